@@ -7,6 +7,7 @@
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 #include "gpu_plugin/fake_cuda.hpp"
+#include "gpu_plugin/plugin_machines.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu::cuda;
@@ -14,23 +15,7 @@ using namespace troupe::test;
 using Catch::Contains;
 using step = gpu::operation::kind;
 
-extern "C" machine* troupe_open_cuda_machine(int, char*, std::size_t, bool*);
-
 namespace {
-
-struct opened {
-  std::shared_ptr<machine> m;
-  std::string why;
-  bool lost = false;
-};
-
-opened open(int index) {
-  char sentence[512] = "";
-  opened o;
-  o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.lost));
-  o.why = sentence;
-  return o;
-}
 
 gpu::stage_spec whole() {
   gpu::stage_spec s;
@@ -51,7 +36,7 @@ expected<gpu::outcome> asked(gpu::stage_device& d, gpu::operation o) {
   return result.get_future().get();
 }
 
-/// A step of training. Numbers are none: nothing is calculated.
+/// A step of training.
 void learn(gpu::stage_device& d) {
   const payload tokens{std::vector<std::byte>(2 * 8 * 4)};
   const auto well = [](const expected<gpu::outcome>& r) {
@@ -66,7 +51,7 @@ void learn(gpu::stage_device& d) {
 }  // namespace
 
 TEST_CASE("every GPU of a process is used as itself, whichever thread opened it") {
-  const auto a = open(0), b = open(1);
+  const auto a = open_gpu(0), b = open_gpu(1);
   REQUIRE((a.m && b.m));
   CHECK(fake_cuda::current_device() == 1);
   fake_cuda::seen() = {};
@@ -82,16 +67,18 @@ TEST_CASE("every GPU of a process is used as itself, whichever thread opened it"
 TEST_CASE("GPUs of a process share a stage") {
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
   {
-    auto d = share_stage(whole(), {open(0).m, open(2).m});
+    auto d = share_stage(whole(), {open_gpu(0).m, open_gpu(2).m});
     learn(*d);
   }
   ::unsetenv("TROUPE_COLLECTIVES");
 }
 
 TEST_CASE("wide attention heads and many rows are launched on every GPU") {
+  fake_cuda::settings how;
+  how.rules_only();
   for (int index = 0; index < fake_cuda::device_count; ++index) {
     CAPTURE(index);
-    const auto o = open(index);
+    const auto o = open_gpu(index);
     CHECK_NOTHROW(o.m->attention({1024, 8, 128}, 4, nullptr, nullptr, nullptr));
     CHECK_NOTHROW(o.m->attention({16, 12, 64}, 8192, nullptr, nullptr, nullptr));
     CHECK_NOTHROW(o.m->attention_backward({16, 12, 128}, 8192, nullptr, nullptr, nullptr, nullptr,
@@ -100,22 +87,26 @@ TEST_CASE("wide attention heads and many rows are launched on every GPU") {
 }
 
 TEST_CASE("returning memory to one GPU does not change a thread's current GPU") {
-  const auto a = open(0);
+  fake_cuda::settings how;
+  how.rules_only();
+  const auto a = open_gpu(0);
   auto *memory = a.m->take(100), *host = a.m->take_host(100);
-  const auto b = open(1);
+  const auto b = open_gpu(1);
   a.m->give(memory);
   a.m->give_host(host);
   a.m->drop_graph(nullptr);
   CHECK(fake_cuda::current_device() == 1);
-  open(2);  // and closed again
+  open_gpu(2);  // and closed again
   b.m->enter();
-  open(0).m.reset();
+  open_gpu(0).m.reset();
   b.m->enter();
   CHECK_NOTHROW(b.m->narrow(nullptr, 4, nullptr));
 }
 
 TEST_CASE("a CUDA error names the failed function, and is not reported again by a later call") {
-  const auto o = open(0);
+  fake_cuda::settings how;
+  how.rules_only();
+  const auto o = open_gpu(0);
   fake_cuda::refuse_once("cudaHostAlloc", cudaErrorMemoryAllocation);
   CHECK_THROWS_WITH(o.m->take_host(100), Contains("refused cudaHostAlloc of 100 bytes: "));
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -130,7 +121,7 @@ TEST_CASE("a CUDA error names the failed function, and is not reported again by 
 }
 
 TEST_CASE("a GPU that fails every call is lost, and the others are not") {
-  const auto a = open(0), b = open(1);
+  const auto a = open_gpu(0), b = open_gpu(1);
   device d{whole(), a.m};
   fake_cuda::lose(0, cudaErrorIllegalAddress);
   const auto why = asked(d, {.what = step::weights});
@@ -138,7 +129,7 @@ TEST_CASE("a GPU that fails every call is lost, and the others are not") {
   CHECK(why.error().code == reason::kind::device_lost);
   CHECK_THAT(why.error().text, Contains("an illegal memory access was encountered; this GPU is "
                                         "lost until the process is restarted"));
-  const auto again = open(0);
+  const auto again = open_gpu(0);
   CHECK_FALSE(again.m);
   CHECK(again.lost);
   device other{whole(), b.m};
@@ -147,7 +138,7 @@ TEST_CASE("a GPU that fails every call is lost, and the others are not") {
 }
 
 TEST_CASE("the alignment of a matrix does not change the multiplication algorithm") {
-  const auto o = open(0);
+  const auto o = open_gpu(0);
   auto* memory = static_cast<std::byte*>(o.m->take(1 << 16));
   fake_cuda::seen() = {};
   for (const std::size_t at : {0, 16, 32, 64, 128, 48}) {

@@ -1,5 +1,5 @@
-// plant TABLE SOURCES OUT: applies the rows of planted.txt to copies, below OUT, of the files that
-// they name.
+// plant TABLE SOURCES OUT: applies the rows of a planted.txt to copies, below OUT, of the files
+// that they name.
 
 #include <algorithm>
 #include <cstdio>
@@ -47,18 +47,15 @@ std::vector<row> rows_of(std::istream& in) {
   return rows;
 }
 
-bool plant(const row& r, std::string& text) {
+bool plant(const row& r, const char* table, std::string& text) {
   const auto at = text.find(r.original);
   if (at != std::string::npos && text.find(r.original, at + 1) == std::string::npos) {
     text.replace(at, r.original.size(), r.replacement);
     return true;
   }
-  std::fprintf(
-      stderr,
-      "planted bug %s: %s has this text %s; adapt tests/simulation/planted.txt to what the "
-      "code is now:\n%s",
-      r.bug.c_str(), r.file.c_str(), at == std::string::npos ? "no more" : "more than once",
-      r.original.c_str());
+  std::fprintf(stderr, "planted bug %s: %s has this text %s; adapt %s to what the code is now:\n%s",
+               r.bug.c_str(), r.file.c_str(),
+               at == std::string::npos ? "no more" : "more than once", table, r.original.c_str());
   return false;
 }
 
@@ -83,7 +80,7 @@ int main(int count, char** arguments) {
       }
       texts[r.file] = *text;
     }
-    good = plant(r, texts[r.file]) && good;
+    good = plant(r, arguments[1], texts[r.file]) && good;
   }
   if (!good || texts.empty()) return 1;
   for (const auto& [file, text] : texts) {

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <string>
 
+#include "gpu/cuda/runtime/blas_library.hpp"
 #include "gpu/cuda/runtime/machine.hpp"
 
 namespace troupe::gpu::cuda {
@@ -69,7 +69,7 @@ inline machine_facts facts_of(int index) {
     f.driver = driver.version() + " (CUDA " + version_text(of_driver) + ")";
   if (cudaRuntimeGetVersion(&of_runtime) == cudaSuccess)
     f.runtime = "CUDA " + version_text(of_runtime);
-  f.libraries = "cuBLASLt " + std::to_string(cublasLtGetVersion());
+  f.libraries = "cuBLASLt " + std::to_string(blas_library::loaded().version());
   using clocks = driver_library;
   f.core_mhz = driver.now_mhz(clocks::core), f.core_max_mhz = driver.max_mhz(clocks::core);
   f.memory_mhz = driver.now_mhz(clocks::memory);

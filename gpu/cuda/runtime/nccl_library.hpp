@@ -1,12 +1,12 @@
 #pragma once
 
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <cstring>
 #include <string>
 
 #include "gpu/cuda/collectives/collectives.hpp"
+#include "gpu/cuda/runtime/library_search.hpp"
 
 namespace troupe::gpu::cuda {
 
@@ -34,9 +34,10 @@ struct nccl_library {
 
  private:
   nccl_library() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const auto found = find_library({"libnccl.so.2"});
+    auto* const library = found.library;
     if (!library) {
-      why = dlerror();
+      why = found.why;
       return;
     }
     const bool all =
@@ -48,7 +49,7 @@ struct nccl_library {
         find(library, "ncclGetErrorString", says);
     int number = 0;
     if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 18, 3)) {
-      why = "libnccl.so.2 is older than 2.18.3, the first with abortable initialization";
+      why = found.file + " is older than 2.18.3, the first with abortable initialization";
       return;
     }
     as.make_id = [](void* id) { return int{loaded().make_id(static_cast<ncclUniqueId*>(id))}; };

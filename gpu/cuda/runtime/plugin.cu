@@ -1,16 +1,17 @@
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <array>
 #include <cstdio>
-#include <map>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "gpu/cuda/kernels/launches.hpp"
+#include "gpu/cuda/runtime/blas_products.hpp"
 #include "gpu/cuda/runtime/driver_library.hpp"
 #ifdef TROUPE_NCCL
 #include "gpu/cuda/runtime/nccl_library.hpp"
@@ -22,46 +23,6 @@
 namespace troupe::gpu::cuda {
 
 namespace {
-
-/// Errors after which no call of this process on that GPU succeeds: according to CUDA's manual the
-/// process has to be restarted.
-bool loses_gpu(cudaError_t e) {
-  switch (e) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorTensorMemoryLeak:
-    case cudaErrorMpsClientTerminated:
-    case cudaErrorExternalDevice:
-      return true;
-    default:
-      return false;
-  }
-}
-
-void check(cudaError_t e, const char* function) {
-  if (e == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, so that it is not reported by the next call
-  const auto text = std::string{"the GPU refused "} + function + ": " + cudaGetErrorString(e);
-  if (!loses_gpu(e)) throw std::runtime_error(text);
-  throw gpu_lost(text + "; this GPU is lost until the process is restarted");
-}
-void check(cublasStatus_t s, const char* function) {
-  if (s == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string{"cuBLASLt failed in "} + function + ": " +
-                           cublasLtGetStatusName(s));
-}
-// Adds the failed function's name to the error.
-#define CALL(function, ...) check(function(__VA_ARGS__), #function)
 
 /// Selects another device for its scope, on any thread.
 class on_device {
@@ -85,32 +46,17 @@ __global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ K
   kernel();
 }
 
-/// cuBLASLt's description of a product, cached by shape and kind.
-struct plan {
-  cublasLtMatmulDesc_t how = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;  // cuBLASLt supports it with its epilogue
-};
-
-enum class after : int { nothing, bias, gelu, slope };
-
-after after_of(const product& p) {
-  if (p.before) return after::gelu;
-  if (p.slope_at) return after::slope;
-  return p.bias || p.narrow_bias ? after::bias : after::nothing;
-}
-
-/// Largest power of two, up to 16, that divides an address. No kernel needs more, and cuBLASLt's
-/// choice of algorithm must not depend on the place of a parameter.
-std::uint32_t alignment_of(const void* p) {
-  const auto at = reinterpret_cast<std::uintptr_t>(p) | 16u;
-  return static_cast<std::uint32_t>(at & (~at + 1));
+/// Whether new memory is filled with values that are not numbers, to find reads of memory that
+/// nothing has written.
+bool wants_poison() {
+  const auto* wish = std::getenv("TROUPE_CUDA_POISON");
+  return wish && std::string_view{wish} == "1";
 }
 
 class gpu_machine final : public launches<gpu_machine> {
  public:
   explicit gpu_machine(int index) : index_{index} {
+    if (const auto& why = blas_library::loaded().why; !why.empty()) throw std::runtime_error(why);
     enter();
     cudaDeviceProp about{};
     CALL(cudaGetDeviceProperties, &about, index_);
@@ -127,20 +73,13 @@ class gpu_machine final : public launches<gpu_machine> {
     CALL(cudaStreamCreateWithPriority, &beside_, cudaStreamNonBlocking, first);
     for (auto* e : {&arrived_, &left_, &made_, &summed_})
       CALL(cudaEventCreateWithFlags, e, cudaEventDisableTiming);
-    CALL(cublasLtCreate, &blas_);
-    CALL(cudaMalloc, &workspace_, workspace_bytes);
+    products_.open(compute_);
     prepare_kernels();
   }
   ~gpu_machine() override {
     const on_device mine{index_};
     cudaDeviceSynchronize();
-    for (auto& [shape, p] : plans_) {
-      if (p.how) cublasLtMatmulDescDestroy(p.how);
-      for (auto layout : {p.a, p.b, p.c})
-        if (layout) cublasLtMatrixLayoutDestroy(layout);
-    }
-    cublasLtDestroy(blas_);
-    cudaFree(workspace_);
+    products_.close();
     for (auto e : {arrived_, left_, made_, summed_}) cudaEventDestroy(e);
     for (auto e : idle_events_) cudaEventDestroy(e);
     for (auto s : {compute_, in_, out_, beside_}) cudaStreamDestroy(s);
@@ -159,6 +98,10 @@ class gpu_machine final : public launches<gpu_machine> {
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes < 256 ? 256 : bytes),
           ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
+    if (poisons_) {
+      CALL(cudaMemsetAsync, memory, 0xff, bytes, in_);
+      CALL(cudaStreamSynchronize, in_);
+    }
     return memory;
   }
   void give(void* memory) noexcept override {
@@ -284,17 +227,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
 
   void multiply(const product& p) override {
-    const auto what = after_of(p);
-    auto& fused = plan_of(p, what);
-    if (fused.found) return multiply(p, fused, what);
-    // cuBLASLt does not support the epilogue: plain product, then the project's kernels.
-    auto bare = p;
-    if (p.before) bare.narrow = p.before;
-    auto& alone = plan_of(bare, after::nothing);
-    if (!alone.found)
-      throw std::runtime_error("cuBLASLt has no algorithm for a product of these shapes");
-    multiply(bare, alone, after::nothing);
-    finish(p);
+    if (!products_.multiply(p)) finish(p);
   }
 
   template <class Kernel>
@@ -334,114 +267,12 @@ class gpu_machine final : public launches<gpu_machine> {
     return e;
   }
 
-  // cuBLASLt is column-major: a row-major c = a b is c' = b' a' there, so its first factor is our
-  // second one. A row-major matrix is the transpose in column-major order.
-  using shape = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
-                           std::size_t, bool, bool, bool, bool, int, std::uint32_t>;
-
-  static shape shape_of(const product& p, after what) {
-    std::uint32_t aligned =
-        alignment_of(p.a.at) < alignment_of(p.b.at) ? alignment_of(p.a.at) : alignment_of(p.b.at);
-    const void* to = p.wide ? static_cast<const void*>(p.wide) : p.narrow;
-    if (alignment_of(to) < aligned) aligned = alignment_of(to);
-    return {p.a.rows,
-            p.b.columns,
-            p.a.columns,
-            p.a.stride,
-            p.b.stride,
-            p.stride,
-            p.a.turned,
-            p.b.turned,
-            p.wide,
-            p.plus != nullptr,
-            static_cast<int>(what),
-            aligned};
-  }
-
-  static cublasLtMatrixLayout_t layout_of(const operand& o) {
-    const auto rows = o.turned ? o.columns : o.rows, columns = o.turned ? o.rows : o.columns;
-    cublasLtMatrixLayout_t layout = nullptr;
-    CALL(cublasLtMatrixLayoutCreate, &layout, CUDA_R_16BF, columns, rows,
-         static_cast<std::int64_t>(o.stride));
-    return layout;
-  }
-  template <class T>
-  static void set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t what, const T& value) {
-    CALL(cublasLtMatmulDescSetAttribute, how, what, &value, sizeof value);
-  }
-
-  /// An epilogue's pointers change from call to call.
-  static void set_pointers(cublasLtMatmulDesc_t how, const product& p, after what) {
-    const void* bias = p.wide ? static_cast<const void*>(p.bias) : p.narrow_bias;
-    if (what == after::bias || what == after::gelu)
-      set(how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    const void* other = what == after::gelu ? p.before : p.slope_at;
-    if (what == after::gelu || what == after::slope)
-      set(how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, other);
-  }
-
-  plan& plan_of(const product& p, after what) {
-    const auto key = shape_of(p, what);
-    if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
-    auto& made = plans_[key];
-    CALL(cublasLtMatmulDescCreate, &made.how, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    set(made.how, CUBLASLT_MATMUL_DESC_TRANSA, p.b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(made.how, CUBLASLT_MATMUL_DESC_TRANSB, p.a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
-    const cublasLtEpilogue_t epilogue = what == after::bias    ? CUBLASLT_EPILOGUE_BIAS
-                                        : what == after::gelu  ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                        : what == after::slope ? CUBLASLT_EPILOGUE_DGELU
-                                                               : CUBLASLT_EPILOGUE_DEFAULT;
-    set(made.how, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (what == after::gelu || what == after::slope)
-      set(made.how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.stride));
-    set_pointers(made.how, p, what);
-    made.a = layout_of(p.b);
-    made.b = layout_of(p.a);
-    CALL(cublasLtMatrixLayoutCreate, &made.c, p.wide ? CUDA_R_32F : CUDA_R_16BF, p.b.columns,
-         p.a.rows, static_cast<std::int64_t>(p.stride));
-    choose(made, std::get<std::uint32_t>(key));
-    return made;
-  }
-
-  /// cuBLASLt's fastest algorithm among those with a deterministic order of additions.
-  void choose(plan& made, std::uint32_t aligned) {
-    cublasLtMatmulPreference_t wish = nullptr;
-    CALL(cublasLtMatmulPreferenceCreate, &wish);
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
-      CALL(cublasLtMatmulPreferenceSetAttribute, wish, what, &value, sizeof value);
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    for (const auto what :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      prefer(what, aligned);
-    cublasLtMatmulHeuristicResult_t best{};
-    int found = 0;
-    const auto status = cublasLtMatmulAlgoGetHeuristic(blas_, made.how, made.a, made.b, made.c,
-                                                       made.c, wish, 1, &best, &found);
-    cublasLtMatmulPreferenceDestroy(wish);
-    made.found = status == CUBLAS_STATUS_SUCCESS && found > 0;
-    made.algorithm = best.algo;
-  }
-
-  void multiply(const product& p, const plan& with, after what) {
-    set_pointers(with.how, p, what);
-    const float one = 1, added = p.plus ? 1.0f : 0.0f;
-    void* to = p.wide ? static_cast<void*>(p.wide) : p.narrow;
-    const void* plus = p.plus ? p.plus : to;
-    CALL(cublasLtMatmul, blas_, with.how, &one, p.b.at, with.a, p.a.at, with.b, &added, plus,
-         with.c, to, with.c, &with.algorithm, workspace_, workspace_bytes, compute_);
-  }
-
-  int index_;
+  const int index_;
+  const bool poisons_ = wants_poison();
   std::string name_;
   cudaStream_t compute_ = nullptr, in_ = nullptr, out_ = nullptr, beside_ = nullptr;
   cudaEvent_t arrived_ = nullptr, left_ = nullptr, made_ = nullptr, summed_ = nullptr;
-  cublasLtHandle_t blas_ = nullptr;
-  void* workspace_ = nullptr;
-  std::map<shape, plan> plans_;
+  blas_products products_;
   std::mutex guard_;
   std::vector<cudaEvent_t> idle_events_;
 };
@@ -460,8 +291,12 @@ __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_c
   *lost = false;
   int count = 0;
   if (const auto e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
+    // Without a driver CUDA reports one that is too old.
+    const bool driver = e == cudaSuccess || dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     std::snprintf(sentence, size, "no usable CUDA device: %s",
-                  e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
+                  e == cudaSuccess ? "the driver lists none"
+                  : driver         ? cudaGetErrorString(e)
+                           : "this machine has no NVIDIA driver (libcuda.so.1 was not found)");
     return nullptr;
   }
   if (index < 0 || index >= count) {

@@ -1,0 +1,26 @@
+#include "gpu_plugin/plugin_machines.hpp"
+
+#include <cstdlib>
+
+#include "gpu/cuda/runtime/library_search.hpp"
+
+extern "C" troupe::gpu::cuda::machine* troupe_open_cuda_machine(int, char*, std::size_t, bool*);
+
+namespace troupe::test {
+
+namespace {
+
+// Before anything is opened.
+const int found = ::setenv(gpu::cuda::library_folders_variable, FAKE_LIBRARIES, 1);
+
+}  // namespace
+
+opened_gpu open_gpu(int index) {
+  char sentence[512] = "";
+  opened_gpu o;
+  o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.lost));
+  o.why = sentence;
+  return o;
+}
+
+}  // namespace troupe::test

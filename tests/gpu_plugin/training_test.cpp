@@ -1,0 +1,121 @@
+// Stages that train through plugin.cu over the fake CUDA, against the emulated machine and the CPU.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/cuda/host/graphs.hpp"
+#include "gpu/emulated_machine.hpp"
+#include "gpu/pipeline.hpp"
+#include "gpu_plugin/fake_cuda.hpp"
+#include "gpu_plugin/plugin_machines.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::gpu::cuda;
+
+namespace {
+
+/// Overwrites memory for copies as soon as its pool has it back.
+class poisoning_machine final : public kernel_interceptor {
+ public:
+  using kernel_interceptor::kernel_interceptor;
+  void let_go(void* memory, std::size_t bytes) noexcept override {
+    std::memset(memory, 0xff, bytes);
+  }
+
+ private:
+  void perform(call, std::function<void(machine&)> how) override { how(behind()); }
+};
+
+device_kind emulated() {
+  return {"emulated", [](const gpu::stage_spec& s) {
+            return expected<std::unique_ptr<gpu::stage_device>>{
+                std::make_unique<device>(s, emulated_machine())};
+          }};
+}
+
+/// Each stage on another GPU. `graphs`: of its machines.
+device_kind through_plugin(std::vector<std::shared_ptr<pass_graphs>>& graphs) {
+  return {"plugin", [&graphs](const gpu::stage_spec& s) {
+            const auto index = static_cast<int>(graphs.size()) % fake_cuda::device_count;
+            graphs.push_back(std::make_shared<pass_graphs>(
+                std::make_shared<poisoning_machine>(open_gpu(index).m)));
+            return expected<std::unique_ptr<gpu::stage_device>>{
+                std::make_unique<device>(s, graphs.back())};
+          }};
+}
+
+/// Heads so wide that the emulated machine has a GPU's tiles for them.
+model wide_model() {
+  auto m = small_model();
+  m.hidden = 48;
+  m.heads = 2;
+  m.layers = 2;
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("training through the plug-in has the emulated machine's bits, at every pace") {
+  fake_cuda::settings how;
+  how.no_epilogues();  // the emulated machine has none
+  const auto all = fake_cuda::all_paces();
+  const auto which = GENERATE(0u, 1u, 2u, 4u, 15u, 16u);
+  how.paces(all[which]);
+  const auto m = wide_model();
+  const std::vector<std::uint32_t> split =
+      which % 2 == 0 ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{1, 3};
+  std::vector<std::shared_ptr<pass_graphs>> graphs;
+  pipeline reference{emulated(), m, split}, plugin{through_plugin(graphs), m, split};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const auto l = lessons(m, 2, 2, i);
+    const auto a = reference.learn(l), b = plugin.learn(l);
+    CHECK(a.losses == b.losses);
+    CHECK(a.own == b.own);
+    CHECK(a.tied == b.tied);
+    CHECK(a.squared_norm == b.squared_norm);
+  }
+  CHECK(reference.weights() == plugin.weights());
+  for (const auto& g : graphs) CHECK(g->so_far().run > g->so_far().made);
+  for (const auto& g : graphs) CHECK(g->so_far().made > 0);
+}
+
+TEST_CASE("training through the plug-in with cuBLASLt's epilogues follows the CPU's") {
+  fake_cuda::settings how;
+  how.paces(fake_cuda::all_paces()[16]);
+  const auto m = wide_model();
+  std::vector<std::shared_ptr<pass_graphs>> graphs;
+  pipeline cpu{{"cpu", gpu::make_cpu_device}, m, {4}}, plugin{through_plugin(graphs), m, {4}};
+  fake_cuda::seen() = {};
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    const auto l = lessons(m, 2, 2, i);
+    check_near(cpu.learn(l), plugin.learn(l), 0.01, 0.001);
+  }
+  CHECK(fake_cuda::seen().products > 0);
+}
+
+TEST_CASE("a stage shared by two GPUs through the plug-in has the bits of emulated ones") {
+  fake_cuda::settings how;
+  how.no_epilogues();
+  how.paces(fake_cuda::all_paces()[GENERATE(0u, 15u, 16u)]);
+  ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
+  const auto m = wide_model();
+  const auto shared = [](const char* name, auto make) {
+    return device_kind{
+        name, [make](const gpu::stage_spec& s) {
+          return expected<std::unique_ptr<gpu::stage_device>>{share_stage(s, {make(0), make(2)})};
+        }};
+  };
+  pipeline reference{
+      shared("emulated", [](int) { return std::shared_ptr{emulated_machine()}; }), m, {4}};
+  pipeline plugin{shared("plugin", [](int i) { return open_gpu(i).m; }), m, {4}};
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const auto l = lessons(m, 2, 1, i);
+    const auto a = reference.learn(l), b = plugin.learn(l);
+    CHECK(a.losses == b.losses);
+    CHECK(a.own == b.own);
+  }
+  CHECK(reference.weights() == plugin.weights());
+  ::unsetenv("TROUPE_COLLECTIVES");
+}
