@@ -22,6 +22,7 @@ using namespace troupe::gpu::cuda;
 
 constexpr int system_error = 2, invalid_usage = 5;
 int faulty_rank = -1, faulty_sum = 0;
+std::atomic<bool> refuses{false};
 
 struct values {
   void* at = nullptr;
@@ -125,6 +126,10 @@ int state(void* of, int* now) {
   // All of a host leave together, and none before its sums are done.
   const bool all =
       m->leaves ? m->in->leaving == size && m->done == m->next : m->in->members.size() == size;
+  if (refuses) {
+    *now = invalid_usage;
+    return collectives::well;
+  }
   *now = (m->in->failed && m->rank == faulty_rank) || (m->leaves && m->in->cut) ? system_error
          : all                                                                  ? collectives::well
                : collectives::under_way;
@@ -224,6 +229,14 @@ void await_waiting_member() {
              return !round.second.done && !round.second.brought.empty();
            });
   });
+}
+
+nccl_refusal::nccl_refusal() {
+  refuses = true;
+}
+
+nccl_refusal::~nccl_refusal() {
+  refuses = false;
 }
 
 nccl_fault::nccl_fault(int rank, int sum) {

@@ -19,6 +19,14 @@ nccl_ends ends_so_far();
 /// what they bring to a sum.
 void await_waiting_member();
 
+/// All members find when they join that the group is not possible, as two of one GPU do. Until the
+/// object is gone.
+class nccl_refusal {
+ public:
+  nccl_refusal();
+  ~nccl_refusal();
+};
+
 /// From the sum with this number on (the first is 0), a member with this rank finds an error, and
 /// nobody's sum is ever done. Until the object is gone.
 class nccl_fault {

@@ -24,10 +24,12 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::k
 expected<std::shared_ptr<machine>> open_machine_here(int index);
 
 /// A stage shared by several machines, as one device: with NCCL's all-reduces if the first machine
-/// has them, or the host's. `s` must be valid. Throws std::runtime_error on failure.
+/// has them and all machines can join, else with the host's, and `by_hosts_since` says why. `s`
+/// must be valid. Throws std::runtime_error on failure.
 std::unique_ptr<stage_device> share_stage(const stage_spec& s,
                                           std::vector<std::shared_ptr<machine>> machines,
-                                          group_patience patience = {});
+                                          group_patience patience = {},
+                                          std::string* by_hosts_since = nullptr);
 
 /// A stage on a machine. One thread launches operations ahead of the GPU; another waits for each in
 /// order and delivers its result.

@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
 
 #include "gpu/cuda/host/device.hpp"
@@ -92,7 +93,11 @@ expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec
     machines.push_back(std::move(*m));
   }
   try {
-    return cuda::share_stage(s, std::move(machines));
+    std::string by_hosts_since;
+    auto shared = cuda::share_stage(s, std::move(machines), {}, &by_hosts_since);
+    if (!by_hosts_since.empty())
+      fmt::print(stderr, "{} GPUs share a stage through the host: {}\n", shards, by_hosts_since);
+    return shared;
   } catch (const std::runtime_error& e) {
     return refuse(cuda::code_of(e, reason::kind::insufficient), e.what());
   }

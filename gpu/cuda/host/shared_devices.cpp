@@ -1,4 +1,5 @@
 #include <future>
+#include <stdexcept>
 
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
@@ -36,13 +37,25 @@ device_groups by_host(const machines& all, group_patience patience) {
   return groups;
 }
 
+/// `why`: the host sums, since NCCL cannot; empty: NCCL does.
+device_groups group_of(const machines& all, group_patience patience, std::string& why) {
+  if (const auto* with = collectives_of(*all[0], why)) {
+    try {
+      return join_all(all, *with, patience);
+    } catch (const std::runtime_error& e) {
+      why = e.what();  // a GPU that is lost fails when its device is created
+    }
+  }
+  return by_host(all, patience);
+}
+
 }  // namespace
 
 std::unique_ptr<stage_device> share_stage(const stage_spec& s, machines all,
-                                          group_patience patience) {
+                                          group_patience patience, std::string* by_hosts_since) {
   std::string why;
-  const auto* with = collectives_of(*all[0], why);
-  const auto tensor_group = with ? join_all(all, *with, patience) : by_host(all, patience);
+  const auto tensor_group = group_of(all, patience, why);
+  if (by_hosts_since) *by_hosts_since = why;
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < all.size(); ++m)
     members.push_back(
