@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernels.hpp"
@@ -22,8 +23,7 @@ using values = std::vector<double>;
 const auto& exact = gpu::cpu::double_kernels();
 constexpr double rounding = 1.0 / 256;  // of 16 bits: half of the last place
 
-/// The machines on which the kernels are tested: the emulated one, and a GPU if there is one. A
-/// GPU's kernels read and write the host's memory, which is slow, and enough here.
+/// The machines on which the kernels are tested: the emulated one, and a GPU if there is one.
 const std::vector<std::shared_ptr<machine>>& machines() {
   static const auto all = [] {
     std::vector<std::shared_ptr<machine>> found{emulated_machine()};
@@ -34,44 +34,68 @@ const std::vector<std::shared_ptr<machine>>& machines() {
 }
 std::shared_ptr<machine> current = machines()[0];
 
-/// Asks the current machine for one thing, and waits until it is done.
+/// Memory of the current machine with its copy on the host.
+struct mirrored {
+  mirrored(std::size_t n_bytes) : bytes{n_bytes}, m{current} {
+    m->enter();
+    on_gpu = m->take(bytes);
+    on_host = m->take_host(bytes);
+    all.insert(this);
+  }
+  ~mirrored() {
+    all.erase(this);
+    m->give(on_gpu);
+    m->give_host(on_host);
+  }
+  mirrored(const mirrored&) = delete;
+
+  const std::size_t bytes;
+  const std::shared_ptr<machine> m;
+  void *on_gpu, *on_host;
+  static inline std::set<mirrored*> all;
+};
+
+/// Asks the current machine for one thing, with all values there, and waits until they are back.
 struct request {
-  machine* m;
+  explicit request(machine* with) : m{with} {
+    for (const auto* v : mirrored::all) m->copy_in(v->on_gpu, v->on_host, v->bytes);
+  }
+  ~request() {
+    for (const auto* v : mirrored::all) m->copy_out(v->on_host, v->on_gpu, v->bytes);
+    m->wait(m->record_event());
+  }
+  request(const request&) = delete;
   machine* operator->() const { return m; }
-  ~request() { m->wait(m->record_event()); }
+  machine* m;
 };
 request on() {
   current->enter();
-  return {current.get()};
+  return request{current.get()};
 }
 
-/// Values in memory that the machine can read.
+/// Values in a GPU's memory, which the test sees between requests. `data`: for the machine; `host`:
+/// for the test.
 template <class T>
 class array {
  public:
-  explicit array(std::size_t n, T first = {}) : n_{n}, m_{current}, memory_{taken(*m_, n)} {
-    std::fill_n(memory_, n, first);
+  explicit array(std::size_t n, T first = {}) : n_{n}, memory_{n * sizeof(T)} {
+    std::fill_n(host(), n, first);
   }
-  array(std::initializer_list<T> v) : array(v.size()) { std::copy(v.begin(), v.end(), memory_); }
+  array(std::initializer_list<T> v) : array(v.size()) { std::copy(v.begin(), v.end(), host()); }
   array(const array& other) : array(other.n_) { *this = other; }
-  ~array() { m_->give_host(memory_); }
   array& operator=(const array& other) {
     REQUIRE(n_ == other.n_);
-    std::copy_n(other.memory_, n_, memory_);
+    std::copy_n(other.host(), n_, host());
     return *this;
   }
-  T* data() const { return memory_; }
-  T& operator[](std::size_t i) const { return memory_[i]; }
+  T* data() const { return static_cast<T*>(memory_.on_gpu); }
+  T* host() const { return static_cast<T*>(memory_.on_host); }
+  T& operator[](std::size_t i) const { return host()[i]; }
   std::size_t size() const { return n_; }
 
  private:
-  static T* taken(machine& m, std::size_t n) {
-    m.enter();
-    return static_cast<T*>(m.take_host(n * sizeof(T)));
-  }
   std::size_t n_;
-  std::shared_ptr<machine> m_;
-  T* memory_;
+  mirrored memory_;
 };
 using words = array<std::uint32_t>;
 using floats = array<float>;
@@ -120,7 +144,7 @@ auto in_any_order(F f) {
   for (const auto& s : kernel_schedules()) {
     set_kernel_schedule(s);
     const auto other = f();
-    CHECK(std::memcmp(first.data(), other.data(), first.size() * sizeof(first[0])) == 0);
+    CHECK(std::memcmp(first.host(), other.host(), first.size() * sizeof(first[0])) == 0);
   }
   set_kernel_schedule({});
   return first;
@@ -269,8 +293,8 @@ TEST_CASE("the CUDA kernels for embeddings agree with double precision") {
   auto wf = wide(w), pf = wide(p), gf = wide(g);
   const words tokens{4, 1, 1, 0, 4, 2, 1, 1, 0, 0, 2, 2, 2, 4, 4, 1, 0, 2, 1, 0, 4};
   values out(rows * sequence * n), gw(vocabulary * n, 1), gp(sequence * n, 1);
-  exact.embed(tokens.data(), rows, sequence, n, w.data(), p.data(), out.data());
-  exact.embed_backward(tokens.data(), rows, sequence, n, g.data(), gw.data(), gp.data());
+  exact.embed(tokens.host(), rows, sequence, n, w.data(), p.data(), out.data());
+  exact.embed_backward(tokens.host(), rows, sequence, n, g.data(), gw.data(), gp.data());
   floats made(out.size()), gw_f(vocabulary * n, 1.0f), gp_f(sequence * n, 1.0f);
   on()->embed(tokens.data(), tokens.size(), sequence, n, wf.data(), pf.data(), made.data());
   CHECK(distance(made, out) < 1e-6);
@@ -308,7 +332,7 @@ TEST_CASE("the CUDA kernel for cross entropy agrees with double precision and fi
     }
   const words targets{0, static_cast<std::uint32_t>(n - 1), 5, 6, 7};
   const double loss =
-      exact.cross_entropy(logits.data(), targets.data(), rows, n, 1.0 / rows) / rows;
+      exact.cross_entropy(logits.data(), targets.host(), rows, n, 1.0 / rows) / rows;
   array<double> loss_made(1);
   floats losses(rows);
   auto back = in_any_order([&] {
@@ -426,6 +450,6 @@ TEST_CASE("attention on the CUDA device is causal") {
   for (std::size_t i = changed * 3 * hidden; i < qkv.size(); ++i) before[i] = to_bf16(3.0f);
   on()->attention(about, 1, before.data(), second.data(), sums.data());
   const auto same = changed * hidden * sizeof(bf16);
-  CHECK(std::memcmp(first.data(), second.data(), same) == 0);
-  CHECK(std::memcmp(first.data(), second.data(), same + 2 * hidden) != 0);
+  CHECK(std::memcmp(first.host(), second.host(), same) == 0);
+  CHECK(std::memcmp(first.host(), second.host(), same + 2 * hidden) != 0);
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -78,9 +79,18 @@ class emulated final : public launches<emulated>, public emulated_stream {
   }
   void* take_host(std::size_t bytes) override {
     check_here("memory of the host");
-    return make(bytes);
+    auto* memory = make(bytes);
+    std::lock_guard lock{host_guard_};
+    host_[memory] = bytes;
+    return memory;
   }
-  void give_host(void* memory) noexcept override { give(memory); }
+  void give_host(void* memory) noexcept override {
+    {
+      std::lock_guard lock{host_guard_};
+      host_.erase(memory);
+    }
+    give(memory);
+  }
   void let_go(void* memory, std::size_t bytes) noexcept override {
     std::memset(memory, 0xff, bytes);
   }
@@ -151,6 +161,9 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
   void multiply(const product& p) override {
     check_here("a product");
+    for (const void* at : {static_cast<const void*>(p.a.at), static_cast<const void*>(p.b.at),
+                           static_cast<const void*>(p.wide), static_cast<const void*>(p.narrow)})
+      if (is_on_host(at)) refuse("a product of matrices in memory of the host");
     const std::array shape{p.a.rows, p.b.columns, p.a.columns};
     if (!shapes_.contains(shape)) check_alone("a product of a shape that is new");
     shapes_.insert(shape);
@@ -206,6 +219,14 @@ class emulated final : public launches<emulated>, public emulated_stream {
       refuse(fmt::format("{}: this is device {}, and the thread's current one is {}", what, index_,
                          current_device));
   }
+  bool is_on_host(const void* at) {
+    std::lock_guard lock{host_guard_};
+    auto block = host_.upper_bound(const_cast<void*>(at));
+    if (block == host_.begin()) return false;
+    --block;
+    return static_cast<const std::byte*>(at) <
+           static_cast<const std::byte*>(block->first) + block->second;
+  }
   /// GPUs that sum with others can reach those others' memory.
   void check_alone(const std::string& what) const {
     if (collectives_ && members_that_wait > 0)
@@ -242,9 +263,11 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
   const int index_ = ++devices;
   const collectives* collectives_;
-  std::map<const char*, std::size_t> prepared_;    // kernels, and the shared memory each may have
-  std::set<std::array<std::size_t, 3>> shapes_{};  // of products so far
-  std::unique_ptr<graph> kept_;                    // what is asked for now is kept there
+  std::mutex host_guard_;
+  std::map<void*, std::size_t, std::less<>> host_;  // memory of the host, and its bytes
+  std::map<const char*, std::size_t> prepared_;     // kernels, and the shared memory each may have
+  std::set<std::array<std::size_t, 3>> shapes_{};   // of products so far
+  std::unique_ptr<graph> kept_;                     // what is asked for now is kept there
   late_stream stream_, in_, out_, beside_;
 };
 

@@ -12,6 +12,8 @@ namespace troupe::test {
 /// floats from rounded factors, as tensor cores make them. Memory that nobody has set is not a
 /// number. It is as strict as a GPU is:
 /// - it is a device of its own, and refuses what a thread asks of it while another one is current;
+/// - it refuses products of matrices in memory of the host, which some of cuBLASLt's kernels cannot
+///   read;
 /// - it refuses launches beyond CUDA's limits, and kernels that were not prepared on it;
 /// - copies to and from the host, and kernels, are streams of their own with events between them.
 ///   `seed`: some of what they are asked for is put off until somebody waits for it; 0: nothing;
