@@ -41,14 +41,14 @@ class blas_products {
     BLAS(create, &handle_);
     CALL(cudaMalloc, &workspace_, workspace_bytes);
   }
-  /// No product may be running any more. Also if it was not opened, or only in part.
+  /// No product may be running any more.
   void close() noexcept {
     for (auto& [shape, p] : plans_) {
       if (p.how) blas_.destroy_desc(p.how);
       for (auto layout : {p.a, p.b, p.c})
         if (layout) blas_.destroy_layout(layout);
     }
-    if (handle_) blas_.destroy(handle_);
+    blas_.destroy(handle_);
     cudaFree(workspace_);
   }
 
