@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "gpu/pipeline.hpp"
+#include "harness/source_dir.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -51,7 +52,7 @@ std::vector<double> pytorch_losses(const model& m, const fs::path& folder,
       "/usr/bin/python3 {}/bench/pytorch/bench_gpu_training.py losses {} {} {} {} 2 {} '{}' "
       "'{}/batches.u32' --device cpu --precision {} --attention plain --compile 0 --rate {} > "
       "'{}' 2>/dev/null",
-      TROUPE_SOURCE_DIR, m.layers, m.hidden, m.heads, m.sequence, m.vocabulary, folder.string(),
+      source_dir(), m.layers, m.hidden, m.heads, m.sequence, m.vocabulary, folder.string(),
       folder.string(), precision, rate, printed.string());
   if (std::system(command.c_str()) != 0) return {};
   std::ifstream in{printed};

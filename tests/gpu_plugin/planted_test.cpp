@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "harness/source_dir.hpp"
 #include "simulation/planted.hpp"
 
 namespace {
@@ -30,7 +31,7 @@ struct planted_row {
 };
 
 std::vector<planted_row> rows() {
-  std::ifstream in{TROUPE_SOURCE_DIR "/tests/gpu_plugin/planted.txt"};
+  std::ifstream in{troupe::test::source_dir() + "/tests/gpu_plugin/planted.txt"};
   std::vector<planted_row> all;
   const std::string bug = "bug ", test = "test: ";
   for (std::string line; std::getline(in, line);) {
