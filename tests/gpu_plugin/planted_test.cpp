@@ -25,6 +25,13 @@ int planted_bug = switched_on();
 
 namespace {
 
+#ifdef TROUPE_NCCL
+constexpr bool nccl = true;
+#else
+constexpr bool nccl = false;
+#endif
+constexpr int first_of_nccl = 50, last_of_nccl = 59;
+
 struct planted_row {
   int bug;
   std::string test;
@@ -67,6 +74,7 @@ TEST_CASE("each planted bug of the plug-in is found by its test") {
   REQUIRE(rows().size() > 30);
   for (const auto& r : rows()) {
     CAPTURE(r.bug, r.test);
+    if (!nccl && r.bug >= first_of_nccl && r.bug <= last_of_nccl) continue;
     const int failed = run(r);
     CHECK(failed > 0);
     CHECK(failed < did_not_run);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "gpu/cuda/runtime/library_search.hpp"
+#include "gpu/pipeline.hpp"
 
 extern "C" troupe::gpu::cuda::machine* troupe_open_cuda_machine(int, char*, std::size_t, bool*);
 
@@ -21,6 +22,14 @@ opened_gpu open_gpu(int index) {
   o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.lost));
   o.why = sentence;
   return o;
+}
+
+model wide_model() {
+  auto m = small_model();
+  m.hidden = 48;
+  m.heads = 2;
+  m.layers = 2;
+  return m;
 }
 
 }  // namespace troupe::test

@@ -4,8 +4,9 @@
 #include <string>
 
 #include "gpu/cuda/runtime/machine.hpp"
+#include "messages/model.hpp"
 
-// GPUs of the fake CUDA, opened through plugin.cu.
+// GPUs of the fake CUDA, opened through plugin.cu, and a model for them.
 
 namespace troupe::test {
 
@@ -15,5 +16,8 @@ struct opened_gpu {
   bool lost = false;
 };
 opened_gpu open_gpu(int index);
+
+/// Heads so wide that the emulated machine has a GPU's tiles for them.
+model wide_model();
 
 }  // namespace troupe::test

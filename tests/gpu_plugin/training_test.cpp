@@ -46,15 +46,6 @@ device_kind through_plugin(std::vector<std::shared_ptr<pass_graphs>>& graphs) {
           }};
 }
 
-/// Heads so wide that the emulated machine has a GPU's tiles for them.
-model wide_model() {
-  auto m = small_model();
-  m.hidden = 48;
-  m.heads = 2;
-  m.layers = 2;
-  return m;
-}
-
 }  // namespace
 
 TEST_CASE("training through the plug-in has the emulated machine's bits, at every pace") {
@@ -93,29 +84,4 @@ TEST_CASE("training through the plug-in with cuBLASLt's epilogues follows the CP
     check_near(cpu.learn(l), plugin.learn(l), 0.01, 0.001);
   }
   CHECK(fake_cuda::seen().products > 0);
-}
-
-TEST_CASE("a stage shared by two GPUs through the plug-in has the bits of emulated ones") {
-  fake_cuda::settings how;
-  how.no_epilogues();
-  how.paces(fake_cuda::all_paces()[GENERATE(0u, 15u, 16u)]);
-  ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
-  const auto m = wide_model();
-  const auto shared = [](const char* name, auto make) {
-    return device_kind{
-        name, [make](const gpu::stage_spec& s) {
-          return expected<std::unique_ptr<gpu::stage_device>>{share_stage(s, {make(0), make(2)})};
-        }};
-  };
-  pipeline reference{
-      shared("emulated", [](int) { return std::shared_ptr{emulated_machine()}; }), m, {4}};
-  pipeline plugin{shared("plugin", [](int i) { return open_gpu(i).m; }), m, {4}};
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    const auto l = lessons(m, 2, 1, i);
-    const auto a = reference.learn(l), b = plugin.learn(l);
-    CHECK(a.losses == b.losses);
-    CHECK(a.own == b.own);
-  }
-  CHECK(reference.weights() == plugin.weights());
-  ::unsetenv("TROUPE_COLLECTIVES");
 }
