@@ -323,7 +323,7 @@ TEST_CASE("Two stages' operations share one thread, and one stage may end before
 
 TEST_CASE("A stage that ends waits for its operation that has begun, and fails the others") {
   const auto thread = std::make_shared<device_thread>();
-  std::promise<void> begun, go;
+  std::promise<void> begun, go, closed;
   std::vector<bool> results;
   auto queue = std::make_unique<operation_queue>(
       [&](const operation&, const operation_queue::done& d) {
@@ -335,8 +335,12 @@ TEST_CASE("A stage that ends waits for its operation that has begun, and fails t
   for (int i = 0; i < 2; ++i)
     queue->submit({}, [&](const expected<outcome>& r) { results.push_back(r.has_value()); });
   begun.get_future().wait();
-  std::thread ending{[&] { queue = nullptr; }};
-  std::this_thread::sleep_for(std::chrono::milliseconds{2});
+  std::thread ending{[&] {
+    queue->close();
+    closed.set_value();
+    queue = nullptr;
+  }};
+  closed.get_future().wait();  // the second operation cannot begin, however late this thread is
   go.set_value();
   ending.join();
   CHECK(results == std::vector<bool>{true, false});
