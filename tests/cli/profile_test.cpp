@@ -41,12 +41,13 @@ TEST_CASE("profile prints the documented keys, and check, plan and train read it
   INFO(r.err);
   REQUIRE(r.status == 0);
   const auto d = r.document();
-  for (const auto* key : {"file", "device", "kind", "driver", "runtime", "libraries", "date",
-                          "busy", "clocks", "memory", "copies", "models"}) {
+  for (const auto* key : {"file", "device", "gpu_type", "kind", "driver", "runtime", "libraries",
+                          "date", "busy", "clocks", "memory", "copies", "models"}) {
     INFO(key);
     CHECK(d.contains(key));
   }
   CHECK(d["kind"] == "cpu");
+  CHECK(d["gpu_type"].is_null());
   CHECK(d["copies"]["to_device_gbytes_s"].is_null());
   CHECK(d["copies"]["all_reduce_gbytes_s"].is_null());
   CHECK(d["copies"]["all_reduces"].empty());

@@ -4,6 +4,7 @@
 #include "cli/common/output_file.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/profiling/profile.hpp"
@@ -53,12 +54,23 @@ json known(double x) {
   return x > 0 ? json(x) : json();
 }
 
+/// The shipped catalogue's type of the measured GPU; empty: unknown, or no GPU.
+std::string type_of(const device_profile& p) {
+  if (p.kind != "cuda") return {};
+  const auto all = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
+  if (!all) return {};
+  const auto* type = formats::type_of_device(*all, p.device, static_cast<double>(p.total_bytes));
+  return type ? type->name : std::string{};
+}
+
 json document_of(const device_profile& p, const std::string& file) {
   json models = json::array();
   for (const auto& m : p.models) models.push_back(document_of(m));
   const auto& all = p.copies.all_reduces;
+  const auto type = type_of(p);
   return {{"file", file},
           {"device", p.device},
+          {"gpu_type", type.empty() ? json() : json(type)},
           {"kind", p.kind},
           {"driver", p.driver},
           {"runtime", p.runtime},
@@ -205,8 +217,9 @@ class profile_verb final : public verb {
     for (const auto& m : p.models)
       out.text(fmt::format("\n{}: hidden {}, {} heads, vocabulary {}\n\n{}", m.name, m.hidden,
                            m.heads, m.vocabulary, table_of(m)));
-    out.line("\n{}: use it in a cluster file (gpus: {{A40: {{profile: {}}}}}) or with --profile",
-             out_, fs::path{out_}.filename().string());
+    const auto type = type_of(p);
+    out.line("\n{}: use it in a cluster file (gpus: {{{}: {{profile: {}}}}}) or with --profile",
+             out_, type.empty() ? "A40" : type, fs::path{out_}.filename().string());
   }
 
   gpu::profile_wish wish_{
