@@ -1,16 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <semaphore>
 
+#include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"
 #include "gpu/cuda/host/device.hpp"
+#include "gpu/emulated_machine.hpp"
 #include "gpu/model/parameters.hpp"
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"
@@ -25,11 +26,12 @@ using step = gpu::operation::kind;
 std::vector<size> sizes_of(const options& o) {
   std::vector<size> all{{"124M", 768, 12, 12, 16, {4, 8, 16, 32}},
                         {"350M", 1024, 24, 16, 8, {2, 4, 8, 16}},
-                        {"774M", 1280, 36, 20, 4, {1, 2, 4, 8}}};
-  if (!o.models.empty())
-    std::erase_if(all, [&](const size& s) {
-      return std::find(o.models.begin(), o.models.end(), s.name) == o.models.end();
-    });
+                        {"774M", 1280, 36, 20, 4, {1, 2, 4, 8}},
+                        {"tiny", 64, 2, 4, 2, {1, 2}, 32, 250}};
+  std::erase_if(all, [&](const size& s) {
+    if (o.models.empty()) return std::string{s.name} == "tiny";
+    return std::find(o.models.begin(), o.models.end(), s.name) == o.models.end();
+  });
   return all;
 }
 
@@ -40,8 +42,8 @@ gpu::stage_spec spec_of(const size& s, std::uint32_t rows) {
   spec.model.layers = s.layers;
   spec.sublayers = 2 * s.layers;
   spec.model.heads = s.heads;
-  spec.model.sequence = 1024;
-  spec.model.vocabulary = 50257;
+  spec.model.sequence = s.sequence;
+  spec.model.vocabulary = s.words;
   spec.has_embedding = spec.has_head = true;
   spec.rows = rows;
   return spec;
@@ -86,8 +88,17 @@ expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch,
                  now.loss};
 }
 
+namespace {
+bool emulates = false;
+}
+
+void use_emulated_gpu() {
+  emulates = true;
+}
+
 const opened_gpu& the_gpu() {
   static const opened_gpu gpu = [] {
+    if (emulates) return opened_gpu{test::emulated_machine(), "", true};
     auto m = gpu::cuda::open_machine_here(0);
     return m ? opened_gpu{*m, ""} : opened_gpu{nullptr, m.error().text};
   }();
@@ -96,23 +107,6 @@ const opened_gpu& the_gpu() {
 
 namespace {
 
-/// "NVIDIA H100 80GB HBM3" in words.
-std::vector<std::string> words_of(const std::string& name) {
-  std::vector<std::string> words{""};
-  for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      words.back() += c;
-    else if (!words.back().empty())
-      words.emplace_back();
-  return words;
-}
-
-bool names(const std::vector<std::string>& words, const std::string& kind) {
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] == kind || (i + 1 < words.size() && words[i] + words[i + 1] == kind)) return true;
-  return false;
-}
-
 fs::path script() {
   std::error_code error;
   const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
@@ -120,27 +114,34 @@ fs::path script() {
   return fs::exists(bundled, error) ? bundled : fs::path{TROUPE_BENCH_GPU_PYTORCH};
 }
 
+/// Of a traceback the one that says what was wrong.
+std::string last_line_of(const fs::path& file) {
+  std::ifstream in{file};
+  std::string last = "it says nothing";
+  for (std::string line; std::getline(in, line);)
+    if (!line.empty()) last = line;
+  return last.substr(0, 300);
+}
+
 }  // namespace
 
 std::optional<catalogue_entry> catalogue_of(const std::string& device, double memory_bytes) {
   const auto all = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   if (!all) return std::nullopt;
-  const auto words = words_of(device);
-  const gpu_type* nearest = nullptr;
-  const auto off = [&](const gpu_type& g) { return std::abs(g.memory_bytes() - memory_bytes); };
-  for (const auto& g : *all)
-    if (names(words, g.name.substr(0, g.name.find('-'))) && (!nearest || off(g) < off(*nearest)))
-      nearest = &g;
-  if (nearest == nullptr) return std::nullopt;
-  return catalogue_entry{nearest->name, nearest->fp16_tflops, nearest->memory_gbytes_s};
+  const auto* type = formats::type_of_device(*all, device, memory_bytes);
+  if (type == nullptr) return std::nullopt;
+  return catalogue_entry{type->name, type->fp16_tflops, type->memory_gbytes_s};
 }
 
 nlohmann::json pytorch(const std::string& arguments, int seconds) {
+  const scratch folder;
+  const auto log = folder.path("errors");
   const auto* wish = std::getenv("PYTHON");
   std::string why = "there is no python3 with PyTorch";
   for (const std::string python : {wish ? wish : "python3", "/usr/bin/python3"}) {
-    const auto command = fmt::format("timeout {} {} '{}' {} 2>/tmp/troupe-pytorch.log", seconds,
-                                     python, script().string(), arguments);
+    // In the foreground, so that it ends when this program's own process group is ended.
+    const auto command = fmt::format("timeout --foreground -k 5 {} {} '{}' {} 2>'{}'", seconds,
+                                     python, script().string(), arguments, log);
     const auto [status, text] = printed_by(command);
     if (status == -1) break;
     auto reply = nlohmann::json::parse(text, nullptr, false);
@@ -148,7 +149,7 @@ nlohmann::json pytorch(const std::string& arguments, int seconds) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 124)
       return {{"why", fmt::format("PyTorch took longer than {} s", seconds)}};
     if (std::system(fmt::format("{} -c 'import torch' >/dev/null 2>&1", python).c_str()) == 0)
-      return {{"why", "PyTorch failed; its words are in /tmp/troupe-pytorch.log"}};
+      return {{"why", fmt::format("PyTorch failed: {}", last_line_of(log))}};
   }
   return {{"why", why}};
 }
@@ -160,6 +161,7 @@ std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary) {
 
 reached measured_peaks(gpu::cuda::machine& m) {
   using namespace gpu::cuda;
+  if (the_gpu().emulated) return {};
   const auto best = [&](auto ask) {
     for (int i = 0; i < 3; ++i) ask();
     double least = 1e30;

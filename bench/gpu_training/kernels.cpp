@@ -135,10 +135,11 @@ nlohmann::json measure_kernels(const options& o) {
     result["device"] = gpu->name();
     result["reached_tflops"] = peaks.tflops;
     result["reached_gbytes_s"] = peaks.gbytes_s;
-    fmt::print(
-        "{}: copies within its memory reach {:.0f} GB/s (read and written), a product of "
-        "8192 x 8192 x 8192 {:.0f} TFLOP/s.\n",
-        gpu->name(), peaks.gbytes_s, peaks.tflops);
+    if (peaks.tflops > 0)
+      fmt::print(
+          "{}: copies within its memory reach {:.0f} GB/s (read and written), a product of "
+          "8192 x 8192 x 8192 {:.0f} TFLOP/s.\n",
+          gpu->name(), peaks.gbytes_s, peaks.tflops);
   } else {
     gpu = std::make_shared<gpu::cuda::idle_machine>();
     result["why"] = the_gpu().why;
@@ -150,7 +151,7 @@ nlohmann::json measure_kernels(const options& o) {
   for (const auto& s : sizes_of(o)) {
     if (o.models.empty() && std::string{s.name} != "124M") continue;  // the others on demand
     const auto spec = spec_of(s, o.rows ? o.rows : s.rows);
-    fmt::print("GPT-2 {}, {} rows of 1,024 tokens:\n\n", s.name, spec.rows);
+    fmt::print("GPT-2 {}, {} rows of {} tokens:\n\n", s.name, spec.rows, s.sequence);
     try {
       const auto timed = std::make_shared<timed_machine>(gpu);
       using first = gpu::cuda::device::first_values;
@@ -164,6 +165,7 @@ nlohmann::json measure_kernels(const options& o) {
       result["models"].push_back({{"model", s.name},
                                   {"rows", spec.rows},
                                   {"kernels", print(lines_of(*timed, steps), peaks)}});
+      o.keep(result);
     } catch (const std::runtime_error& e) {
       fmt::print("{}\n\n", e.what());
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,17 +16,22 @@
 namespace troupe::bench {
 
 struct options {
-  std::vector<std::string> models;  // empty: all
+  std::vector<std::string> models;  // empty: all of GPT-2
   std::uint32_t rows = 0;           // 0: each model's own
   int rounds = 5, steps = 10;
+  int losses = 200;  // steps whose losses are compared
   bool peer = true;  // PyTorch, too
+  // Called with a part's result so far after each of its rows.
+  std::function<void(const nlohmann::json&)> keep = [](const nlohmann::json&) {};
 };
 
-/// GPT-2 in the sizes that are measured: 1,024 tokens, 50,257 words, a tied head.
+/// GPT-2 with a tied head in the sizes that are measured, and on demand "tiny", which an emulated
+/// GPU trains in a second.
 struct size {
   const char* name;
   std::uint32_t hidden, layers, heads, rows;
   std::vector<std::uint32_t> batches;  // for memory
+  std::uint32_t sequence = 1024, words = 50257;
 };
 std::vector<size> sizes_of(const options& o);
 gpu::stage_spec spec_of(const size& s, std::uint32_t rows);
@@ -44,10 +50,14 @@ expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch,
 struct opened_gpu {
   std::shared_ptr<gpu::cuda::machine> machine;
   std::string why;
+  bool emulated = false;
 };
 const opened_gpu& the_gpu();
+/// The GPU is the tests' emulated one, whose times and driver's memory say nothing. Before
+/// the_gpu().
+void use_emulated_gpu();
 
-/// The catalog's entry for a GPU with that name and memory; nothing if there is none.
+/// The shipped catalogue's entry for a GPU with that name and memory; nothing if there is none.
 struct catalogue_entry {
   std::string name;
   double tflops = 0, gbytes_s = 0;
@@ -59,7 +69,7 @@ nlohmann::json pytorch(const std::string& arguments, int seconds);
 /// LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY of bench_gpu_training.py.
 std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary);
 
-/// What the GPU reaches in products, and in copies within its memory; measured once.
+/// What the GPU reaches in products, and in copies within its memory; measured once. 0: emulated.
 struct reached {
   double tflops = 0, gbytes_s = 0;
 };

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
-#include <tuple>
 
 #include "gpu/cuda/host/counted.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/cuda/host/graphs.hpp"
 #include "gpu_training/parts.hpp"
+#include "harness/runs.hpp"
 
 // Tokens per second, fraction of the arithmetic peak, and memory, compared to PyTorch.
 
@@ -18,25 +18,26 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int warm_steps = 5, speed_seconds = 180;
+// PyTorch compiles for up to a minute; one attention backend that hangs leaves the other its time.
+constexpr int warm_steps = 5, speed_seconds = 100;
 
-/// Best of the rounds, after the first steps.
+/// Best, median and slowest of the rounds, after the first steps.
 json rounds_of(gpu::stage_device& d, const gpu::stage_spec& spec, const options& o) {
   const auto batch = random_batch(spec);
   auto last = train(d, batch, warm_steps);
-  double best = 1e30, worst = 0;
+  std::vector<double> rounds;
   for (int round = 0; last && round < o.rounds; ++round) {
     last = train(d, batch, o.steps);
-    if (!last) break;
-    best = std::min(best, last->seconds / o.steps);
-    worst = std::max(worst, last->seconds / o.steps);
+    if (last) rounds.push_back(last->seconds / o.steps);
   }
   if (!last) return {{"why", last.error().text}};
   const auto tokens = static_cast<double>(gpu::tokens_of(spec));
+  const double best = *std::min_element(rounds.begin(), rounds.end());
   return {{"step_s", best},
+          {"median_step_s", median(rounds)},
           {"tokens_per_s", tokens / best},
-          {"worst_tokens_per_s", tokens / worst},
-          {"tflops", 3 * gpu::size_of(spec).forward_flops / best / 1e12},
+          {"median_tokens_per_s", tokens / median(rounds)},
+          {"worst_tokens_per_s", tokens / *std::max_element(rounds.begin(), rounds.end())},
           {"loss", last->loss}};
 }
 
@@ -51,8 +52,10 @@ std::pair<json, json> ours(const gpu::stage_spec& spec, const options& o) {
     auto with = rounds_of(d, spec, o);
     const auto now = the_gpu().machine->memory();
     with["allocated_bytes"] = count->bytes + gpu::cuda::workspace_bytes;
-    with["driver_added_bytes"] = before.free_bytes - now.free_bytes;
-    with["driver_used_bytes"] = now.total_bytes - now.free_bytes;
+    if (now.total_bytes > 0) {
+      with["driver_added_bytes"] = before.free_bytes - now.free_bytes;
+      with["driver_used_bytes"] = now.total_bytes - now.free_bytes;
+    }
     with["graphs"] = {{"made", graphs->so_far().made}, {"run", graphs->so_far().run}};
     graphs->stop();
     return {with, rounds_of(d, spec, o)};
@@ -68,23 +71,86 @@ std::string number(const json& j, const char* key, double factor, int digits) {
              : std::string{};
 }
 
-void print(const char* model, const gpu::stage_spec& s, const char* who, const json& j,
-           double peak_tflops, double reached_tflops) {
-  if (j.contains("why")) {
-    fmt::print("| {} | {} | {}: {} |\n", model, s.rows, who, j["why"].get<std::string>());
+/// Peaks of the GPU, by the catalogue and as measured; 0: unknown.
+struct peaks {
+  double tflops = 0, reached_tflops = 0;
+};
+
+/// Adds the rate of the model's operations, and its fractions of the peaks.
+void add_rates(json& j, const gpu::stage_spec& s, const peaks& p) {
+  if (!j.contains("step_s")) return;
+  const double tflops = 3 * gpu::size_of(s).forward_flops / j["step_s"].get<double>() / 1e12;
+  j["tflops"] = tflops;
+  j["mfu"] = p.tflops > 0 ? json(tflops / p.tflops) : json();
+  j["of_product"] = p.reached_tflops > 0 ? json(tflops / p.reached_tflops) : json();
+}
+
+void print(const char* model, const gpu::stage_spec& s, const std::string& who, const json& j) {
+  if (!j.contains("step_s")) {
+    fmt::print("| {} | {} | {}: {} |\n", model, s.rows, who, j.value("why", "no result"));
+    std::fflush(stdout);
     return;
   }
-  const double tflops = 3 * gpu::size_of(s).forward_flops / j["step_s"].get<double>() / 1e12;
-  const auto share = [&](double of) {
-    return of > 0 ? fmt::format("{:.1f} %", 100 * tflops / of) : std::string{"?"};
+  const auto share = [&](const char* of) {
+    return j[of].is_number() ? number(j, of, 100, 1) + " %" : std::string{"?"};
   };
   const bool engine = !j.contains("peak_allocated_bytes");
-  fmt::print("| {} | {} | {} | {} | {} | {} | {:.1f} | {} | {} | {} | {} | {} |\n", model, s.rows,
-             who, number(j, "tokens_per_s", 1, 0), number(j, "worst_tokens_per_s", 1, 0),
-             number(j, "step_s", 1e3, 2), tflops, share(peak_tflops), share(reached_tflops),
+  fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", model, s.rows,
+             who, number(j, "tokens_per_s", 1, 0), number(j, "median_tokens_per_s", 1, 0),
+             number(j, "worst_tokens_per_s", 1, 0), number(j, "step_s", 1e3, 2),
+             number(j, "tflops", 1, 1), share("mfu"), share("of_product"),
              number(j, engine ? "allocated_bytes" : "peak_allocated_bytes", 1e-9, 2),
              number(j, "driver_used_bytes", 1e-9, 2), number(j, "loss", 1, 4));
   std::fflush(stdout);
+}
+
+/// Compiled, with fused attention of that backend. The vocabulary is one that 128 divides, as
+/// PyTorch's users have it for speed; ours fills up, too.
+json pytorch_speed(const gpu::stage_spec& spec, const std::string& backend, const options& o) {
+  const auto vocabulary = (spec.model.vocabulary + 127) / 128 * 128;
+  return pytorch(fmt::format("train {} --words {} --steps {} --rounds {} --backend {}",
+                             pytorch_shape(spec, vocabulary), spec.model.vocabulary, o.steps,
+                             o.rounds, backend),
+                 speed_seconds);
+}
+
+/// How much faster the engine is, best round by best round and median by median.
+std::string add_ratios(json& row, const std::string& backend) {
+  const auto &own = row["troupe"], &peer = row["pytorch_" + backend];
+  if (!own.contains("step_s") || !peer.contains("step_s")) return {};
+  const auto over = [&](const char* of) { return peer[of].get<double>() / own[of].get<double>(); };
+  const double best = over("step_s"), middle = over("median_step_s");
+  const auto name = peer["attention"].is_string() ? peer["attention"].get<std::string>() : backend;
+  row["ratios"][backend] = {{"best", best}, {"median", middle}, {"attention", name}};
+  return fmt::format("{} {:.2f} (medians {:.2f}) with attention by {}",
+                     row["model"].get<std::string>(), best, middle, name);
+}
+
+/// One model, and PyTorch with each of its attention backends; `keep` has the row after each.
+json row_of(const size& s, const peaks& p, const options& o, std::vector<std::string>& ratios,
+            const std::function<void(const json&)>& keep) {
+  const auto spec = spec_of(s, o.rows ? o.rows : s.rows);
+  json row{{"model", s.name}, {"rows", spec.rows}};
+  const auto add = [&](const std::string& key, const std::string& who, json found) {
+    add_rates(found, spec, p);
+    print(s.name, spec, who, found);
+    row[key] = std::move(found);
+  };
+  auto [with, without] = ours(spec, o);
+  add("troupe", "troupe", std::move(with));
+  add("troupe_without_graphs", "troupe, no graphs", std::move(without));
+  keep(row);
+  for (const std::string backend : {"flash", "cudnn", "any"}) {
+    // What PyTorch chooses by itself is one of the two, unless it has neither.
+    if (!o.peer || (backend == "any" && row.contains("ratios"))) continue;
+    add("pytorch_" + backend, "PyTorch, " + backend, pytorch_speed(spec, backend, o));
+    if (const auto ratio = add_ratios(row, backend); !ratio.empty()) ratios.push_back(ratio);
+    if (const auto lacks = row["pytorch_" + backend].value("without", json::array());
+        !lacks.empty())
+      fmt::print("| {} | | PyTorch had not: {} |\n", s.name, lacks.dump());
+    keep(row);
+  }
+  return row;
 }
 
 }  // namespace
@@ -100,47 +166,30 @@ nlohmann::json measure_speed(const options& o) {
   auto& gpu = *the_gpu().machine;
   const auto total = static_cast<double>(gpu.memory().total_bytes);
   const auto known = catalogue_of(gpu.name(), total);
-  const auto peaks = measured_peaks(gpu);
-  const double peak = known ? known->tflops : 0;
+  const peaks p{known ? known->tflops : 0, measured_peaks(gpu).tflops};
   result["device"] = gpu.name();
   result["catalogue"] = known ? json(known->name) : json();
-  result["peak_tflops"] = peak;
-  result["reached_tflops"] = peaks.tflops;
+  result["peak_tflops"] = p.tflops;
+  result["reached_tflops"] = p.reached_tflops;
   fmt::print(
       "{}: {} dense 16-bit TFLOP/s by the catalogue{}; a product of 8192 x 8192 x 8192 "
-      "reaches {:.0f}.\nA step is one micro-batch and its update. Best of {} rounds of {} "
-      "steps; allocated: by the device's pools, or by PyTorch's tensors.\n\n",
-      gpu.name(), known ? fmt::format("{:.0f}", peak) : "unknown",
-      known ? " (" + known->name + ")" : "", peaks.tflops, o.rounds, o.steps);
+      "reaches {}.\nA step is one micro-batch and its update. Best, median and worst of {} "
+      "rounds of {} steps; allocated: by the device's pools, or by PyTorch's tensors.\n\n",
+      gpu.name(), known ? fmt::format("{:g}", p.tflops) : "unknown",
+      known ? " (" + known->name + ")" : "",
+      p.reached_tflops > 0 ? fmt::format("{:.0f}", p.reached_tflops) : "an unknown rate", o.rounds,
+      o.steps);
   fmt::print(
-      "| model | rows | who | tokens/s | worst | ms a step | TFLOP/s | of the peak | of the "
-      "product | allocated GB | driver GB | loss |\n|---|---:|---|---:|---:|---:|---:|---:|---:"
-      "|---:|---:|---:|\n");
+      "| model | rows | who | tokens/s | median | worst | ms a step | TFLOP/s | of the peak | of "
+      "the product | allocated GB | driver GB | loss |\n|---|---:|---|---:|---:|---:|---:|---:|"
+      "---:|---:|---:|---:|---:|\n");
   std::vector<std::string> ratios;
-  for (const auto& s : sizes_of(o)) {
-    const auto spec = spec_of(s, o.rows ? o.rows : s.rows);
-    json row{{"model", s.name}, {"rows", spec.rows}};
-    std::tie(row["troupe"], row["troupe_without_graphs"]) = ours(spec, o);
-    print(s.name, spec, "troupe", row["troupe"], peak, peaks.tflops);
-    print(s.name, spec, "troupe, no graphs", row["troupe_without_graphs"], peak, peaks.tflops);
-    if (o.peer) {
-      // A vocabulary that 128 divides, as PyTorch's users have it for speed; ours fills up, too.
-      row["pytorch"] =
-          pytorch(fmt::format("train {} --words {} --steps {} --rounds {}",
-                              pytorch_shape(spec, 50304), spec.model.vocabulary, o.steps, o.rounds),
-                  speed_seconds);
-      print(s.name, spec, "PyTorch", row["pytorch"], peak, peaks.tflops);
-      if (row["troupe"].contains("step_s") && row["pytorch"].contains("step_s")) {
-        const double ratio =
-            row["pytorch"]["step_s"].get<double>() / row["troupe"]["step_s"].get<double>();
-        row["ratio"] = ratio;
-        ratios.push_back(fmt::format("{} {:.2f}", s.name, ratio));
-        if (const auto& without = row["pytorch"]["without"]; !without.empty())
-          fmt::print("| {} | | PyTorch had not: {} |\n", s.name, without.dump());
-      }
-    }
-    result["rows"].push_back(row);
-  }
+  const auto keep = [&](const json& row) {
+    auto so_far = result;
+    so_far["rows"].push_back(row);
+    o.keep(so_far);
+  };
+  for (const auto& s : sizes_of(o)) result["rows"].push_back(row_of(s, p, o, ratios, keep));
   if (!ratios.empty())
     fmt::print("\nTroupe's tokens/s over PyTorch's: {}.\n", fmt::join(ratios, ", "));
   fmt::print("\n");

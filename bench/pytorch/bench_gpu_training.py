@@ -3,18 +3,21 @@
 usage: bench_gpu_training.py train  LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY [options]
        bench_gpu_training.py losses LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY CHECKPOINT BATCHES [options]
 
-train: tokens a second of the best of several rounds and the peak of memory, on random tokens.
+train: tokens a second of several rounds, their best and their median, and the peak of memory, on random tokens.
 losses: the loss of each step, from the weights of CHECKPOINT (a directory of safetensors in Hugging
 Face's layout) on BATCHES (numbers of 32 bits: for each step its tokens, then its targets).
 Options: --device cuda|cpu, --steps N a round, --rounds N, --warm N steps before, --precision bf16|fp32,
---attention fused|plain (plain keeps all probabilities), --compile 0|1, --rate R.
-Prints one line of JSON. What it has not (torch.compile, a fused optimizer, fused attention) is left
-out and named in "without". Needs PyTorch 1.13 or newer, and numpy for losses.
+--attention fused|plain (plain keeps all probabilities), --backend any|flash|cudnn (of fused attention: what
+PyTorch chooses, or FlashAttention 2 or cuDNN alone), --compile 0|1, --rate R.
+Prints one line of JSON; "attention" names the backend. What it has not (torch.compile, a fused optimizer, fused
+attention) is left out and named in "without"; without the backend that is asked for it does nothing and says why.
+Needs PyTorch 1.13 or newer, and numpy for losses.
 """
 import argparse
 import glob
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -38,6 +41,15 @@ def make_model(a, without):
     if a.attention == "fused" and not fused:
         without.append("fused attention")
     return gpt2.GPT(a.layers, a.hidden, a.heads, a.sequence, a.vocabulary, fused).to(a.device)
+
+
+def attention_of(a):
+    """The name of what computes attention; None: PyTorch does not say."""
+    if a.attention == "plain" or not gpt2.FUSED_ATTENTION:
+        return "plain"
+    kind = torch.bfloat16 if a.precision == "bf16" else torch.float32
+    return gpt2.chosen_backend(a.heads, torch.empty(a.rows, a.sequence, 3 * a.hidden, dtype=kind, device=a.device,
+                                                    requires_grad=True))
 
 
 class Trainer:
@@ -111,9 +123,11 @@ def train(a):
     tokens = a.rows * a.sequence
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "step_s": min(rounds) if rounds else None,
-        "tokens_per_s": tokens / min(rounds) if rounds else None,
-        "worst_tokens_per_s": tokens / max(rounds) if rounds else None,
+        "step_s": min(rounds),
+        "median_step_s": statistics.median(rounds),
+        "tokens_per_s": tokens / min(rounds),
+        "median_tokens_per_s": tokens / statistics.median(rounds),
+        "worst_tokens_per_s": tokens / max(rounds),
         "compiled": bool(a.compile) and hasattr(torch, "compile"),
         "loss": float(loss),
         "without": without,
@@ -180,8 +194,10 @@ def arguments():
     p.add_argument("--rate", type=float, default=3e-4)
     p.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     p.add_argument("--attention", choices=["fused", "plain"], default="fused")
+    p.add_argument("--backend", choices=["any", "flash", "cudnn"], default="any")
     p.add_argument("--compile", type=int, default=1)
     a = p.parse_args()
+    a.rounds = max(1, a.rounds)
     a.words = a.words or a.vocabulary
     if a.what == "losses":
         a.checkpoint, a.batches = a.files
@@ -199,10 +215,17 @@ def main():
         said["device"] = torch.cuda.get_device_name()
     else:
         torch.set_flush_denormal(True)
-    try:
-        said.update(train(a) if a.what == "train" else losses(a))
-    except torch.cuda.OutOfMemoryError:
-        said["why"] = "out of memory"
+    has = a.backend == "any" or gpt2.allow_only(a.backend)
+    said["attention"] = attention_of(a) if has else None
+    if not has:
+        said["why"] = f"this PyTorch has no attention of {a.backend}"
+    elif a.backend != "any" and said["attention"] not in (None, a.backend):
+        said["why"] = f"PyTorch cannot use {a.backend} for this attention"
+    else:
+        try:
+            said.update(train(a) if a.what == "train" else losses(a))
+        except torch.cuda.OutOfMemoryError:
+            said["why"] = "out of memory"
     print(json.dumps(said))
 
 

@@ -8,6 +8,38 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 FUSED_ATTENTION = hasattr(F, "scaled_dot_product_attention")
+# What computes it, by name: PyTorch's number, and the switch in torch.backends.cuda (cuDNN's came with 2.5).
+BACKENDS = {
+    "math": (0, "enable_math_sdp"),
+    "flash": (1, "enable_flash_sdp"),
+    "efficient": (2, "enable_mem_efficient_sdp"),
+    "cudnn": (3, "enable_cudnn_sdp"),
+}
+
+
+def allow_only(backend):
+    """Fused attention by this backend alone, in the whole process. False: this PyTorch has no such backend."""
+    switches = torch.backends.cuda
+    if not FUSED_ATTENTION or not hasattr(switches, BACKENDS[backend][1]):
+        return False
+    for name, (_, switch) in BACKENDS.items():
+        if hasattr(switches, switch):
+            getattr(switches, switch)(name == backend)
+    return True
+
+
+def chosen_backend(heads, qkv):
+    """The backend that PyTorch takes for attention of these queries, keys and values; None: it does not say."""
+    if not hasattr(torch, "_fused_sdp_choice"):
+        return None
+    number = torch._fused_sdp_choice(*split_heads(qkv, heads), is_causal=True)
+    return next((name for name, (n, _) in BACKENDS.items() if n == number), "none")
+
+
+def split_heads(qkv, heads):
+    """(rows, sequence, 3 x hidden) as queries, keys and values of (rows, heads, sequence, hidden / heads)."""
+    rows, sequence, width = qkv.shape
+    return (t.view(rows, sequence, heads, -1).transpose(1, 2) for t in qkv.split(width // 3, dim=2))
 
 
 class Attention(nn.Module):
@@ -23,10 +55,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         rows, sequence, hidden = x.shape
-        q, k, v = (
-            t.view(rows, sequence, self.heads, hidden // self.heads).transpose(1, 2)
-            for t in self.c_attn(x).split(hidden, dim=2)
-        )
+        q, k, v = split_heads(self.c_attn(x), self.heads)
         if self.fused:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
