@@ -56,7 +56,8 @@ if not sys.argv[1:] or not sys.argv[1].endswith("bench_gpu_training.py"):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 words = sys.argv[2:]
 if words[0] == "losses":
-    print(json.dumps({"version": "stub", "why": "this stub learns nothing"}))
+    losses = os.environ.get("STUB_LOSSES")
+    print(json.dumps({"version": "stub", **({"losses": json.loads(losses)} if losses else {"why": "it learns nothing"})}))
     sys.exit()
 backend = words[words.index("--backend") + 1] if "--backend" in words else "any"
 wanted = os.environ.get("STUB_AT_CUDNN")
@@ -156,15 +157,22 @@ def all_parts(records):
     assert (day / "attention.ncu-rep").is_file() and (day / "pipeline-timeline.json").is_file()
 
 
-def killed_at_its_limit():
-    out, day = top / "limit", top / "limit-day"
-    status, _ = run(["speed"], out, STUB_AT_CUDNN="limit")
-    peer = pathlib.Path("/proc", (top / "stub-pid").read_text())
-    for _ in range(600):  # PyTorch ends with its step, and leaves the GPU to the next one
+def no_pytorch_left():
+    """PyTorch ends with its step, and leaves the GPU to the next one."""
+    pid = top / "stub-pid"
+    peer = pathlib.Path("/proc", pid.read_text())
+    for _ in range(600):
         if not peer.exists():
             break
         time.sleep(0.1)
     assert not peer.exists(), peer
+    pid.unlink()
+
+
+def killed_at_its_limit():
+    out, day = top / "limit", top / "limit-day"
+    status, _ = run(["speed"], out, STUB_AT_CUDNN="limit")
+    no_pytorch_left()
     record, steps = unpack(out, day)
     assert status == 1 and steps["speed"]["state"] == "killed", steps
     assert steps["speed-clocks-after"]["state"] == "ok"  # what comes after it still runs
@@ -177,6 +185,7 @@ def killed_at_its_limit():
 
 def ended_early():
     status, printed = run(["memcheck", "speed"], None, STUB_AT_CUDNN="end")
+    no_pytorch_left()
     out, = top.glob("gpu-day-2*")  # its own folder
     record, steps = unpack(out, top / "ended-day")
     assert status == 143 and "speed" not in steps and steps["memcheck"]["state"] == "ok", (status, steps)
@@ -193,6 +202,17 @@ def without_tools():
     assert status == 0 and steps["racecheck"]["state"] == "skipped", steps
     assert steps["racecheck"]["sentence"] == "there is no compute-sanitizer here"
     assert steps["facts"]["state"] == steps["memory"]["state"] == "ok", steps
+
+
+def checked_losses():
+    """Status 1 where a loss is too far from the CPU engine's, 77 where there is none to compare with."""
+    bench = programs[2]
+    for losses, wanted in (("", 77), ("[9.9]", 1), ("[]", 1)):
+        env = {**os.environ, "PYTHON": str(top / "stubs" / "python3"), "STUB_LOSSES": losses}
+        r = subprocess.run([str(bench), "losses", "--check", "--losses", "1", "--json", str(top / "losses.json")], env=env,
+                           capture_output=True, text=True)
+        assert r.returncode == wanted, (losses, r)
+        assert part_of(top, "losses.json", "losses")["complete"]
 
 
 def tables_of(records):
@@ -244,6 +264,7 @@ try:
     tables_of(top / "records")
     killed_at_its_limit()
     ended_early()
+    checked_losses()
     without_tools()
     packed()
     status, printed = run(["tests", "sped"])
