@@ -26,19 +26,21 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using step = gpu::operation::kind;
 
-constexpr double rate = 1e-3;
+// Small and slow enough for rounding to stay small: trainings that learn faster part by several per
+// cent within 50 steps, though both are right.
+constexpr double rate = 3e-4;
 
 gpu::stage_spec small() {
   gpu::stage_spec s;
   s.model.name = "small";
-  s.model.hidden = 128;
+  s.model.hidden = 64;
   s.model.layers = 4;
   s.sublayers = 8;
-  s.model.heads = 4;
-  s.model.sequence = 128;
+  s.model.heads = 1;
+  s.model.sequence = 64;
   s.model.vocabulary = 256;
   s.has_embedding = s.has_head = true;
-  s.rows = 8;
+  s.rows = 4;
   s.learning_rate = rate;
   return s;
 }
@@ -148,7 +150,7 @@ void print(const std::vector<training>& all) {
 nlohmann::json measure_losses(const options& o) {
   const auto s = small();
   fmt::print(
-      "## {} steps' losses\n\n{} layers, hidden {}, {} heads, {} rows of {} bytes of text, "
+      "## {} steps' losses\n\n{} layers, hidden {}, heads: {}, {} rows of {} bytes of text, "
       "AdamW at {:g}; the same first weights and the same rows. Farthest: from the first "
       "line, at any step. In 16 bits the engine may be {:g} % from it in the first {} steps, and "
       "later twice as far as PyTorch.\n\n",
@@ -186,17 +188,17 @@ nlohmann::json measure_losses(const options& o) {
     return all.front().said;
   }
   add("PyTorch, CPU, fp32", peer("--device cpu --precision fp32 --attention plain"), limits_32);
-  const std::string where = the_gpu().emulated ? "CPU" : "CUDA";
+  // PyTorch's 16 bits on a CPU are other operations than a GPU's: no yardstick.
+  const std::string why = the_gpu().emulated ? "the GPU is emulated" : the_gpu().why;
   const auto yardstick =
-      add("PyTorch, " + where + ", bf16",
-          !the_gpu().machine ? json{{"why", the_gpu().why}}
-                             : peer(the_gpu().emulated ? "--device cpu" : "--device cuda"),
+      add("PyTorch, CUDA, bf16", why.empty() ? peer("--device cuda") : json{{"why", why}},
           limits_of_peer);
   add(the_gpu().emulated ? "engine, emulated, bf16" : "engine, CUDA, bf16",
       losses_of(make_gpu_device(s), *data), limits_beside(yardstick));
   print(all);
   result["compared"] = std::count_if(all.begin(), all.end(),
                                      [](const training& t) { return t.said.contains("losses"); });
+  if (result["compared"] < 2) return result;
   result["within"] = std::all_of(all.begin(), all.end(),
                                  [](const training& t) { return t.said.value("within", true); });
   return result;

@@ -39,7 +39,7 @@ def chosen_backend(heads, qkv):
 def split_heads(qkv, heads):
     """(rows, sequence, 3 x hidden) as queries, keys and values of (rows, heads, sequence, hidden / heads)."""
     rows, sequence, width = qkv.shape
-    return (t.view(rows, sequence, heads, -1).transpose(1, 2) for t in qkv.split(width // 3, dim=2))
+    return [t.view(rows, sequence, heads, -1).transpose(1, 2) for t in qkv.split(width // 3, dim=2)]
 
 
 class Attention(nn.Module):
