@@ -50,9 +50,9 @@ TEST_CASE("a stage shared by two GPUs through the plug-in has the bits of emulat
     const auto l = lessons(m, 2, 1, i);
     const auto a = reference.learn(l), b = plugin.learn(l);
     CHECK(a.losses == b.losses);
-    CHECK(a.own == b.own);
+    CHECK((a.own == b.own));
   }
-  CHECK(reference.weights() == plugin.weights());
+  CHECK((reference.weights() == plugin.weights()));
 }
 
 TEST_CASE("gradients summed beside backward through the plug-in have the bits of emulated ones") {
@@ -82,5 +82,5 @@ TEST_CASE("gradients summed beside backward through the plug-in have the bits of
     }
   }
   for (std::size_t member = 0; member < 2; ++member)
-    CHECK(reference.weights(member) == plugin.weights(member));
+    CHECK((reference.weights(member) == plugin.weights(member)));
 }
