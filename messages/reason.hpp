@@ -11,15 +11,16 @@ namespace troupe {
 /// An error: `code` is for programs, `text` is a sentence for people.
 struct reason {
   enum class kind : std::uint8_t {
-    invalid,       // the request is invalid
-    infeasible,    // no GPU of this cluster can ever serve it
-    insufficient,  // too few idle GPUs at present
-    stale,         // decided on an outdated snapshot
-    unknown,       // no such job, node, ...
-    refused,       // not allowed: wrong key, wrong cluster, second controller
-    malformed,     // bytes that do not decode
-    unavailable,   // the other side cannot be reached
-    device_lost,   // a device is unusable until its node is restarted
+    invalid,        // the request is invalid
+    infeasible,     // no GPU of this cluster can ever serve it
+    insufficient,   // too few idle GPUs at present
+    stale,          // decided on an outdated snapshot
+    unknown,        // no such job, node, ...
+    refused,        // not allowed: wrong key, wrong cluster, second controller
+    malformed,      // bytes that do not decode
+    unavailable,    // the other side cannot be reached
+    device_lost,    // a device is unusable until its node is restarted
+    out_of_memory,  // a device has too little memory for the work
   };
   kind code = kind::invalid;
   std::string text;

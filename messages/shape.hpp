@@ -36,7 +36,7 @@ inline constexpr std::uint64_t enum_count<prefill_block::kind> = 3;
 template <>
 inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>
-inline constexpr std::uint64_t enum_count<reason::kind> = 9;
+inline constexpr std::uint64_t enum_count<reason::kind> = 10;
 template <>
 inline constexpr std::uint64_t enum_count<part_report::state> = 5;
 template <>

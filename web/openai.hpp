@@ -30,7 +30,7 @@ template <class T>
 using parsed = tl::expected<T, problem>;
 
 /// Of a generator's refusal or failure: 400 `invalid`, 429 `insufficient`, 503 `unavailable`,
-/// `unknown` and `device_lost`, else 500.
+/// `unknown`, `device_lost` and `out_of_memory`, else 500.
 problem problem_of(const reason& why);
 
 /// {"error": {message, type, param, code}}

@@ -147,6 +147,7 @@ problem problem_of(const reason& why) {
     case reason::kind::unavailable:
     case reason::kind::unknown:
     case reason::kind::device_lost:
+    case reason::kind::out_of_memory:
       return {503, why.text, "server_error"};
     default:
       return {500, why.text, "server_error"};

@@ -30,6 +30,11 @@ payload part(const payload& whole, std::size_t which, std::size_t parts) {
   return payload{whole.owner(), whole.bytes().subspan(which * size, size)};
 }
 
+/// Does the error name what happened to a device, rather than to the operation?
+bool is_cause(const reason& why) {
+  return why.code == reason::kind::device_lost || why.code == reason::kind::out_of_memory;
+}
+
 }  // namespace
 
 stage_spec shard_of(const stage_spec& whole, std::uint32_t shard, std::uint32_t shards) {
@@ -93,13 +98,13 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
                     all[0].what == kind::backward;
   for (std::size_t m = 0; m < all.size(); ++m)
     members_[m]->submit(all[m], [this, &g, m, sums](expected<outcome> r) {
-      const bool broken = sums && !r &&
-                          (r.error().code == reason::kind::unavailable ||
-                           r.error().code == reason::kind::device_lost);
+      const bool broken =
+          sums && !r && (r.error().code == reason::kind::unavailable || is_cause(r.error()));
       const auto why = r ? std::string{} : r.error().text;
       if (broken) abort_(why);
       std::lock_guard lock{g.guard};
-      if (!r && !g.first) g.first = r.error();
+      // The others' errors say only that they were aborted, and one of them may come first.
+      if (!r && (!g.first || (is_cause(r.error()) && !is_cause(*g.first)))) g.first = r.error();
       g.results[m] = std::move(r);
       if (--g.missing == 0) g.done.notify_one();
     });

@@ -53,8 +53,9 @@ thread_local int current_device = 0;
 
 class emulated final : public launches<emulated>, public emulated_stream {
  public:
-  emulated(const collectives* c, std::uint64_t seed)
+  emulated(const collectives* c, std::uint64_t seed, std::size_t capacity_bytes)
       : collectives_{c},
+        capacity_{capacity_bytes},
         stream_{pace_of(seed, 0)},
         in_{pace_of(seed, 1)},
         out_{pace_of(seed, 2)},
@@ -71,11 +72,25 @@ class emulated final : public launches<emulated>, public emulated_stream {
   void* take(std::size_t bytes) override {
     check_here("memory");
     check_alone("memory");
-    return make(bytes);
+    std::lock_guard lock{memory_guard_};
+    if (bytes > capacity_ - taken_)
+      throw gpu_out_of_memory(out_of_memory_text("memory", bytes, capacity_ - taken_, capacity_));
+    auto* memory = make(bytes);
+    sizes_[memory] = bytes;
+    taken_ += bytes;
+    return memory;
   }
   void give(void* memory) noexcept override {
     finish_all();  // as cudaFree does
+    {
+      std::lock_guard lock{memory_guard_};
+      taken_ -= sizes_.extract(memory).mapped();
+    }
     ::operator delete(memory, alignment);
+  }
+  memory_state memory() override {
+    std::lock_guard lock{memory_guard_};
+    return {capacity_ - taken_, capacity_};
   }
   void* take_host(std::size_t bytes) override {
     check_here("memory of the host");
@@ -89,7 +104,8 @@ class emulated final : public launches<emulated>, public emulated_stream {
       std::lock_guard lock{host_guard_};
       host_.erase(memory);
     }
-    give(memory);
+    finish_all();  // as cudaFreeHost does
+    ::operator delete(memory, alignment);
   }
   void let_go(void* memory, std::size_t bytes) noexcept override {
     std::memset(memory, 0xff, bytes);
@@ -203,10 +219,7 @@ class emulated final : public launches<emulated>, public emulated_stream {
   template <class Kernel>
   static constexpr char tag = 0;
 
-  static constexpr auto max_bytes = std::size_t{1} << 40;  // more than any machine has
-
   void* make(std::size_t bytes) {
-    if (bytes > max_bytes) throw std::bad_alloc{};
     auto* memory = ::operator new(bytes, alignment);
     std::memset(memory, 0xff, bytes);
     return memory;
@@ -263,6 +276,10 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
   const int index_ = ++devices;
   const collectives* collectives_;
+  const std::size_t capacity_;
+  std::mutex memory_guard_;
+  std::size_t taken_ = 0;
+  std::map<void*, std::size_t, std::less<>> sizes_;  // of the memory that is taken
   std::mutex host_guard_;
   std::map<void*, std::size_t, std::less<>> host_;  // memory of the host, and its bytes
   std::map<const char*, std::size_t> prepared_;     // kernels, and the shared memory each may have
@@ -273,8 +290,9 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
 }  // namespace
 
-std::unique_ptr<machine> emulated_machine(const collectives* sums, std::uint64_t seed) {
-  return std::make_unique<emulated>(sums, seed);
+std::unique_ptr<machine> emulated_machine(const collectives* sums, std::uint64_t seed,
+                                          std::size_t capacity_bytes) {
+  return std::make_unique<emulated>(sums, seed, capacity_bytes);
 }
 
 std::vector<float> multiplied(const operand& a, const operand& b) {

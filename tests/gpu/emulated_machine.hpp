@@ -19,9 +19,12 @@ namespace troupe::test {
 ///   `seed`: some of what they are asked for is put off until somebody waits for it; 0: nothing;
 /// - memory that copies touch is overwritten as soon as its pool has it back;
 /// - while emulated GPUs wait for each other's sums, one that has `sums` too refuses memory and
-///   products of a new shape, for which a real one might wait as long as they do.
+///   products of a new shape, for which a real one might wait as long as they do;
+/// - it has `capacity_bytes` of memory for `take`, and refuses more as a GPU does.
 std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr,
-                                                     std::uint64_t seed = 1);
+                                                     std::uint64_t seed = 1,
+                                                     std::size_t capacity_bytes = std::size_t{1}
+                                                                                  << 40);
 
 /// a b, in 32-bit floats from rounded factors, row-major and dense: the emulated machine's
 /// products.

@@ -109,6 +109,17 @@ TEST_CASE("a CUDA error names the failed function, and is not reported again by 
   const auto o = open_gpu(0);
   fake_cuda::refuse_once("cudaHostAlloc", cudaErrorMemoryAllocation);
   CHECK_THROWS_WITH(o.m->take_host(100), Contains("refused cudaHostAlloc of 100 bytes: "));
+  fake_cuda::refuse_once("cudaMalloc", cudaErrorMemoryAllocation);
+  try {
+    o.m->take(100);
+    FAIL("there was memory");
+  } catch (const std::runtime_error& e) {
+    CHECK(code_of(e) == reason::kind::out_of_memory);
+    const auto free = o.m->memory();
+    CHECK(e.what() == "the GPU refused cudaMalloc of 100 bytes: out of memory; " +
+                          std::to_string(free.free_bytes) + " of " +
+                          std::to_string(free.total_bytes) + " bytes are free");
+  }
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK_NOTHROW(o.m->narrow(nullptr, 4, nullptr));
   fake_cuda::refuse_once("cudaLaunchKernel", cudaErrorInvalidConfiguration);

@@ -115,5 +115,6 @@ TEST_CASE("a troupe::reason for which nothing is generated becomes a status") {
   CHECK(problem_of({kind::insufficient, "x"}).code == "rate_limit_exceeded");
   CHECK(problem_of({kind::unavailable, "x"}).status == 503);
   CHECK(problem_of({kind::device_lost, "x"}).status == 503);
+  CHECK(problem_of({kind::out_of_memory, "x"}).status == 503);
   CHECK(problem_of({kind::malformed, "x"}).status == 500);
 }

@@ -24,7 +24,8 @@ std::vector<T> values_of(const payload& p) {
 }  // namespace
 
 reason::kind code_of(const std::runtime_error& e, reason::kind other) {
-  return dynamic_cast<const gpu_lost*>(&e) ? reason::kind::device_lost : other;
+  if (dynamic_cast<const gpu_lost*>(&e)) return reason::kind::device_lost;
+  return dynamic_cast<const gpu_out_of_memory*>(&e) ? reason::kind::out_of_memory : other;
 }
 
 expected<void> check_shape(const stage_spec& s) {
@@ -128,7 +129,7 @@ void device::wait_for(const pending& p) {
   if (why.empty()) why = p.with->trouble();  // it may have ended without a result
   if (!why.empty()) {
     p.with->abort(why);
-    broke(why);
+    broke({reason::kind::unavailable, why});
   }
   machine_->wait(p.event);
   if (!why.empty()) throw std::runtime_error(why);
@@ -139,18 +140,18 @@ std::shared_ptr<device_group> device::peers() {
   return peers_;
 }
 
-void device::broke(const std::string& why) {
+void device::broke(const reason& why) {
   std::lock_guard lock{guard_};
-  if (broken_.empty()) broken_ = why;
+  if (!broken_) broken_ = why;
 }
 
 void device::start(const operation& o, pending& p) {
   auto ok = progress_.check(o);
   if (ok) ok = check_payloads(spec_, o, summed_);
   if (ok) ok = check_sums(o);
-  if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
-    ok = refuse(reason::kind::unavailable,
-                fmt::format("device state is invalid; load a checkpoint first: {}", broken_));
+  if (std::lock_guard lock{guard_}; broken_ && o.what != operation::kind::load)
+    ok = refuse(broken_->code,
+                fmt::format("device state is invalid; load a checkpoint first: {}", broken_->text));
   if (!ok) {
     p.result = refuse(ok.error());
     return;
@@ -161,15 +162,19 @@ void device::start(const operation& o, pending& p) {
   } catch (const std::runtime_error& e) {
     using kind = operation::kind;
     if (o.what == kind::sum || (o.what == kind::backward && sums_begun_)) end_group(e.what());
-    // Earlier work must be complete before its memory is reused.
-    try {
-      machine_->wait(machine_->record_event());
-    } catch (const std::runtime_error&) {  // report the first error
-    }
+    settle();
     if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
         o.what == kind::load)
-      broke(e.what());
+      broke({code_of(e), e.what()});
     p.result = refuse(code_of(e), e.what());
+  }
+}
+
+/// After an error: earlier work must be complete before its memory is reused.
+void device::settle() {
+  try {
+    machine_->wait(machine_->record_event());
+  } catch (const std::runtime_error&) {  // the first error is reported
   }
 }
 
@@ -384,7 +389,7 @@ void device::load(const operation& o, pending& p) {
   progress_.clear();
   summed_ = went_back_ = false;
   std::lock_guard lock{guard_};
-  broken_.clear();
+  broken_.reset();
 }
 
 }  // namespace troupe::gpu::cuda

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "gpu/cuda/host/stage.hpp"
@@ -17,7 +18,8 @@ namespace troupe::gpu::cuda {
 /// Requirements of the CUDA device beyond check(): its kernels work on eight values at a time.
 expected<void> check_shape(const stage_spec& s);
 
-/// device_lost for gpu_lost, `other` for any other exception of a machine.
+/// device_lost for gpu_lost, out_of_memory for gpu_out_of_memory, `other` for any other exception
+/// of a machine.
 reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::kind::unavailable);
 
 /// The GPU with this number, or the error of make_cuda_device.
@@ -67,6 +69,7 @@ class device final : public stage_device {
   void complete_operations();
   void wait_for(const pending& p);
   void start(const operation& o, pending& p);
+  void settle();
   void perform(const operation& o, pending& p);
   void forward(const operation& o, pending& p);
   void recompute(const operation& o, pending& p);
@@ -86,7 +89,7 @@ class device final : public stage_device {
   std::shared_ptr<device_group> beside_backward();
   expected<void> check_sums(const operation& o) const;
   void end_group(const std::string& why);
-  void broke(const std::string& why);
+  void broke(const reason& why);
 
   template <class T>
   buffer<T> bring(std::span<const T> values, pending& p);
@@ -111,7 +114,7 @@ class device final : public stage_device {
 
   std::mutex guard_;
   std::shared_ptr<device_group> peers_;  // null: none joined
-  std::string broken_;  // why gradients and weights are invalid, until a checkpoint is loaded
+  std::optional<reason> broken_;  // why gradients and weights are invalid, until one is loaded
   std::condition_variable wake_;
   std::deque<pending> asked_;
   bool closed_ = false;  // no operation is accepted

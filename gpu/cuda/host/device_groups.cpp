@@ -49,6 +49,7 @@ void device::rehearse() {
                                    }};
   stage_.alone = true;
   std::deque<pending> answered;  // unsent results hold host memory
+  const std::shared_ptr<void> settled{this, [this](void*) { settle(); }};  // before these are gone
   constexpr std::size_t unsent = 4;
   for (const auto& one : passes) {
     operation o{.microbatch = one.microbatch, .keep = one.what == pass::forward_kept};

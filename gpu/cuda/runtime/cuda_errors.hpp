@@ -42,9 +42,21 @@ inline bool loses_gpu(cudaError_t e) {
 inline void check(cudaError_t e, const char* function) {
   if (e == cudaSuccess) return;
   cudaGetLastError();  // clears the error, so that it is not reported by the next call
+  if (e == cudaErrorMemoryAllocation)
+    throw gpu_out_of_memory(std::string{"the GPU refused "} + function + ": out of memory");
   const auto text = std::string{"the GPU refused "} + function + ": " + cudaGetErrorString(e);
   if (!loses_gpu(e)) throw std::runtime_error(text);
   throw gpu_lost(text + "; this GPU is lost until the process is restarted");
+}
+/// Of an allocation, with the GPU's free memory if that is what it came from.
+inline void check_allocated(cudaError_t e, const char* function, std::size_t bytes,
+                            bool of_gpu = true) {
+  if (e != cudaErrorMemoryAllocation)
+    return check(e, (function + (" of " + std::to_string(bytes) + " bytes")).c_str());
+  cudaGetLastError();
+  std::size_t free = 0, total = 0;
+  if (of_gpu && cudaMemGetInfo(&free, &total) != cudaSuccess) total = 0, cudaGetLastError();
+  throw gpu_out_of_memory(out_of_memory_text(function, bytes, free, total));
 }
 inline void check(cublasStatus_t s, const char* function) {
   if (s == CUBLAS_STATUS_SUCCESS) return;

@@ -59,8 +59,24 @@ struct gpu_lost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Thrown when the GPU, or the host for its copies, has too little memory left. The machine stays
+/// usable.
+struct gpu_out_of_memory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The sentence of it. `total` 0: what is free is not known.
+inline std::string out_of_memory_text(const char* call, std::size_t bytes, std::size_t free,
+                                      std::size_t total) {
+  auto text = "the GPU refused " + std::string{call} + " of " + std::to_string(bytes) +
+              " bytes: out of memory";
+  if (total > 0)
+    text += "; " + std::to_string(free) + " of " + std::to_string(total) + " bytes are free";
+  return text;
+}
+
 /// Asynchronous and in order unless stated otherwise. Throws std::runtime_error if a call fails,
-/// gpu_lost if all later calls will, too.
+/// gpu_out_of_memory if memory is what it lacks, gpu_lost if all later calls will fail, too.
 class machine {
  public:
   virtual ~machine() = default;

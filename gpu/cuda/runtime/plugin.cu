@@ -96,8 +96,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
   void* take(std::size_t bytes) override {
     void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes < 256 ? 256 : bytes),
-          ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
+    check_allocated(cudaMalloc(&memory, bytes < 256 ? 256 : bytes), "cudaMalloc", bytes);
     if (poisons_) {
       CALL(cudaMemsetAsync, memory, 0xff, bytes, in_);
       CALL(cudaStreamSynchronize, in_);
@@ -110,8 +109,8 @@ class gpu_machine final : public launches<gpu_machine> {
   }
   void* take_host(std::size_t bytes) override {
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, bytes < 256 ? 256 : bytes, cudaHostAllocPortable),
-          ("cudaHostAlloc of " + std::to_string(bytes) + " bytes").c_str());
+    check_allocated(cudaHostAlloc(&memory, bytes < 256 ? 256 : bytes, cudaHostAllocPortable),
+                    "cudaHostAlloc", bytes, false);
     return memory;
   }
   void give_host(void* memory) noexcept override {
