@@ -309,6 +309,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
                                        p.gpus(), p.gpus() == 1 ? "" : "s", gb, guests_part(spec),
                                        idle, idle == 1 ? "is" : "are");
     }
+    if (const auto marp = planners::bytes_by_marp(s_.cluster, spec, p))
+      considered.verdict +=
+          fmt::format("; MARP's formula predicts {:.2f} GB per GPU", *marp / bytes_per_gb);
     result.push_back(std::move(considered));
   }
   return result;

@@ -9,6 +9,7 @@
 #include "planners/core/wrapped_policy.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
@@ -25,7 +26,7 @@ std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape
   std::vector<chain_link> links;
   for (std::uint32_t i = 0; i < pieces; ++i) {
     const auto part = part_of_stage(chain, job.model, i, 1, shape.tensor, i + 1 == pieces);
-    links.push_back({part.flops, bytes_beside_inputs(part, load)});
+    links.push_back({part.flops, bytes_of_pieces(job, part, load)});
   }
   auto counts = cut_evenly(links, shape.stages, load.max_bytes);
   return counts.empty() ? cut_evenly(links, shape.stages) : counts;

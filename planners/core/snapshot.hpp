@@ -49,6 +49,9 @@ struct job_view {
   // Of its last attempt; 0: none.
   std::uint32_t rows = 0;  // of a micro-batch
   std::uint32_t data_parallel = 0;
+  /// The memory that it turned out to need, relative to what is planned with the cluster's
+  /// headroom; `plans` already have it.
+  double memory_factor = 1;
 };
 
 using job_views = std::map<job_id, job_view>;

@@ -7,6 +7,7 @@
 
 #include "messages/time.hpp"
 #include "planners/cost/tensor_routes.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/pipeline/trips.hpp"
 
 namespace troupe::planners {
@@ -94,6 +95,7 @@ class timer {
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
     if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
+    shape.holds_one_at_end = is_on_engine(job_);
   }
 
   void set_ways() {

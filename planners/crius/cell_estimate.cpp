@@ -9,6 +9,7 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
@@ -81,7 +82,7 @@ class cell_timer {
     p.sync_s = sync_s(p, static_cast<double>(costs.gradient_bytes));
     if (data > 1 && !devices_sum(data)) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
-    p.bytes_per_gpu = memory_of(part, load_of(job_, batch, behind)).total() *
+    p.bytes_per_gpu = memory_of(job_, part, load_of(job_, batch, behind)).total() *
                           (1 + cluster_.settings.memory_headroom) +
                       guest_bytes(job_);
     p.fits = p.bytes_per_gpu < gpu.memory_bytes();

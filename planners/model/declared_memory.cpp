@@ -7,9 +7,6 @@
 namespace troupe::planners {
 namespace {
 
-// CUDA's context and the kernels that PyTorch loads with it: 1343 MiB on a V100
-// (docs/planners/memory.md).
-constexpr double context_bytes = 1343.0 * 1024 * 1024;
 // DistributedDataParallel and DeepSpeed send gradients from two buckets of 25 MiB by default.
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
@@ -140,7 +137,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   parts.activations = number * samples * activation_bytes(job, t);
   parts.ends = samples * end_bytes(job.model, t);
   parts.buffers = buffer_bytes(job, each, d, t);
-  parts.context = context_bytes;
+  parts.context = cuda_context_bytes;
   return parts;
 }
 

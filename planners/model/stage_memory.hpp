@@ -37,6 +37,10 @@ inline constexpr state_bytes marp_states{2, 6, 12};
 /// Megatron-LM accumulates gradients in single precision only: 18.
 inline constexpr state_bytes megatron_states{2, 4, 12};
 
+/// CUDA's context and the kernels that PyTorch loads with it: 1343 MiB on a V100
+/// (docs/planners/memory.md). No GPU has said yet what the engine's is, which loads fewer.
+inline constexpr double cuda_context_bytes = 1343.0 * 1024 * 1024;
+
 // -- whole models, as papers count them
 
 /// W = V*h + l*(12*h^2 + 13*h) (Frenzy, section IV.A); for a model given as operators, their sum.
@@ -67,6 +71,7 @@ struct stage_part {
   double activation_bytes = 0;  // kept from its forward to its backward
   double output_bytes = 0;
   kernel_counts kernels{};  // of all of the stage
+  bool last = false;        // it ends with the model's head
 
   bool operator==(const stage_part&) const = default;
 };
@@ -76,10 +81,11 @@ struct stage_part {
 struct stage_load {
   std::uint32_t rows = 1, held = 1;
   double max_bytes = std::numeric_limits<double>::infinity();
-  bool recompute = true;  // else all activations of all micro-batches in flight
+  bool recompute = true;        // else all activations of all micro-batches in flight
+  std::uint32_t pipelines = 1;  // that sum their gradients
 };
 
-/// With marp_states' bytes per parameter.
+/// By MARP, with marp_states' bytes per parameter.
 memory_parts memory_of(const stage_part& p, const stage_load& load);
 /// In two parts: the one that grows with a stage's pieces, and the constant one.
 double bytes_beside_inputs(const stage_part& p, const stage_load& load);

@@ -7,6 +7,7 @@
 
 #include "messages/time.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -160,7 +161,8 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.parameters.for_one_of(tensor),
           r.kept_bytes.for_one_of(tensor),
           r.output_bytes,
-          r.kernels};
+          r.kernels,
+          first + count == chain.size()};
 }
 
 /// Pieces of each stage, and the GPUs that share it.
@@ -198,10 +200,10 @@ std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chai
   for (std::uint32_t i = 0; i < chain.size(); ++i) {
     auto p = part_of(chain, i, 1, pieces, tensor);
     if (i + 1 == chain.size()) p.parameters += copy;
-    weights.push_back({p.flops, bytes_beside_inputs(p, load)});
+    weights.push_back({p.flops, bytes_of_pieces(job, p, load)});
   }
-  const auto inputs = input_bytes(part_of(chain, 0, 1, pieces, tensor), load);
-  auto counts = cut_evenly(weights, stages, load.max_bytes - inputs, last);
+  const auto of_any = bytes_of_any_stage(job, part_of(chain, 0, 1, pieces, tensor), load);
+  auto counts = cut_evenly(weights, stages, load.max_bytes - of_any, last);
   return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
 }
 

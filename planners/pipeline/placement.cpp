@@ -13,6 +13,7 @@
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/frenzy/marp.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/pipeline/model_partition.hpp"
 #include "planners/pipeline/plan_search.hpp"
 
@@ -63,6 +64,16 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
     stages.push_back(
         {parts[s].first, parts[s].count, std::max(1U, job.pipeline.tensor_parallel), {}, bytes[s]});
   return stages;
+}
+
+std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how) {
+  if (!is_on_engine(job)) return {};
+  const auto parts = parts_of(job, how.stages);
+  if (!parts || parts->empty()) return {};
+  auto elsewhere = job;
+  elsewhere.train->device.clear();
+  return std::ranges::max(
+      bytes_by_stage(elsewhere, {how.microbatches, how.rows}, *parts, c.settings.memory_headroom));
 }
 
 namespace {
@@ -150,6 +161,12 @@ expected<pipeline_placement> place_searched(const snapshot& s, const idle_index&
 expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
                                    planning_budget& budget) {
   if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
+  if (j.memory_factor != 1) {
+    const auto c = with_more_headroom(s.cluster, j.memory_factor);
+    auto usual = j;
+    usual.memory_factor = 1;
+    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget);
+  }
   // Another micro-batch size would change the training's results.
   const auto same_rows = with_rows(*j.spec, j.rows);
   auto placed = place(s, all, j, same_rows, budget);
@@ -166,6 +183,11 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
 }
 
 }  // namespace
+
+cluster with_more_headroom(cluster c, double memory_factor) {
+  c.settings.memory_headroom = (1 + c.settings.memory_headroom) * memory_factor - 1;
+  return c;
+}
 
 bool is_pipeline_job(const job_spec& job) {
   return job.train || job.slots || job.pipeline != pipeline_wish{};

@@ -23,6 +23,9 @@ bool is_pipeline_job(const job_spec& job);
 /// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 
+/// The cluster for a job that turned out to need so many times the memory that is planned.
+cluster with_more_headroom(cluster c, double memory_factor);
+
 /// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,
 /// tensor_parallel as the job says.
 struct pipeline_placement {
@@ -34,6 +37,10 @@ struct pipeline_placement {
 /// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model says.
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom);
+
+/// Memory per GPU of such a plan by MARP's formula, for comparison; none: the plan has that
+/// already.
+std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how);
 
 /// Places the job on idle GPUs that it may use, by select_placement. `as_wished`: with exactly the
 /// stages and pipelines that the job requests; otherwise with at most as many.

@@ -112,7 +112,8 @@ class player {
     if (gradient_is_here && (x.recomputed || !needs_recompute)) {
       if (transfer_could_start(p, s, task_kind::backward, now))
         return begin(p, s, task_kind::backward, now);
-      if (!x.recomputed && may_forward(x, p, s, now)) try_forward(p, s, now);
+      const bool waits = shape_.holds_one_at_end && s + 1 == stages_;
+      if (!x.recomputed && !waits && may_forward(x, p, s, now)) try_forward(p, s, now);
       return;
     }
     if (x.recomputed) return;  // rule 4: the backward follows its recompute

@@ -47,6 +47,9 @@ struct pipeline_shape {
   /// What each stage does after its last backward: all-reduce and update. Empty: not included.
   std::vector<double> tail = {};
   bool recompute = true;  // before each backward, except in the last stage (rule 4)
+  // The last stage's micro-batches go back at once, as its memory is planned; `best` leaves gpipe
+  // out for that.
+  bool holds_one_at_end = false;
 
   double after(std::uint32_t stage) const { return tail.empty() ? 0 : tail[stage]; }
   step_costs at(std::uint32_t stage) const {

@@ -133,7 +133,10 @@ class orders {
     return most;
   }
   bool keeps_limit(const swap& s) const {
-    return s.hop || !shape_->max_in_flight || held(s.where) <= *shape_->max_in_flight;
+    if (s.hop) return true;
+    const bool at_end = (s.where + 1) % shape_->stages == 0;
+    if (shape_->holds_one_at_end && at_end && held(s.where) > 1) return false;
+    return !shape_->max_in_flight || held(s.where) <= *shape_->max_in_flight;
   }
 
   /// The times computed by the last time().

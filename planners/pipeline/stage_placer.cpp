@@ -7,7 +7,7 @@
 #include "messages/time.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
@@ -43,8 +43,8 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   if (!job_.train) job_.train.emplace();
   job_.train->schedule = "megatron";
   job_.train->costs.clear();  // of another cut
-  min_bytes_ =
-      marp_states.total() * shape_of(job.model).parameters * (1 + c.settings.memory_headroom);
+  min_bytes_ = (is_on_engine(job) ? engine_states : marp_states).total() *
+               shape_of(job.model).parameters * (1 + c.settings.memory_headroom);
   std::uint32_t largest = 0;
   for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
   for (std::uint32_t t = 1; t <= largest; t *= 2) {
@@ -164,10 +164,13 @@ std::uint32_t stage_placer::max_stages() const {
   return pieces_of(job_.model);
 }
 
-const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows) {
-  auto& table = tables_[{tensor, rows}];
+const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows,
+                                          std::uint32_t pipelines) {
+  const auto summing = is_on_engine(job_) ? std::min(pipelines, 2U) : 1;
+  auto& table = tables_[{tensor, rows, summing}];
   if (!table) {
-    table = std::make_unique<stage_table>(c_, job_, tensor, rows, routes_.at(tensor).types);
+    table =
+        std::make_unique<stage_table>(c_, job_, tensor, rows, routes_.at(tensor).types, summing);
     const std::uint64_t firsts = table->homogeneous() ? 4 : table->size();
     units_ += 50 * firsts * table->size() * table->types();
   }
@@ -181,7 +184,7 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   const auto& d = divisions_[division];
   s.batch = split_batch(job_, stages, d.pipelines);
   if (s.batch.microbatches == 0) return s;
-  s.table = &table_of(d.tensor, s.batch.rows);
+  s.table = &table_of(d.tensor, s.batch.rows, d.pipelines);
   const auto& r = routes_.at(d.tensor);
   iteration_bound::transfers x;
   x.min_send_s = x.min_between_nodes_s = x.sums_s = x.card_s = never;

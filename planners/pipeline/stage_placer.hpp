@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "messages/cluster.hpp"
@@ -120,7 +121,7 @@ class stage_placer {
   void add_divisions(std::uint32_t tensor);
   shape& shape_for(std::size_t division, std::uint32_t stages);
   std::vector<std::uint32_t> held_by(const shape& s, std::uint32_t stages) const;
-  const stage_table& table_of(std::uint32_t tensor, std::uint32_t rows);
+  const stage_table& table_of(std::uint32_t tensor, std::uint32_t rows, std::uint32_t pipelines);
 
   const cluster& c_;
   const idle_index& idle_;
@@ -130,8 +131,8 @@ class stage_placer {
   std::vector<division> divisions_;
   std::map<std::uint32_t, routes> routes_;                         // by tensor
   std::map<std::pair<std::size_t, std::uint32_t>, shape> shapes_;  // by division and stages
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>>
-      tables_;  // by tensor, rows
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>>
+      tables_;  // by tensor, rows, and the pipelines if memory depends on them
   cut_memory memory_;
   std::uint64_t units_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "messages/time.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/model/engine_memory.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
@@ -21,10 +22,12 @@ void lower(cost_floor& floor, const range_costs& k, double work) {
 }  // namespace
 
 stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t tensor,
-                         std::uint32_t rows, const std::vector<gpus_of_stage>& types)
+                         std::uint32_t rows, const std::vector<gpus_of_stage>& types,
+                         std::uint32_t pipelines)
     : chain_{job.model},
       tensor_{tensor},
       rows_{rows},
+      pipelines_{pipelines},
       pieces_{pieces_of(job.model)},
       size_{chain_.size()},
       homogeneous_{job.model.operators.empty()},
@@ -66,7 +69,7 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   parts[at] = part;
   const auto x = costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside);
   const auto bytes = [&](std::uint32_t held) {
-    return memory_of(part, {rows_, held, never, job.pipeline.recompute}).total() *
+    return memory_of(job, part, {rows_, held, never, job.pipeline.recompute, pipelines_}).total() *
                (1 + c.settings.memory_headroom) +
            guest_bytes(job);
   };

@@ -29,7 +29,8 @@ struct cost_floor {
   double forward_s = 0, recompute_s = 0, backward_s = 0;
 };
 
-/// For micro-batches of `rows` on stages of `tensor` GPUs each.
+/// For micro-batches of `rows` on stages of `tensor` GPUs each, in so many pipelines: several sum
+/// their gradients.
 class stage_table {
  public:
   /// `gpus`: the types of which stages can be, and over what the GPUs of such a stage sum.
@@ -38,7 +39,7 @@ class stage_table {
     link inside;
   };
   stage_table(const cluster& c, const job_spec& job, std::uint32_t tensor, std::uint32_t rows,
-              const std::vector<gpus_of_stage>& types);
+              const std::vector<gpus_of_stage>& types, std::uint32_t pipelines = 1);
 
   /// Stages can own so many pieces, and the last one those from `first` on: for first < size(). A
   /// transformer's last one may have its head alone, which is no piece.
@@ -74,7 +75,7 @@ class stage_table {
                   std::uint32_t first, std::uint32_t count, bool last) const;
 
   model_chain chain_;
-  std::uint32_t tensor_, rows_, pieces_, size_;
+  std::uint32_t tensor_, rows_, pipelines_, pieces_, size_;
   bool homogeneous_;
   std::uint32_t firsts_;
   std::vector<range_costs> middle_, last_;

@@ -68,6 +68,32 @@ TEST_CASE("plan gives 40.23 GB for 1-way data and 4-way tensor parallelism where
   CHECK(p["bytes_per_gpu"].get<double>() / 1e9 == Approx(40.23).margin(0.005));
 }
 
+TEST_CASE("plan of a training on device cuda has the engine's memory, and MARP's beside it") {
+  const scratch dir;
+  const auto planned = [&](const std::string& device, bool as_json) {
+    const auto job =
+        dir.write("job.yaml",
+                  "name: on-gpu\nmodel: gpt2-124m\nglobal_batch: 16\niterations: 10\n"
+                  "train: {data: text, device: " +
+                      device + "}\npipeline: {stages: 1, data_parallel: 1, microbatches: 1}\n");
+    std::vector<std::string> line{"plan", job, "--cluster",
+                                  shipped("clusters/frenzy-testbed.yaml")};
+    if (as_json) line.push_back("--json");
+    const auto r = troupe::test::troupe(line);
+    REQUIRE(r.status == 0);
+    return r;
+  };
+  const auto p = planned("cuda", true).document()["plan"];
+  CHECK(p["bytes_per_gpu"].get<double>() / 1e9 == Approx(9.81 + 1.41).margin(0.01));
+  CHECK(p["marp_bytes_per_gpu"].get<double>() / 1e9 == Approx(19.73).margin(0.005));
+  CHECK(planned("cuda", false).out.find("MARP's formula predicts 19.73 GB/GPU") !=
+        std::string::npos);
+  const auto other = planned("cpu", true).document()["plan"];
+  CHECK(other["bytes_per_gpu"].get<double>() / 1e9 == Approx(19.73).margin(0.005));
+  CHECK(other["marp_bytes_per_gpu"].is_null());
+  CHECK(planned("cpu", false).out.find("MARP") == std::string::npos);
+}
+
 TEST_CASE("plan refuses a job that no GPU of the cluster can hold, with the reason") {
   const scratch dir;
   const auto cluster = dir.write("small.yaml", small_cluster);

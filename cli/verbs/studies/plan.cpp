@@ -107,7 +107,7 @@ std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
   return source_of(c, job, a.how, a.where.front().node);
 }
 
-json plan_document(const cluster& c, const plan& p) {
+json plan_document(const cluster& c, const job_spec& job, const plan& p) {
   json types = json::array();
   for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
   json stages = json::array();
@@ -117,11 +117,13 @@ json plan_document(const cluster& c, const plan& p) {
                       {"pieces", s.count},
                       {"tensor_parallel", s.tensor_parallel},
                       {"bytes_per_gpu", std::llround(s.bytes_per_gpu)}});
+  const auto marp = planners::bytes_by_marp(c, job, p);
   return {{"data_parallel", p.data_parallel},
           {"tensor_parallel", p.tensor_parallel},
           {"pipeline_parallel", p.pipeline_parallel},
           {"gpus", p.gpus()},
           {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
+          {"marp_bytes_per_gpu", marp ? json(std::llround(*marp)) : json()},
           {"samples_per_s", p.samples_per_s},
           {"cost_per_hour", p.cost_per_hour},
           {"gpu_types", types},
@@ -148,7 +150,7 @@ json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
 
 json document(const cluster& c, const job_spec& job, const std::string& policy, const answer& a) {
   json plans = json::array(), where = json::array();
-  for (const auto& p : a.plans) plans.push_back(plan_document(c, p));
+  for (const auto& p : a.plans) plans.push_back(plan_document(c, job, p));
   for (const auto& share : a.where)
     where.push_back({{"node", c.nodes[share.node].name},
                      {"gpu", c.gpu_of(share.node).name},
@@ -160,7 +162,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"feasible", !a.why},
           {"plans", plans},
           {"chosen", a.chosen ? json(*a.chosen) : json()},
-          {"plan", runs ? plan_document(c, a.how) : json()},
+          {"plan", runs ? plan_document(c, job, a.how) : json()},
           {"allocation", where},
           {"estimate", runs ? estimate_document(c, job, a) : json()},
           {"reason", a.why ? json(a.why->text) : json()},
@@ -308,6 +310,9 @@ class plan_verb final : public verb {
     if (a.plans.size() > most)
       out.line("{} more plans (--all shows them)\n", a.plans.size() - most);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
+    if (const auto marp = marp_of(c, job, a))
+      out.line("Memory is what the CUDA device asks for; MARP's formula predicts {:.2f} GB/GPU.",
+               *marp / bytes_per_gb);
     if (a.where.empty()) return;
     std::string nodes;
     for (const auto& share : a.where)
@@ -320,6 +325,12 @@ class plan_verb final : public verb {
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")
       out.line("Estimated from {}.", from);
+  }
+
+  /// Of the chosen plan, or the best.
+  static std::optional<double> marp_of(const cluster& c, const job_spec& job, const answer& a) {
+    if (a.where.empty() && a.plans.empty()) return {};
+    return planners::bytes_by_marp(c, job, a.where.empty() ? a.plans.front() : a.how);
   }
 
   static void show_decoder(const output& out, const cluster& c, const job_spec& job,

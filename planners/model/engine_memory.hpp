@@ -1,0 +1,35 @@
+#pragma once
+
+#include "messages/job.hpp"
+#include "planners/model/stage_memory.hpp"
+
+// The memory that a stage of the built-in trainer has on a GPU (device: cuda), to the byte: what
+// gpu/cuda/host/stage.cpp and device.cpp ask for, in closed form. Tests compare it with the
+// device's own count (docs/planners/memory.md).
+
+namespace troupe::planners {
+
+/// Does the CUDA device run the job's stages? Then its memory is planned by this form, otherwise by
+/// MARP's.
+bool is_on_engine(const job_spec& job);
+
+/// Per parameter: a 16-bit copy; a gradient, the weight and Adam's moments in single precision.
+inline constexpr state_bytes engine_states{2, 4, 12};
+
+/// The words of the head, padded for fast products. As stage::head_width in
+/// gpu/cuda/host/stage.cpp.
+std::uint64_t head_width(const model& m);
+
+/// Of one of the GPUs that share the stage. A stage that recomputes keeps the activations of one
+/// micro-batch, others of all that are in flight.
+memory_parts engine_memory(const model& m, const stage_part& p, const stage_load& load);
+
+/// By the form that counts for the job.
+memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load);
+
+/// The same for a cut of the model into stages: what grows with a stage's pieces, of one or several
+/// of them, and what every stage needs beside it.
+double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_load& load);
+double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load);
+
+}  // namespace troupe::planners
