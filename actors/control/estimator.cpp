@@ -57,8 +57,7 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
   bool late = false;
   if (is_new) {
     // A job that ran out of memory gets the headroom that it is known to need.
-    auto c = *options_.cluster;
-    c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
+    const auto c = planners::with_more_headroom(*options_.cluster, w.memory_factor);
     it->second.memory_factor = w.memory_factor;
     std::function<bool()> out_of_time;
     if (options_.clock)

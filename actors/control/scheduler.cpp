@@ -124,6 +124,7 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;
   v.bytes_floor = j.bytes_floor;
+  v.memory_factor = j.memory_factor;
   v.tried_gpus = j.tried_gpus;
   v.tried_bytes = j.tried_bytes;
   if (j.attempts > 0) {

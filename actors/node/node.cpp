@@ -34,7 +34,7 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
     options_.process_runner->watch(
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
-  training_.start(self, host_, options_.cluster, options_.backend);
+  training_.start(self, host_, options_.cluster, options_.backend, options_.make_cuda);
   serving_.start(self, host_, options_.cluster, options_.backend);
   guard_ = frame_guard{host_, options_.cluster};
   on_tick();

@@ -27,6 +27,8 @@ struct node_options {
   bool new_state = false;
   /// Device kind for the built-in trainer: sim, cpu, cuda.
   std::string backend = "sim";
+  /// Creates the CUDA devices of its stages; null: this machine's GPUs.
+  gpu::cuda_device_maker make_cuda;
   /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
   std::shared_ptr<work_observer> observer;  // null: none

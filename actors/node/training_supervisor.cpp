@@ -35,11 +35,13 @@ stage_setup topology_of(const stage_setup& s) {
 }  // namespace
 
 void training_supervisor::start(node_actor::pointer self, runtime::host h,
-                                std::shared_ptr<const troupe::cluster> c, std::string backend) {
+                                std::shared_ptr<const troupe::cluster> c, std::string backend,
+                                gpu::cuda_device_maker make_cuda) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
   backend_ = std::move(backend);
+  make_cuda_ = std::move(make_cuda);
   guests_.start(self_, host_, cluster_);
 }
 
@@ -222,8 +224,9 @@ void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
   o.executor = guests_.set_up(s);
   o.gateway = gateway_address(cluster_->nodes[me].datacenter);
   if (computes) {
-    o.create = [s, thread = std::dynamic_pointer_cast<gpu::device_thread>(o.executor)] {
-      return make_backend(s, thread);
+    o.create = [s, make_cuda = make_cuda_,
+                thread = std::dynamic_pointer_cast<gpu::device_thread>(o.executor)] {
+      return make_backend(s, thread, make_cuda);
     };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }

@@ -13,6 +13,7 @@
 #include "actors/node/guest_supervisor.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/stage.hpp"
+#include "gpu/device/device_maker.hpp"
 #include "messages/message.hpp"
 #include "messages/work.hpp"
 
@@ -22,9 +23,10 @@ namespace troupe::actors {
 /// Owned by the node actor.
 class training_supervisor {
  public:
-  /// `backend`: kind of this node's devices: sim, cpu, cuda.
+  /// `backend`: kind of this node's devices: sim, cpu, cuda. `make_cuda`: of CUDA devices; null:
+  /// this machine's.
   void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             std::string backend);
+             std::string backend, gpu::cuda_device_maker make_cuda = nullptr);
 
   /// Starts a part of a training; on the first part's node, its trainer as well. `slowdown`: factor
   /// for simulated devices. Real stages have their own threads, so that the node keeps reporting.
@@ -79,6 +81,7 @@ class training_supervisor {
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
   std::string backend_;
+  gpu::cuda_device_maker make_cuda_;
   std::map<lease_id, part> parts_;
   guest_supervisor guests_;
   std::uint64_t trainers_ = 0;

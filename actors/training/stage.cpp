@@ -473,6 +473,8 @@ void stage_state::send_report(stage_report& r) {
 
 void stage_state::fail(const reason& why) {
   failed_ = true;
+  // The next attempt may begin as soon as it is reported, and have the same GPU.
+  if (why.code == reason::kind::out_of_memory) o_.device = nullptr;
   stage_report r;
   r.iteration = iteration_;
   r.why = why;

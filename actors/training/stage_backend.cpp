@@ -47,15 +47,19 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
-expected<std::unique_ptr<gpu::stage_device>> make_device(
-    const stage_setup& s, const gpu::stage_spec& spec, std::shared_ptr<gpu::device_thread> thread) {
+expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
+                                                         const gpu::stage_spec& spec,
+                                                         std::shared_ptr<gpu::device_thread> thread,
+                                                         const gpu::cuda_device_maker& make_cuda) {
   if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
   const auto ranks = static_cast<std::uint32_t>(s.devices.size());
   if (s.backend == "cpu" && thread && ranks == 1)
     return gpu::make_cpu_device_on(std::move(thread), spec);
   if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, ranks);
-  if (s.backend == "cuda")
-    return gpu::make_shared_cuda_device(spec, {s.devices.begin(), s.devices.end()});
+  if (s.backend == "cuda") {
+    const std::vector<int> indices{s.devices.begin(), s.devices.end()};
+    return make_cuda ? make_cuda(spec, indices) : gpu::make_shared_cuda_device(spec, indices);
+  }
   return refuse(reason::kind::infeasible,
                 fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
 }
@@ -63,9 +67,10 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
 }  // namespace
 
 expected<stage_backend> make_backend(const stage_setup& s,
-                                     std::shared_ptr<gpu::device_thread> thread) {
+                                     std::shared_ptr<gpu::device_thread> thread,
+                                     const gpu::cuda_device_maker& make_cuda) {
   const auto spec = spec_of(s);
-  auto device = make_device(s, spec, std::move(thread));
+  auto device = make_device(s, spec, std::move(thread), make_cuda);
   if (!device) return refuse(device.error());
   stage_backend result;
   result.device = std::move(*device);

@@ -25,6 +25,23 @@ constexpr std::uint64_t window = 100;           // iterations that stages run on
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
 constexpr double replan_event_every_s = 60;
 
+/// The end of an attempt in which a stage has failed. `progress`: this attempt has got further than
+/// earlier ones.
+part_report::state end_after(const reason& why, bool progress) {
+  using enum part_report::state;
+  switch (why.code) {
+    case reason::kind::out_of_memory:  // it is planned again with more headroom
+      return out_of_memory;
+    case reason::kind::stale:        // a newer lease has the job
+    case reason::kind::device_lost:  // the device will not be granted again
+      return stopped;
+    case reason::kind::unavailable:  // peers may come back
+      return progress ? stopped : failed;
+    default:
+      return failed;
+  }
+}
+
 /// If a newer lease has the job, this one's end says nothing about the job.
 part_report::state fenced(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
@@ -190,16 +207,10 @@ void trainer_state::on_stage_report(const stage_report& r) {
   const auto i = index(r.name);
   if (r.request_sent_s > 0)
     stages_[i].clock.sample(r.request_sent_s, r.received_s, r.replied_s, last_report_s_);
-  if (!r.why.text.empty()) {
-    // Another attempt makes sense if a newer lease has the job, if the lost device will not be
-    // granted again, or if peers may come back; the latter only while attempts make progress.
-    const bool again =
-        r.why.code == reason::kind::stale || r.why.code == reason::kind::device_lost ||
-        (r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached));
+  if (!r.why.text.empty())
     return fail(
-        again ? part_report::state::stopped : part_report::state::failed,
+        end_after(r.why, done_ > std::max(first_, o_.order.reached)),
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
-  }
   auto& s = stages_[i];
   if (!s.ready || r.iteration > s.done) last_progress_s_ = last_report_s_;
   if (!s.ready) {

@@ -185,6 +185,7 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   how.process_runner = (*i)->programs;
   how.new_state = (*i)->state && (*i)->state->is_new();
   how.backend = "cpu";
+  how.make_cuda = (*i)->options.make_cuda;
   how.observer = std::make_shared<work_log>();
   (*i)->actors = start_node(*(*i)->system, (*i)->host, std::move(how));
   (*i)->watch();

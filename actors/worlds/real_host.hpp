@@ -8,6 +8,7 @@
 
 #include "actors/protocol/request.hpp"
 #include "actors/serving/completions.hpp"
+#include "gpu/device/device_maker.hpp"
 #include "messages/address.hpp"
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
@@ -33,6 +34,8 @@ struct real_host_options {
   std::map<std::uint32_t, std::string> gateways;
   /// Clients: the name of their key in `keys`; empty: "client", or the only one.
   std::string client_key = {};
+  /// Nodes: creates the CUDA devices of their stages; null: this machine's GPUs.
+  gpu::cuda_device_maker make_cuda = {};
 };
 
 /// Where a node listens for tensors of its datacenter's nodes, if nobody says otherwise: over TCP

@@ -146,13 +146,17 @@ memory_parts engine_memory(const model& m, const stage_part& part, const stage_l
   const auto width = head_width(m);
   const auto p = parameters_of(s, width);
   const count all = block(p.own + p.tied, wide);
-  const count tied_head = s.embedding && s.head ? block(p.tied, wide) : 0;
+  // The head's gradient has the padding of its words: its own memory where the embedding is here too.
+  const count padding = s.head ? (width - s.vocabulary) * s.hidden : 0;
+  const bool both_ends = s.embedding && s.head && p.tied > 0;
+  const count gradients = both_ends ? all + block(p.tied + padding, wide)
+                                    : block(p.own + p.tied + padding, wide);
   const count held = load.held, kept = load.recompute && !s.head ? 1 : held;
   const auto bytes = [](count n) { return static_cast<double>(n); };
 
   memory_parts parts;
   parts.weights = bytes(block(p.copies, narrow));
-  parts.gradients = bytes(all + tied_head);
+  parts.gradients = bytes(gradients);
   parts.optimizer = bytes(3 * all + block(p.runs, run_bytes) + block(p.runs, norm_bytes_a_run));
   parts.inputs = bytes(held * ((s.embedding ? block(4 * s.tokens + 1, wide) : s.stream()) +
                                (s.head ? block(s.tokens, wide) : 0)));

@@ -166,6 +166,23 @@ TEST_CASE("a stage that fails says why, again when it is asked, and does nothing
   CHECK(other.over().empty());
 }
 
+TEST_CASE("a stage without memory has released its device when it says so") {
+  auto setup = alone();
+  setup.backend = "cuda";
+  stage_by_hand s{setup, {.real = true}};
+  s.run(2);
+  const std::weak_ptr device = std::exchange(s.device, nullptr);
+  auto* d = device.lock().get();
+  REQUIRE(d);
+  d->finish(refuse(reason::kind::out_of_memory, "the GPU refused 8 bytes"));
+  s.advance(1);
+  CHECK(device.expired());
+  const auto r = s.report();
+  CHECK(r.why.code == reason::kind::out_of_memory);
+  CHECK(r.why.text == "the GPU refused 8 bytes");
+  CHECK(s.over().empty());
+}
+
 TEST_CASE("reports are repeated with every run until they are acknowledged") {
   stage_by_hand s{one_of_three(1)};
   s.run(1);

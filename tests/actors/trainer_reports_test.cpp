@@ -223,6 +223,8 @@ TEST_CASE("a stage's failure fails the job only if another attempt cannot help")
   CHECK(after(reason::kind::invalid, true) == failed);
   CHECK(after(reason::kind::stale, false) == stopped);
   CHECK(after(reason::kind::device_lost, false) == stopped);
+  CHECK(after(reason::kind::out_of_memory, false) == out_of_memory);
+  CHECK(after(reason::kind::out_of_memory, true) == out_of_memory);
   CHECK(after(reason::kind::unavailable, false) == failed);
   CHECK(after(reason::kind::unavailable, true) == stopped);
   CHECK(after(reason::kind::unavailable, true, 3) == failed);  // an earlier try got further
