@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -39,8 +41,12 @@ expected<api_keys> api_keys::read(const std::filesystem::path& file) {
 }
 
 bool api_keys::allows(std::string_view authorization) const {
-  constexpr std::string_view scheme = "Bearer ";
-  if (!authorization.starts_with(scheme)) return false;
+  constexpr std::string_view scheme = "bearer ";  // schemes have no case (RFC 9110, 11.1)
+  const auto same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == static_cast<unsigned char>(b);
+  };
+  const auto begin = authorization.substr(0, scheme.size());
+  if (!std::equal(begin.begin(), begin.end(), scheme.begin(), scheme.end(), same)) return false;
   const auto key = authorization.substr(scheme.size());
   hash h{};
   crypto_hash_sha256(h.data(), reinterpret_cast<const unsigned char*>(key.data()), key.size());

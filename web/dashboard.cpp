@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "web/browser_requests.hpp"
 #include "web/dashboard_json.hpp"
 #include "web/dashboard_page.hpp"
 #include "web/dashboard_watcher.hpp"
@@ -122,15 +123,6 @@ bool dashboard::knows(const std::string& path) {
   return is_list(path) || parse_job_path(path) || file_of(path);
 }
 
-bool dashboard::is_for_here(const std::string& host) const {
-  auto name = host.substr(0, host.find(']'));
-  if (!name.starts_with('[')) name = host.substr(0, host.rfind(':'));
-  if (name.starts_with('[')) name.erase(0, 1);
-  const bool loopback =
-      name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos;
-  return loopback || name == "localhost" || name == "::1" || name == options_.host || name.empty();
-}
-
 void dashboard::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
   const auto answer = [&](http_answer a) { reply->whole(std::move(a)); };
   if (!knows(r.path)) return answer(said(404, fmt::format("there is nothing at '{}'", r.path)));
@@ -142,7 +134,7 @@ void dashboard::handle(const http_request& r, std::shared_ptr<http_reply> reply)
   if (r.path != "/health" && options_.keys && !options_.keys->allows(r.authorization))
     return answer(said(401, "give an API key: 'Authorization: Bearer KEY'",
                        {{"WWW-Authenticate", "Bearer"}}));
-  if (!options_.keys && !is_for_here(r.host))
+  if (!options_.keys && !is_local_host(r.host))
     return answer(said(403, fmt::format("this is not '{}': use the address that `troupe dashboard` "
                                         "printed",
                                         r.host)));

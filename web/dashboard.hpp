@@ -19,10 +19,8 @@ using controller_source = std::function<expected<message>(message request)>;
 
 struct dashboard_options {
   double every_s = 1;  // between two looks at the cluster, while nothing fails
-  /// Without keys: the names, besides those of loopback addresses, by which browsers may ask for
-  /// it. Another site's name that leads here would let that site read everything.
-  std::string host{};
-  std::optional<api_keys> keys{};  // none: everybody who can connect may look
+  /// None: everybody who can connect may look, at a loopback address (browser_requests.hpp).
+  std::optional<api_keys> keys{};
 };
 
 /// The cluster as one web page, JSON and metrics: a client of the controller that only looks. It
@@ -43,7 +41,6 @@ class dashboard {
   class watcher;
   http_answer get(const std::string& path) const;
   void ask_about_job(const http_request& r, const std::shared_ptr<http_reply>& reply);
-  bool is_for_here(const std::string& host) const;
 
   const dashboard_options options_;
   std::unique_ptr<watcher> watcher_;

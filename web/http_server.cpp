@@ -42,7 +42,7 @@ class http_server::listener {
       error ignored;
       acceptor_.close(ignored);
       again_.cancel();
-      for (const auto& s : std::set{shared_->open}) s->close();
+      for (const auto& [number, s] : std::map{shared_->open}) s->close();
     });
     thread_.join();
     shared_->handler = {};

@@ -16,8 +16,11 @@ struct http_limits {
   std::uint64_t body_bytes = 1 << 20;     // 413 beyond it
   std::uint32_t header_bytes = 16 << 10;  // 431
   double header_s = 10, body_s = 30;      // 408
-  double idle_s = 75;                     // between requests, and for a client that reads nothing
-  std::uint32_t connections = 1024;       // 503 and the end for more
+  double idle_s = 75;  // between requests, and for a client that reads nothing; header_s before the
+                       // first request
+  /// Beyond these the connection that has been without a whole request for longest is closed; if
+  /// all are being answered, the new one gets 503.
+  std::uint32_t connections = 1024;
   double keep_alive_s = 10;  // a stream of events gets a comment after so long without an event
   std::uint64_t unread_bytes = 4 << 20;  // of a stream whose client does not read: it is cut
 };
@@ -26,7 +29,8 @@ struct http_request {
   std::string method, path;                                   // without the query
   std::string content_type, authorization, request_id, host;  // header fields; empty: none
   std::string body;
-  std::string query{};  // what follows the path's "?"
+  std::string query{};                 // what follows the path's "?"
+  std::string origin{}, fetch_site{};  // header fields Origin, Sec-Fetch-Site
 };
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;

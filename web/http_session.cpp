@@ -1,6 +1,7 @@
 #include "web/http_session.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -26,28 +27,53 @@ std::string text_of(boost::beast::string_view v) {
   return {v.data(), v.size()};
 }
 
+/// What a server must refuse (RFC 9112, 3.2 and 6.1), or null: another server on the way may read
+/// such a request differently.
+const char* fault_of(const http::request<http::string_body>& m) {
+  const auto hosts = m.count(http::field::host);
+  if (hosts > 1) return "a request has one Host field";
+  if (hosts == 0 && m.version() > 10) return "a request of HTTP/1.1 needs a Host field";
+  const auto encoding = m[http::field::transfer_encoding];
+  if (encoding.empty()) return nullptr;
+  if (m.version() <= 10) return "HTTP/1.0 has no Transfer-Encoding";
+  if (m.count(http::field::transfer_encoding) > 1 || !boost::beast::iequals(encoding, "chunked"))
+    return "Transfer-Encoding can only be chunked";
+  return nullptr;
+}
+
 /// One connection. Everything runs on the server's thread. At any time it reads a request, or
 /// answers one and watches for the client's departure.
 class session final : public http_connection, public std::enable_shared_from_this<session> {
  public:
   session(std::shared_ptr<http_connections> shared, tcp::socket socket)
-      : shared_{std::move(shared)}, socket_{std::move(socket)}, timer_{shared_->io} {
+      : shared_{std::move(shared)},
+        number_{++shared_->accepted},
+        socket_{std::move(socket)},
+        timer_{shared_->io},
+        departure_{shared_->io} {
     error ignored;
     socket_.set_option(tcp::no_delay{true}, ignored);
   }
 
   void start() {
-    shared_->open.insert(shared_from_this());
-    if (shared_->open.size() > shared_->limits.connections)
-      refuse_request(503, "too many connections");
-    else
-      wait_for_request();
+    auto& open = shared_->open;
+    open[number_] = shared_from_this();
+    if (open.size() <= shared_->limits.connections || close_oldest_waiting())
+      return wait_for_request(shared_->limits.header_s);
+    // Refused connections are drained for a while; they must not pile up either.
+    constexpr std::size_t refused_at_a_time = 64;
+    if (open.size() > shared_->limits.connections + refused_at_a_time) return close();
+    refuse_request(503, "too many connections");
+  }
+  bool waits() const override {
+    return stage_ == stage::idle || stage_ == stage::header || stage_ == stage::body;
   }
   void close() override {
     const auto self = shared_from_this();
-    shared_->open.erase(self);
+    shared_->open.erase(number_);
     error ignored;
     stop_timer();
+    departure_.cancel();
     socket_.close(ignored);
     ++turn_;
     if (auto gone = std::exchange(gone_, {})) gone();
@@ -120,11 +146,22 @@ class session final : public http_connection, public std::enable_shared_from_thi
     timer_.cancel();
   }
 
-  void wait_for_request() {
+  /// false: every other connection is being answered.
+  bool close_oldest_waiting() {
+    for (const auto& [number, other] : shared_->open)
+      if (number != number_ && other->waits()) {
+        const auto oldest = other;
+        oldest->close();
+        return true;
+      }
+    return false;
+  }
+
+  void wait_for_request(double patience_s) {
     stage_ = stage::idle;
     stream_.reset();
     if (buffer_.size() > 0) return read_header();
-    within(shared_->limits.idle_s, [this] { close(); });
+    within(patience_s, [this] { close(); });
     read_some([this](error bad) { bad ? close() : read_header(); });
   }
 
@@ -214,14 +251,27 @@ class session final : public http_connection, public std::enable_shared_from_thi
   /// Reads on while a request is answered: the end of the stream is the client's departure, and
   /// what comes is a further request.
   void watch() {
-    constexpr std::size_t most_pipelined_bytes = 64 << 10;
-    if (watching_ || buffer_.size() > most_pipelined_bytes) return;
+    constexpr std::size_t max_pipelined_bytes = 64 << 10;
+    if (watching_) return;
+    if (buffer_.size() > max_pipelined_bytes) return watch_for_departure();
     watching_ = true;
     read_some([this](error bad) {
       watching_ = false;
       if (stage_ != stage::answering) return;
       if (answered_) return next();
       bad ? close() : watch();
+    });
+  }
+
+  /// What else the client has sent stays unread, and hides the end of the stream: the kernel is
+  /// asked for it now and then.
+  void watch_for_departure() {
+    departure_.expires_after(std::chrono::milliseconds{500});
+    departure_.async_wait([self = shared_from_this(), this, turn = turn_](error stopped) {
+      if (stopped || turn != turn_ || stage_ != stage::answering) return;
+      pollfd peer{socket_.native_handle(), POLLRDHUP, 0};
+      if (::poll(&peer, 1, 0) > 0) return close();
+      watch_for_departure();
     });
   }
 
@@ -307,7 +357,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
 
   void next() {
     answered_ = false;
-    if (keep_) return wait_for_request();
+    if (keep_) return wait_for_request(shared_->limits.idle_s);
     drain();
   }
 
@@ -325,8 +375,9 @@ class session final : public http_connection, public std::enable_shared_from_thi
   }
 
   const std::shared_ptr<http_connections> shared_;
+  const std::uint64_t number_;
   tcp::socket socket_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, departure_;
   flat_buffer buffer_;
   std::optional<parser> parser_;
   stage stage_ = stage::idle;
@@ -394,6 +445,7 @@ class reply final : public http_reply {
 void session::handle() {
   stop_timer();
   stage_ = stage::answering;
+  if (const auto* wrong = fault_of(parser_->get())) return refuse_request(400, wrong);
   auto m = parser_->release();
   keep_ = m.keep_alive();
   version_ = m.version() == 10 ? 10 : 11;
@@ -407,6 +459,8 @@ void session::handle() {
   r.host = text_of(m[http::field::host]);
   r.content_type = text_of(m[http::field::content_type]);
   r.authorization = text_of(m[http::field::authorization]);
+  r.origin = text_of(m[http::field::origin]);
+  r.fetch_site = text_of(m["Sec-Fetch-Site"]);
   request_id_ = r.request_id = text_of(m["X-Request-Id"]);
   r.body = std::move(m.body());
   shared_->handler(r, std::make_shared<reply>(shared_, weak_from_this(), turn_));

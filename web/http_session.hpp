@@ -3,9 +3,10 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 
 #include "web/http_server.hpp"
 
@@ -18,6 +19,8 @@ class http_connection {
  public:
   virtual ~http_connection() = default;
   virtual void close() = 0;
+  /// Whether it waits for a request, or has only a part of one.
+  virtual bool waits() const = 0;
 };
 
 /// What all connections of a server share; used by the server's thread alone, but for `over`.
@@ -25,7 +28,8 @@ struct http_connections {
   boost::asio::io_context io{1};
   http_limits limits;
   http_handler handler;
-  std::set<std::shared_ptr<http_connection>> open;
+  std::map<std::uint64_t, std::shared_ptr<http_connection>> open;  // the oldest first
+  std::uint64_t accepted = 0;
   std::atomic<bool> over{false};
 };
 

@@ -7,6 +7,8 @@
 #include <cctype>
 #include <utility>
 
+#include "web/browser_requests.hpp"
+
 namespace troupe::web {
 
 namespace {
@@ -28,14 +30,14 @@ http_answer answer_of(const problem& p, http_fields fields = {}) {
   return {p.status, "application/json", openai::to_json(p), std::move(fields)};
 }
 
-/// Nothing, or JSON with or without parameters. Browsers send other types to other origins without
-/// asking.
-bool is_json(const std::string& content_type) {
-  auto type = content_type.substr(0, content_type.find(';'));
+/// JSON with or without parameters. Browsers ask before they send that to another origin, but send
+/// other types, or none, without asking: only a client that is no browser may leave it out.
+bool is_json(const http_request& r) {
+  auto type = r.content_type.substr(0, r.content_type.find(';'));
   while (!type.empty() && type.back() == ' ') type.pop_back();
   std::transform(type.begin(), type.end(), type.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return type.empty() || type == "application/json";
+  return type.empty() ? !is_cross_origin(r) : type == "application/json";
 }
 
 bool generates(const std::string& path) {
@@ -133,6 +135,11 @@ bool service::may_ask(const http_request& r) const {
   return !keys || r.path == "/health" || keys->allows(r.authorization);
 }
 
+bool service::has_keys() const {
+  const std::lock_guard hold{mutex_};
+  return keys_ != nullptr;
+}
+
 service::offer_ptr service::find(const std::string& model) const {
   const std::lock_guard hold{mutex_};
   const auto at = offered_.find(model);
@@ -179,6 +186,11 @@ void service::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
   const auto fail = [&](int status, std::string sentence, http_fields fields = {}) {
     reply->whole(answer_of({status, std::move(sentence)}, std::move(fields)));
   };
+  if (!has_keys() && !is_local_host(r.host))
+    return fail(403,
+                fmt::format("Host: found '{}', expected localhost or a loopback address, since "
+                            "the server has no API keys",
+                            r.host));
   if (!is_known(r.path)) return fail(404, fmt::format("there is nothing at '{}'", r.path));
   const bool posts = generates(r.path);
   const http_fields allow{{"Allow", posts ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"}};
@@ -216,9 +228,8 @@ http_answer service::health() const {
 
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
   std::string model;  // that is served
-  auto ok = is_json(r.content_type)
-                ? start(r, chat, reply, model)
-                : no({415, "the body must be JSON: 'Content-Type: application/json'"});
+  auto ok = is_json(r) ? start(r, chat, reply, model)
+                       : no({415, "the body must be JSON: 'Content-Type: application/json'"});
   if (ok) return;
   metrics_.count(outcome_of(ok.error()), model);
   reply->whole(answer_of(ok.error(), fields_of(ok.error())));

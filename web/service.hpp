@@ -54,6 +54,7 @@ class service {
   using offer_ptr = std::shared_ptr<const offered>;
   using prompt_list = std::vector<std::vector<std::uint32_t>>;
 
+  bool has_keys() const;
   bool may_ask(const http_request& r) const;
   offer_ptr find(const std::string& model) const;
   std::vector<offer_ptr> all() const;

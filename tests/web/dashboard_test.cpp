@@ -72,7 +72,7 @@ class kept_reply final : public http_reply {
 /// A dashboard of the sample cluster, whose controller can go.
 struct room {
   explicit room(std::optional<api_keys> keys = {})
-      : shown{[this](message m) { return reply_to(m); }, {0.01, {}, std::move(keys)}, clock} {}
+      : shown{[this](message m) { return reply_to(m); }, {0.01, std::move(keys)}, clock} {}
 
   expected<message> reply_to(const message& m) {
     if (!present) return refuse(reason::kind::unavailable, "nobody there");

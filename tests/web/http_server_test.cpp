@@ -141,12 +141,51 @@ TEST_CASE("requests that are too large or too slow, or no HTTP, get a status and
   CHECK(refused("this is no HTTP\r\n\r\n") == 400);
 }
 
-TEST_CASE("an idle connection ends without an answer") {
+TEST_CASE(
+    "a connection that sends nothing ends without an answer, after less time before its first "
+    "request") {
   web::http_limits limits;
-  limits.idle_s = 0.2;
+  limits.header_s = 0.2;
   echo_server s{limits};
+  raw_client silent{s.server->port()}, kept{s.server->port()};
+  kept.send(get("/a"));
+  CHECK(kept.answer().status == 200);
+  CHECK(silent.ended());
+  kept.send(get("/b"));
+  CHECK(kept.answer().status == 200);
+  limits.idle_s = 0.2;
+  echo_server impatient{limits};
+  raw_client idle{impatient.server->port()};
+  idle.send(get("/a"));
+  CHECK(idle.answer().status == 200);
+  CHECK(idle.ended());
+}
+
+TEST_CASE("requests that servers may read differently are refused") {
+  echo_server s;
+  const auto status = [&](const std::string& request) {
+    raw_client c{s.server->port()};
+    c.send(request);
+    return c.answer().status;
+  };
+  CHECK(status("GET /a HTTP/1.1\r\n\r\n") == 400);
+  CHECK(status("GET /a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n") == 400);
+  CHECK(status("GET /a HTTP/1.0\r\n\r\n") == 200);
+  const std::string chunks = "\r\n2\r\nab\r\n0\r\n\r\n";
+  CHECK(status("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n" + chunks) ==
+        400);
+  CHECK(status("POST /a HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n" + chunks) == 400);
+  CHECK(status("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n" + chunks) == 200);
+}
+
+TEST_CASE("a client that leaves behind a long pipelined request is noticed") {
+  echo_server s;
   raw_client c{s.server->port()};
-  CHECK(c.ended());
+  c.send(get("/never") + post("/a", std::string(200 << 10, 'x')));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 1; }, 30));
+  CHECK(s.gone == 0);
+  c.reset();
+  CHECK(runtime::wait_until([&] { return s.gone == 1; }, 30));
 }
 
 TEST_CASE("a client that leaves is noticed while its answer is made, whole or a stream") {
@@ -199,15 +238,36 @@ TEST_CASE("a stream whose client reads nothing is cut when too much is queued") 
   CHECK(runtime::wait_until([&] { return s.gone == 1; }, 30));
 }
 
-TEST_CASE("beyond the allowed connections a client gets 503, until one is closed") {
+TEST_CASE("beyond the allowed connections the oldest one that waits is closed") {
+  web::http_limits limits;
+  limits.connections = 3;
+  echo_server s{limits};
+  raw_client answered{s.server->port()};
+  answered.send(get("/never"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 1; }, 30));
+  raw_client idle{s.server->port()};
+  idle.send(get("/a"));
+  CHECK(idle.answer().status == 200);
+  raw_client partial{s.server->port()};
+  partial.send("GET /a HT");
+  for (auto* closed : {&idle, &partial}) {
+    raw_client honest{s.server->port()};
+    honest.send(get("/never"));
+    CHECK(closed->ended());
+    REQUIRE(runtime::wait_until([&] { return s.streams > 1; }, 30));
+    s.last()->whole({200, "text/plain", "late", {}});
+    CHECK(honest.answer().body == "late");
+  }
+  CHECK(s.gone == 0);
+}
+
+TEST_CASE("a client gets 503 while all allowed connections are being answered") {
   web::http_limits limits;
   limits.connections = 2;
   echo_server s{limits};
   raw_client a{s.server->port()}, b{s.server->port()};
-  for (auto* c : {&a, &b}) {
-    c->send(get("/a"));
-    CHECK(c->answer().status == 200);
-  }
+  for (auto* c : {&a, &b}) c->send(get("/never"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 2; }, 30));
   {
     raw_client c{s.server->port()};
     c.send(get("/a"));

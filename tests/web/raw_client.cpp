@@ -120,13 +120,14 @@ std::vector<nlohmann::json> raw_answer::events() const {
 
 std::string post(const std::string& path, const std::string& body, const std::string& fields) {
   return fmt::format(
-      "POST {} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "{}\r\n"
       "{}\r\n{}",
       path, body.size(), fields, body);
 }
 
 std::string get(const std::string& path, const std::string& fields) {
-  return fmt::format("GET {} HTTP/1.1\r\nHost: a\r\n{}\r\n", path, fields);
+  return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, fields);
 }
 
 }  // namespace troupe::test

@@ -298,10 +298,34 @@ TEST_CASE("bad requests get an error that names the parameter, and the server go
                            std::string{}, std::string{"[]"}})
     CHECK(s.ask(post(completions, body)).status == 400);
   CHECK(s.ask(post(completions, std::string(2 << 20, ' '))).status == 413);
-  CHECK(s.ask("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+  CHECK(s.ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
               "Content-Length: 2\r\n\r\n{}")
             .status == 415);
   CHECK(s.ask(get("/health")).status == 200);
+}
+
+TEST_CASE("a web site cannot use a server without keys") {
+  const auto& s = shared_server();
+  const std::string body = R"({"model": "scribe", "prompt": "a", "max_tokens": 1})";
+  const auto asked = [&](const std::string& host, const std::string& fields) {
+    return s
+        .ask("POST /v1/completions HTTP/1.1\r\nHost: " + host + "\r\n" + fields +
+             fmt::format("Content-Length: {}\r\n\r\n{}", body.size(), body))
+        .status;
+  };
+  const std::string typed = "Content-Type: application/json\r\n";
+  CHECK(asked("127.0.0.1", "") == 200);
+  CHECK(asked("127.0.0.1", typed) == 200);
+  // DNS rebinding: the page's own name, which leads here.
+  CHECK(asked("evil.example", typed) == 403);
+  for (const char* path : {"/v1/models", "/metrics", "/health"})
+    CHECK(s.ask(fmt::format("GET {} HTTP/1.1\r\nHost: evil.example:80\r\n\r\n", path)).status ==
+          403);
+  // What a browser sends to another origin without asking.
+  CHECK(asked("127.0.0.1", "Sec-Fetch-Site: cross-site\r\n") == 415);
+  CHECK(asked("127.0.0.1", "Origin: http://evil.example\r\n") == 415);
+  CHECK(asked("127.0.0.1", "Origin: null\r\n") == 415);
+  CHECK(asked("127.0.0.1", "Origin: http://127.0.0.1\r\nSec-Fetch-Site: same-origin\r\n") == 200);
 }
 
 /// Requests of which some bytes are changed or missing.
@@ -340,10 +364,10 @@ TEST_CASE("paths and methods that are not there get 404, and 405 with what is al
   CHECK(wrong.status == 405);
   CHECK(wrong.fields.at("allow") == "POST, OPTIONS");
   CHECK(s.ask(post("/v1/models", "{}")).status == 405);
-  const auto options = s.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: a\r\n\r\n");
+  const auto options = s.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
   CHECK(options.status == 204);
   CHECK(options.fields.at("allow") == "GET, HEAD, OPTIONS");
-  CHECK(s.ask("HEAD /v1/models HTTP/1.1\r\nHost: a\r\n\r\n").body.empty());
+  CHECK(s.ask("HEAD /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").body.empty());
   CHECK(s.ask(get("/v1/models")).document().at("data").at(0).at("id") == "scribe");
   CHECK(s.ask(get("/v1/models/scribe")).document().at("object") == "model");
   CHECK(s.ask(get("/v1/models/other")).document().at("error").at("code") == "model_not_found");

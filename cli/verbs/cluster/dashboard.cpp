@@ -32,7 +32,6 @@ class dashboard_verb final : public verb {
   int run(output& out) override {
     interrupt stop;
     web::dashboard_options o;
-    o.host = host_;
     if (auto ok = open_keys(o.keys); !ok) return out.bad(ok.error());
     const runtime::real_clock clock;
     web::dashboard dashboard{[this](message request) { return ask(std::move(request)); },
