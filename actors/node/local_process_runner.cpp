@@ -1,5 +1,6 @@
 #include "actors/node/local_process_runner.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -34,6 +35,32 @@ constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the o
 std::string signal_of(int status) {
   const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
   return name ? fmt::format(" (SIG{})", name) : std::string{};
+}
+
+/// What frameworks and libraries write when a GPU's memory is used up. Host memory is something
+/// else: no plan on other GPUs would help.
+constexpr std::string_view memory_errors[] = {
+    "CUDA out of memory",                    // PyTorch's allocator
+    "HIP out of memory",                     // the same on AMD's GPUs
+    "CUDA error: out of memory",             // PyTorch, outside of its allocator
+    "CUDNN_STATUS_ALLOC_FAILED",             //
+    "CUBLAS_STATUS_ALLOC_FAILED",            //
+    "CUDA_ERROR_OUT_OF_MEMORY",              // the driver
+    "cudaErrorMemoryAllocation",             // the runtime
+    "Cuda failure 2 'out of memory'",        // NCCL
+    "Cuda failure 'out of memory'",          //
+    "CUDA failed with error out of memory",  // CTranslate2
+    "RESOURCE_EXHAUSTED: Out of memory",     // JAX
+    "OOM when allocating tensor",            // TensorFlow
+};
+/// An error ends a program, so it is among the last lines: behind it are at most a traceback's end,
+/// a launcher's summary and what other ranks write.
+constexpr int error_lines = 60;
+
+std::string_view last_lines(std::string_view text, int count) {
+  for (auto at = text.size(); at > 0; --at)
+    if (text[at - 1] == '\n' && at < text.size() && --count == 0) return text.substr(at);
+  return text;
 }
 
 class local_process_runner final : public process_runner {
@@ -161,7 +188,7 @@ class local_process_runner final : public process_runner {
       p.now = state::succeeded;
     } else if (r.stopping) {
       p.now = state::stopped;
-    } else if (ran_out_of_memory(end->status, last_output(lease))) {
+    } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
       p.now = state::out_of_memory;
       p.detail = fmt::format("out of memory (exit status {})", end->status);
     } else {
@@ -190,11 +217,9 @@ class local_process_runner final : public process_runner {
 bool ran_out_of_memory(int exit_code, std::string_view last_output) {
   if (exit_code == out_of_memory_exit) return true;
   if (exit_code == 0) return false;
-  for (std::string_view text :
-       {"CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY",
-        "cudaErrorMemoryAllocation", "HIP out of memory"})
-    if (last_output.find(text) != std::string_view::npos) return true;
-  return false;
+  const auto end = last_lines(last_output, error_lines);
+  return std::any_of(std::begin(memory_errors), std::end(memory_errors),
+                     [&](std::string_view text) { return end.find(text) != end.npos; });
 }
 
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,

@@ -143,7 +143,10 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
                                             : read_named_model(map, directory);
   map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch,
                                 unless_slots);
-  map.read("command", job.command);
+  if (map.read("command", job.command) && job.command.empty())
+    map.fail("command",
+             "found an empty list, expected a program and its arguments; a job without "
+             "the key is simulated work");
   map.read_whole<std::uint64_t>("iterations", job.iterations, 1, admission::max_iterations,
                                 job.command.empty() ? unless_slots : need::optional);
   std::uint32_t microbatches = 0;

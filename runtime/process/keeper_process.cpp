@@ -64,7 +64,7 @@ class keeper {
   }
 
   bool launch() {
-    const program_plan plan{request_.program, request_.token};
+    const program_plan plan{request_.program, request_.token, program_plan::privileges::plain};
     pipe_ends go;
     failure_ = {start_failure::step::fork, 0};
     const bool open = go.open() && report_.open();

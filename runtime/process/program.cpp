@@ -1,12 +1,17 @@
 #include "runtime/process/program.hpp"
 
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -25,6 +30,47 @@ namespace {
   const start_failure f{where, errno};
   [[maybe_unused]] const auto written = ::write(to, &f, sizeof f);
   ::_exit(127);
+}
+
+/// The value of NAME in entries "NAME=value".
+std::string value_of(const std::string& name, const std::vector<std::string>& variables) {
+  for (const auto& v : variables)
+    if (v.compare(0, name.size() + 1, name + "=") == 0) return v.substr(name.size() + 1);
+  return {};
+}
+
+/// The files that a command's first word may mean, in the order in which a shell would look. An
+/// empty folder in PATH is the working directory.
+std::vector<std::string> files_named(const std::string& word, std::string path) {
+  if (word.empty() || word.find('/') != std::string::npos) return {word};
+  if (path.empty()) path = "/usr/local/bin:/usr/bin:/bin";
+  std::vector<std::string> files;
+  for (std::size_t at = 0; at <= path.size();) {
+    const auto end = std::min(path.find(':', at), path.size());
+    const auto folder = path.substr(at, end - at);
+    files.push_back((folder.empty() ? "." : folder) + "/" + word);
+    at = end + 1;
+  }
+  return files;
+}
+
+/// What a node has for its own threads is not its programs'. Nothing here can fail that the program
+/// would need.
+void drop_privileges() {
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
+  if (::syscall(SYS_capget, &header, sets) == 0) {
+    for (auto& s : sets) s.inheritable = 0;
+    ::syscall(SYS_capset, &header, sets);
+  }
+  const sched_param usual{};
+  ::sched_setscheduler(0, SCHED_OTHER, &usual);
+  errno = 0;
+  if (const int nice = ::getpriority(PRIO_PROCESS, 0); errno == 0 && nice < 0)
+    ::setpriority(PRIO_PROCESS, 0, 0);
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_RTPRIO, &none);
 }
 
 }  // namespace
@@ -47,10 +93,11 @@ std::string describe(const start_failure& f, const process_options& o) {
   return fmt::format("cannot create a process group: {}", why);
 }
 
-program_plan::program_plan(const process_options& o, const std::string& token)
+program_plan::program_plan(const process_options& o, const std::string& token, privileges p)
     : words_{o.command},
       directory_{o.directory},
       output_{o.output},
+      privileges_{p},
       parent_{::getpid()},
       umask_{umask_of_programs()} {
   if (output_.empty()) output_ = "/dev/null";
@@ -64,6 +111,7 @@ program_plan::program_plan(const process_options& o, const std::string& token)
   for (char** e = environ; *e != nullptr; ++e)
     if (!is_set(*e)) variables_.emplace_back(*e);
   for (const auto& [name, value] : set) variables_.push_back(name + "=" + value);
+  if (!words_.empty()) files_ = files_named(words_.front(), value_of("PATH", variables_));
   for (auto& w : words_) arguments_.push_back(w.data());
   for (auto& v : variables_) environment_.push_back(v.data());
   arguments_.push_back(nullptr);
@@ -89,7 +137,17 @@ void program_plan::become(int go, int report) const {
   ::umask(umask_);
   if (!directory_.empty() && ::chdir(directory_.c_str()) != 0) give_up(report, step::directory);
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-  ::execvpe(arguments_.front(), arguments_.data(), environment_.data());
+  if (privileges_ == privileges::plain) drop_privileges();
+  int why = ENOENT;
+  for (const auto& file : files_) {
+    ::execvpe(file.c_str(), arguments_.data(), environment_.data());  // it has a slash: no search
+    if (errno == EACCES) why = EACCES;  // the most useful reason, if no other file can be run
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) {
+      why = errno;
+      break;
+    }
+  }
+  errno = why;
   give_up(report, step::program);
 }
 

@@ -12,7 +12,9 @@ namespace troupe::runtime {
 
 /// A program to start.
 struct process_options {
-  std::vector<std::string> command;  // the first element is searched in PATH unless it has a slash
+  /// The first element is searched in the PATH of `environment` unless it has a slash; folders
+  /// there that are no absolute paths are relative to `directory`.
+  std::vector<std::string> command;
   /// Added to this process's environment, or replaced in it.
   std::vector<std::pair<std::string, std::string>> environment{};
   std::string directory{};  // working directory; empty: this process's
@@ -32,8 +34,13 @@ std::string describe(const start_failure& f, const process_options& o);
 /// must not allocate between fork and exec.
 class program_plan {
  public:
+  /// `plain`: without this process's ambient and inheritable capabilities, real-time and raised
+  /// priority: a node may have these for its keepers and devices, but not for users' programs.
+  enum class privileges : bool { inherited, plain };
+
   /// `token`: the group's, see process_group.hpp.
-  program_plan(const process_options& o, const std::string& token);
+  program_plan(const process_options& o, const std::string& token,
+               privileges p = privileges::inherited);
   program_plan(const program_plan&) = delete;
 
   /// In the child: execs the program, in its own process group, after a byte has arrived on `go`.
@@ -43,8 +50,10 @@ class program_plan {
 
  private:
   std::vector<std::string> words_, variables_;
+  std::vector<std::string> files_;  // that the first word may mean, in order
   std::vector<char*> arguments_, environment_;
   std::string directory_, output_;
+  privileges privileges_;
   pid_t parent_ = 0;
   unsigned umask_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "actors/node/local_process_runner.hpp"
 
+#include "actors/protocol/launch_environment.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -117,12 +119,43 @@ TEST_CASE(
   CHECK(p.log(101).starts_with("troupe: "));
 }
 
-TEST_CASE("a failed program ran out of memory if its output has a known error") {
-  CHECK(ran_out_of_memory(1, "RuntimeError: CUDA out of memory."));
-  CHECK(ran_out_of_memory(1, "x cudaErrorMemoryAllocation x"));
-  CHECK_FALSE(ran_out_of_memory(0, "CUDA out of memory"));
-  CHECK_FALSE(ran_out_of_memory(1, "out of patience"));
-  CHECK_FALSE(ran_out_of_memory(1, ""));
+TEST_CASE("a failed program ran out of GPU memory if its last lines have a known error") {
+  for (const char* line :
+       {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...)",
+        "RuntimeError: CUDA out of memory. Tried to allocate 12.00 MiB",
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 MiB",
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "pycuda._driver.MemoryError: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY",
+        "terminate called: cudaErrorMemoryAllocation: out of memory",
+        "Last error: Cuda failure 2 'out of memory'", "NCCL WARN Cuda failure 'out of memory'",
+        "RuntimeError: CUDA failed with error out of memory",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 "
+        "bytes.",
+        "ResourceExhaustedError: OOM when allocating tensor with shape[64,1024]"}) {
+    CAPTURE(line);
+    const auto text = std::string{"epoch 1\n"} + line;
+    CHECK(ran_out_of_memory(1, text));
+    CHECK(ran_out_of_memory(1, text + "\n\nThe launcher's summary\n"));
+    CHECK(ran_out_of_memory(134, text));
+    CHECK_FALSE(ran_out_of_memory(0, text));
+    std::string later;
+    for (int i = 0; i < 100; ++i) later += "\nepoch 2";
+    CHECK_FALSE(ran_out_of_memory(1, text + later));  // it went on, and failed for another reason
+  }
+  for (const char* line :
+       {"", "out of patience", "MemoryError", "Killed",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:83] DefaultCPUAllocator: can't allocate "
+        "memory",
+        "RESOURCE_EXHAUSTED: Quota exceeded", "OSError: [Errno 12] Cannot allocate memory",
+        "Cuda failure 700 'an illegal memory access was encountered'"}) {
+    CAPTURE(line);
+    CHECK_FALSE(ran_out_of_memory(1, line));
+  }
+  CHECK_FALSE(ran_out_of_memory(78, ""));  // sysexits.h's EX_CONFIG
+  CHECK(ran_out_of_memory(out_of_memory_exit, ""));
 }
 
 TEST_CASE("stopping a program sends SIGTERM once, or SIGKILL if it must end at once") {

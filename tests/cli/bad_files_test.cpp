@@ -45,6 +45,8 @@ const std::vector<sample> bad_jobs = {
     {"an unknown key", job_with("globl_batch: 2"), ":3", "'globl_batch'"},
     {"an unknown key that is not needed", job_with("global_batch: 1\niteratons: 2"), ":4",
      "did you mean 'iterations'"},
+    {"a command without words", job_with("global_batch: 1\ncommand: []"), ":4: command",
+     "empty list"},
     {"a duplicate key", job_with("global_batch: 2\nglobal_batch: 4"), ":4", "global_batch"},
     {"a key that is missing", "name: j\nglobal_batch: 2\n", "", "model"},
     {"a model file that is not there", "name: j\nmodel: nowhere.yaml\nglobal_batch: 2\n",

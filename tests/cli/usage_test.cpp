@@ -111,6 +111,21 @@ TEST_CASE("a job and a cluster can come from standard input") {
   CHECK_THAT(bad.err, Catch::Contains("-:2: model:"));
 }
 
+TEST_CASE("a command's words are refused by number if they are not UTF-8") {
+  const auto r = shell("$T submit --state /nowhere -- echo \"$(printf 'caf\\351.py')\" --json");
+  CHECK(r.status == 2);
+  CHECK_THAT(r.err, Catch::Contains("word 2 of the command: found 'caf\\xe9.py', expected UTF-8"));
+}
+
+TEST_CASE("the name of a job that is made from its command is always valid") {
+  // Without a cluster the name is all that could be refused.
+  for (const char* program : {"./.run.sh", "./-x.sh", "./...", "./\u00e9t\u00e9"}) {
+    CAPTURE(program);
+    const auto r = troupe::test::troupe({"submit", "--state", "/nowhere", "--", program});
+    CHECK_THAT(r.err, !Catch::Contains("name"));
+  }
+}
+
 TEST_CASE("submitting a cluster or model file is refused by its kind") {
   CHECK_THAT(troupe::test::troupe({"submit", shipped("clusters/demo.yaml")}).err,
              Catch::Contains("is a cluster, expected a job"));

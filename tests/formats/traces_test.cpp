@@ -64,6 +64,12 @@ TEST_CASE("rows are ordered by submission time, equal times in the file's order"
   CHECK(rows[3].job_id == "late");
 }
 
+TEST_CASE("a trace may begin with a byte order mark, as spreadsheets write it") {
+  const std::string rows = "job_id,submit_s,duration_s,gpus\r\na,3,1,1\r\n";
+  CHECK(loaded(formats::load_trace(temporary("m.csv", "\xef\xbb\xbf" + rows))) ==
+        loaded(formats::load_trace(temporary("n.csv", rows))));
+}
+
 TEST_CASE("a bad trace is refused with its line and column") {
   const std::string head = "job_id,submit_s,duration_s,gpus\n";
   const std::pair<std::string, std::string> cases[] = {

@@ -2,9 +2,13 @@
 #include "harness/facts.hpp"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/host/real_clock.hpp"
@@ -298,6 +302,47 @@ TEST_CASE("a keeper has real-time priority if its user may, and its program norm
         (::geteuid() == 0 ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER));
   p->kill();
   end_of(*p);
+}
+
+TEST_CASE("a kept program has no capability, priority or right to one from its node") {
+  constexpr int nobody = 65534, sys_nice = 23;
+  // A node that an ordinary user runs with AmbientCapabilities=CAP_SYS_NICE and LimitRTPRIO.
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can give a node capabilities");
+    return;
+  }
+  scratch dir;
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::all);
+  const auto says = dir / "says";
+  {
+    forked node{[&] {
+      const rlimit allowed{50, 50};
+      ::setrlimit(RLIMIT_RTPRIO, &allowed);
+      ::setpriority(PRIO_PROCESS, 0, -5);
+      ::prctl(PR_SET_KEEPCAPS, 1);
+      if (::setgid(nobody) != 0 || ::setuid(nobody) != 0) ::_exit(2);
+      __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+      __user_cap_data_struct sets[2]{};
+      sets[0].permitted = sets[0].effective = sets[0].inheritable = 1u << sys_nice;
+      if (::syscall(SYS_capset, &header, sets) != 0) ::_exit(3);
+      if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, sys_nice, 0, 0) != 0) ::_exit(4);
+      kept_world w;
+      auto o = shell(
+          "grep Cap /proc/self/status; grep 'realtime priority' /proc/self/limits | tr -s ' '; "
+          "cut -d' ' -f18,19,41 /proc/self/stat; echo end");
+      o.output = says;
+      auto p = w.run(o);
+      end_of(*p);
+      ::_exit(0);
+    }};
+    REQUIRE(eventually([&] { return contents(says).ends_with("end\n"); }));
+  }
+  const auto text = contents(says);
+  INFO(text);
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+    CHECK(text.find(std::string{set} + ":\t0000000000000000\n") != std::string::npos);
+  CHECK(text.find("Max realtime priority 0 0") != std::string::npos);
+  CHECK(text.find("\n20 0 0\nend\n") != std::string::npos);  // priority, nice, policy
 }
 
 TEST_CASE("a keeper request is read as it was written, and a truncated one is refused") {

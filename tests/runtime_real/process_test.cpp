@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -44,6 +45,39 @@ TEST_CASE(
   o.output = dir / "log";
   REQUIRE(exit_of(*must_start(o)) == 7);
   REQUIRE(contents(o.output) == "dark green in " + dir.path() + "\nto-error\n");
+}
+
+TEST_CASE("the program's own PATH decides which file is run") {
+  scratch dir;
+  namespace fs = std::filesystem;
+  for (const char* folder : {"a", "b", "with space"}) {
+    fs::create_directory(dir / folder);
+    const auto tool = dir / folder + "/mytool";
+    std::ofstream{tool} << "#!/bin/sh\necho from " << folder << "\n";
+    fs::permissions(tool, fs::perms::owner_all);
+  }
+  std::ofstream{dir / "b" + "/other"} << "not executable";
+  const auto run = [&](const std::string& path, const std::string& word = "mytool") {
+    const auto output = dir / "log";
+    fs::remove(output);
+    const auto p = process::start({.command = {word},
+                                   .environment = {{"PATH", path}},
+                                   .directory = dir.path(),
+                                   .output = output});
+    if (!p) return p.error().text;
+    exit_of(**p);
+    return contents(output);
+  };
+  CHECK(run(dir / "a" + ":" + dir / "b") == "from a\n");
+  CHECK(run(dir / "b" + ":" + dir / "a") == "from b\n");
+  CHECK(run("/no/such/folder:" + dir / "with space") == "from with space\n");
+  CHECK(run("b:/usr/bin") == "from b\n");  // relative to the working directory
+  CHECK(run("/usr/bin:/bin") == "cannot run mytool: No such file or directory");
+  CHECK(run("/usr/bin:/bin", "a/mytool") == "from a\n");  // a slash: not searched
+  CHECK(run(dir / "b" + ":/usr/bin", "other") == "cannot run other: Permission denied");
+  const std::string here = ":/usr/bin";  // an empty folder is the working directory
+  fs::copy(dir / "a" + "/mytool", dir / "mytool");
+  CHECK(run(here) == "from a\n");
 }
 
 TEST_CASE("the exit status of a program that a signal kills is 128 plus the signal's number") {

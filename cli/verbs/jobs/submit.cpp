@@ -16,7 +16,25 @@ std::string name_for(const std::string& program) {
   for (auto& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-')
       c = '-';
+  name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
   return name.empty() ? "command" : name;
+}
+
+/// Its bytes that are not printable ASCII as \xNN.
+std::string escaped(const std::string& word) {
+  std::string text;
+  for (const char c : word)
+    if (c < ' ' || c == 0x7f)
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      text += c;
+  return text;
+}
+
+/// Words travel as text: in JSON, to browsers and terminals.
+bool is_utf8(const std::string& word) {
+  const auto replaced = json(word).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json::parse(replaced).get<std::string>() == word;
 }
 
 class submit_verb final : public verb {
@@ -76,6 +94,10 @@ class submit_verb final : public verb {
       if (command_.empty() && option->count() > 0)
         return bad(fmt::format("{} is for a command after `--`; a job file has its own key",
                                option->get_name()));
+    for (std::size_t i = 0; i < command_.size(); ++i)
+      if (!is_utf8(command_[i]))
+        return bad(fmt::format("word {} of the command: found '{}', expected UTF-8", i + 1,
+                               escaped(command_[i])));
     for (const auto& file : files_) {
       auto job = formats::load_job(file);
       if (!job) return refuse(job.error());
