@@ -30,11 +30,12 @@ constexpr part parts[] = {{"losses", measure_losses},
                           {"counts", measure_counts}};
 
 int refuse(const std::string& what) {
-  fmt::print(stderr,
-             "bench_gpu_training: {} is none of losses, speed, kernels, memory, counts, --model NAME, "
-             "--rows N, --rounds N, --steps N, --losses N, --no-pytorch, --json FILE, --check, "
-             "--device cuda, --device emulated\n",
-             what);
+  fmt::print(
+      stderr,
+      "bench_gpu_training: {} is none of losses, speed, kernels, memory, counts, --model NAME, "
+      "--rows N, --rounds N, --steps N, --losses N, --no-pytorch, --json FILE, --check, "
+      "--device cuda, --device emulated\n",
+      what);
   return 2;
 }
 

@@ -20,7 +20,7 @@ loss_distance distance_of(const std::vector<double>& losses, const std::vector<d
 
 loss_limits limits_beside(const std::optional<loss_distance>& peer) {
   if (!peer || !is_within(*peer, limits_of_peer)) return {within_16, within_16};
-  return {within_16, std::max(within_16, 2 * std::max(peer->early, peer->later))};
+  return {within_16, std::max(within_32, 2 * std::max(peer->early, peer->later))};
 }
 
 bool is_within(const loss_distance& d, const loss_limits& l) {

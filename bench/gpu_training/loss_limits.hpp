@@ -29,8 +29,9 @@ struct loss_limits {
 constexpr loss_limits limits_32{within_32, within_32};
 /// Of PyTorch in 16 bits, which is the yardstick later.
 constexpr loss_limits limits_of_peer{within_16, std::nullopt};
-/// Of the engine in 16 bits: later it may be twice as far as PyTorch in 16 bits ever was, if that
-/// is more than in the first steps. A PyTorch that was too far in these is no yardstick.
+/// Of the engine in 16 bits: later it may be twice as far as PyTorch in 16 bits ever was, or as far
+/// as in 32 bits if that is more. Without PyTorch, or with one that was too far in the first steps
+/// to be a yardstick, as far as in these.
 loss_limits limits_beside(const std::optional<loss_distance>& peer);
 
 bool is_within(const loss_distance& d, const loss_limits& l);
