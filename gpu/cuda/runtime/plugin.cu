@@ -131,16 +131,19 @@ class gpu_machine final : public launches<gpu_machine> {
     CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToHost, out_);
   }
   void* record_event() override {
-    auto m = std::make_unique<two_events>(two_events{event(), event()});
-    CALL(cudaEventRecord, (*m)[0], compute_);
-    CALL(cudaEventRecord, (*m)[1], out_);
-    return m.release();  // released by wait()
+    auto both = std::make_unique<two_events>(two_events{event(), event()});
+    auto result = cudaEventRecord((*both)[0], compute_);
+    if (result == cudaSuccess) result = cudaEventRecord((*both)[1], out_);
+    if (result != cudaSuccess) release(*both);
+    check(result, "cudaEventRecord");
+    return both.release();  // released by wait()
   }
   void wait(void* event) override {
-    const std::unique_ptr<two_events> m{static_cast<two_events*>(event)};
-    for (auto e : *m) CALL(cudaEventSynchronize, e);
-    std::lock_guard lock{guard_};
-    for (auto e : *m) idle_events_.push_back(e);
+    const std::unique_ptr<two_events> both{static_cast<two_events*>(event)};
+    auto result = cudaEventSynchronize((*both)[0]);
+    if (result == cudaSuccess) result = cudaEventSynchronize((*both)[1]);
+    release(*both);
+    check(result, "cudaEventSynchronize");
   }
 
   bool reached(void* event) override {
@@ -252,6 +255,10 @@ class gpu_machine final : public launches<gpu_machine> {
  private:
   using two_events = std::array<cudaEvent_t, 2>;
 
+  void release(const two_events& both) {
+    std::lock_guard lock{guard_};
+    for (auto e : both) idle_events_.push_back(e);
+  }
   cudaEvent_t event() {
     {
       std::lock_guard lock{guard_};
