@@ -17,8 +17,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
                                             const lease_granted& lease, std::uint32_t part,
                                             bool local);
 
-/// The exit status that means "out of memory"; programs get it in TROUPE_OOM_EXIT. No convention has
-/// it: sysexits.h ends at 78, and shells, timeout(1) and signals begin at 124.
+/// The exit status that means "out of memory"; programs get it in TROUPE_OOM_EXIT. No convention
+/// has it: sysexits.h ends at 78, and shells, timeout(1) and signals begin at 124.
 inline constexpr int out_of_memory_exit = 113;
 
 }  // namespace troupe::actors

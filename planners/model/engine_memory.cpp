@@ -146,7 +146,7 @@ memory_parts engine_memory(const model& m, const stage_part& part, const stage_l
   const auto width = head_width(m);
   const auto p = parameters_of(s, width);
   const count all = block(p.own + p.tied, wide);
-  // The head's gradient has the padding of its words: its own memory where the embedding is here too.
+  // The head's gradient has its words' padding; it is apart where the embedding is here, too.
   const count padding = s.head ? (width - s.vocabulary) * s.hidden : 0;
   const bool both_ends = s.embedding && s.head && p.tied > 0;
   const count gradients = both_ends ? all + block(p.tied + padding, wide)

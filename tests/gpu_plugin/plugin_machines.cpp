@@ -5,7 +5,7 @@
 #include "gpu/cuda/runtime/library_search.hpp"
 #include "gpu/pipeline.hpp"
 
-extern "C" troupe::gpu::cuda::machine* troupe_open_cuda_machine(int, char*, std::size_t, bool*);
+extern "C" troupe::gpu::cuda::open_machine troupe_open_cuda_machine;
 
 namespace troupe::test {
 
@@ -19,7 +19,7 @@ const int found = ::setenv(gpu::cuda::library_folders_variable, FAKE_LIBRARIES, 
 opened_gpu open_gpu(int index) {
   char sentence[512] = "";
   opened_gpu o;
-  o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.lost));
+  o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.kind));
   o.why = sentence;
   return o;
 }

@@ -13,7 +13,7 @@ namespace troupe::test {
 struct opened_gpu {
   std::shared_ptr<gpu::cuda::machine> m;
   std::string why;
-  bool lost = false;
+  gpu::cuda::open_failure kind = gpu::cuda::open_failure::unusable;
 };
 opened_gpu open_gpu(int index);
 

@@ -131,6 +131,16 @@ TEST_CASE("a CUDA error names the failed function, and is not reported again by 
   o.m->wait(event);
 }
 
+TEST_CASE("a GPU without memory for cuBLASLt's workspace is out of memory, not unusable") {
+  fake_cuda::refuse_once("cudaMalloc", cudaErrorMemoryAllocation);
+  const auto full = open_gpu(0);
+  CHECK_FALSE(full.m);
+  CHECK(full.kind == open_failure::out_of_memory);
+  CHECK_THAT(full.why, Contains("out of memory"));
+  CHECK(open_gpu(fake_cuda::device_count).kind == open_failure::unusable);
+  CHECK(open_gpu(0).m);
+}
+
 TEST_CASE("a GPU that fails every call is lost, and the others are not") {
   const auto a = open_gpu(0), b = open_gpu(1);
   device d{whole(), a.m};
@@ -142,7 +152,7 @@ TEST_CASE("a GPU that fails every call is lost, and the others are not") {
                                         "lost until the process is restarted"));
   const auto again = open_gpu(0);
   CHECK_FALSE(again.m);
-  CHECK(again.lost);
+  CHECK(again.kind == open_failure::lost);
   device other{whole(), b.m};
   learn(other);
   fake_cuda::lose(0, cudaSuccess);

@@ -45,10 +45,13 @@ expected<std::shared_ptr<cuda::machine>> open(int index) {
   if (version == nullptr || make == nullptr || *version != cuda::machine_version)
     return none("libtroupe_cuda.so belongs to another version of this program");
   char sentence[512] = "";
-  bool lost = false;
-  std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence, &lost)};
+  auto why = cuda::open_failure::unusable;
+  std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence, &why)};
   if (m) return m;
-  return lost ? refuse(reason::kind::device_lost, sentence) : none(sentence);
+  if (why == cuda::open_failure::lost) return refuse(reason::kind::device_lost, sentence);
+  if (why == cuda::open_failure::out_of_memory)
+    return refuse(reason::kind::out_of_memory, sentence);
+  return none(sentence);
 }
 
 #else

@@ -202,12 +202,14 @@ constexpr std::size_t workspace_bytes = 32 << 20;
 /// Maximum width of a head.
 constexpr std::uint32_t widest_head = 128;
 
-/// The function exported by the shared object: returns the GPU, or null and an error. lost: as
-/// gpu_lost.
-using open_machine = machine*(int index, char* sentence, std::size_t size, bool* lost);
+/// Why a GPU could not be opened: as the exceptions, which cannot leave the shared object.
+enum class open_failure : int { unusable, lost, out_of_memory };
+
+/// The function exported by the shared object: returns the GPU, or null and an error.
+using open_machine = machine*(int index, char* sentence, std::size_t size, open_failure* why);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Incremented with changes of `machine`: other builds of the shared object are rejected.
-constexpr int machine_version = 6;
+constexpr int machine_version = 7;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

@@ -293,8 +293,9 @@ extern __attribute__((visibility("default"))) const int troupe_cuda_machine_vers
 const int troupe_cuda_machine_version = troupe::gpu::cuda::machine_version;
 
 __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_cuda_machine(
-    int index, char* sentence, std::size_t size, bool* lost) {
-  *lost = false;
+    int index, char* sentence, std::size_t size, troupe::gpu::cuda::open_failure* why) {
+  using namespace troupe::gpu::cuda;
+  *why = open_failure::unusable;
   int count = 0;
   if (const auto e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
     // Without a driver CUDA reports one that is too old.
@@ -312,7 +313,8 @@ __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_c
   try {
     return new troupe::gpu::cuda::gpu_machine(index);
   } catch (const std::exception& e) {
-    *lost = dynamic_cast<const troupe::gpu::cuda::gpu_lost*>(&e) != nullptr;
+    if (dynamic_cast<const gpu_lost*>(&e)) *why = open_failure::lost;
+    if (dynamic_cast<const gpu_out_of_memory*>(&e)) *why = open_failure::out_of_memory;
     std::snprintf(sentence, size, "%s", e.what());
     return nullptr;
   }
