@@ -82,7 +82,7 @@ TEST_CASE("a build with a toolkit differs from one without only in the device") 
   std::set<std::string> rest, device;
   for (auto line : commands_and_targets(with.folder)) {
     bool of_the_device = false;
-    for (const char* part : {"troupe_cuda", "gpu_plugin", "plugin.cu", "cublas"})
+    for (const char* part : {"troupe_cuda", "gpu_plugin", "plugin.cu", "cublas", "nccl"})
       of_the_device |= line.find(part) != std::string::npos;
     // The module knows that it has the device beside it.
     if (const auto at = line.find("-DTROUPE_CUDA "); at != std::string::npos) line.erase(at, 14);

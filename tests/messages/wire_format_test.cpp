@@ -108,7 +108,7 @@ const refused_case refused_messages[] = {
     {"a number for a boolean", "95 01 0d 00 00 93 00 01 92 00 a0", malformed,
      "a boolean belongs here"},
     {"nil for a boolean", "95 01 0d 00 00 93 00 c0 92 00 a0", malformed, "a boolean belongs here"},
-    {"an enumerator too large", "95 01 03 00 00 91 92 09 a0", malformed, "no such enumerator"},
+    {"an enumerator too large", "95 01 03 00 00 91 92 0a a0", malformed, "no such enumerator"},
     {"a negative enumerator", "95 01 03 00 00 91 92 ff a0", malformed, "out of its field's range"},
     {"a huge enumerator", "95 01 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
      "no such enumerator"},
