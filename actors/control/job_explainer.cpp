@@ -275,11 +275,15 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto made = s_.plans.find(j.id);
   if (made == s_.plans.end() || !made->second.plans) return result;
   const auto& spec = *j.spec;
-  const auto is_chosen = [&](const plan& p) {
-    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
-           p.pipeline_parallel == j.how.pipeline_parallel;
-  };
   const bool placed = j.state != job_state::waiting && !j.where.empty();
+  // Plans of one layout differ by the GPUs that they are for.
+  const auto is_chosen = [&](const plan& p) {
+    const auto type = s_.cluster.nodes[j.where.front().node].gpu;
+    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
+           p.pipeline_parallel == j.how.pipeline_parallel &&
+           (p.gpu_types.empty() ||
+            std::find(p.gpu_types.begin(), p.gpu_types.end(), type) != p.gpu_types.end());
+  };
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
   const auto note = s_.notes.find(j.id);
@@ -288,7 +292,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   for (const auto& p : *made->second.plans) {
     considered_plan considered{p, false, {}, metric_of(spec, p)};
     const double gb = p.bytes_per_gpu / bytes_per_gb;
-    if (placed && is_chosen(p)) {
+    if (placed && !seen_chosen && is_chosen(p)) {
       considered.chosen = seen_chosen = true;
       considered.verdict =
           own_rule ? "chosen: " + note->second.why

@@ -103,9 +103,9 @@ count activation_bytes(const sizes& s) {
 /// What all sublayers use in turn.
 count scratch_bytes(const sizes& s) {
   const count parts = std::min<count>((s.tokens + 63) / 64, 64);  // of sums over rows
-  return block(2 * parts * std::max(s.widest(), s.hidden), wide) +
-         block(s.tokens * s.heads, wide) + 2 * block(s.tokens * s.hidden, narrow) +
-         block(s.tokens * s.widest(), narrow) + (s.head ? block(s.tokens, wide) : 0);
+  return block(2 * parts * std::max(s.widest(), s.hidden), wide) + block(s.tokens * s.heads, wide) +
+         2 * block(s.tokens * s.hidden, narrow) + block(s.tokens * s.widest(), narrow) +
+         (s.head ? block(s.tokens, wide) : 0);
 }
 
 /// Copies to and from the host beside a micro-batch's input: an activation or a gradient, the loss,
@@ -149,8 +149,8 @@ memory_parts engine_memory(const model& m, const stage_part& part, const stage_l
   // The head's gradient has its words' padding; it is apart where the embedding is here, too.
   const count padding = s.head ? (width - s.vocabulary) * s.hidden : 0;
   const bool both_ends = s.embedding && s.head && p.tied > 0;
-  const count gradients = both_ends ? all + block(p.tied + padding, wide)
-                                    : block(p.own + p.tied + padding, wide);
+  const count gradients =
+      both_ends ? all + block(p.tied + padding, wide) : block(p.own + p.tied + padding, wide);
   const count held = load.held, kept = load.recompute && !s.head ? 1 : held;
   const auto bytes = [](count n) { return static_cast<double>(n); };
 

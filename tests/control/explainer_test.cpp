@@ -194,6 +194,20 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     CHECK(e.plans[3].verdict == "1 samples/s per GPU; the chosen plan has 2");
     CHECK_FALSE(e.plans[3].chosen);
   }
+  SECTION("a running job's, with a plan of the same layout for another type of GPU") {
+    k.submit(s);
+    k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    auto faster = chosen, own = chosen, again = chosen;
+    faster.gpu_types = {1};
+    faster.samples_per_s = 16;
+    own.gpu_types = {0, 2};
+    again.gpu_types = {0};
+    k.plan_for({faster, own, again});
+    const auto e = k.explained();
+    CHECK_FALSE(e.plans[0].chosen);
+    CHECK(e.plans[1].chosen);
+    CHECK_FALSE(e.plans[2].chosen);
+  }
   SECTION("a running job's, of a policy that says why") {
     k.submit(s);
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
