@@ -117,10 +117,11 @@ void orchestrator_state::on_cancel_job(address from, const runtime::caller& who,
                   fmt::format("job {} already {}", c.job, to_string(j->state))};
   } else {
     result.done = true;
+    const auto why = fmt::format("cancelled by {}", who.name);
     if (ledger_->lease(j->lease))
-      revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
+      revoke(j->lease, lease_outcome::cancelled, why);
     else if (j->state == job_state::waiting)
-      record(job_ended{c.job, wall(), job_state::cancelled, "cancelled by a client"});
+      record(job_ended{c.job, wall(), job_state::cancelled, why});
   }
   reply(from, result);
 }

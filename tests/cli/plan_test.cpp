@@ -159,6 +159,16 @@ TEST_CASE("every verb has help") {
   }
 }
 
+TEST_CASE("check says what a job's work is") {
+  const auto says = [](const std::string& job) {
+    return troupe::test::troupe({"check", shipped("jobs/" + job)}).out;
+  };
+  CHECK(says("hello.yaml").find("runs ") != std::string::npos);
+  CHECK(says("train-two-stages.yaml").find("a training") != std::string::npos);
+  CHECK(says("figure6.yaml").find("in slots") != std::string::npos);
+  CHECK(says("gpt2-7b.yaml").find("simulated work") != std::string::npos);
+}
+
 TEST_CASE("check names the kind of every shipped file") {
   const auto r = troupe::test::troupe({"check", shipped("gpus.yaml"), shipped("jobs/gpt2-7b.yaml"),
                                        shipped("models/gpt2-7b.yaml"),

@@ -132,6 +132,9 @@ TEST_CASE("a job is cancelled once, and of a node that has not begun it an answe
   REQUIRE(said.size() == 2);
   for (const auto& r : said) CHECK(r.done);
   CHECK(c.job().state == job_state::stopping);
+  const auto summary = c.ask<explanation>(explain_job{++c.asked, 1}).summary;
+  INFO(summary);
+  CHECK(summary.ends_with("cancelled by " + c.job().owner));  // by its name, as it was submitted
 }
 
 TEST_CASE("a node that has reported the work it is to end needs not be asked") {

@@ -21,7 +21,7 @@ struct allocation {
 };
 
 /// Of new memory. Nothing but cuBLASLt's workspace is larger, and nobody reads that.
-constexpr std::size_t most_filled = 4 << 20;
+constexpr std::size_t max_filled_bytes = 4 << 20;
 
 thread_local int device = 0;
 thread_local cudaError_t last = cudaSuccess;
@@ -44,7 +44,7 @@ cudaError_t allocate(const char* function, void** to, std::size_t bytes, memory_
   if (const auto e = begins(function); e != cudaSuccess) return e;
   const auto whole = (bytes + 255) / 256 * 256;
   *to = std::aligned_alloc(256, whole);
-  std::memset(*to, switched().new_memory, std::min(whole, most_filled));
+  std::memset(*to, switched().new_memory, std::min(whole, max_filled_bytes));
   std::lock_guard lock{guard()};
   memory[static_cast<std::byte*>(*to)] = {whole, kind, device, portable};
   return cudaSuccess;
@@ -61,7 +61,7 @@ cudaError_t release(const char* function, void* p, memory_kind kind) {
       std::fprintf(stderr, "%s of memory that was not allocated, or not so\n", function);
       std::abort();  // the plug-in may ignore a refusal
     }
-    std::memset(p, 0xff, std::min(it->second.bytes, most_filled));
+    std::memset(p, 0xff, std::min(it->second.bytes, max_filled_bytes));
     memory.erase(it);
   }
   std::free(p);

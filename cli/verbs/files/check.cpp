@@ -122,14 +122,19 @@ std::string say_model(const model& m) {
                      m.hidden, m.heads, m.sequence);
 }
 
+std::string work_of(const job_spec& j) {
+  if (!j.command.empty()) return "runs " + j.command.front();
+  if (j.slots) return "a study of its pipeline, in slots";
+  return j.train ? "a training by the built-in trainer" : "simulated work";
+}
+
 std::string say_job(const job_spec& j) {
   if (is_serving(j))
     return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
   return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
-                     counted(j.iterations, "iteration"),
-                     j.command.empty() ? "simulated work" : "runs " + j.command.front());
+                     counted(j.iterations, "iteration"), work_of(j));
 }
 
 std::string say_profile(const device_profile& p) {
