@@ -124,6 +124,7 @@ TEST_CASE("a CUDA error names the failed function, and is not reported again by 
   CHECK_NOTHROW(o.m->narrow(nullptr, 4, nullptr));
   fake_cuda::refuse_once("cudaLaunchKernel", cudaErrorInvalidConfiguration);
   CHECK_THROWS_WITH(o.m->narrow(nullptr, 4, nullptr), Contains("refused cudaLaunchKernel: "));
+  CHECK(cudaGetLastError() == cudaSuccess);
   auto* event = o.m->record_event();
   fake_cuda::refuse_once("cudaEventQuery", cudaErrorNotReady);
   CHECK_FALSE(o.m->reached(event));
