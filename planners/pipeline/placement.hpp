@@ -23,7 +23,7 @@ bool is_pipeline_job(const job_spec& job);
 /// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 
-/// The cluster for a job that turned out to need so many times the memory that is planned.
+/// The cluster for a job that needs `memory_factor` times the memory that was predicted.
 cluster with_more_headroom(cluster c, double memory_factor);
 
 /// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,

@@ -29,8 +29,8 @@ struct cost_floor {
   double forward_s = 0, recompute_s = 0, backward_s = 0;
 };
 
-/// For micro-batches of `rows` on stages of `tensor` GPUs each, in so many pipelines: several sum
-/// their gradients.
+/// For micro-batches of `rows` on stages of `tensor` GPUs each, in `pipelines` pipelines: several
+/// sum their gradients.
 class stage_table {
  public:
   /// `gpus`: the types of which stages can be, and over what the GPUs of such a stage sum.

@@ -61,6 +61,22 @@ void check_usable(machine& m) {
   m.give_host(on_host);
 }
 
+/// A GPU, its collectives, and the id of a new group.
+struct member {
+  std::shared_ptr<machine> m;
+  const collectives* with;
+  std::vector<std::byte> id;
+};
+
+member open_member(const nccl_kind& kind) {
+  auto m = kind.open();
+  m->enter();
+  std::string why;
+  const auto* with = m->sums_with_others(why);
+  REQUIRE(with);
+  return {std::move(m), with, make_group_id(*with)};
+}
+
 /// A member's state once it is no longer in progress.
 int settled(const collectives& with, void* member) {
   int now = collectives::under_way;
@@ -76,12 +92,7 @@ int settled(const collectives& with, void* member) {
 TEST_CASE("joining a group whose other member never comes ends, and the GPU goes on") {
   const auto kind = GENERATE(from_range(kinds()));
   CAPTURE(kind.name);
-  const auto m = kind.open();
-  m->enter();
-  std::string why;
-  const auto* with = m->sums_with_others(why);
-  REQUIRE(with);
-  const auto id = make_group_id(*with);
+  const auto [m, with, id] = open_member(kind);
   std::string text;
   try {
     const communicator alone{*with, id, 0, 2, {.join_s = kind.join_s}, [] { return false; }};
@@ -95,12 +106,7 @@ TEST_CASE("joining a group whose other member never comes ends, and the GPU goes
 TEST_CASE("a group of one GPU is joined, sums and is left") {
   const auto kind = GENERATE(from_range(kinds()));
   CAPTURE(kind.name);
-  const auto m = kind.open();
-  m->enter();
-  std::string why;
-  const auto* with = m->sums_with_others(why);
-  REQUIRE(with);
-  const auto id = make_group_id(*with);
+  const auto [m, with, id] = open_member(kind);
   void* member = nullptr;
   const int joined = with->join(&member, 1, id.data(), 0);
   REQUIRE((joined == collectives::well || joined == collectives::under_way));

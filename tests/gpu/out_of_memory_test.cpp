@@ -95,7 +95,7 @@ TEST_CASE("after a backward without memory all else is refused for the same reas
         "device state is invalid; load a checkpoint first: " + r.error().text);
 }
 
-TEST_CASE("a shared stage says that one of its GPUs lacks memory, not that another gave up") {
+TEST_CASE("a shared stage reports the GPU that is out of memory, not one that was aborted") {
   auto m = small_model();
   m.heads = 2, m.hidden = 32;
   const auto whole = whole_model(m);
