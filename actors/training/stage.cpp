@@ -84,7 +84,7 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.activation.assign(o_.setup.microbatches, {});
   box.gradient.assign(o_.setup.microbatches, {});
   box.host_sum = gradient_all_reduce{o_.setup};
-  box.device_sum = device_all_reduce{o_.setup};
+  box.device_sum.begin(o_.setup);
   box.hops = {};
 }
 

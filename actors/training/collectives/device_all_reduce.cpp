@@ -2,11 +2,14 @@
 
 namespace troupe::actors {
 
-device_all_reduce::device_all_reduce(const stage_setup& s)
-    : pipeline_{s.name.pipeline},
-      last_stage_{s.stages - 1},
-      sends_tied_{tied_to_another(s) && s.name.stage > 0},
-      adds_tied_{tied_to_another(s) && s.name.stage == 0} {}
+void device_all_reduce::begin(const stage_setup& s) {
+  pipeline_ = s.name.pipeline;
+  last_stage_ = s.stages - 1;
+  sends_tied_ = tied_to_another(s) && s.name.stage > 0;
+  adds_tied_ = tied_to_another(s) && s.name.stage == 0;
+  received_tied_.reset();
+  started_ = summed_ = false;
+}
 
 std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() const {
   if (received_tied_) return {};

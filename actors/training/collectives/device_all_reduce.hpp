@@ -14,7 +14,10 @@ namespace troupe::actors {
 class device_all_reduce {
  public:
   device_all_reduce() = default;
-  explicit device_all_reduce(const stage_setup& s);
+  explicit device_all_reduce(const stage_setup& s) { begin(s); }
+
+  /// An iteration begins: forgets what the previous one has received.
+  void begin(const stage_setup& s);
 
   /// Takes a tied embedding's gradient, or its sum, from another stage; it may arrive at any time.
   void receive(payload body) {

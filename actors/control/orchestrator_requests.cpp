@@ -1,0 +1,153 @@
+// What clients ask of the controller: to submit, cancel, suspend and move jobs, and to read logs.
+
+#include "actors/control/orchestrator.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/permissions.hpp"
+#include "messages/admission.hpp"
+#include "runtime/host/log.hpp"
+
+namespace troupe::actors {
+
+void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
+                                       const submit_job& s) {
+  if (const auto* known = ledger_->job_of_request(s.request)) {
+    reply(from, submit_reply{s.request, known->id, {}});
+    return;
+  }
+  // Any client may send this: the sizes that determine the planners' work are checked before the
+  // entry is durable.
+  if (auto ok = admission::admit(s.spec); !ok) {
+    reply(from, submit_reply{s.request, 0, ok.error()});
+    return;
+  }
+  const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
+  record(entry);
+  reply(from, submit_reply{s.request, entry.job, {}});
+}
+
+void orchestrator_state::on_cancel_job(address from, const runtime::caller& who,
+                                       const cancel_job& c) {
+  cancel_reply result{c.request, false, {}};
+  const auto* j = ledger_->job(c.job);
+  if (!j) {
+    result.why = {reason::kind::unknown, fmt::format("no job {}", c.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    result.why = not_theirs(who, j->id, j->owner, "cancel it");
+  } else if (is_final(j->state)) {
+    result.done = j->state == job_state::cancelled;
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} already {}", c.job, to_string(j->state))};
+  } else {
+    result.done = true;
+    const auto why = fmt::format("cancelled by {}", who.name);
+    if (ledger_->lease(j->lease))
+      revoke(j->lease, lease_outcome::cancelled, why);
+    else if (j->state == job_state::waiting)
+      record(job_ended{c.job, wall(), job_state::cancelled, why});
+  }
+  reply(from, result);
+}
+
+void orchestrator_state::on_suspend_job(address from, const runtime::caller& who,
+                                        const suspend_job& s) {
+  suspend_reply result{s.request, false, {}};
+  const auto* j = ledger_->job(s.job);
+  const auto* verb = s.suspended ? "suspend it" : "resume it";
+  if (!j) {
+    result.why = {reason::kind::unknown, fmt::format("no job {}", s.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    result.why = not_theirs(who, j->id, j->owner, verb);
+  } else if (is_final(j->state)) {
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} already {}", s.job, to_string(j->state))};
+  } else if (std::ranges::find(j->suspensions, s.request) != j->suspensions.end()) {
+    result.done = true;  // a repeated request, perhaps after a later one
+  } else if (!s.suspended && !j->suspended) {
+    result.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
+  } else {
+    result.done = true;
+    record(job_suspended{s.job, wall(), s.suspended, who.name, s.request});
+    if (s.suspended) preempt(s.job, fmt::format("suspended by {}", who.name));
+  }
+  reply(from, result);
+}
+
+/// The scheduler determines where.
+void orchestrator_state::on_move_job(address from, const runtime::caller& who, const move_job& m) {
+  const auto refuse_it = [&](reason why) {
+    reply(from, move_reply{m.request, false, std::move(why), {}, {}});
+  };
+  const auto* j = ledger_->job(m.job);
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("no job {}", m.job)});
+  if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "move it"));
+  if (scheduler_) self_->send(scheduler_, move_request{from, m});
+}
+
+void orchestrator_state::on_read_log(address from, const runtime::caller& who, const read_log& r) {
+  log_chunk no{r.request, 0, r.offset, true, {}};
+  const auto refuse_it = [&](reason why) {
+    no.why = std::move(why);
+    reply(from, no);
+  };
+  const auto* j = ledger_->job(r.job);
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("no job {}", r.job)});
+  if (!may_act_on(who, j->owner))
+    return refuse_it(not_theirs(who, j->id, j->owner, "read its log"));
+  no.ended = is_final(j->state);
+  const auto made = j->tries.size();
+  const auto* yet = no.ended ? "never ran: it has no log" : "has not run yet";
+  if (made == 0)
+    return refuse_it({reason::kind::unavailable, fmt::format("job {} {}", r.job, yet)});
+  const auto attempt = r.lease == 0 ? made : r.lease;
+  if (attempt > made)
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("job {} made only {} attempt(s)", r.job, made)});
+  const auto& t = j->tries[attempt - 1];
+  no.lease = t.lease;
+  if (r.part >= t.nodes.size())
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("attempt {} of job {} ran on {} node(s): no rank {}",
+                                            attempt, r.job, t.nodes.size(), r.part)});
+  const auto n = t.nodes[r.part];
+  if (!(*nodes_present_)[n])
+    return refuse_it(
+        {reason::kind::unavailable,
+         fmt::format("the log is on node {}, which is absent", options_.cluster->nodes[n].name)});
+  auto forwarded = r;
+  forwarded.lease = t.lease;
+  const auto to = node_address(*options_.cluster, n);
+  host_.net->send(to, encode(from, to, forwarded));
+}
+
+/// A job that is late is ended: after its deadline it is of no use.
+void orchestrator_state::remember_deadline(const job_record& j) {
+  if (j.spec->deadline_s && !is_final(j.state))
+    deadlines_.emplace(j.submitted_s + *j.spec->deadline_s, j.id);
+}
+
+void orchestrator_state::end_overdue() {
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= wall();) {
+    const auto* known = ledger_->job(it->second);
+    if (!known || is_final(known->state)) {
+      it = deadlines_.erase(it);
+      continue;
+    }
+    const auto j = *known;
+    const auto text = fmt::format(
+        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
+        "iterations",
+        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
+    if (j.state == job_state::waiting) {
+      record(job_ended{j.id, wall(), job_state::failed, text});
+    } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {
+      revoke(j.lease, lease_outcome::failed, text);
+    }
+    it = is_final(ledger_->job(j.id)->state) ? deadlines_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace troupe::actors
