@@ -125,6 +125,11 @@ bool dashboard::knows(const std::string& path) {
 
 void dashboard::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
   const auto answer = [&](http_answer a) { reply->whole(std::move(a)); };
+  if (!options_.keys && !is_local_host(r.host))
+    return answer(
+        said(403, fmt::format("Host: found '{}', expected the address that `troupe dashboard` "
+                              "printed",
+                              r.host)));
   if (!knows(r.path)) return answer(said(404, fmt::format("there is nothing at '{}'", r.path)));
   if (r.method != "GET" && r.method != "HEAD")
     return answer(said(405, fmt::format("'{}' does not take {}", r.path, r.method),
@@ -134,10 +139,6 @@ void dashboard::handle(const http_request& r, std::shared_ptr<http_reply> reply)
   if (r.path != "/health" && options_.keys && !options_.keys->allows(r.authorization))
     return answer(said(401, "give an API key: 'Authorization: Bearer KEY'",
                        {{"WWW-Authenticate", "Bearer"}}));
-  if (!options_.keys && !is_local_host(r.host))
-    return answer(said(403, fmt::format("this is not '{}': use the address that `troupe dashboard` "
-                                        "printed",
-                                        r.host)));
   if (r.path.starts_with(one_job)) return ask_about_job(r, reply);
   if (r.path != "/api/v1/events") return answer(get(r.path));
   if (!watcher_->subscribe(reply)) answer(said(503, "too many readers of events"));

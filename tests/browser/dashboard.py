@@ -8,17 +8,17 @@ dashboard-{wide,narrow,dark}.png. Ends with 1 if a check fails."""
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 import urllib.request
 
-SKIPPED = 77
+from harness import Cluster, browser, check, run, until
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
 LEASE_S = 3
 WAITING = "waits"
 
@@ -61,96 +61,6 @@ command: [sleep, "600"]
 """
 
 
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(SKIPPED)
-
-
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-except ImportError:
-    skip("Debian's python3-selenium is not installed")
-
-
-def until(what, seconds, holds):
-    """The first true value of holds(), within so many seconds; fails with the last one."""
-    end, last = time.monotonic() + seconds, None
-    while time.monotonic() < end:
-        try:
-            last = holds()
-        except Exception as e:  # an element that has just gone, a server that is starting
-            last = e
-        if last and not isinstance(last, Exception):
-            return last
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {seconds} s; last: {last!r}")
-
-
-def check(holds, what):
-    if not holds:
-        raise AssertionError(what)
-
-
-class Cluster:
-    """A detached cluster, its dashboard, and the verbs."""
-
-    def __init__(self, troupe, configs):
-        self.troupe, self.configs = troupe, configs
-        self.dir = tempfile.mkdtemp(prefix="troupe-browser-")
-        self.state = os.path.join(self.dir, "state")
-        self.dashboard, self.port = None, 0
-        file = self.write("cluster.yaml", CLUSTER)
-        said = subprocess.run([troupe, "up", file, "--state", self.state, "--detach"], check=True,
-                              capture_output=True, text=True, timeout=90).stdout
-        self.processes = {name: int(pid) for name, pid in re.findall(r"^(\S+) +process (\d+)$", said, re.M)}
-
-    def write(self, name, text):
-        path = os.path.join(self.dir, name)
-        with open(path, "w") as f:
-            f.write(text)
-        return path
-
-    def run(self, *words):
-        return subprocess.run([self.troupe, *words, "--state", self.state, "--json"], capture_output=True, text=True,
-                              timeout=60)
-
-    def submit(self, text):
-        file = self.write("job.yaml", text)
-        done = self.run("submit", file)
-        check(done.returncode == 0, f"submit: {done.stderr}")
-        return json.loads(done.stdout)["jobs"][0]["job"]
-
-    def front_url(self):
-        with open(os.path.join(self.state, "front-1", "url")) as f:
-            return f.read().strip()
-
-    def start_dashboard(self):
-        path = os.path.join(self.dir, "dashboard.out")
-        with open(path, "w") as out:
-            self.dashboard = subprocess.Popen([self.troupe, "dashboard", "--state", self.state, "--port",
-                                               str(self.port), "--json"], stdout=out)
-        url = until("the dashboard's address", 20, lambda: json.load(open(path))["url"])
-        self.port = int(url.rsplit(":", 1)[1].strip("/"))
-        return url
-
-    def stop_dashboard(self):
-        if self.dashboard:
-            self.dashboard.terminate()
-            self.dashboard.wait(20)
-            self.dashboard = None
-
-    def down(self):
-        self.run("down")
-
-    def end(self):
-        self.stop_dashboard()
-        self.down()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-
 # The newest iteration changes faster than a test can compare: the page's own answers are kept, by iteration.
 KEEP_TIMELINES = """window.timelines = {};
 const plain = window.fetch;
@@ -165,14 +75,8 @@ window.fetch = async (...what) => {
 class Page:
     """The browser."""
 
-    def __init__(self, chromium, driver):
-        o = webdriver.ChromeOptions()
-        o.binary_location = chromium
-        for a in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-                  "--disable-background-networking", "--disable-component-update", "--no-first-run"):
-            o.add_argument(a)
-        o.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(service=Service(driver), options=o)
+    def __init__(self):
+        self.driver = browser(loggingPrefs={"browser": "ALL", "performance": "ALL"})
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": KEEP_TIMELINES})
         self.resize(1280, 900)
 
@@ -359,11 +263,8 @@ def main():
     p.add_argument("--configs", required=True)
     p.add_argument("--pictures", required=True)
     o = p.parse_args()
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        skip("Debian's chromium and chromium-driver are not installed")
-    cluster = Cluster(o.troupe, o.configs)
-    page = None
+    page = Page()
+    cluster = Cluster(o.troupe, CLUSTER)
     try:
         data = os.path.join(o.configs, "data/founding.txt")
         program = PROGRAM.replace("MODEL", os.path.join(o.configs, "models/bert-large.yaml"))
@@ -374,7 +275,6 @@ def main():
             cluster.submit(program.replace("NAME", f"program-{i}"))
         waiting = cluster.submit(program.replace("NAME", WAITING))
         url = cluster.start_dashboard()
-        page = Page(chromium, driver)
         page.driver.get(url)
         until("the page is live", 15, lambda: page.one("status").text == "live")
         check_nodes_and_queue(page, cluster, waiting)
@@ -386,15 +286,10 @@ def main():
         outside = [r for r in page.requests() if not r.startswith(url) and not r.startswith("data:")]
         check(not outside, f"requests outside of the page's origin: {outside}")
     finally:
-        if page:
-            page.driver.quit()
+        page.driver.quit()
         cluster.end()
     print("all checks passed")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except AssertionError as e:
-        print(f"FAILED: {e}", file=sys.stderr)
-        sys.exit(1)
+    run(main)
