@@ -1,7 +1,6 @@
 #include "messages/admission.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -10,17 +9,12 @@
 #include <fmt/format.h>
 
 #include "messages/admission_problems.hpp"
-#include "messages/schedules.hpp"
+#include "messages/job_keys.hpp"
 #include "messages/shape.hpp"
 
 namespace troupe::admission {
 
 namespace {
-
-constexpr std::array<std::string_view, 6> families{"gpt", "llama",       "bert",
-                                                   "vit", "wide-resnet", "moe"};
-constexpr std::array<std::string_view, 3> objectives{"efficient", "fastest", "cheapest"};
-constexpr std::array<std::string_view, 4> devices{"", "sim", "cpu", "cuda"};
 
 /// Calls f with every string and number of a value, recursively.
 template <class T, class F>
@@ -60,34 +54,23 @@ problem check_leaves(const job_spec& job) {
   return {};
 }
 
-bool has_operators(const model& m) {
-  return m.family == "wide-resnet" || m.family == "moe";
-}
-
 problem check_operators(const model& m) {
   if (m.operators.empty()) return "missing; models of this family are given as operators";
   if (m.operators.size() > max_operators)
     return fmt::format("found {}, expected at most {}", m.operators.size(), max_operators);
   for (const auto& op : m.operators)
-    if (auto p = first_of([&] { return out_of_range(op.flops, 0, 1e18); },
-                          [&] { return out_of_range(op.parameters, 0, 1e13); },
-                          [&] { return not_above_0(op.output_bytes, 1e12); }))
+    if (auto p = first_of(
+            [&] {
+              return out_of_range(op.flops, {0, 1e18});
+            },
+            [&] {
+              return out_of_range(op.parameters, {0, 1e13});
+            },
+            [&] {
+              return out_of_range(op.output_bytes, {0, 1e12, true});
+            }))
       return inside(shown(op.name), p);
   return {};
-}
-
-problem check_sizes(const model& m) {
-  const std::uint32_t least = has_operators(m) ? 0 : 1;
-  const auto size = [&](const char* name, std::uint32_t found, std::uint32_t low,
-                        std::uint32_t high) {
-    return [=] { return inside(name, out_of_range(found, low, high)); };
-  };
-  return first_of(
-      size("hidden", m.hidden, least, max_hidden), size("layers", m.layers, least, max_layers),
-      size("heads", m.heads, least, max_heads), size("kv_heads", m.kv_heads, 0, max_heads),
-      size("intermediate", m.intermediate, 0, max_intermediate),
-      size("sequence", m.sequence, least, max_sequence),
-      size("vocabulary", m.vocabulary, least, max_vocabulary));
 }
 
 problem check_profile(const device_profile& p) {
@@ -122,51 +105,14 @@ problem check_train(const training& t) {
   for_each_leaf(t.costs, look);
   for_each_leaf(t.profile, look);
   if (negative) return "a cost or measurement is below 0 or above 1e15";
-  if (auto p = first_of(
-          [&] { return inside("device", not_one_of(t.device, devices)); },
-          [&] { return inside("learning_rate", not_above_0(t.learning_rate, 100)); },
-          [&] { return inside("weight_decay", out_of_range(t.weight_decay, 0, 1)); },
-          [&] { return inside("replan_drift", not_above_0(t.replan_drift, 100)); },
-          [&]() -> problem {
-            if (t.schedule.empty()) return {};
-            return inside("schedule", not_one_of(t.schedule, schedule_names));
-          },
-          [&] {
-            return inside("checkpoint_every", out_of_range(t.checkpoint_every, 1, 1'000'000'000));
-          },
-          [&] { return inside("replan_every", out_of_range(t.replan_every, 0, 1'000'000'000)); }))
-    return p;
+  if (auto p = first_invalid_inside(train_keys(), t)) return p;
   if (t.data.empty() && (t.device == "cpu" || t.device == "cuda"))
     return "data: missing; expected a text or token file";
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
 
-problem check_slots(const slot_costs& c) {
-  const double prefill = c.prefill_per_1k.value_or(slot_costs::default_prefill_per_1k);
-  return first_of([&] { return inside("forward", not_above_0(c.forward, 1e9)); },
-                  [&] { return inside("backward", not_above_0(c.backward, 1e9)); },
-                  [&] { return inside("recompute", out_of_range(c.recompute, 0, 1e9)); },
-                  [&] { return inside("lan", out_of_range(c.lan, 0, 1e9)); },
-                  [&] { return inside("wan", out_of_range(c.wan, 0, 1e9)); },
-                  [&] { return inside("prefill_per_1k", not_above_0(prefill, 1e9)); });
-}
-
 problem check_wish(const pipeline_wish& w, bool slots) {
-  const std::uint32_t least = slots ? 1 : 0;
-  const auto size = [](const char* name, std::uint32_t found, std::uint32_t low,
-                       std::uint32_t high) {
-    return [=] { return inside(name, out_of_range(found, low, high)); };
-  };
-  if (auto p = first_of(size("stages", w.stages, least, max_stages),
-                        size("data_parallel", w.data_parallel, 0, max_pipelines),
-                        size("microbatches", w.microbatches, least, max_pipeline_microbatches),
-                        size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
-                        size("max_in_flight", w.max_in_flight, 0, max_pipeline_microbatches),
-                        size("connections", w.connections, 0, max_connections),
-                        size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel),
-                        size("rows", w.rows, 0, max_batch),
-                        size("virtual_stages", w.virtual_stages, 0, 1000)))
-    return p;
+  if (auto p = first_invalid_inside(pipeline_keys(slots), w)) return p;
   if (w.cut.size() > max_operators) return "cut has more stages than any model has pieces";
   const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
                      std::max(w.microbatches, 1u);
@@ -257,6 +203,12 @@ std::optional<objection> check_pipeline(const job_spec& job) {
   return job.slots ? std::nullopt : check_model_of(job);
 }
 
+problem check_lora(const memory_options& o, const model& m) {
+  if (o.lora_rank == 0) return {};
+  if (is_given_as_operators(m.family)) return "adapters apply to transformers only";
+  return first_invalid_inside(lora_keys(), o);
+}
+
 std::optional<objection> check_memory(const job_spec& job) {
   if (!job.memory) return {};
   const auto& o = *job.memory;
@@ -265,22 +217,8 @@ std::optional<objection> check_memory(const job_spec& job) {
         "memory_gb",
         "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
         "lora, activation_checkpointing and micro_batch apply to programs only"};
-  const auto word = [&](const char* name, const std::string& found, const auto& known) {
-    return at_key(name, found.empty() ? problem{} : not_one_of(found, known));
-  };
-  return first_of([&] { return at_key("memory_gb", out_of_range(o.gb, 0, 1e6)); },
-                  [&] { return word("optimizer", o.optimizer, optimizers); },
-                  [&] { return word("precision", o.precision, precisions); },
-                  [&] { return word("activation_checkpointing", o.checkpointing, checkpointings); },
-                  [&] { return at_key("zero", out_of_range(o.zero, 0, 3)); },
-                  [&] { return at_key("lora", out_of_range(o.lora_rank, 0, max_lora_rank)); },
-                  [&] { return word("lora", o.lora_targets, lora_target_names); },
-                  [&] { return at_key("micro_batch", out_of_range(o.micro_batch, 0, max_batch)); },
-                  [&] {
-                    return at_key("lora", o.lora_rank > 0 && has_operators(job.model)
-                                              ? problem{"adapters apply to transformers only"}
-                                              : problem{});
-                  });
+  return first_of([&] { return first_invalid(memory_keys(), o); },
+                  [&] { return at_key("lora", check_lora(o, job.model)); });
 }
 
 std::optional<objection> check_words(const job_spec& job) {
@@ -304,24 +242,19 @@ std::optional<objection> check_serving(const job_spec& job) {
   if (auto bad = objection_to(*job.serve))
     return objection{"serve", bad->key.empty() ? std::move(bad->problem)
                                                : fmt::format("{}: {}", bad->key, bad->problem)};
-  const std::pair<const char*, bool> others[] = {
-      {"command", !job.command.empty()},
-      {"train", job.train.has_value()},
-      {"slots", job.slots.has_value()},
-      {"pipeline", job.pipeline != pipeline_wish{}},
-      {"environment", !job.environment.empty()},
-      {"working_directory", !job.working_directory.empty()},
-      {"global_batch", job.global_batch != 1},
-      {"iterations", job.iterations != 1},
-      {"microbatches", job.microbatches.has_value()},
-      {"slo_s", job.slo_s.has_value()},
-      {"deadline_s", job.deadline_s.has_value()},
-      {"budget", job.budget.has_value()},
-      {"memory_gb", job.memory.has_value()},
-      {"kernels", !job.kernels.empty()}};
-  for (const auto& [key, given] : others)
-    if (given)
-      return objection{key, "not for a job that serves a model, which runs until it is cancelled"};
+  const auto refused = [](std::string_view key) {
+    return objection{std::string{key},
+                     "not for a job that serves a model, which runs until it is cancelled"};
+  };
+  const std::pair<const char*, bool> maps[] = {
+      {"command", !job.command.empty()},         {"train", job.train.has_value()},
+      {"slots", job.slots.has_value()},          {"pipeline", job.pipeline != pipeline_wish{}},
+      {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()}};
+  for (const auto& [key, given] : maps)
+    if (given) return refused(key);
+  const auto of_others = job_keys();
+  for (const auto& k : of_others)
+    if (!k.use.served && is_given(k, job)) return refused(k.name);
   return {};
 }
 
@@ -336,9 +269,6 @@ std::optional<objection> check_lending(const job_spec& job) {
 }
 
 std::optional<objection> check_keys(const job_spec& job) {
-  const auto positive = [](const std::optional<double>& x) {
-    return x ? not_above_0(*x, max_seconds) : std::nullopt;
-  };
   if (!is_name(job.name))
     return objection{"name", fmt::format("found '{}', expected a name of at most 64 letters, "
                                          "digits, '.', '_' and '-'",
@@ -347,25 +277,15 @@ std::optional<objection> check_keys(const job_spec& job) {
       [&] {
         return at_key("model", job.slots || job.serve ? std::nullopt : check_model(job.model));
       },
-      [&] { return at_key("global_batch", out_of_range(job.global_batch, 1, max_batch)); },
-      [&] { return at_key("iterations", out_of_range(job.iterations, 1, max_iterations)); },
+      [&] { return first_invalid(job_keys(), job); },
       [&] {
-        return at_key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch));
-      },
-      [&] { return at_key("slo_s", positive(job.slo_s)); },
-      [&] { return at_key("deadline_s", positive(job.deadline_s)); },
-      [&] { return at_key("budget", positive(job.budget)); },
-      [&] { return at_key("priority", out_of_range(job.priority, -max_priority, max_priority)); },
-      [&] { return at_key("gpus", out_of_range(job.gpus, 1, max_gpus)); },
-      [&] { return at_key("gpus", out_of_range(job.max_gpus.value_or(1), 1, max_gpus)); },
-      [&] { return at_key("max_restarts", out_of_range(job.max_restarts, 0, max_restarts)); },
-      [&] { return at_key("objective", not_one_of(job.objective, objectives)); },
-      [&] {
-        return at_key("kernels",
-                      job.kernels.empty() ? problem{} : not_one_of(job.kernels, kernel_kinds));
+        return at_key("gpus", out_of_range(job.max_gpus.value_or(1), {1, max_gpus}));
       },
       [&] { return at_key("train", job.train ? check_train(*job.train) : std::nullopt); },
-      [&] { return at_key("slots", job.slots ? check_slots(*job.slots) : std::nullopt); },
+      [&] {
+        return at_key("slots",
+                      job.slots ? first_invalid_inside(slot_keys(), *job.slots) : std::nullopt);
+      },
       [&] { return at_key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });
 }
 
@@ -405,18 +325,22 @@ std::string shown(std::string_view text) {
   return out;
 }
 
+bool is_given_as_operators(std::string_view family) {
+  return family == "wide-resnet" || family == "moe";
+}
+
 problem check_model(const model& m) {
   if (m.name.size() > 256) return "name: longer than 256 bytes";
-  if (auto p = not_one_of(m.family, families)) return inside("family", p);
-  if (auto p = check_sizes(m)) return p;
-  if (has_operators(m)) return inside("operators", check_operators(m));
+  const bool operators = is_given_as_operators(m.family);
+  if (auto p = first_invalid_inside(model_keys(operators), m)) return p;
+  if (operators) return inside("operators", check_operators(m));
   if (!m.operators.empty()) return fmt::format("operators: not allowed for family {}", m.family);
   if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
   return {};
 }
 
 std::optional<objection> objection_to(const model& m) {
-  if (has_operators(m)) return {};
+  if (is_given_as_operators(m.family)) return {};
   if (m.hidden % m.heads != 0)
     return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
   if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)

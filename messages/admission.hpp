@@ -10,9 +10,10 @@
 #include "messages/job.hpp"
 #include "messages/reason.hpp"
 
-// Limits of job specifications. The reader of job files uses them for errors with line numbers; the
-// controller checks every submission before it is written to the journal, since clients may be
-// other programs. Everything that determines the controller's work or memory is limited.
+// Limits of job specifications. job_keys.hpp says which key has which; the reader of job files uses
+// them for errors with line numbers; the controller checks every submission before it is written to
+// the journal, since clients may be other programs. Everything that determines the controller's
+// work or memory is limited.
 
 namespace troupe::admission {
 
@@ -61,6 +62,8 @@ struct objection {
   std::string problem;  // a sentence without the key, e.g. "found 0, expected ..."
 };
 
+/// Models of these families are given as operators, those of others by their sizes.
+bool is_given_as_operators(std::string_view family);
 /// A contradiction between the sizes of a transformer; heads must not be 0.
 std::optional<objection> objection_to(const model& m);
 

@@ -1,4 +1,3 @@
-#include <array>
 #include <cmath>
 
 #include "messages/admission.hpp"
@@ -9,8 +8,6 @@ namespace troupe::admission {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> packing_rules{"whole", "look-ahead", "chunked",
-                                                        "resumable"};
 /// A model that generates text, and the folder of its files.
 problem check_served(const served_model_files& m, bool has_files) {
   if (!is_name(m.name))
@@ -38,20 +35,19 @@ problem check_cache(const serving& s) {
 }  // namespace
 
 std::optional<objection> objection_to(const serving& s) {
-  const auto& m = s.model.shape;
   return first_of(
       [&] { return at_key("model", check_served(s.model, true)); },
-      [&] { return at_key("kv_gb", not_above_0(s.kv_gb, max_kv_gb)); },
-      [&] { return at_key("context", out_of_range(s.context, 0, m.sequence)); },
+      [&] { return first_invalid(serve_keys(), s); },
+      [&] {
+        return at_key("context",
+                      out_of_range(s.context, {0, static_cast<double>(s.model.shape.sequence)}));
+      },
       [&] { return at_key("kv_gb", check_cache(s)); },
       [&] {
-        return at_key("most_running", out_of_range(s.most_running, 1, max_running_sequences));
+        return at_key(
+            "most_sequences",
+            out_of_range(s.most_sequences, {static_cast<double>(s.most_running), max_sequences}));
       },
-      [&] {
-        return at_key("most_sequences",
-                      out_of_range(s.most_sequences, s.most_running, max_sequences));
-      },
-      [&] { return at_key("ttft_s", not_above_0(s.ttft_s, max_ttft_s)); },
       [&] {
         return at_key("fallback", s.bubbles || s.fallback
                                       ? problem{}
@@ -67,14 +63,7 @@ std::optional<objection> objection_to(const bubble_lending& b, bool has_files) {
         const bool none = !has_files && b.model == served_model_files{};
         return at_key("model", none ? problem{} : check_served(b.model, has_files));
       },
-      [&] { return at_key("memory_gb", not_above_0(b.memory_gb, max_kv_gb)); },
-      [&] { return at_key("depth", out_of_range(b.depth, 0, max_guests)); },
-      [&] { return at_key("rule", not_one_of(b.rule, packing_rules)); },
-      [&] { return at_key("look_ahead", out_of_range(b.look_ahead, 1, max_look_ahead)); },
-      [&] { return at_key("chunk", out_of_range(b.chunk, 1, max_chunk)); },
-      [&] { return at_key("op_ms", out_of_range(b.op_ms, 0, 1e6)); },
-      [&] { return at_key("guard_ms", out_of_range(b.guard_ms, 0, 1e6)); },
-      [&] { return at_key("delay_budget", out_of_range(b.delay_budget, 0, 1)); });
+      [&] { return first_invalid(bubble_keys(), b); });
 }
 
 }  // namespace troupe::admission

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "formats/load/job_text.hpp"
+#include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/memory_reader.hpp"
 #include "formats/load/model_reader.hpp"
@@ -119,48 +120,35 @@ void refuse_other_kinds(findings& found, const value& tree) {
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
 
-/// Keys of every job.
-void read_common(map_reader& map, job_spec& job) {
-  map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
-                               admission::max_priority);
-  // The file's values are limits for every policy, and the number of GPUs for policies that need
-  // one.
-  if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
-    job.max_gpus = job.gpus;
-  if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
-  map.read_whole<std::uint32_t>("max_restarts", job.max_restarts, 0, admission::max_restarts);
-  map.read("dataset_card", job.dataset_card);
-  map.read("merge", job.merge);
+/// The file's values are limits for every policy, and the number of GPUs for policies that need
+/// one.
+void limit_gpus(map_reader& map, job_spec& job) {
+  if (map.find("gpus")) job.max_gpus = job.gpus;
+  if (map.find("gpu_type")) job.required_gpu_type = job.gpu_type;
 }
 
 /// Keys of a program, a training or simulated work.
 void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
-  static const std::vector<std::string> objectives{"efficient", "fastest", "cheapest"};
   // A slot job has no model, and its batch is its micro-batches.
-  const auto unless_slots = map.find("slots") ? need::optional : need::required;
-  if (const auto* v = map.find("model", unless_slots))
+  const bool study = map.find("slots") != nullptr;
+  if (const auto* v = map.find("model", study ? need::optional : need::required))
     job.model = v->what == value::kind::map ? read_model(map.found(), *v, "model", directory)
                                             : read_named_model(map, directory);
-  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch,
-                                unless_slots);
   if (map.read("command", job.command) && job.command.empty())
     map.fail("command",
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");
-  map.read_whole<std::uint64_t>("iterations", job.iterations, 1, admission::max_iterations,
-                                job.command.empty() ? unless_slots : need::optional);
-  std::uint32_t microbatches = 0;
-  if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, admission::max_batch))
-    job.microbatches = microbatches;
-  map.read("slo_s", job.slo_s, positive);
-  map.read("deadline_s", job.deadline_s, positive);
-  map.read("budget", job.budget, positive);
+  read_keys(map, admission::job_keys(!study, !study && job.command.empty()), job);
   read_environment(map, job);
-  map.read("working_directory", job.working_directory);
-  map.read_choice("objective", job.objective, objectives);
-  map.read_choice("kernels", job.kernels, kernel_kinds);
   read_training(map, job, directory);
   read_memory(map, job);
+}
+
+/// Those of a job that serves a model, besides `serve`; read_serving() has refused the others.
+void read_served(map_reader& map, job_spec& job) {
+  auto keys = admission::job_keys();
+  std::erase_if(keys, [](const auto& k) { return !k.use.served; });
+  read_keys(map, keys, job);
 }
 
 expected<job_spec> read_job(const value& tree, const fs::path& file,
@@ -171,8 +159,11 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   job_spec job;
   map.read_name("name", job.name, need::required);
   read_serving(map, job, file.parent_path());
-  if (!job.serve) read_work(map, job, file.parent_path());
-  read_common(map, job);
+  if (map.find("serve"))
+    read_served(map, job);
+  else
+    read_work(map, job, file.parent_path());
+  limit_gpus(map, job);
   map.finish();
   say_microbatches_twice(job);
   check(map, job, catalogue);

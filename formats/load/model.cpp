@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "messages/admission.hpp"
 
@@ -13,15 +14,6 @@ namespace troupe::formats {
 namespace fs = std::filesystem;
 
 namespace {
-
-const std::vector<std::string>& families() {
-  static const std::vector<std::string> names{"gpt", "llama", "bert", "vit", "wide-resnet", "moe"};
-  return names;
-}
-
-bool has_operators(const std::string& family) {
-  return family == "wide-resnet" || family == "moe";
-}
 
 void read_operators(map_reader& map, model& m) {
   const auto* list = map.list("operators", 1, need::required);
@@ -42,17 +34,6 @@ void read_operators(map_reader& map, model& m) {
         one.fail("name", fmt::format("duplicate name '{}'", op.name));
     m.operators.push_back(std::move(op));
   }
-}
-
-void read_sizes(map_reader& map, model& m, need n) {
-  map.read_whole<std::uint32_t>("hidden", m.hidden, 1, admission::max_hidden, n);
-  map.read_whole<std::uint32_t>("layers", m.layers, 1, admission::max_layers, n);
-  map.read_whole<std::uint32_t>("heads", m.heads, 1, admission::max_heads, n);
-  map.read_whole<std::uint32_t>("kv_heads", m.kv_heads, 1, admission::max_heads);
-  map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, admission::max_intermediate);
-  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, admission::max_sequence, n);
-  map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, admission::max_vocabulary, n);
-  map.read("tied_head", m.tied_head);
 }
 
 /// {huggingface: path}, and keys that override it.
@@ -130,9 +111,9 @@ model read_model(findings& found, const value& v, const std::string& place,
     return read_reference(map, directory);
   model m;
   map.read("name", m.name, need::required);
-  map.read_choice("family", m.family, families(), need::required);
-  const bool operators = has_operators(m.family);
-  read_sizes(map, m, operators ? need::optional : need::required);
+  const auto* named = map.find("family");
+  const bool operators = named && admission::is_given_as_operators(named->text);
+  read_keys(map, admission::model_keys(operators), m);
   if (operators) read_operators(map, m);
   map.finish();
   int line = v.line;

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/model_reader.hpp"
 #include "formats/load/serving_reader.hpp"
@@ -98,17 +99,13 @@ serving read_decoder(map_reader& map, const value& v, const fs::path& directory)
   map_reader serve{map.found(), v, "serve"};
   serving s;
   s.model = read_files(serve, true, directory);
-  serve.read("kv_gb", s.kv_gb, range{0, max_kv_gb, true});
-  serve.read_whole<std::uint32_t>("context", s.context, 1, max_sequence);
-  serve.read_whole<std::uint32_t>("most_running", s.most_running, 1, max_running_sequences);
-  if (!serve.read_whole<std::uint32_t>("most_sequences", s.most_sequences, 1, max_sequences))
-    s.most_sequences = std::max(s.most_sequences, s.most_running);
+  read_keys(serve, serve_keys(), s);
+  if (!serve.find("most_sequences")) s.most_sequences = std::max(s.most_sequences, s.most_running);
   std::string prefill = "bubbles", fallback = "decoder";
   serve.read_choice("prefill", prefill, prefills);
   serve.read_choice("fallback", fallback, fallbacks);
   s.bubbles = prefill == "bubbles";
   s.fallback = fallback == "decoder";
-  serve.read("ttft_s", s.ttft_s, range{0, max_ttft_s, true});
   serve.finish();
   if (map.found().good()) check(serve, objection_to(s));
   return s;
@@ -120,22 +117,15 @@ void read_serving(map_reader& map, job_spec& job, const fs::path& directory) {
   const auto* v = map.find("serve");
   if (!v) return;
   // It would be an unknown key, with a suggestion that is of no use.
-  for (const auto* key : {"model",       "global_batch",
-                          "iterations",  "microbatches",
-                          "slo_s",       "deadline_s",
-                          "budget",      "command",
-                          "environment", "working_directory",
-                          "objective",   "kernels",
-                          "train",       "slots",
-                          "pipeline",    "memory_gb",
-                          "optimizer",   "precision",
-                          "zero",        "fsdp",
-                          "lora",        "activation_checkpointing",
-                          "micro_batch"})
+  const auto refuse_key = [&](std::string_view key) {
     if (map.find(key))
-      map.fail(key, key == std::string_view{"model"}
+      map.fail(key, key == "model"
                         ? "a job that serves a model names it inside serve"
                         : "not for a job that serves a model, which runs until it is cancelled");
+  };
+  for (const auto& k : admission::job_keys())
+    if (!k.use.served) refuse_key(k.name);
+  for (const auto& k : admission::memory_keys()) refuse_key(k.name);
   if (!map.found().good()) return;
   job.serve = read_decoder(map, *v, directory);
   job.model = job.serve->model.shape;
@@ -144,19 +134,11 @@ void read_serving(map_reader& map, job_spec& job, const fs::path& directory) {
 
 bubble_lending read_bubbles(findings& found, const value& v, bool needs_folder,
                             const fs::path& directory) {
-  static const std::vector<std::string> rules{"whole", "look-ahead", "chunked", "resumable"};
   using namespace admission;
   map_reader lent{found, v, "pipeline.bubbles"};
   bubble_lending b;
   b.model = read_files(lent, needs_folder, directory);
-  lent.read("memory_gb", b.memory_gb, range{0, max_kv_gb, true});
-  lent.read_whole<std::uint32_t>("depth", b.depth, 1, max_guests);
-  lent.read_choice("rule", b.rule, rules);
-  lent.read_whole<std::uint32_t>("look_ahead", b.look_ahead, 1, max_look_ahead);
-  lent.read_whole<std::uint32_t>("chunk", b.chunk, 1, max_chunk);
-  lent.read("op_ms", b.op_ms, range{0, 1e6, true});
-  lent.read("guard_ms", b.guard_ms, range{0, 1e6});
-  lent.read("delay_budget", b.delay_budget, zero_to_one);
+  read_keys(lent, bubble_keys(), b);
   lent.finish();
   if (found.good()) check(lent, objection_to(b, needs_folder));
   return b;

@@ -5,13 +5,13 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/model_reader.hpp"
 #include "formats/load/profile_reader.hpp"
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
-#include "messages/schedules.hpp"
 
 namespace troupe::formats {
 
@@ -39,21 +39,10 @@ std::string found_path(const std::string& named, const fs::path& directory) {
 namespace {
 
 training read_train(map_reader& map, const value& v, const fs::path& directory) {
-  static const std::vector<std::string> devices{"sim", "cpu", "cuda"};
-  static const std::vector<std::string> schedules{schedule_names.begin(), schedule_names.end()};
   map_reader train{map.found(), v, "train"};
   training t;
-  train.read_choice("device", t.device, devices);
-  train.read("data", t.data, t.device == "sim" ? need::optional : need::required);
-  train.read("vocabulary", t.vocabulary);
-  train.read_whole<std::uint64_t>("seed", t.seed, 0, 1'000'000'000'000);
-  train.read("learning_rate", t.learning_rate, range{0, 100, true});
-  train.read("weight_decay", t.weight_decay, zero_to_one);
-  train.read_choice("schedule", t.schedule, schedules);
-  train.read("checkpoint", t.checkpoint);
-  train.read_whole<std::uint32_t>("checkpoint_every", t.checkpoint_every, 1, 1'000'000'000);
-  train.read_whole<std::uint32_t>("replan_every", t.replan_every, 0, 1'000'000'000);
-  train.read("replan_drift", t.replan_drift, range{0, 100, true});
+  read_keys(train, admission::train_keys(), t);
+  if (t.device != "sim") train.find("data", need::required);
   std::optional<device_profile> profile;
   read_named_profile(train, directory, profile);
   if (profile) t.profile.push_back(std::move(*profile));
@@ -70,13 +59,7 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
 slot_costs read_slots(map_reader& map, const value& v) {
   map_reader slots{map.found(), v, "slots"};
   slot_costs c;
-  constexpr range work{0, 1e9, true}, wait{0, 1e9};
-  slots.read("forward", c.forward, work);
-  slots.read("recompute", c.recompute, wait);
-  slots.read("backward", c.backward, work);
-  slots.read("lan", c.lan, wait);
-  slots.read("wan", c.wan, wait);
-  slots.read("prefill_per_1k", c.prefill_per_1k, work);
+  read_keys(slots, admission::slot_keys(), c);
   slots.finish();
   return c;
 }
@@ -104,25 +87,9 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
 
 pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job,
                             const fs::path& directory) {
-  const bool slots = job.slots.has_value();
   map_reader pipeline{map.found(), v, "pipeline"};
   pipeline_wish w;
-  // Without a model the depth and length of a pipeline must be given.
-  const auto must = slots ? need::required : need::optional;
-  pipeline.read_whole<std::uint32_t>("stages", w.stages, 1, admission::max_stages, must);
-  pipeline.read_whole<std::uint32_t>("data_parallel", w.data_parallel, 1, admission::max_pipelines);
-  pipeline.read_whole<std::uint32_t>("microbatches", w.microbatches, 1,
-                                     admission::max_pipeline_microbatches, must);
-  pipeline.read_whole<std::uint32_t>("stages_per_datacenter", w.stages_per_datacenter, 1,
-                                     admission::max_stages);
-  pipeline.read_whole<std::uint32_t>("max_in_flight", w.max_in_flight, 1,
-                                     admission::max_pipeline_microbatches);
-  pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, admission::max_connections);
-  pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0,
-                                     admission::max_tensor_parallel);
-  pipeline.read("recompute", w.recompute);
-  pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
-  pipeline.read_whole<std::uint32_t>("virtual_stages", w.virtual_stages, 1, 1000);
+  read_keys(pipeline, admission::pipeline_keys(job.slots.has_value()), w);
   read_cut(pipeline, job.model, w);
   if (const auto* lent = pipeline.find("bubbles")) {
     const bool files = job.train && job.train->device != "sim";

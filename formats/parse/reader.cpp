@@ -37,26 +37,6 @@ std::string joined(std::span<const std::string> words) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), ", "));
 }
 
-/// "1000" for 1000, "0.5" for 0.5, "100,000,000" for 1e8.
-std::string plain(double x) {
-  if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
-  const auto digits = fmt::format("{:.0f}", std::abs(x));
-  std::string out = x < 0 ? "-" : "";
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) out += ',';
-    out += digits[i];
-  }
-  return out;
-}
-
-std::string expected_number(range r, std::string_view what) {
-  const bool open = r.high >= 1e15;
-  if (r.above_low && r.low == 0 && open) return fmt::format("{} above 0", what);
-  if (open) return fmt::format("{} of at least {}", what, plain(r.low));
-  return fmt::format("{} {} {} to {}", what, r.above_low ? "above" : "from", plain(r.low),
-                     plain(r.high));
-}
-
 }  // namespace
 
 std::optional<std::string> nearest_name(std::string_view found,
@@ -135,9 +115,10 @@ bool read_text_value(findings& found, const value& v, std::string_view place, st
 
 bool read_number(findings& found, const value& v, std::string_view place, double& out, range r) {
   const auto x = v.what == value::kind::scalar && !v.quoted ? parse_number(v.text) : std::nullopt;
-  if (!x || *x < r.low || *x > r.high || (r.above_low && *x == r.low)) {
+  if (!x || !r.contains(*x)) {
     found.add(v.line, place,
-              fmt::format("found {}, expected {}", describe(v), expected_number(r, "a number")));
+              fmt::format("found {}, expected {}", describe(v),
+                          admission::expected_number(r, "a number")));
     return false;
   }
   out = *x;
@@ -226,9 +207,9 @@ bool map_reader::read_integer(std::string_view key, std::int64_t& out, std::int6
   const range r{static_cast<double>(low), static_cast<double>(high)};
   const auto x =
       v->what == value::kind::scalar && !v->quoted ? parse_number(v->text) : std::nullopt;
-  if (!x || *x != std::floor(*x) || *x < r.low || *x > r.high) {
-    fail(key,
-         fmt::format("found {}, expected {}", describe(*v), expected_number(r, "a whole number")));
+  if (!x || *x != std::floor(*x) || !r.contains(*x)) {
+    fail(key, fmt::format("found {}, expected {}", describe(*v),
+                          admission::expected_number(r, "a whole number")));
     return false;
   }
   out = static_cast<std::int64_t>(*x);

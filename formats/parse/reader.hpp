@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/parse/value.hpp"
+#include "messages/job_keys.hpp"
 
 // Reads a tree of values into structs. A loader reads each key that it knows; the first error is
 // kept and later reads are skipped, so that a loader needs no error handling in between.
@@ -44,12 +45,7 @@ class findings {
 
 enum class need { optional, required };
 
-/// The valid range of a key, including its ends; `above_low`: excluding the low end.
-struct range {
-  double low = 0;
-  double high = 1e15;
-  bool above_low = false;
-};
+using admission::range;
 inline constexpr range positive{0, 1e15, true};
 inline constexpr range zero_to_one{0, 1};
 

@@ -9,6 +9,7 @@
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
+#include "messages/job_keys.hpp"
 
 namespace troupe::cli {
 
@@ -26,28 +27,7 @@ struct file_kind {
 const std::vector<file_kind>& kinds() {
   static const std::vector<file_kind> all = {
       {"cluster", "clusters", {"datacenters", "wan", "settings", "controller", "fronts"}},
-      {"job",
-       "jobs",
-       {"model",
-        "global_batch",
-        "iterations",
-        "microbatches",
-        "command",
-        "environment",
-        "working_directory",
-        "objective",
-        "gpu_type",
-        "dataset_card",
-        "deadline_s",
-        "budget",
-        "priority",
-        "merge",
-        "slo_s",
-        "gpus",
-        "serve",
-        "train",
-        "slots",
-        "pipeline"}},
+      {"job", "jobs", admission::job_key_names()},
       {"model",
        "models",
        {"family", "hidden", "layers", "heads", "kv_heads", "intermediate", "sequence", "vocabulary",
