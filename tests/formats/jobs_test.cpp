@@ -190,7 +190,7 @@ datacenters:
     nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25, emulate_speed: 0.25}]
 wan: [{between: [b, a], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.293}]
 settings: {heartbeat_s: 0.5, lease_s: 3, memory_headroom: 0.05}
-gpus: {K80: {price_per_hour: 0.1}}
+gpus: {K80: {price_per_hour: 0.1, efficiency: 0.61, quota: 8}}
 )")));
   CHECK(c.controller == "tcp://10.0.0.1:7000");
   CHECK(c.datacenters[0].gateway == "tcp://10.0.0.2:7001");
@@ -207,6 +207,8 @@ gpus: {K80: {price_per_hour: 0.1}}
   CHECK(c.nodes[0].emulate_speed == 1);
   CHECK(c.nodes[0].inter == troupe::link{"", 2.5, 50});
   CHECK(c.gpus[1].price_per_hour == 0.1);
+  CHECK(c.gpus[1].efficiency == 0.61);
+  CHECK(c.gpus[1].quota == 8);
   CHECK(c.wan[0].a == 1);
   CHECK(c.wan[0].b == 0);
   CHECK(c.settings.heartbeat_s == 0.5);

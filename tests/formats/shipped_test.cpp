@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <map>
 #include <string>
 
 #include "formats/load/load.hpp"
@@ -30,27 +29,22 @@ std::size_t gpus_of(const cluster& c) {
 
 }  // namespace
 
-TEST_CASE("the catalogue has every promised GPU, each with the source of its figures") {
+TEST_CASE("the catalogue's figures agree with each other and with the GPUs' names") {
   const auto types = loaded(formats::load_catalogue(test::shipped / "gpus.yaml"));
-  for (const char* name :
-       {"V100-16GB", "V100-32GB",   "P100-16GB", "K80",        "T4",         "RTX2080Ti",
-        "RTX6000",   "RTX3090",     "RTX4090",   "A10",        "A30",        "A40",
-        "A4000",     "A6000",       "L4",        "L40S",       "A100-40GB",  "A100-80GB",
-        "A800-80GB", "H20-96GB",    "H100-80GB", "H200-141GB", "GH200-96GB", "B200-192GB",
-        "MI250X",    "MI300X-192GB"}) {
-    INFO(name);
-    const auto at =
-        std::find_if(types.begin(), types.end(), [&](auto& t) { return t.name == name; });
-    REQUIRE(at != types.end());
-    CHECK(at->source.size() > 10);
-    CHECK(at->price_per_hour > 0);
-    CHECK(at->fp16_tflops >= at->fp32_tflops);
-  }
+  CHECK(types.size() >= 30);
   for (const auto& t : types) {
     INFO(t.name);
-    CHECK(t.source.size() > 10);
+    CHECK(t.source.find("price: ") != std::string::npos);
+    CHECK(t.price_per_hour > 0);
+    CHECK(t.fp16_tflops >= t.fp32_tflops);
+    if (t.name.ends_with("GB"))
+      CHECK(t.memory_gb == std::stod(t.name.substr(t.name.rfind('-') + 1)));
+    // TF32 came with Ampere, which is 8.0; AMD's have no CUDA.
+    REQUIRE(t.compute_capability);
+    CHECK((*t.compute_capability == 0) == (t.source.find("NVIDIA") == std::string::npos));
+    if (*t.compute_capability > 0) CHECK((*t.compute_capability >= 8) == (t.tf32_tflops > 0));
+    CHECK(t.tf32_tflops <= t.fp16_tflops);
   }
-  CHECK(types.size() == 30);
 }
 
 TEST_CASE("every shipped cluster loads") {
@@ -102,33 +96,6 @@ TEST_CASE("the papers' clusters have the papers' GPUs") {
   }
 }
 
-TEST_CASE("the catalogue has the CUDA compute capability of every GPU") {
-  const auto all = loaded(formats::load_catalogue(test::shipped / "gpus.yaml"));
-  const std::map<std::string, double> some{
-      {"K80", 3.7},       {"T4", 7.5},          {"A100-40GB", 8.0}, {"RTX4090", 8.9},
-      {"H100-80GB", 9.0}, {"B200-192GB", 10.0}, {"MI300X-192GB", 0}};
-  std::size_t found = 0;
-  for (const auto& gpu : all) {
-    INFO(gpu.name);
-    REQUIRE(gpu.compute_capability);
-    const auto it = some.find(gpu.name);
-    if (it == some.end()) continue;
-    CHECK(*gpu.compute_capability == it->second);
-    ++found;
-  }
-  CHECK(found == some.size());
-}
-
-TEST_CASE("Espresso's cluster overrides price and efficiency and sets the user's quota") {
-  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/espresso.yaml"));
-  REQUIRE(c.gpus.size() == 4);
-  CHECK(c.gpus[0].name == "A6000");
-  CHECK(c.gpus[0].price_per_hour == 6);
-  CHECK(c.gpus[0].quota == 8);
-  CHECK(c.gpus[3].efficiency == 0.55);
-  CHECK(c.nodes[0].inter.gbps == 2.5);
-}
-
 TEST_CASE("Crius's models have the parameters of its Table 2") {
   const std::pair<const char*, double> sizes[] = {{"wide-resnet-0.5b", 0.5}, {"wide-resnet-1b", 1},
                                                   {"wide-resnet-2b", 2},     {"wide-resnet-4b", 4},
@@ -144,16 +111,4 @@ TEST_CASE("Crius's models have the parameters of its Table 2") {
       sum += op.parameters;
     CHECK(sum / 1e9 == Approx(billions).epsilon(0.04));
   }
-}
-
-TEST_CASE("Frenzy's simulated cluster is three times eight, twice eight and four GPUs") {
-  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
-  REQUIRE(c.nodes.size() == 6);
-  CHECK(gpus_of(c) == 44);
-  CHECK(c.nodes[0].name == "rtx-0");
-  CHECK(c.nodes[2].name == "rtx-2");
-  CHECK(c.nodes[5].name == "quad");
-  CHECK(c.gpus.size() == 3);
-  CHECK(c.gpu_of(3).name == "A100-40GB");
-  CHECK(c.nodes[3].intra.gbps == 2400);
 }

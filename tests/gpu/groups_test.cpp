@@ -38,16 +38,22 @@ TEST_CASE("threads of a group sum in the order of their ranks") {
       values[m][i] = 1.0f / static_cast<float>(1 + m * 11 + i);
       sum[i] = m == 0 ? values[m][i] : sum[i] + values[m][i];
     }
+  // Of another length: the group keeps nothing of the sum before.
+  std::vector<std::vector<float>> more(size);
+  for (std::uint32_t m = 0; m < size; ++m) more[m].assign(3, static_cast<float>(m));
+  const std::vector<float> sum_of_ranks(3, static_cast<float>(size * (size - 1) / 2));
   std::vector<std::future<expected<void>>> done;
   for (std::uint32_t m = 0; m < size; ++m)
     done.push_back(std::async(std::launch::async, [&, m] {
       auto ok = group[m]->sum(values[m]);
-      std::vector<float> more(m == 0 ? 3 : 3, static_cast<float>(m));
-      if (ok) ok = group[m]->sum(more);
+      if (ok) ok = group[m]->sum(more[m]);
       return ok;
     }));
   for (auto& d : done) CHECK(d.get());
-  for (std::uint32_t m = 0; m < size; ++m) CHECK(values[m] == sum);
+  for (std::uint32_t m = 0; m < size; ++m) {
+    CHECK(values[m] == sum);
+    CHECK(more[m] == sum_of_ranks);
+  }
 }
 
 TEST_CASE("a rank whose peers never join, or leave the group, gets an error") {

@@ -95,5 +95,4 @@ TEST_CASE("Cells that Crius would choose take what they are estimated to, within
   CAPTURE(cells, worst, sum / cells);
   CHECK(cells > 350);
   CHECK(sum / cells >= 0.95);
-  CHECK(worst < 0.97);  // the schedules are not the formula
 }

@@ -156,10 +156,34 @@ TEST_CASE("a search prepared for one arrival is right for every later arrival") 
 
 TEST_CASE("the search stays within its effort, and returns the best choice so far") {
   random_source r{22};
-  for (int i = 0; i < 50; ++i) {
+  int cut = 0, better = 0, none_yet = 0;
+  for (int i = 0; i < 100; ++i) {
     const auto p = random_problem(r);
-    std::uint64_t steps = 3;
-    const auto some = scheduling_search{p, 3}.best(p.arrival, steps);
-    if (some) CHECK(some->gain <= most_gain(p, 3) + 1e-9);
+    constexpr std::uint64_t plenty = 10'000'000;
+    auto steps = plenty;
+    const auto full = scheduling_search{p, 3}.best(p.arrival, steps);
+    const auto needed = plenty - steps;
+    double before = 0;
+    for (std::uint64_t effort = 0; effort <= needed + 1; effort += 1 + effort / 4) {
+      INFO("case " << i << ", " << effort << " of " << needed << " steps");
+      steps = effort;
+      const auto found = scheduling_search{p, 3}.best(p.arrival, steps);
+      CHECK(steps == effort - std::min(effort, needed));
+      const double gain = found ? found->gain : 0;
+      if (found) CHECK(gain_of(p, *found) == Approx(gain).epsilon(1e-9));
+      CHECK(gain >= before - 1e-12);
+      cut += found && gain < full->gain - 1e-9;
+      none_yet += full && !found;
+      better += before > 0 && gain > before + 1e-9;
+      before = gain;
+    }
+    steps = needed;
+    const auto exact = scheduling_search{p, 3}.best(p.arrival, steps);
+    REQUIRE(exact.has_value() == full.has_value());
+    if (full) CHECK(exact->gain == full->gain);
   }
+  CAPTURE(cut, better, none_yet);
+  CHECK(cut > 100);
+  CHECK(better > 50);
+  CHECK(none_yet > 10);
 }
