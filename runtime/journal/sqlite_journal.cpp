@@ -66,7 +66,7 @@ expected<std::shared_ptr<sqlite_journal>> sqlite_journal::open(const std::string
 sqlite_journal::~sqlite_journal() {
   sqlite3_finalize(insert_);
   // On a normal exit the journal becomes a single file.
-  if (!broken_ && !places_.empty() && !checkpoint())
+  if (!broken_ && !places_.empty() && (!unchanged() || !checkpoint()))
     log(log_level::warn, "journal", "the WAL could not be truncated", {{"file", path_}});
   sqlite3_close(db_);
   if (witness_ && !witness_->sync())
@@ -305,7 +305,7 @@ expected<void> sqlite_journal::begin() {
   for (const char* suffix : {"", "-wal", ".witness", ".lock"}) {
     struct stat s {};
     if (::stat((path_ + suffix).c_str(), &s) == 0)
-      places_.push_back({path_ + suffix, s.st_dev, s.st_ino});
+      places_.push_back({path_ + suffix, s.st_dev, s.st_ino, s.st_size, s.st_mtim});
   }
   if (sqlite3_prepare_v3(db_, "INSERT INTO entries VALUES (?, ?, ?)", -1, SQLITE_PREPARE_PERSISTENT,
                          &insert_, nullptr) != SQLITE_OK)
@@ -363,7 +363,7 @@ expected<void> sqlite_journal::replay(const std::function<void(const journal_ent
 
 expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
   const std::lock_guard guard{mutex_};
-  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  if (auto ok = unchanged(); !ok) return give_up(ok.error());
   if (auto ok = run("BEGIN"); !ok) return give_up(ok.error());
   if (auto ok = insert(batch); !ok) return give_up(ok.error());
   if (auto ok = run("COMMIT"); !ok) return give_up(ok.error());
@@ -374,7 +374,7 @@ expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
 
 expected<void> sqlite_journal::compact(std::span<const journal_entry> snapshot) {
   const std::lock_guard guard{mutex_};
-  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  if (auto ok = unchanged(); !ok) return give_up(ok.error());
   if (auto ok = run("BEGIN; DELETE FROM entries"); !ok) return give_up(ok.error());
   if (auto ok = set_identity(id_, last_ + 1); !ok) return give_up(ok.error());
   if (auto ok = insert(snapshot); !ok) return give_up(ok.error());
@@ -405,8 +405,9 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
 expected<void> sqlite_journal::after_commit() {
   if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok)
     return give_up(ok.error());
-  if (in_wal_ < checkpoint_entries) return {};
-  if (auto ok = checkpoint(); !ok) return give_up(ok.error());
+  if (in_wal_ >= checkpoint_entries)
+    if (auto ok = checkpoint(); !ok) return give_up(ok.error());
+  if (auto ok = note_files(); !ok) return give_up(ok.error());
   return {};
 }
 
@@ -417,7 +418,23 @@ expected<void> sqlite_journal::give_up(const reason& why) {
   return refuse(why.code, why.text + "; nothing more will be written");
 }
 
-expected<void> sqlite_journal::still_there() const {
+/// After each write of this process.
+expected<void> sqlite_journal::note_files() {
+  for (auto& p : places_) {
+    struct stat s {};
+    if (::stat(p.path.c_str(), &s) != 0)
+      return refuse(reason::kind::unavailable,
+                    fmt::format("cannot examine {}: {}", p.path, std::strerror(errno)));
+    p.size = s.st_size;
+    p.written = s.st_mtim;
+  }
+  return {};
+}
+
+/// SQLite does not notice that another program has cut or overwritten its files: it writes after
+/// what it believes to be there, and the next process finds a hole. Only this process may write
+/// them, so their sizes and times of change tell.
+expected<void> sqlite_journal::unchanged() const {
   if (broken_)
     return refuse(reason::kind::unavailable,
                   fmt::format("an earlier write to the journal {} failed", path_));
@@ -429,13 +446,24 @@ expected<void> sqlite_journal::still_there() const {
           reason::kind::unavailable,
           fmt::format("{} was {} while the controller was running: further writes would be lost",
                       p.path, there ? "replaced" : "deleted"));
+    const bool other_time =
+        s.st_mtim.tv_sec != p.written.tv_sec || s.st_mtim.tv_nsec != p.written.tv_nsec;
+    if (s.st_size != p.size || other_time)
+      return refuse(
+          reason::kind::unavailable,
+          fmt::format("{} was {} by another program while the controller was running: it may lack "
+                      "entries that were durable",
+                      p.path,
+                      s.st_size < p.size
+                          ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
+                          : "written"));
   }
   return {};
 }
 
 expected<void> sqlite_journal::check() {
   const std::lock_guard guard{mutex_};
-  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  if (auto ok = unchanged(); !ok) return give_up(ok.error());
   return witness_->sync();
 }
 

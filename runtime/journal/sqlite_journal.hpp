@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -57,10 +58,13 @@ class sqlite_journal final : public journal {
 
  private:
   using row_function = std::function<expected<void>(long long, std::span<const std::byte>)>;
+  /// One of the journal's files, as this process has last seen or written it.
   struct place {
     std::string path;
     dev_t device = 0;
     ino_t inode = 0;
+    off_t size = 0;
+    timespec written{};
   };
 
   sqlite_journal() = default;
@@ -81,7 +85,8 @@ class sqlite_journal final : public journal {
   expected<void> each_row(const row_function& each) const;
   expected<void> after_commit();
   expected<void> give_up(const reason& why);
-  expected<void> still_there() const;
+  expected<void> note_files();
+  expected<void> unchanged() const;
   expected<void> run(const std::string& sql) const;
   expected<long long> number(const char* sql) const;
   expected<std::string> text(const char* sql) const;

@@ -1,5 +1,6 @@
 #include "actors/worlds/virtual_cluster.hpp"
 #include "control/spoken_world.hpp"
+#include "harness/said_errors.hpp"
 
 // Heartbeats and lease renewals while nothing changes: a node, a gateway and the controller, each
 // alone; the test plays all other hosts.
@@ -255,4 +256,25 @@ TEST_CASE("lease renewals for orders that a node has not followed do not keep it
   CHECK_FALSE(ended);
   renew_for(20, 2);
   CHECK(ended);
+}
+
+TEST_CASE("a node's report of the next lease, which was never granted, ends the controller") {
+  harness::said_errors errors;
+  controller_alone c;
+  auto r = c.settled();
+  c.submit();
+  const auto orders = c.take<node_orders>(dc1);
+  REQUIRE_FALSE(orders.empty());
+  REQUIRE(orders.back().work.size() == 1);
+  r.sequence = 3, r.orders = orders.back().sequence;
+  r.parts.resize(1);
+  r.parts[0].lease = orders.back().work[0].lease;
+  c.report(r);
+  CHECK(c.world.count().failures == 0);
+  r.sequence = 4;
+  ++r.parts[0].lease;
+  c.report(r);
+  CHECK(c.world.count().failures == 1);
+  CHECK(errors.has(fmt::format("(lease {})", r.parts[0].lease)));
+  CHECK(errors.has("has lost its latest entries"));
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "harness/scratch.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/process/process.hpp"
@@ -22,8 +23,10 @@ class lone_controller {
   lone_controller(fs::path state, std::string listen, fs::path output)
       : state_{std::move(state)}, listen_{std::move(listen)}, output_{std::move(output)} {}
 
-  void start(std::vector<std::string> more = {}) {
+  void start(std::vector<std::string> more = {},
+             std::vector<std::pair<std::string, std::string>> environment = {}) {
     runtime::process_options o;
+    o.environment = std::move(environment);
     o.command = {TROUPE_PROGRAM,
                  "controller",
                  "--local",
@@ -165,6 +168,53 @@ TEST_CASE("a full disk ends the controller within a second, without losing an ac
   CHECK((*client)->ask(submit_job{0, large_job(0)}, long_s).reply);
   client->reset();
   controller.kill();
+}
+
+TEST_CASE("an accepted job has been synced to the disk before its client has the answer") {
+  const scratch dir;
+  const auto listen = fmt::format("ipc://{}", dir / "socket");
+  lone_controller controller{dir / "state", listen, dir / "output"};
+  controller.start({},
+                   {{"LD_PRELOAD", COUNTED_SYNCS_LIBRARY}, {"COUNTED_SYNCS", dir / "synced"}});
+  actors::real_host_options c;
+  c.upstream = listen;
+  auto client = actors::real_host::client(c, long_s);
+  REQUIRE(client);
+  const auto syncs = [&] {
+    std::ifstream in{dir / "synced"};
+    std::size_t n = 0;
+    for (std::string file; std::getline(in, file);) n += file.ends_with("/journal.sqlite-wal");
+    return n;
+  };
+  REQUIRE((*client)->ask(submit_job{0, large_job(0)}, long_s).reply);
+  for (int n = 1; n <= 10; ++n) {
+    const auto before = syncs();
+    REQUIRE((*client)->ask(submit_job{0, large_job(n)}, long_s).reply);
+    CHECK(syncs() > before);
+  }
+  client->reset();
+  controller.kill();
+}
+
+TEST_CASE("a controller whose WAL is cut accepts nothing more and ends, as the next one does") {
+  const scratch dir;
+  const auto listen = fmt::format("ipc://{}", dir / "socket");
+  lone_controller controller{dir / "state", listen, dir / "output"};
+  controller.start();
+  actors::real_host_options c;
+  c.upstream = listen;
+  auto client = actors::real_host::client(c, long_s);
+  REQUIRE(client);
+  for (int n = 0; n < 5; ++n) REQUIRE((*client)->ask(submit_job{0, large_job(n)}, long_s).reply);
+  const auto wal = dir / "state/journal.sqlite-wal";
+  fs::resize_file(wal, fs::file_size(wal) / 2);
+  CHECK_FALSE((*client)->ask(submit_job{0, large_job(5)}, 1).reply);
+  CHECK(controller.wait(long_s) == 1);
+  INFO(controller.said());
+  CHECK(controller.said().find("journal.sqlite-wal was cut from ") != std::string::npos);
+  controller.start();
+  CHECK(controller.wait(long_s) == 1);
+  CHECK(controller.said().find("but its witness says that") != std::string::npos);
 }
 
 TEST_CASE("a controller ends with the reason when its journal is deleted") {
