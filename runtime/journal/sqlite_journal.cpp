@@ -454,9 +454,8 @@ expected<void> sqlite_journal::unchanged() const {
           fmt::format("{} was {} by another program while the controller was running: it may lack "
                       "entries that were durable",
                       p.path,
-                      s.st_size < p.size
-                          ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
-                          : "written"));
+                      s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
+                                         : "written"));
   }
   return {};
 }

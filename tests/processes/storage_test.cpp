@@ -174,8 +174,7 @@ TEST_CASE("an accepted job has been synced to the disk before its client has the
   const scratch dir;
   const auto listen = fmt::format("ipc://{}", dir / "socket");
   lone_controller controller{dir / "state", listen, dir / "output"};
-  controller.start({},
-                   {{"LD_PRELOAD", COUNTED_SYNCS_LIBRARY}, {"COUNTED_SYNCS", dir / "synced"}});
+  controller.start({}, {{"LD_PRELOAD", COUNTED_SYNCS_LIBRARY}, {"COUNTED_SYNCS", dir / "synced"}});
   actors::real_host_options c;
   c.upstream = listen;
   auto client = actors::real_host::client(c, long_s);

@@ -51,7 +51,8 @@ void write_at(const std::string& path, off_t at, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("SQLite syncs each transaction of a journal, when it is new and when it is opened again") {
+TEST_CASE(
+    "SQLite syncs each transaction of a journal, when it is new and when it is opened again") {
   scratch dir;
   REQUIRE(sqlite3_auto_extension(reinterpret_cast<void (*)()>(note_connection)) == SQLITE_OK);
   for (int i = 0; i < 2; ++i) {
@@ -67,7 +68,8 @@ TEST_CASE("SQLite syncs each transaction of a journal, when it is new and when i
   sqlite3_cancel_auto_extension(reinterpret_cast<void (*)()>(note_connection));
 }
 
-TEST_CASE("a journal that another program cuts or writes takes no entry, and check says what it is") {
+TEST_CASE(
+    "a journal that another program cuts or writes takes no entry, and check says what it is") {
   struct change {
     const char* name;
     const char* file;
@@ -113,7 +115,8 @@ TEST_CASE("a journal that another program cuts or writes takes no entry, and che
   CHECK_FALSE(j.check());
 }
 
-TEST_CASE("a journal's own writes, its check-points included, are not taken for another program's") {
+TEST_CASE(
+    "a journal's own writes, its check-points included, are not taken for another program's") {
   scratch dir;
   const auto j = sqlite_journal::open(dir / "journal", {.durable = false});
   REQUIRE(j);
