@@ -196,9 +196,9 @@ struct stage_run {
 
 /// A task of a stage, with times on the trainer's clock.
 struct timed_task {
-  std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
-                          // 6 an activation's transfer to this stage over the WAN, 7 a gradient's,
-                          // 8 operations of a guest: `microbatch` counts its prompts
+  // A task_kind (messages/task_kind.hpp). Not an enum on the wire: of a kind that is new, the task
+  // is ignored, and not the whole report.
+  std::uint8_t what = 0;
   std::uint32_t microbatch = 0;
   double begin_s = 0, end_s = 0;
 

@@ -1,28 +1,10 @@
 #include "web/dashboard_facts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
 namespace troupe::web {
-
-namespace {
-
-constexpr std::array<std::string_view, 9> task_names{"forward",    "recompute", "backward",
-                                                     "reduce",     "update",    "checkpoint",
-                                                     "activation", "gradient",  "prefill"};
-constexpr std::size_t first_transfer = 6, transfers = 2;
-
-}  // namespace
-
-std::string_view task_name(std::size_t what) {
-  return what < task_names.size() ? task_names[what] : std::string_view{};
-}
-
-bool occupies_device(std::size_t what) {
-  return what < first_transfer || what >= first_transfer + transfers;
-}
 
 std::uint32_t datacenter_of(const query_reply& r, node_index n) {
   if (r.view && n < r.view->datacenters.size()) return r.view->datacenters[n];

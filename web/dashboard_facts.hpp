@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "messages/client.hpp"
@@ -11,11 +10,6 @@
 // What the dashboard's JSON and its metrics both read from the controller's replies. Pure.
 
 namespace troupe::web {
-
-/// Of a timed_task::what; empty: there is no such task.
-std::string_view task_name(std::size_t what);
-/// Does it keep a device busy? Transfers do not.
-bool occupies_device(std::size_t what);
 
 /// Index into r.gateways; beyond its end: unknown.
 std::uint32_t datacenter_of(const query_reply& r, node_index n);

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "messages/task_kind.hpp"
 #include "web/dashboard_facts.hpp"
+#include "web/job_json.hpp"
 
 namespace troupe::web::dashboard_json {
 
@@ -25,46 +27,6 @@ json positive(double value) {
 template <class T>
 json known(const std::optional<T>& value) {
   return value ? json(*value) : json();
-}
-
-json plan_document(const plan& p) {
-  return {{"data_parallel", p.data_parallel},           {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel},   {"gpus", p.gpus()},
-          {"bytes_per_gpu", positive(p.bytes_per_gpu)}, {"samples_per_s", p.samples_per_s}};
-}
-
-json job_document(const query_reply& r, const job_status& j) {
-  const bool placed = j.state != job_state::waiting && !j.where.empty();
-  json where = json::array();
-  for (const auto& share : j.where)
-    if (placed && share.node < r.nodes.size())
-      where.push_back({{"node", r.nodes[share.node].name},
-                       {"gpu", r.nodes[share.node].gpu_type},
-                       {"gpus", share.gpus}});
-  const bool waits = j.state == job_state::waiting;
-  return {{"job", j.job},
-          {"name", j.name},
-          {"state", to_string(j.state)},
-          {"submitted_s", j.submitted_s},
-          {"started_s", positive(j.started_s)},
-          {"ended_s", positive(j.ended_s)},
-          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
-          {"attempts", j.attempts},
-          {"plan", placed ? plan_document(j.how) : json()},
-          {"allocation", where},
-          {"iterations_done", j.iterations_done},
-          {"detail", j.detail},
-          {"owner", j.owner},
-          {"waiting_reason", j.waiting_reason.empty() ? json() : json(j.waiting_reason)},
-          {"model", j.model.empty() ? json() : json(j.model)},
-          {"command", j.command},
-          {"priority", j.priority},
-          {"exit_code", known(j.exit_code)},
-          {"iteration", j.iteration},
-          {"iterations", j.iterations},
-          {"loss", known(j.loss)},
-          {"tokens_per_s", known(j.tokens_per_s)},
-          {"eta_s", known(j.eta_s)}};
 }
 
 json holders_of(const query_reply& r, node_index n) {
@@ -132,6 +94,19 @@ json rate_of(const wan_direction& l, const query_reply& now, const query_reply& 
   return static_cast<double>(*l.bytes - *earlier) / passed_s;
 }
 
+/// What the page needs to draw tasks of any kind.
+json task_kinds_document() {
+  constexpr const char* numbers[] = {nullptr, "micro-batch", "prompt"};
+  json all = json::array();
+  for (const auto& kind : task_kinds) {
+    const auto* number = numbers[static_cast<std::size_t>(kind.number)];
+    all.push_back({{"what", kind.name},
+                   {"on_device", kind.on_device},
+                   {"number", number ? json(number) : json()}});
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string cluster(const query_reply& r) {
@@ -173,27 +148,7 @@ std::string job(const query_reply& r, job_id id) {
 }
 
 std::string explain(const explanation& e) {
-  json plans = json::array(), memory = json::array();
-  for (const auto& p : e.plans) {
-    auto d = plan_document(p.what);
-    d["chosen"] = p.chosen;
-    d["verdict"] = p.verdict;
-    d["metric"] = p.metric;
-    plans.push_back(std::move(d));
-  }
-  for (const auto& m : e.memory)
-    memory.push_back({{"plan", plan_document(m.what)},
-                      {"predicted_bytes", positive(m.predicted_bytes)},
-                      {"peak_bytes", positive(m.peak_bytes)},
-                      {"out_of_memory", m.out_of_memory}});
-  return text_of({{"job", e.job.job},
-                  {"name", e.job.name},
-                  {"state", to_string(e.job.state)},
-                  {"reason", e.summary},
-                  {"metric", e.metric},
-                  {"placement", e.placement},
-                  {"plans", plans},
-                  {"memory", memory}});
+  return text_of(explanation_document(e));
 }
 
 std::string training(const training_reply& r) {
@@ -233,13 +188,13 @@ std::string timeline(const training_reply& r, const query_reply& cluster) {
   for (const auto& s : shown.stages) {
     json spans = json::array(), busy = json::object();
     for (const auto& t : s.tasks)
-      if (const auto what = task_name(t.what); !what.empty() && t.end_s > t.begin_s)
-        spans.push_back({{"what", what},
+      if (const auto* kind = facts_of_task(t.what); kind && t.end_s > t.begin_s)
+        spans.push_back({{"what", kind->name},
                          {"microbatch", t.microbatch},
                          {"begin_s", t.begin_s},
                          {"end_s", t.end_s}});
     for (std::size_t k = 0; k < s.busy_s.size(); ++k)
-      if (const auto what = task_name(k); !what.empty()) busy[std::string{what}] = s.busy_s[k];
+      if (const auto* kind = facts_of_task(k)) busy[std::string{kind->name}] = s.busy_s[k];
     rows.push_back({{"pipeline", s.pipeline},
                     {"stage", s.stage},
                     {"node", name_of_node(cluster, s.node)},
@@ -252,6 +207,7 @@ std::string timeline(const training_reply& r, const query_reply& cluster) {
                   {"iteration", shown.iteration},
                   {"length_s", shown.length_s},
                   {"device", r.report.device},
+                  {"kinds", task_kinds_document()},
                   {"rows", rows}});
 }
 

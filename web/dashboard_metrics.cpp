@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/task_kind.hpp"
 #include "web/dashboard_facts.hpp"
 
 namespace troupe::web {
@@ -184,13 +185,14 @@ void add_devices(document& d, const query_reply& r, const std::vector<training>&
     for (const auto& s : t.report.timeline->stages)
       for (const auto device : s.devices)
         for (std::size_t k = 0; k < s.busy_s.size(); ++k) {
-          if (task_name(k).empty() || !occupies_device(k)) continue;
+          const auto* kind = facts_of_task(k);
+          if (!kind || !kind->on_device) continue;
           d.value({{"node", name_of_node(r, s.node)},
                    {"device", std::to_string(device)},
                    {"job", std::to_string(t.job.job)},
                    {"stage", std::to_string(s.stage)},
                    {"pipeline", std::to_string(s.pipeline)},
-                   {"what", std::string{task_name(k)}}},
+                   {"what", std::string{kind->name}}},
                   s.busy_s[k]);
         }
   }

@@ -1,16 +1,16 @@
 #include "actors/training/device_times.hpp"
 
-#include "actors/training/task_kind.hpp"
+#include "messages/task_kind.hpp"
 
 namespace troupe::actors {
 
 void device_times::add(const stage_report& r) {
   const stage_key who{r.name.pipeline, r.name.stage};
   auto& busy = busy_s_[who];
-  busy.resize(task_styles.size());
+  busy.resize(task_kinds.size());
   auto& kept = incomplete_[r.iteration][who];
   for (const auto& t : r.tasks) {
-    if (t.what >= task_styles.size()) continue;  // what a stage reports is not checked
+    if (!facts_of_task(t.what)) continue;  // what a stage reports is not checked
     busy[t.what] += t.end_s - t.begin_s;
     if (kept.size() < max_tasks) kept.push_back(t);
   }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "actors/training/stage.hpp"
-#include "actors/training/task_kind.hpp"
+#include "messages/task_kind.hpp"
 
 namespace troupe::actors {
 

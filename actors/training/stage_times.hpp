@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/training/task_kind.hpp"
 #include "messages/stage.hpp"
 #include "messages/statistics.hpp"
+#include "messages/task_kind.hpp"
 
 namespace troupe::actors {
 
@@ -36,7 +36,7 @@ class operation_times {
     const auto& [sum_s, count] = sums_[index_of(what)];
     return count == 0 ? 0 : sum_s / count;
   }
-  std::array<std::pair<double, std::uint32_t>, task_styles.size()> sums_{};
+  std::array<std::pair<double, std::uint32_t>, task_kinds.size()> sums_{};
 };
 
 /// Of a stage's costs, those that it measures.

@@ -1,19 +1,26 @@
 #include "actors/training/timeline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "actors/training/task_kind.hpp"
+#include "messages/task_kind.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 constexpr std::uint32_t links = 1'000'000;  // the WAN's own process
+
+/// By task_kind, in chrome://tracing.
+constexpr std::array<std::string_view, task_kinds.size()> colours{
+    "good",  "yellow",    "thread_state_running", "olive",         "grey",
+    "black", "rail_load", "rail_response",        "rail_animation"};
+static_assert(!colours.back().empty());
 
 /// Names come from users' files.
 std::string json_string(std::string_view text) {
@@ -52,12 +59,12 @@ class writer {
   }
   /// Perfetto colours by the name without its digits, chrome://tracing by cname.
   void span(const track& on, std::uint32_t pipeline, const timed_task& t, double zero_s) {
-    const auto& style = task_styles[t.what];
+    const auto& name = task_kinds[t.what].name;
     line(fmt::format(
         R"({{"ph":"X","pid":{},"tid":{},"name":"{} {}","cat":"{}","cname":"{}","ts":{:.3f},)"
         R"("dur":{:.3f},"args":{{"pipeline":{},"microbatch":{}}}}})",
-        on.process, on.id, style.name, t.microbatch, style.name, style.colour,
-        (t.begin_s - zero_s) * 1e6, (t.end_s - t.begin_s) * 1e6, pipeline, t.microbatch));
+        on.process, on.id, name, t.microbatch, name, colours[t.what], (t.begin_s - zero_s) * 1e6,
+        (t.end_s - t.begin_s) * 1e6, pipeline, t.microbatch));
   }
   void end(const std::string& about) {
     out_ << "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{" << about << "}}\n";
@@ -135,13 +142,12 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
                     fmt::format(R"("pipeline":{},"stage":{})", pipeline, stage)};
     w.begin(gpu);
     for (const auto& t : r.tasks) {
-      if (t.what >= task_styles.size()) continue;  // what a stage reports is not checked
-      const auto what = static_cast<task_kind>(t.what);
-      if (is_on_device(what)) {
+      if (!facts_of_task(t.what)) continue;  // what a stage reports is not checked
+      if (task_kinds[t.what].on_device) {
         w.span(gpu, pipeline, t, zero_s);
         continue;
       }
-      const bool backward = what == task_kind::gradient_transfer;
+      const bool backward = t.what == index_of(task_kind::gradient_transfer);
       if (backward ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // there is no such hop
       over_wan[{backward ? stage : stage - 1, backward, pipeline / cell_size}].push_back(
           {t, pipeline});

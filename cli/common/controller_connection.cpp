@@ -118,64 +118,12 @@ void remote::disconnect() {
   if (std::exchange(found_, false)) controller_.clear();
 }
 
-json bytes_document(double bytes) {
-  return bytes > 0 ? json(static_cast<std::uint64_t>(bytes)) : json();
-}
-
-json plan_document(const plan& p) {
-  return {{"data_parallel", p.data_parallel},
-          {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel},
-          {"gpus", p.gpus()},
-          {"bytes_per_gpu", bytes_document(p.bytes_per_gpu)},
-          {"samples_per_s", p.samples_per_s}};
-}
-
-bool is_placed(const job_status& j) {
-  return j.state != job_state::waiting && !j.where.empty();
-}
-
 std::string where_text(const job_status& j, const std::vector<node_status>& nodes) {
   std::string text;
   for (const auto& share : j.where)
     text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", share.gpus,
                         share.node < nodes.size() ? nodes[share.node].name : "?");
   return text;
-}
-
-json job_document(const job_status& j, const std::vector<node_status>& nodes) {
-  const auto time = [](double s) { return s > 0 ? json(s) : json(); };
-  const auto known = [](const auto& value) { return value ? json(*value) : json(); };
-  json where = json::array();
-  for (const auto& share : j.where)
-    if (is_placed(j) && share.node < nodes.size())
-      where.push_back({{"node", nodes[share.node].name},
-                       {"gpu", nodes[share.node].gpu_type},
-                       {"gpus", share.gpus}});
-  return {{"job", j.job},
-          {"name", j.name},
-          {"state", to_string(j.state)},
-          {"submitted_s", j.submitted_s},
-          {"started_s", time(j.started_s)},
-          {"ended_s", time(j.ended_s)},
-          {"attempts", j.attempts},
-          {"plan", is_placed(j) ? plan_document(j.how) : json()},
-          {"allocation", where},
-          {"iterations_done", j.iterations_done},
-          {"predicted_bytes", bytes_document(j.predicted_bytes)},
-          {"peak_bytes", bytes_document(j.peak_bytes)},
-          {"detail", j.detail},
-          {"owner", j.owner},
-          {"waiting_reason", j.waiting_reason.empty() ? json() : json(j.waiting_reason)},
-          {"model", j.model.empty() ? json() : json(j.model)},
-          {"command", j.command},
-          {"priority", j.priority},
-          {"exit_code", known(j.exit_code)},
-          {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
-          {"iterations", j.iterations},
-          {"loss", known(j.loss)},
-          {"tokens_per_s", known(j.tokens_per_s)},
-          {"eta_s", known(j.eta_s)}};
 }
 
 }  // namespace troupe::cli

@@ -60,14 +60,7 @@ class remote {
   payload raw_;
 };
 
-/// A job's row as JSON; node names come from the same reply. Unknown values are null.
-json job_document(const job_status& j, const std::vector<node_status>& nodes);
-/// Does it have GPUs, or had it at its end? A waiting job has none.
-bool is_placed(const job_status& j);
 /// "2 of n1, 4 of e1"; empty for a job that has not run.
 std::string where_text(const job_status& j, const std::vector<node_status>& nodes);
-json plan_document(const plan& p);
-/// An integer; 0 (unknown): null.
-json bytes_document(double bytes);
 
 }  // namespace troupe::cli

@@ -50,7 +50,6 @@ json ending_document(const job_status& j) {
           {"state", to_string(j.state)},
           {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
           {"attempts", j.attempts},
-          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
           {"detail", j.detail}};
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "actors/training/task_kind.hpp"
+#include "messages/task_kind.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 #include "planners/bubbletea/step_clock.hpp"
@@ -12,7 +12,6 @@ namespace troupe::cli {
 
 namespace {
 
-using actors::task_kind;
 using planners::idle_windows;
 
 constexpr double rounding_s = 1e-8;  // of times in reports

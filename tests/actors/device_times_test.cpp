@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "actors/training/task_kind.hpp"
 #include "harness/small_cluster.hpp"
+#include "messages/task_kind.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

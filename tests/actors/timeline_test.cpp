@@ -2,13 +2,15 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include <fstream>
 
 #include <fmt/format.h>
 
-#include "actors/training/task_kind.hpp"
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
+#include "messages/task_kind.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -139,7 +141,7 @@ TEST_CASE(
                   {task(activation_transfer, 2, 10.25, 11), task(activation_transfer, 3, 10.75, 11),
                    task(activation_transfer, 0, 10, 10.25)}));
   auto unknown = task(forward, 0, 10, 10.25);
-  unknown.what = 8;
+  unknown.what = static_cast<std::uint8_t>(task_kinds.size());  // one beyond the last kind
   t.add(report_of(2, 1, {task(activation_transfer, 1, 10.5, 11), unknown}));
   const auto lines = written(t, three_pipelines(true));
   const auto wan = about(lines, R"("pid":1000000,)");
@@ -176,6 +178,9 @@ TEST_CASE(
                              span(10'000, "gradient", 0, 1000, 1000, 0) + ",\n" +
                              span(10'000, "gradient", 1, 2000, 500, 0) + '\n';
   CHECK(wan == wanted);
+  // A task of a kind that this version does not know is not drawn at all.
+  const auto drawn = about(lines, R"("ph":"X")");
+  CHECK(std::ranges::count(drawn, '\n') == 6);
   // Where the WAN is not shared every pipeline has its own.
   const auto apart = about(written(t, three_pipelines(false)), R"("name":"thread_name")");
   CHECK(apart.find(R"("name":"dc1 to dc2, hop 0, pipeline 1","hop":0)") != std::string::npos);

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "web/job_json.hpp"
 
 using namespace troupe;
 using namespace troupe::cli;
@@ -56,8 +56,9 @@ TEST_CASE("a waiting job's document has no allocation, and unknown values are nu
   j.job = 5;
   j.where = {{0, 2}};  // of its last attempt
   j.how.bytes_per_gpu = 1.5e9;
-  const std::vector<node_status> nodes{{0, "b", "T4", true, 4, 4}};
-  auto d = job_document(j, nodes);
+  query_reply reply;
+  reply.nodes = {{0, "b", "T4", true, 4, 4}};
+  auto d = web::job_document(reply, j);
   CHECK(d["allocation"].empty());
   for (const auto* key : {"plan", "started_s", "ended_s", "peak_bytes", "predicted_bytes",
                           "exit_code", "loss", "tokens_per_s", "eta_s", "model"}) {
@@ -68,7 +69,7 @@ TEST_CASE("a waiting job's document has no allocation, and unknown values are nu
   j.exit_code = 3;
   j.peak_bytes = 1e9;
   j.started_s = 12.5;
-  d = job_document(j, nodes);
+  d = web::job_document(reply, j);
   CHECK(d["allocation"][0]["node"] == "b");
   CHECK(d["plan"]["bytes_per_gpu"].is_number_integer());
   CHECK(d["peak_bytes"].is_number_integer());

@@ -9,6 +9,7 @@
 #include "golden.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/shape.hpp"
+#include "messages/task_kind.hpp"
 
 // docs/wire.md documents the format for authors of other clients; it is compared with the code.
 
@@ -190,6 +191,18 @@ TEST_CASE("docs/wire.md lists every message, record and enum with the fields tha
     INFO("section '" << title << "' of docs/wire.md");
     CHECK((c.seen().contains(title) || others.contains(title)));
   }
+}
+
+TEST_CASE("docs/wire.md numbers the kinds of tasks as the code does") {
+  const auto& rows = wire_page().rows("timed_task");
+  REQUIRE(!rows.empty());
+  const auto& meaning = rows.front().back();
+  for (std::size_t k = 0; k < task_kinds.size(); ++k) {
+    INFO(task_kinds[k].name);
+    CHECK(meaning.find(std::to_string(k) + " " + std::string{task_kinds[k].name}) !=
+          std::string::npos);
+  }
+  CHECK(meaning.find(std::to_string(task_kinds.size()) + " ") == std::string::npos);
 }
 
 TEST_CASE("docs/wire.md shows the bytes that the code writes") {

@@ -1,10 +1,13 @@
 #include "web/dashboard_json.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "messages/task_kind.hpp"
 #include "web/dashboard_metrics.hpp"
+#include "web/dashboard_page.hpp"
 #include "web/dashboard_sample.hpp"
 
 using namespace troupe;
@@ -46,6 +49,7 @@ TEST_CASE("a waiting job's JSON has its time in the queue, a running one's where
   CHECK(d["jobs"][0]["waited_s"].is_null());
   CHECK(d["jobs"][0]["allocation"][0]["node"] == "a-1");
   CHECK(d["jobs"][1]["waited_s"] == 10);
+  CHECK(d["jobs"][1]["peak_bytes"].is_null());
   CHECK(d["jobs"][1]["name"] == "<img src=x onerror=alert(1)>");
   CHECK(d["jobs"][1]["loss"].is_null());
   CHECK(json::parse(dashboard_json::job(sample_cluster(), 2)) == d["jobs"][1]);
@@ -90,6 +94,29 @@ TEST_CASE("a timeline has a row for each stage, without tasks that make no sense
   CHECK(d["rows"][1]["spans"][0]["what"] == "activation");
   training_reply without;
   CHECK(json::parse(dashboard_json::timeline(without, sample_cluster()))["rows"].empty());
+}
+
+TEST_CASE(
+    "the page draws every kind of task: the server names them, the style sheet colours them") {
+  const auto text_of = [](std::string_view path) {
+    const auto file = std::ranges::find(page_files(), path, &page_file::path);
+    REQUIRE(file != page_files().end());
+    return std::string{file->text};
+  };
+  const auto style = text_of("/page/style.css"), script = text_of("/page/timeline.js");
+  const auto d = json::parse(dashboard_json::timeline(sample_training(), sample_cluster()));
+  REQUIRE(d["kinds"].size() == task_kinds.size());
+  for (std::size_t k = 0; k < task_kinds.size(); ++k) {
+    const std::string name{task_kinds[k].name};
+    INFO(name);
+    CHECK(d["kinds"][k]["what"] == name);
+    CHECK(d["kinds"][k]["on_device"] == task_kinds[k].on_device);
+    CHECK(style.find("." + name + " { fill: var(--" + name + "); }") != std::string::npos);
+    CHECK(script.find('"' + name + '"') == std::string::npos);
+  }
+  CHECK(d["kinds"][index_of(task_kind::backward)]["number"] == "micro-batch");
+  CHECK(d["kinds"][index_of(task_kind::update)]["number"].is_null());
+  CHECK(d["kinds"][index_of(task_kind::prefill)]["number"] == "prompt");
 }
 
 TEST_CASE("links have both directions, and rates only between two looks at the same gateway") {

@@ -1,18 +1,26 @@
 import { duration, el, hideTip, keyed, setText, showTip, svg } from "/page/dom.js";
 
 // A row for each stage and pipeline: what its GPU did in an iteration. Transfers over the WAN, which
-// keep no GPU busy, are thin lines below.
+// keep no GPU busy, are thin lines below. The server says which kinds of tasks there are.
 
-const transfers = new Set(["activation", "gradient"]);
-const kinds = ["forward", "recompute", "backward", "reduce", "update", "checkpoint", "prefill", "decode"];
 const row_height = 22, bar = 15;
 
 const percent = (s, length) => `${((100 * s) / length).toFixed(3)}%`;
 
 function busyShare(row, length) {
-  const busy = row.spans.filter((s) => !transfers.has(s.what))
+  const busy = row.spans.filter((s) => s.kind.on_device)
     .reduce((sum, s) => sum + Math.max(0, Math.min(s.end_s, length) - Math.max(s.begin_s, 0)), 0);
   return length > 0 ? Math.min(1, busy / length) : 0;
+}
+
+function withKinds(d) {
+  const kinds = new Map(d.kinds.map((k) => [k.what, k]));
+  return { ...d, rows: d.rows.map((r) => ({ ...r, spans: r.spans.map((s) => ({ ...s, kind: kinds.get(s.what) })) })) };
+}
+
+function describe(s) {
+  if (!s.kind.number) return s.what;
+  return s.kind.number === "prompt" ? `${s.what} of prompt ${s.microbatch}` : `${s.what}, ${s.kind.number} ${s.microbatch}`;
 }
 
 // An iteration counts from where the one before it ended; the first stages begin theirs earlier, while that still runs.
@@ -38,8 +46,7 @@ function timelineRow() {
   picture.addEventListener("pointermove", (e) => {
     const s = row.spans[e.target.dataset?.span];
     const at = ((e.clientX - picture.getBoundingClientRect().x) / picture.clientWidth) * length;
-    showTip(s ? [s.what === "prefill" ? `prefill of prompt ${s.microbatch}` : `${s.what}, micro-batch ${s.microbatch}`,
-      `${duration(s.end_s - s.begin_s)} from ${duration(Math.max(0, s.begin_s))}`]
+    showTip(s ? [describe(s), `${duration(s.end_s - s.begin_s)} from ${duration(Math.max(0, s.begin_s))}`]
       : [`idle at ${duration(Math.max(0, at))}`, ...lines().slice(0, 2)], e.clientX, e.clientY);
   });
   picture.addEventListener("pointerleave", hideTip);
@@ -62,12 +69,12 @@ function timelineRow() {
       const width = picture.clientWidth || 600;
       const parts = [svg("rect", { x: 0, y: 1, width: "100%", height: bar, class: "idle", rx: 2 })];
       r.spans.forEach((s, i) => {
-        const thin = transfers.has(s.what);
+        const thin = !s.kind.on_device;
         const begin = Math.max(0, s.begin_s), end = Math.min(length, s.end_s);
         if (end <= begin) return;
         parts.push(svg("rect", { x: percent(begin, length), width: percent(end - begin, length),
           y: thin ? bar + 3 : 1, height: thin ? 3 : bar, class: `span ${s.what}`, "data-span": i }));
-        if (!thin && kinds.indexOf(s.what) < 3 && ((end - begin) / length) * width > 16)
+        if (!thin && s.kind.number === "micro-batch" && ((end - begin) / length) * width > 16)
           parts.push(svg("text", { x: percent((begin + end) / 2, length), y: 12, class: "batch" }, String(s.microbatch)));
       });
       picture.replaceChildren(...parts);
@@ -83,26 +90,28 @@ export function timeline() {
   let shown = "";
   return {
     node,
-    draw(d) {
-      node.hidden = !d || d.rows.length === 0;
+    draw(given) {
+      node.hidden = !given || given.rows.length === 0;
       if (node.hidden) return;
+      const d = withKinds(given);
       const now = `${d.iteration} ${rows.clientWidth}`;
       const moved = now !== shown;
       shown = now;
       node.dataset.iteration = d.iteration;
       const share = (of) => d.rows.reduce((sum, r) => sum + busyShare({ spans: r.spans.filter(of) }, d.length_s), 0) / d.rows.length;
-      const prefill = share((s) => s.what === "prefill");
+      const prefill = share((s) => s.kind.number === "prompt");
       setText(about, `Iteration ${d.iteration}: ${duration(d.length_s)}, GPUs busy ${(100 * share(() => true)).toFixed(0)} %` +
         (prefill > 0 ? `, ${(100 * prefill).toFixed(1)} % of it all with prefills in bubbles` : ""));
       const all = fromEarliest(d);
       keyed(rows, all.rows.map((r) => [r, all.length_s, moved]), ([r]) => `${r.pipeline}/${r.stage}`, timelineRow);
       const present = new Set(d.rows.flatMap((r) => r.spans.map((s) => s.what)));
-      const named = [...kinds.filter((k) => present.has(k)), ...[...transfers].filter((k) => present.has(k)), "idle"];
+      const kinds = d.kinds.filter((k) => present.has(k.what)).sort((a, b) => b.on_device - a.on_device);
+      const named = [...kinds.map((k) => k.what), "idle"];
       if (legend.dataset.kinds !== named.join()) {
         legend.dataset.kinds = named.join();
-        legend.replaceChildren(...named.map((k) => el("span", { class: "key" },
-          svg("svg", { width: 12, height: 12, "aria-hidden": true }, svg("rect", { width: 12, height: 12, rx: 2, class: `span ${k}` })),
-          transfers.has(k) ? `${k} over the WAN` : k)));
+        legend.replaceChildren(...[...kinds, { what: "idle", on_device: true }].map((k) => el("span", { class: "key" },
+          svg("svg", { width: 12, height: 12, "aria-hidden": true }, svg("rect", { width: 12, height: 12, rx: 2, class: `span ${k.what}` })),
+          k.on_device ? k.what : `${k.what} over the WAN`)));
       }
     },
   };

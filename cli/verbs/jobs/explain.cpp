@@ -5,6 +5,7 @@
 #include "cli/common/progress.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
+#include "web/job_json.hpp"
 
 namespace troupe::cli {
 
@@ -73,21 +74,8 @@ class explain_verb final : public verb {
   }
 
   static json document(const explanation& e, const std::vector<std::string>& last) {
-    json d{{"job", e.job.job},       {"name", e.job.name},      {"state", to_string(e.job.state)},
-           {"reason", e.summary},    {"metric", e.metric},      {"placement", e.placement},
-           {"plans", json::array()}, {"memory", json::array()}, {"last_output", last}};
-    for (const auto& p : e.plans) {
-      auto plan = plan_document(p.what);
-      plan["chosen"] = p.chosen;
-      plan["verdict"] = p.verdict;
-      plan["metric"] = p.metric;
-      d["plans"].push_back(std::move(plan));
-    }
-    for (const auto& m : e.memory)
-      d["memory"].push_back({{"plan", plan_document(m.what)},
-                             {"predicted_bytes", bytes_document(m.predicted_bytes)},
-                             {"peak_bytes", bytes_document(m.peak_bytes)},
-                             {"out_of_memory", m.out_of_memory}});
+    auto d = web::explanation_document(e);
+    d["last_output"] = last;
     return d;
   }
 

@@ -6,6 +6,7 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "web/job_json.hpp"
 
 namespace troupe::cli {
 
@@ -35,9 +36,9 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
     return (j.ended_s > 0 ? j.ended_s : reply.now_s) - j.submitted_s;
   };
   const column split{"data x tensor", [](const job_status& j) {
-                       return is_placed(j) ? fmt::format("{} x {}", j.how.data_parallel,
-                                                         j.how.tensor_parallel)
-                                           : "-";
+                       return web::is_placed(j) ? fmt::format("{} x {}", j.how.data_parallel,
+                                                              j.how.tensor_parallel)
+                                                : "-";
                      }};
   std::vector<column> all{
       {"job", [](const job_status& j) { return fmt::to_string(j.job); }},
@@ -57,7 +58,9 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
   }
   const std::vector<column> rest{
       {"GPUs",
-       [&reply](const job_status& j) { return is_placed(j) ? where_text(j, reply.nodes) : "-"; }},
+       [&reply](const job_status& j) {
+         return web::is_placed(j) ? where_text(j, reply.nodes) : "-";
+       }},
       {"iteration", iteration_text},
       {"loss", [](const job_status& j) { return j.loss ? fmt::format("{:.4f}", *j.loss) : "-"; }},
       {"tokens/s",
@@ -108,7 +111,7 @@ class jobs_verb final : public verb {
     std::vector<const job_status*> shown;
     for (const auto& j : reply->jobs) {
       if (!everything_ && is_final(j.state)) continue;
-      document["jobs"].push_back(job_document(j, reply->nodes));
+      document["jobs"].push_back(web::job_document(*reply, j));
       shown.push_back(&j);
     }
     if (everything_) add_nodes(*reply, document);

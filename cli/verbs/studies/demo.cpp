@@ -16,6 +16,7 @@
 #include "formats/traces/trace.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "web/job_json.hpp"
 
 namespace troupe::cli {
 
@@ -132,7 +133,7 @@ class demo_verb final : public verb {
       }
       kill_a_node(out, *reply);
       if (ended == names_.size()) {
-        for (const auto& j : reply->jobs) jobs_.push_back(job_document(j, reply->nodes));
+        for (const auto& j : reply->jobs) jobs_.push_back(web::job_document(*reply, j));
         return check(*reply);
       }
       runtime::pause(0.1);
