@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A cluster of nine processes with keys under SIGKILL, SIGSTOP and steps of the wall clock, while jobs are submitted
-and cancelled. At the end: every accepted job has ended once, no GPU was granted twice, no two attempts of a job lived
-at a time (what their programs started included), nothing is left running, and no process grew or ended by itself.
+"""A cluster of ten processes with keys under SIGKILL, SIGSTOP and steps of the wall clock, while jobs are submitted
+and cancelled, and clients of its front read streams of a served model. At the end: every accepted job has ended once,
+no GPU was granted twice, no two attempts of a job lived at a time (what their programs started included), every stream
+had the tokens of the undisturbed answer, nothing is left running, and no process grew or ended by itself.
 
 Prints a table of figures; ends with 1 if a check fails. Only Python's standard library."""
 
@@ -20,6 +21,8 @@ import tempfile
 import threading
 import time
 
+from streams import Streams
+
 CLUSTER = """name: chaos
 datacenters:
   - name: north
@@ -37,6 +40,8 @@ wan:
   - {between: [north, east], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
   - {between: [north, west], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
   - {between: [east, west], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
+fronts:
+  - {name: front-1, datacenter: east, http: "127.0.0.1:%d"}
 settings: {heartbeat_s: 0.2, lease_s: 2, restart_s: 5, checkpoint_s: 60}
 """
 
@@ -46,6 +51,11 @@ global_batch: 4
 command: ["%s", "%s", "%.2f", "%d"]
 """
 
+SERVE = """name: scribe
+serve: {model: %s, kv_gb: 0.05}
+"""
+
+KINDS = ("node", "gateway", "controller", "front")
 MOST_MEMORY_MB = 150  # of any process of the cluster
 MOST_DESCRIPTORS = 200
 OVERLAP_S = 0.1  # two stamps' distance: an attempt that is being killed may still write one
@@ -56,7 +66,8 @@ class Host:
 
     def __init__(self, name, command, place):
         self.name, self.command, self.place = name, command, place
-        self.kind = "controller" if name == "controller" else "gateway" if name.endswith("/gateway") else "node"
+        self.kind = ("controller" if name == "controller" else "gateway" if name.endswith("/gateway") else
+                     "front" if name.startswith("front-") else "node")
         self.process = None
         self.stopped = False
         self.clock = os.path.join(place.dir, "clock-" + name.replace("/", "-"))
@@ -109,12 +120,13 @@ class Cluster:
     def __init__(self, o, where):
         self.dir, self.troupe, self.shifted_clock = where, o.troupe, o.clock
         self.file, self.keys = self.path("cluster.yaml"), self.path("keys")
+        ports = free_ports(5)
+        self.http_port = ports.pop()
         with open(self.file, "w") as f:
-            f.write(CLUSTER)
+            f.write(CLUSTER % self.http_port)
         subprocess.run([o.troupe, "keys", "make", self.keys, "--cluster", self.file], check=True,
                        stdout=subprocess.DEVNULL)
         self.hosts = {}
-        ports = free_ports(4)
         self.controller = f"tcp://127.0.0.1:{ports[0]}"
         self.add("controller", ["controller", "--local", "--listen", self.controller])
         others = []
@@ -125,6 +137,8 @@ class Cluster:
             others += ["--gateway", f"{name}={listen}"]
             for node in {"north": ("n1", "n2"), "east": ("e1", "e2"), "west": ("w1",)}[name]:
                 self.add(node, ["node", "--name", node, "--gateway", listen])
+            if name == "east":
+                self.add("front-1", ["serve", "--name", "front-1", "--gateway", listen])
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -234,7 +248,7 @@ class Chaos:
             host.start()
 
     def act(self):
-        kind = self.random.choices(("node", "gateway", "controller"), (60, 27, 13))[0]
+        kind = self.random.choices(KINDS, (54, 25, 12, 9))[0]
         host = self.random.choice([h for h in self.cluster.hosts.values() if h.kind == kind])
         if not host.up() or host.stopped:
             return
@@ -356,6 +370,7 @@ def main():
     parser.add_argument("--troupe", required=True)
     parser.add_argument("--job", required=True, help="the program that jobs run: chaos_job")
     parser.add_argument("--check", required=True, help="what reads the journal: chaos_check")
+    parser.add_argument("--model", required=True, help="the folder of the model that is served: scribe")
     parser.add_argument("--clock", help="the library shifted_clock; without it clocks stay right")
     parser.add_argument("--actions", type=int, default=260, help="kills, stops and clock steps")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
@@ -367,15 +382,26 @@ def main():
     for host in cluster.hosts.values():
         host.start()
     chaos = Chaos(cluster, o.seed)
+    streams = Streams(cluster.http_port)
+    with open(cluster.path("serve.yaml"), "w") as f:
+        f.write(SERVE % o.model)
+    served = cluster.ask("submit", cluster.path("serve.yaml"))
+    learnt = served is not None and streams.learn(60)
     workload = Workload(cluster, o, o.seed + 1)
     try:
+        if learnt:
+            streams.start()
         chaos.run(o.actions)
         workload.over.set()
+        streams.stop()
+        if served and cluster.ask("cancel", str(served["jobs"][0]["job"])):
+            workload.cancelled.add(served["jobs"][0]["job"])
         ended = wait_for_the_end(cluster, chaos, 180)
         workload.stop()
         ended = wait_for_the_end(cluster, chaos, 60) and ended
     finally:
         workload.over.set()
+        streams.over.set()
         slow = shut_down(cluster)
     time.sleep(0.5)
     orphans = left_over(where)
@@ -393,21 +419,24 @@ def main():
 
     print(f"seed {o.seed}, {time.monotonic() - began:.0f} s, {cluster.dir if o.keep else 'directory removed'}")
     for what in ("SIGKILL", "SIGSTOP", "clock"):
-        per_kind = {kind: chaos.done[what, kind] for kind in ("node", "gateway", "controller")}
+        per_kind = {kind: chaos.done[what, kind] for kind in KINDS}
         print(f"  {what:8} {sum(per_kind.values()):4}  " + ", ".join(f"{k} {n}" for k, n in per_kind.items()))
     print(f"  jobs     {len(workload.accepted):4}  accepted, {workload.unanswered} not answered, "
           f"{len(workload.cancelled)} cancelled, {attempts} attempts with {runs} processes")
+    print(f"  streams  {sum(streams.count.values()):4}  " + ", ".join(f"{n} {how}" for how, n in streams.count.items()))
     print("  journal       " + ", ".join(f"{v} {k}" for k, v in facts.items()))
     print("  most          " + ", ".join(
         f"{kind} {max(h.max_memory_mb for h in cluster.hosts.values() if h.kind == kind):.0f} MB and "
         f"{max(h.max_descriptors for h in cluster.hosts.values() if h.kind == kind)} descriptors"
-        for kind in ("controller", "gateway", "node")))
+        for kind in KINDS))
     bad = False
     for what, found in (("accepted jobs lost", lost), ("jobs ended twice", twice),
                         ("submissions with more than one job", doubled), ("cancelled jobs that were not", uncancelled),
                         ("contradictions in the journal, GPUs granted twice among them", contradictions),
                         ("GPUs used by two leases at a time", gpu_conflicts),
                         ("attempts of one job at a time", job_conflicts), ("processes left over", orphans),
+                        ("streams with wrong tokens", streams.wrong),
+                        ("streams that were never whole", [] if streams.count["whole"] else ["see the front's log"]),
                         ("processes that ended by themselves", chaos.by_itself), ("processes that grew", grown),
                         ("processes that did not stop when told to", slow),
                         ("jobs that did not end in time", [] if ended else ["see the queue"])):
