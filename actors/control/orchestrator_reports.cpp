@@ -55,7 +55,7 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
            program ? std::optional{it->exit_code} : std::nullopt);
 }
 
-/// A decoder has no end of its own: it was told to stop, or it has failed.
+/// A decoder has no end of its own: it was ordered to stop, or it has failed.
 void orchestrator_state::end_decoder(const lease_record& l, std::uint32_t part,
                                      const part_report& r) {
   const bool by_itself = r.now == part_report::state::succeeded;

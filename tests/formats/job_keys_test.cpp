@@ -237,7 +237,7 @@ TEST_CASE("the keys of studies and of served models are refused in the same word
                                                     }}) == 8);
 }
 
-TEST_CASE("the page on files has every key of a job, and the maps in it") {
+TEST_CASE("docs/files.md lists every key of a job and of its maps") {
   std::ifstream file{fs::path{test::source_dir()} / "docs/files.md"};
   const std::string page{std::istreambuf_iterator<char>{file}, {}};
   const auto described = [&](const auto& keys) {

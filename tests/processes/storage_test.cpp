@@ -123,6 +123,12 @@ bool gone(pid_t pid) {
   return ::kill(pid, 0) != 0;
 }
 
+auto client_of(const std::string& listen) {
+  actors::real_host_options c;
+  c.upstream = listen;
+  return actors::real_host::client(c, long_s);
+}
+
 }  // namespace
 
 TEST_CASE("a full disk ends the controller within a second, without losing an accepted job") {
@@ -136,9 +142,7 @@ TEST_CASE("a full disk ends the controller within a second, without losing an ac
   const auto listen = fmt::format("ipc://{}", (place / "socket").string());
   lone_controller controller{place / "state", listen, place / "output"};
   controller.start();
-  actors::real_host_options c;
-  c.upstream = listen;
-  auto client = actors::real_host::client(c, long_s);
+  auto client = client_of(listen);
   REQUIRE(client);
   std::set<job_id> accepted;
   std::optional<int> status;
@@ -175,9 +179,7 @@ TEST_CASE("an accepted job has been synced to the disk before its client has the
   const auto listen = fmt::format("ipc://{}", dir / "socket");
   lone_controller controller{dir / "state", listen, dir / "output"};
   controller.start({}, {{"LD_PRELOAD", COUNTED_SYNCS_LIBRARY}, {"COUNTED_SYNCS", dir / "synced"}});
-  actors::real_host_options c;
-  c.upstream = listen;
-  auto client = actors::real_host::client(c, long_s);
+  auto client = client_of(listen);
   REQUIRE(client);
   const auto syncs = [&] {
     std::ifstream in{dir / "synced"};
@@ -195,14 +197,13 @@ TEST_CASE("an accepted job has been synced to the disk before its client has the
   controller.kill();
 }
 
-TEST_CASE("a controller whose WAL is cut accepts nothing more and ends, as the next one does") {
+TEST_CASE(
+    "a controller whose WAL is truncated accepts no job and exits, and so does the next one") {
   const scratch dir;
   const auto listen = fmt::format("ipc://{}", dir / "socket");
   lone_controller controller{dir / "state", listen, dir / "output"};
   controller.start();
-  actors::real_host_options c;
-  c.upstream = listen;
-  auto client = actors::real_host::client(c, long_s);
+  auto client = client_of(listen);
   REQUIRE(client);
   for (int n = 0; n < 5; ++n) REQUIRE((*client)->ask(submit_job{0, large_job(n)}, long_s).reply);
   const auto wal = dir / "state/journal.sqlite-wal";

@@ -69,7 +69,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a journal that another program cuts or writes takes no entry, and check says what it is") {
+    "a journal whose files another program truncates or writes accepts no entry, and names the "
+    "file") {
   struct change {
     const char* name;
     const char* file;
