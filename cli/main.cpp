@@ -111,7 +111,9 @@ int run(std::vector<std::string> words) {
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
     const auto where = found == verbs.end() ? std::string{"troupe"} : "troupe " + found->name;
-    return out.bad(fmt::format("{} (see {} --help)", e.what(), where));
+    std::string what = e.what();
+    if (what.starts_with("A subcommand is required")) what = "a verb is required";
+    return out.bad(fmt::format("{} (see {} --help)", what, where));
   }
   for (auto& e : verbs) {
     if (!e.app->parsed()) continue;

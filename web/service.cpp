@@ -45,8 +45,8 @@ bool generates(const std::string& path) {
 }
 
 bool is_known(const std::string& path) {
-  return generates(path) || path == "/health" || path == "/metrics" || path == "/v1/models" ||
-         path.starts_with(models_path);
+  return generates(path) || path == "/" || path == "/health" || path == "/metrics" ||
+         path == "/v1/models" || path.starts_with(models_path);
 }
 
 using prompt_list = std::vector<std::vector<std::uint32_t>>;
@@ -212,6 +212,14 @@ http_answer service::get(const std::string& path) const {
   if (path == "/health") return health();
   if (path == "/metrics") return {200, "text/plain; version=0.0.4", metrics_.text(), {}};
   const auto there = present();
+  if (path == "/")
+    return {200,
+            "text/plain; charset=utf-8",
+            fmt::format(
+                "Troupe serves {} here, by OpenAI's API: POST /v1/completions and "
+                "/v1/chat/completions, GET /v1/models, /health and /metrics.\n",
+                there.empty() ? "no model at present" : fmt::format("{}", fmt::join(there, ", "))),
+            {}};
   if (path == "/v1/models")
     return {200, "application/json", openai::models_json(there, started_), {}};
   const auto name = path.substr(models_path.size());

@@ -31,7 +31,7 @@ const std::map<std::string_view, std::string_view>& examples() {
       {"resume", "troupe resume 1"},
       {"move", "troupe move 1 --stages 2\n  troupe move 1 --nodes north-1,north-2"},
       {"train",
-       "troupe train configs/jobs/train-two-stages.yaml --world local\n"
+       "troupe train configs/jobs/train-two-stages.yaml\n"
        "  troupe train configs/jobs/figure6.yaml --schedule varuna --against atlas --picture "
        "figure6.html"},
       {"infer",
@@ -47,8 +47,13 @@ const std::map<std::string_view, std::string_view>& examples() {
        "troupe whatif configs/jobs/atlas-sixty.yaml --cluster configs/clusters/atlas-sim.yaml"},
       {"simulate",
        "troupe simulate --cluster configs/clusters/frenzy-sim.yaml --trace "
-       "configs/traces/philly-day.csv --policy frenzy,fcfs --out out/day"},
-      {"serve", "troupe serve configs/models/scribe --port 8000"},
+       "configs/traces/philly-day.csv --policy frenzy,fcfs --out out/day\n"
+       "  troupe simulate --cluster configs/clusters/demo.yaml --trace "
+       "configs/traces/philly-6h.csv --faults configs/faults/lossy.yaml"},
+      {"serve",
+       "troupe serve configs/models/scribe --port 8000\n"
+       "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d "
+       "'{\"model\": \"scribe\", \"prompt\": \"The President\"}'"},
       {"dashboard", "troupe dashboard --port 8080"},
       {"check", "troupe check my-job.yaml my-cluster.yaml\n  troupe check - < my-job.yaml"},
       {"trace", "troupe trace import philly cluster_job_log --out philly.csv"},

@@ -106,6 +106,16 @@ std::string printable(std::string_view text, bool keep_newlines) {
   return out;
 }
 
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos)
+    return std::string{text};
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string html_text(std::string_view text) {
   std::string out;
   for (const char c : text) switch (c) {

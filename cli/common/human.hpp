@@ -28,6 +28,10 @@ std::string time_text(double since_1970_s);
 /// newlines too unless they are kept.
 std::string printable(std::string_view text, bool keep_newlines = false);
 
+/// A word of a command that can be pasted into a shell: in quotes if it has characters that a shell
+/// would interpret.
+std::string shell_word(std::string_view text);
+
 /// Text of an HTML page, or of an attribute in single quotes: markup is escaped.
 std::string html_text(std::string_view text);
 

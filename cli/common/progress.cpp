@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "cli/common/human.hpp"
-#include "cli/common/output.hpp"
 
 namespace troupe::cli {
 
@@ -36,6 +35,13 @@ void progress_line::show(const std::string& text) {
   shown_ = text;
   fmt::print(stderr, "\r\033[K{}", printable(text));
   std::fflush(stderr);
+}
+
+bool progress_log::is_due(const std::string& text, double now_s) {
+  if (terminal_ || now_s < due_s_ || text.empty() || text == printed_) return false;
+  due_s_ = now_s + interval_s_;
+  printed_ = text;
+  return true;
 }
 
 void progress_line::clear() {

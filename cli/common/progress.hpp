@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "cli/common/output.hpp"
 #include "messages/client.hpp"
 
 namespace troupe::cli {
@@ -23,6 +24,22 @@ class progress_line {
 
  private:
   std::string shown_;
+};
+
+/// Progress in a log: a line now and then, since one that is overwritten cannot be shown. On a
+/// terminal none is due.
+class progress_log {
+ public:
+  explicit progress_log(double interval_s = 10, bool terminal = on_terminal())
+      : interval_s_{interval_s}, due_s_{interval_s}, terminal_{terminal} {}
+
+  /// Is it time to print `text`? Not before there is something new to say.
+  bool is_due(const std::string& text, double now_s);
+
+ private:
+  double interval_s_, due_s_;
+  bool terminal_;
+  std::string printed_;
 };
 
 }  // namespace troupe::cli

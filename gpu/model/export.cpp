@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/text/byte_level.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -65,8 +66,43 @@ json config_of(const troupe::model& m) {
   return d;
 }
 
+/// In the form of Hugging Face's tokenizers: a byte-level encoding without merges, whose token of a
+/// byte is that byte's number.
+json byte_tokenizer() {
+  json vocabulary = json::object();
+  for (int b = 0; b < 256; ++b) vocabulary[byte_level_character(static_cast<unsigned char>(b))] = b;
+  const json byte_level{{"type", "ByteLevel"},
+                        {"add_prefix_space", false},
+                        {"trim_offsets", true},
+                        {"use_regex", false}};
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", byte_level},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"vocab", std::move(vocabulary)},
+            {"merges", json::array()}}}};
+}
+
+expected<void> write_byte_tokenizer(const fs::path& to, const troupe::model& m) {
+  if (auto ok = write_json(to / "tokenizer.json", byte_tokenizer()); !ok) return ok;
+  return write_json(to / "tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                   {"clean_up_tokenization_spaces", false},
+                                                   {"model_max_length", m.sequence}});
+}
+
 expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
-  if (w.tokenizer.empty()) return {};
   for (const auto* name : {"vocab.json", "merges.txt"}) {
     std::error_code error;
     fs::copy_file(w.tokenizer / name, w.to / name, fs::copy_options::overwrite_existing, error);
@@ -106,10 +142,13 @@ expected<exported> export_model(const export_wish& w) {
         fmt::format("{} does not record its model; give its job with --job", from.string()));
   auto ok = make_target(w.to);
   if (ok) ok = export_weights(from, *model, w.to / "model.safetensors");
-  if (ok) ok = copy_tokenizer(w, *model);
+  // A vocabulary of 256 without files is of bytes.
+  const bool of_bytes = w.tokenizer.empty() && model->vocabulary == 256;
+  if (ok && of_bytes) ok = write_byte_tokenizer(w.to, *model);
+  if (ok && !w.tokenizer.empty()) ok = copy_tokenizer(w, *model);
   if (ok) ok = write_json(w.to / "config.json", config_of(*model));
   if (!ok) return refuse(ok.error());
-  exported done{from, read->iteration(), 0};
+  exported done{from, read->iteration(), 0, of_bytes};
   for (const auto& p : parameters_of(*model)) done.parameters += p.values();
   return done;
 }

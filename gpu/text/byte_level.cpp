@@ -39,4 +39,11 @@ std::optional<std::string> byte_level_bytes(std::string_view characters) {
   return out;
 }
 
+std::string byte_level_character(unsigned char byte) {
+  static const auto characters = characters_of_bytes();
+  const auto c = characters[byte];
+  if (c < 0x80) return std::string(1, static_cast<char>(c));
+  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+}
+
 }  // namespace troupe::gpu

@@ -11,4 +11,7 @@ namespace troupe::gpu {
 /// other characters.
 std::optional<std::string> byte_level_bytes(std::string_view characters);
 
+/// The character of a byte.
+std::string byte_level_character(unsigned char byte);
+
 }  // namespace troupe::gpu

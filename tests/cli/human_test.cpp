@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "cli/common/human.hpp"
+#include "cli/common/progress.hpp"
 #include "cli/common/table.hpp"
 #include "web/job_json.hpp"
 
@@ -75,4 +76,28 @@ TEST_CASE("a waiting job's document has no allocation, and unknown values are nu
   CHECK(d["peak_bytes"].is_number_integer());
   CHECK(d["exit_code"] == 3);
   CHECK(d["started_s"] == 12.5);
+}
+
+TEST_CASE("words of commands are quoted only where a shell would interpret them") {
+  CHECK(shell_word("/var/lib/troupe-1") == "/var/lib/troupe-1");
+  CHECK(shell_word("st v4 only") == "'st v4 only'");
+  CHECK(shell_word("") == "''");
+  CHECK(shell_word("a'b") == "'a'\\''b'");
+  for (const char* text : {"$HOME", "a;b", "a\nb", "~", "*", "`x`", "a&b", "#a", "\\"}) {
+    CAPTURE(text);
+    CHECK(shell_word(text) == fmt::format("'{}'", text));
+  }
+}
+
+TEST_CASE(
+    "progress in a log is a line each interval, if there is something new, and none on a tty") {
+  progress_log log{10, false};
+  CHECK_FALSE(log.is_due("a", 9));
+  CHECK_FALSE(log.is_due("", 10));
+  CHECK(log.is_due("a", 11));
+  CHECK_FALSE(log.is_due("b", 20));
+  CHECK_FALSE(log.is_due("a", 22));
+  CHECK(log.is_due("b", 22));
+  progress_log terminal{10, true};
+  CHECK_FALSE(terminal.is_due("a", 100));
 }

@@ -146,3 +146,38 @@ TEST_CASE("a training that takes long to start does not count as stalled") {
                               shipped("clusters/atlas-testbed.yaml"), "--schedule", "best"});
   CHECK(atlas["iteration_s"]["mean"] < d["iteration_s"]["mean"]);
 }
+
+TEST_CASE("a training without a world runs on this machine, and says what is saved where") {
+  const scratch dir;
+  dir.write("text.txt", std::string(4000, 'a'));
+  const auto job = [&](const std::string& more) {
+    return dir.write("job.yaml",
+                     "name: here\n"
+                     "model: {name: tiny, family: gpt, hidden: 16, layers: 2, heads: "
+                     "2, sequence: 16, vocabulary: 256}\n"
+                     "global_batch: 4\niterations: 3\ntrain: {data: text.txt" +
+                         more + "}\n");
+  };
+  const auto train = [&](const std::string& file, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"train", file});
+    return troupe::test::troupe(options, dir.path());
+  };
+  const auto kept = train(job(", checkpoint: 'its weights', checkpoint_every: 2"));
+  INFO(kept.err);
+  REQUIRE(kept.status == 0);
+  CHECK_THAT(kept.err, Catch::Contains("trains here on this machine"));
+  CHECK_THAT(kept.err, !Catch::Contains("not saved"));
+  CHECK_THAT(kept.out, Catch::Contains("weights of iteration 3 in " + dir / "its weights"));
+  CHECK_THAT(kept.out, Catch::Contains("`troupe export '" + dir / "its weights" + "' FOLDER`"));
+  const auto unsaved = train(job(""));
+  CHECK(unsaved.status == 0);
+  CHECK_THAT(unsaved.err, Catch::Contains("has no `checkpoint:`: its weights are not saved"));
+  CHECK_THAT(unsaved.out, !Catch::Contains("weights of iteration"));
+  const auto simulated = train(job(""), {"--cluster", shipped("clusters/laptop.yaml")});
+  CHECK(simulated.status == 0);
+  CHECK_THAT(simulated.err, Catch::Contains("simulates here on "));
+  CHECK_THAT(simulated.err, Catch::Contains("nothing is computed"));
+  const auto homeless = train(job(""), {"--device", "sim"});
+  CHECK(homeless.status == 2);
+  CHECK_THAT(homeless.err, Catch::Contains("needs --cluster; `--world local` trains"));
+}

@@ -95,6 +95,14 @@ TEST_CASE("version prints version, commit, formats and devices") {
   CHECK((commit == "unknown" || commit.size() >= 12));
 }
 
+TEST_CASE("without a verb the error says that one is required, and of which program") {
+  for (const auto& words : {std::vector<std::string>{}, {"--json"}, {"keys"}}) {
+    const auto r = troupe::test::troupe(words);
+    CHECK(r.status == 2);
+    CHECK_THAT(r.err, Catch::Contains("a verb is required (see troupe"));
+  }
+}
+
 TEST_CASE("`help` and `help VERB` are the same as --help") {
   CHECK(troupe::test::troupe({"help"}).out == troupe::test::troupe({"--help"}).out);
   CHECK(troupe::test::troupe({"help", "submit"}).out ==

@@ -2,12 +2,15 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "formats/load/load.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/pipeline.hpp"
+#include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;
@@ -61,6 +64,50 @@ TEST_CASE("an exported checkpoint is a Hugging Face folder with the same model a
   for (const auto* name : {"vocab.json", "merges.txt", "tokenizer_config.json"})
     CHECK(fs::exists(to / name));
   CHECK_THAT(export_model({root, to, {}, {}}).error().text, Catch::Contains("already exists"));
+}
+
+TEST_CASE("an exported model of bytes has a tokenizer whose tokens are the bytes") {
+  auto m = small_model();
+  m.vocabulary = 256;
+  const auto root = fresh_path("of-bytes"), to = fresh_path("bytes-exported");
+  trained(root, m);
+  REQUIRE(export_model({root, to, {}, {}}));
+  REQUIRE(fs::exists(to / "tokenizer.json"));
+  const auto words = loaded(open_tokenizer(to, 256));
+  CHECK(words->size() == 256);
+  std::string all, text = "The President's \xC3\xA9t\xC3\xA9 \xE2\x82\xAC  \n\t<|endoftext|>";
+  for (int b = 0; b < 256; ++b) all += static_cast<char>(b);
+  for (const auto& t : {text, all, std::string(3000, ' ')}) {
+    const auto tokens = words->encode_prompt(t);
+    REQUIRE(tokens.size() == t.size());
+    CHECK(std::ranges::equal(tokens, t, {}, {},
+                             [](char c) { return static_cast<unsigned char>(c); }));
+    CHECK(words->decode(tokens) == t);
+  }
+  const auto config = nlohmann::json::parse(std::ifstream{to / "tokenizer_config.json"});
+  CHECK(config["tokenizer_class"] == "PreTrainedTokenizerFast");
+  m.vocabulary = 300;
+  const auto other = fresh_path("not-of-bytes"), without = fresh_path("without-tokenizer");
+  trained(other, m);
+  REQUIRE(export_model({other, without, {}, {}}));
+  CHECK_FALSE(fs::exists(without / "tokenizer.json"));
+}
+
+TEST_CASE("Hugging Face's tokenizers read the tokenizer of bytes") {
+  if (std::system("python3 -c 'import tokenizers' 2>/dev/null") != 0) return;
+  auto m = small_model();
+  m.vocabulary = 256;
+  const auto root = fresh_path("bytes-for-python"), to = fresh_path("bytes-read-by-python");
+  trained(root, m);
+  REQUIRE(export_model({root, to, {}, {}}));
+  const auto script = temporary("read_tokenizer.py", R"(
+import sys, tokenizers
+t = tokenizers.Tokenizer.from_file(sys.argv[1] + '/tokenizer.json')
+text = "The President's \u00e9t\u00e9 \u20ac  \n\t<|endoftext|>"
+assert t.encode(text).ids == list(text.encode())
+assert t.decode(t.encode(text).ids) == text
+)");
+  CHECK(std::system(("python3 " + script.string() + " " + to.string()).c_str()) == 0);
 }
 
 TEST_CASE("a checkpoint without its model is exported with the job's model, or refused") {

@@ -56,10 +56,14 @@ TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
   REQUIRE(waiting);
   runtime::pause(0.5);
   CHECK_FALSE((*waiting)->poll());
-  REQUIRE(cluster.ask({"cancel", "1"}).status == 0);
+  const auto first = cluster.ask({"cancel", "1"}), second = cluster.ask({"cancel", "1"});
+  CHECK(first.status == 0);
+  CHECK(first.out == "job 1 cancelled\n");
+  CHECK(second.status == 0);
   std::optional<int> status;
   REQUIRE(runtime::wait_until([&] { return (status = (*waiting)->poll()).has_value(); }, long_s));
   CHECK(*status == 1);
+  CHECK(cluster.ask({"cancel", "1"}).out == "job 1 was cancelled already\n");
 }
 
 TEST_CASE(

@@ -360,6 +360,10 @@ TEST_CASE("100,000 mutated requests never get a 5xx response", "[.long]") {
 TEST_CASE("paths and methods that are not there get 404, and 405 with what is allowed") {
   const auto& s = shared_server();
   CHECK(s.ask(get("/v2")).status == 404);
+  const auto root = s.ask(get("/"));
+  CHECK(root.status == 200);
+  CHECK_THAT(root.body, Contains("Troupe serves scribe here") && Contains("/v1/completions"));
+  CHECK(s.ask(post("/", "{}")).status == 405);
   const auto wrong = s.ask(get(completions));
   CHECK(wrong.status == 405);
   CHECK(wrong.fields.at("allow") == "POST, OPTIONS");

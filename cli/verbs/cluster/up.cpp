@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cli/common/controller_connection.hpp"
+#include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
@@ -82,7 +83,7 @@ class up_verb final : public verb {
                at == fronts.end() ? "" : "  " + at->second);
     }
     const auto where =
-        o_.state == default_state_directory() ? std::string{} : " --state " + o_.state;
+        o_.state == default_state_directory() ? std::string{} : " --state " + shell_word(o_.state);
     out.line(
         "\nReady. Try: troupe submit configs/jobs/hello.yaml{0}\n{1} stops it; the journal is in "
         "{2}.",

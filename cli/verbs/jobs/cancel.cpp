@@ -17,7 +17,7 @@ class cancel_verb final : public verb {
     if (!reply) return out.no(reply.error());
     out.document({{"job", job_}, {"cancelled", reply->done}, {"reason", reply->why.text}});
     if (!reply->done) return out.no(reply->why);
-    out.line("job {} cancelled", job_);
+    out.line("job {} {}", job_, reply->why.text.empty() ? "cancelled" : "was cancelled already");
     return exit_done;
   }
 

@@ -28,6 +28,7 @@ std::string iteration_text(const job_status& j) {
 std::string reason_text(const job_status& j) {
   if (j.waiting_reason.empty() || j.detail.empty())
     return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;
+  if (j.detail.starts_with(j.waiting_reason)) return j.detail;  // "suspended", "suspended by bob"
   return fmt::format("{} (before: {})", j.waiting_reason, j.detail);
 }
 

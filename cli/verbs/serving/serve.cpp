@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/common/human.hpp"
 #include "cli/common/interrupt.hpp"
 #include "cli/verbs/serving/front_server.hpp"
 #include "cli/verbs/serving/key_file.hpp"
 #include "cli/verbs/serving/server_url.hpp"
 #include "cli/verbs/verb.hpp"
+#include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/batch_loop.hpp"
@@ -17,6 +19,17 @@
 namespace troupe::cli {
 
 namespace {
+
+/// In single precision, in which they are computed with; a tied head is there twice.
+double weight_bytes(const gpu::inference_model& m) {
+  double values = m.tied_head ? static_cast<double>(m.vocabulary) * m.hidden : 0;
+  for (const auto& tensor : gpu::tensors_of(m)) {
+    double n = 1;
+    for (const auto size : tensor.shape) n *= static_cast<double>(size);
+    values += n;
+  }
+  return values * sizeof(float);
+}
 
 /// Two uses: a model on this machine, or a front of a cluster, whose decoders are jobs.
 class serve_verb final : public verb {
@@ -83,7 +96,7 @@ class serve_verb final : public verb {
         });
     if (!server) return out.bad(server.error());
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), served);
+    show(out, (*server)->port(), served, spec.pages);
     while (!stop.arrived()) {
       runtime::pause(0.05);
       reloaded.look();
@@ -141,14 +154,24 @@ class serve_verb final : public verb {
     return whole.filename().string();
   }
 
-  void show(output& out, std::uint16_t port, const web::served_model& served) const {
+  void show(output& out, std::uint16_t port, const web::served_model& served,
+            std::uint32_t pages) const {
     const auto url = url_of(host_, port);
+    const auto& m = served.model;
+    const auto cache = static_cast<double>(gpu::page_bytes(m)) * m.layers * pages;
+    const auto weights = weight_bytes(m);
     out.document({{"url", url},
                   {"metrics", url + "/metrics"},
                   {"models", json::array({served.name})},
                   {"chat_format", served.words ? json(gpu::name_of(served.format)) : json()},
+                  {"context", m.positions},
+                  {"weight_bytes", weights},
+                  {"cache_bytes", cache},
                   {"pid", ::getpid()}});
     out.line("{} at {}/v1; Ctrl-C ends it", served.name, url);
+    out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions)",
+             grouped(m.positions), size_text(weights), size_text(cache), grouped(pages),
+             gpu::tile_positions);
     std::fflush(stdout);
   }
 

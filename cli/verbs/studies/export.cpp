@@ -38,11 +38,15 @@ class export_verb final : public verb {
                   {"checkpoint", done->from.string()},
                   {"iteration", done->iteration},
                   {"parameters", done->parameters},
-                  {"tokenizer", wish.tokenizer.empty() ? json() : json(wish.tokenizer.string())}});
+                  {"tokenizer", done->of_bytes           ? json("bytes")
+                                : wish.tokenizer.empty() ? json()
+                                                         : json(wish.tokenizer.string())}});
     out.line("{}: config.json and model.safetensors, {} parameters after {} iterations", to_,
              done->parameters, done->iteration);
-    if (wish.tokenizer.empty())
-      out.line("No tokenizer included: tokens are bytes, unless --tokenizer or --job is given.");
+    if (done->of_bytes)
+      out.line("tokenizer.json: each byte is a token");
+    else if (wish.tokenizer.empty())
+      out.line("no tokenizer: give --tokenizer or --job for that of the training's text");
     return exit_done;
   }
 

@@ -4,6 +4,7 @@
 
 #include "actors/worlds/training_simulation.hpp"
 #include "cli/common/controller_connection.hpp"
+#include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
 #include "cli/common/local_prefills.hpp"
 #include "cli/common/output_directory.hpp"
@@ -31,12 +32,12 @@ class train_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("JOB", file_, "Job file with `train:` or `slots:`")->required();
-    app.add_option("--cluster", cluster_, "Cluster file; a slots job needs none");
+    app.add_option("--cluster", cluster_, "Cluster file to simulate; a slots job needs none");
     app.add_option("--world", world_,
                    "virtual: simulated, nothing is computed; local: processes on this machine; "
-                   "cluster: the running cluster of --state or --controller")
-        ->check(CLI::IsMember({"virtual", "local", "cluster"}))
-        ->capture_default_str();
+                   "cluster: the running cluster of --state or --controller (default: virtual "
+                   "with --cluster and for a slots job, else local)")
+        ->check(CLI::IsMember({"virtual", "local", "cluster"}));
     app.add_option("--schedule", schedule_, "Pipeline schedule (default: the job's)")
         ->check(
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
@@ -66,6 +67,7 @@ class train_verb final : public verb {
     if (!job) return out.bad(job.error());
     if (!is_training(*job))
       return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
+    if (world_.empty()) world_ = usual_world(*job);
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
     if (prefill_.given()) {
       auto study = prefill_.apply(*job, seed_, world_ == "local");
@@ -79,6 +81,7 @@ class train_verb final : public verb {
       if (!file.empty())
         if (auto ok = can_write(file); !ok) return out.bad(ok.error());
     if (world_ != "virtual") stop_.emplace();
+    announce(*job, out);
     std::vector<training_result> results;
     for (const auto& schedule : schedules(*job)) {
       auto& r = results.emplace_back();
@@ -96,6 +99,7 @@ class train_verb final : public verb {
     if (!picture_.empty()) d["picture"] = drawn ? json(picture_) : json();
     out.document(d);
     for (const auto& r : results) out.text(text_of(r));
+    if (world_ != "virtual") point_to_weights(results.back(), out);
     if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
     if (!drawn) return out.no(drawn.error());
     if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
@@ -103,6 +107,36 @@ class train_verb final : public verb {
   }
 
  private:
+  /// Where a job is trained that names no world: here, unless it or an option is of a simulation.
+  std::string usual_world(const job_spec& job) const {
+    const bool simulated = job.slots || !cluster_.empty() || !faults_.empty() ||
+                           (device_.empty() ? job.train->device : device_) == "sim";
+    return simulated ? "virtual" : "local";
+  }
+
+  /// What is about to happen, and what an interruption would cost.
+  void announce(const job_spec& job, const output& out) const {
+    if (world_ == "virtual") {
+      out.note("troupe: simulates {}{}; nothing is computed", job.name,
+               cluster_.empty() ? "" : " on " + cluster_);
+      return;
+    }
+    out.note(
+        "troupe: trains {} {}", job.name,
+        world_ == "local" ? "on this machine, in processes of its own" : "on the running cluster");
+    if (job.train->checkpoint.empty() && job.train->device != "sim")
+      out.note(
+          "troupe: the job has no `checkpoint:`: its weights are not saved, and an interrupted "
+          "training starts over");
+  }
+
+  void point_to_weights(const training_result& r, const output& out) const {
+    const auto& saved = r.job.train->checkpoint;
+    if (saved.empty() || r.report.saved == 0) return;
+    out.line("weights of iteration {} in {}; `troupe export {} FOLDER` makes a model folder",
+             grouped(r.report.saved), saved, shell_word(saved));
+  }
+
   /// Options that override the job's file.
   expected<void> adjust(job_spec& job) {
     if (!job.train) job.train.emplace();
@@ -175,7 +209,9 @@ class train_verb final : public verb {
       o.cluster = std::make_shared<const troupe::cluster>(actors::cluster_of_slots(r.job));
     } else {
       bad_file_ = true;
-      return refuse(reason::kind::invalid, "a job with a model needs --cluster");
+      return refuse(reason::kind::invalid,
+                    "a simulated training of a model needs --cluster; `--world local` trains on "
+                    "this machine");
     }
     if (!faults_.empty()) {
       auto loaded = formats::load_faults(faults_);
@@ -244,12 +280,15 @@ class train_verb final : public verb {
                                 local_prefills* prefills = nullptr) {
     const runtime::stopwatch watch;
     progress_line line;
+    progress_log log;
     job_id job = 0;
     auto report = follow_training(
         remote_, r.job,
         [&](const job_status& now, const training_report& so_far) {
           job = now.job;
           line.show(progress_text(now));
+          if (const auto text = progress_text(now); log.is_due(text, watch.s()))
+            out.note("{}: {}", now.name, text);
           if (prefills) prefills->look(so_far);
         },
         &*stop_);
@@ -262,8 +301,8 @@ class train_verb final : public verb {
     return {};
   }
 
-  std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
-                               against_, profile_, faults_, policy_ = default_policy;
+  std::string file_, cluster_, world_, schedule_, device_, timeline_, picture_, against_, profile_,
+      faults_, policy_ = default_policy;
   std::uint64_t iterations_ = 0, seed_ = 1;
   std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;
