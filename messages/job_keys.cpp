@@ -118,6 +118,7 @@ const key_table<training>& train_keys() {
       {"schedule", &t::schedule, word_list{schedule_names.begin(), schedule_names.end()}},
       {"checkpoint", &t::checkpoint},
       {"checkpoint_every", &t::checkpoint_every, up_to(max_count)},
+      {"keep_checkpoints", &t::keep_checkpoints, up_to(max_count)},
       {"replan_every", &t::replan_every, range{0, max_count}},
       {"replan_drift", &t::replan_drift, above_0(100)},
       {"profile"},

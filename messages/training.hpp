@@ -54,13 +54,16 @@ struct training {
   std::uint32_t replan_every = 20;  // iterations between checks for drift; 0: never
   double replan_drift = 0.25;       // re-plan when a step's time differs by this fraction
   std::vector<device_profile> profile;  // at most one: of its devices, instead of the cluster's
+  std::uint32_t keep_checkpoints = 0;   // the newest; older ones are removed; 0: all are kept
+  static constexpr std::size_t required = 14;
 
   static constexpr auto fields() {
     using t = training;
-    return std::tuple{&t::data,         &t::vocabulary, &t::seed,       &t::learning_rate,
-                      &t::weight_decay, &t::schedule,   &t::checkpoint, &t::checkpoint_every,
-                      &t::device,       &t::costs,      &t::timeline,   &t::replan_every,
-                      &t::replan_drift, &t::profile};
+    return std::tuple{&t::data,          &t::vocabulary,       &t::seed,
+                      &t::learning_rate, &t::weight_decay,     &t::schedule,
+                      &t::checkpoint,    &t::checkpoint_every, &t::device,
+                      &t::costs,         &t::timeline,         &t::replan_every,
+                      &t::replan_drift,  &t::profile,          &t::keep_checkpoints};
   }
   bool operator==(const training&) const = default;
 };

@@ -110,9 +110,13 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
   std::vector<std::string> files;
   for (const auto& s : stages)
     if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
-  return gpu::write_fenced(first.how.checkpoint, first.name.lease, [&] {
-    return gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration), first.model,
-                            iteration, files);
+  const auto& root = first.how.checkpoint;
+  return gpu::write_fenced(root, first.name.lease, [&] {
+    auto ok =
+        gpu::write_index(gpu::checkpoint_directory(root, iteration), first.model, iteration, files);
+    if (ok && first.how.keep_checkpoints > 0)
+      gpu::remove_old_checkpoints(root, iteration, first.how.keep_checkpoints);
+    return ok;
   });
 }
 

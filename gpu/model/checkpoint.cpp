@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-const std::string index_name = "model.safetensors.index.json";
 const std::string folder_prefix = "iteration-";
 const std::string first_moment = "adam.m/", second_moment = "adam.v/";
 
@@ -49,15 +48,15 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::set<fs::path> files;
-  if (std::ifstream in{path / index_name}; in) {
+  if (std::ifstream in{path / checkpoint_index}; in) {
     const auto index = json::parse(in, nullptr, false);
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-      return malformed(fmt::format("{} has no weight_map", (path / index_name).string()));
+      return malformed(fmt::format("{} has no weight_map", (path / checkpoint_index).string()));
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
       if (plain.empty() || plain != plain.filename())
         return malformed(fmt::format("{} names no file next to it for '{}'",
-                                     (path / index_name).string(), name));
+                                     (path / checkpoint_index).string(), name));
       files.insert(path / plain);
     }
   } else {
@@ -122,27 +121,37 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
   const auto text = index.dump(2) + "\n";
-  return write_whole_file((directory / index_name).string(), text);
+  return write_whole_file((directory / checkpoint_index).string(), text);
 }
 
-std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
-  std::optional<found_checkpoint> newest;
+std::vector<listed_checkpoint> checkpoints_in(const fs::path& root) {
+  std::vector<listed_checkpoint> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator{root, error}) {
     const auto name = entry.path().filename().string();
     if (!name.starts_with(folder_prefix)) continue;
-    const auto n = number(std::string_view{name}.substr(folder_prefix.size()));
-    if (n && (!newest || *n > newest->iteration) && fs::exists(entry.path() / index_name, error))
-      newest = {*n, entry.path()};
+    if (const auto n = number(std::string_view{name}.substr(folder_prefix.size())))
+      all.push_back({*n, entry.path(), fs::exists(entry.path() / checkpoint_index, error)});
   }
+  return all;
+}
+
+std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
+  std::optional<found_checkpoint> newest;
+  for (auto& c : checkpoints_in(root))
+    if (c.complete && (!newest || c.iteration > newest->iteration))
+      newest = {c.iteration, std::move(c.directory)};
   return newest;
 }
 
 expected<checkpoint> checkpoint::open(const fs::path& path) {
+  auto lock = reading_lock::of(path);
+  if (!lock) return refuse(lock.error());
   const auto files = checkpoint_files(path);
   if (!files) return refuse(files.error());
   checkpoint c;
   c.path_ = path;
+  c.lock_ = std::move(*lock);
   std::optional<std::string> iteration_text;
   for (const auto& name : *files) {
     auto file = safetensors::open(name);

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "gpu/model/checkpoint_retention.hpp"
 #include "gpu/model/parameters.hpp"
 #include "gpu/model/safetensors.hpp"
 
@@ -42,6 +44,17 @@ expected<void> write_index(const std::filesystem::path& directory, const troupe:
 /// alone is itself. Fails if there is none.
 expected<std::vector<std::filesystem::path>> checkpoint_files(const std::filesystem::path& path);
 
+/// In a complete checkpoint's folder.
+inline constexpr const char* checkpoint_index = "model.safetensors.index.json";
+
+struct listed_checkpoint {
+  std::uint64_t iteration = 0;
+  std::filesystem::path directory;
+  bool complete = false;
+};
+/// The checkpoints' folders in a training's, in any order.
+std::vector<listed_checkpoint> checkpoints_in(const std::filesystem::path& root);
+
 struct found_checkpoint {
   std::uint64_t iteration = 0;
   std::filesystem::path directory;
@@ -49,8 +62,9 @@ struct found_checkpoint {
 /// The newest complete checkpoint.
 std::optional<found_checkpoint> newest_checkpoint(const std::filesystem::path& root);
 
-/// A checkpoint for reading: a directory (the files in its index, or all *.safetensors), or one
-/// file. Hugging Face's GPT-2 can be read, with or without the prefix "transformer.".
+/// A checkpoint for reading, and not removed meanwhile: a directory (the files in its index, or all
+/// *.safetensors), or one file. Hugging Face's GPT-2 can be read, with or without the prefix
+/// "transformer.".
 class checkpoint {
  public:
   static expected<checkpoint> open(const std::filesystem::path& path);
@@ -70,6 +84,7 @@ class checkpoint {
   expected<void> read_one(const place& from, const parameter& p, std::span<float> out) const;
 
   std::filesystem::path path_;
+  std::shared_ptr<const reading_lock> lock_;
   std::vector<safetensors> files_;
   std::uint64_t iteration_ = 0;
 };

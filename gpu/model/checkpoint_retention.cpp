@@ -1,0 +1,78 @@
+#include "gpu/model/checkpoint_retention.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "gpu/model/checkpoint.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_stage_file(const fs::path& file) {
+  const auto name = file.filename().string();
+  return name.starts_with("layers-") && name.ends_with(".safetensors");
+}
+
+/// Without its index it is no checkpoint any more, so that goes first: what is left after a crash
+/// is removed with a later one.
+void remove_checkpoint(const fs::path& directory) {
+  const auto index = directory / checkpoint_index;
+  const int fd = ::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {  // somebody reads it
+    ::close(fd);
+    return;
+  }
+  std::error_code ignored;
+  fs::remove(index, ignored);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator{directory, ignored})
+    if (is_stage_file(entry.path())) files.push_back(entry.path());
+  for (const auto& file : files) fs::remove(file, ignored);
+  fs::remove(directory, ignored);  // unless it has files of others
+  if (fd >= 0) ::close(fd);
+}
+
+}  // namespace
+
+expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& checkpoint) {
+  const auto index = checkpoint / checkpoint_index;
+  const int fd = ::open(index.c_str(), O_RDONLY | O_CLOEXEC);
+  std::shared_ptr<const reading_lock> lock{new reading_lock{fd}};
+  struct stat s {};
+  if (fd >= 0 && (::flock(fd, LOCK_SH | LOCK_NB) != 0 || ::fstat(fd, &s) != 0 || s.st_nlink == 0))
+    return refuse(reason::kind::unavailable,
+                  fmt::format("the checkpoint {} is being removed: the training that writes it has "
+                              "newer ones",
+                              checkpoint.string()));
+  return lock;
+}
+
+reading_lock::~reading_lock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::uint32_t keep) {
+  auto all = checkpoints_in(root);
+  std::erase_if(all, [&](const auto& c) { return c.iteration > iteration; });
+  std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
+  std::uint32_t kept = 0;
+  for (const auto& c : all) {
+    if (kept < keep)
+      kept += c.complete;
+    else
+      remove_checkpoint(c.directory);
+  }
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "messages/reason.hpp"
+
+// Which checkpoints of a training stay. Whoever reads one holds a lock on its index, and one that
+// is read is not removed.
+
+namespace troupe::gpu {
+
+/// Keeps a checkpoint's files in place while it lives, in this process and in others.
+class reading_lock {
+ public:
+  /// A folder without an index, or a file, is nobody's checkpoint and needs no lock. Refuses
+  /// (unavailable) if the checkpoint is being removed.
+  static expected<std::shared_ptr<const reading_lock>> of(const std::filesystem::path& checkpoint);
+  ~reading_lock();
+  reading_lock(const reading_lock&) = delete;
+
+ private:
+  explicit reading_lock(int descriptor) : descriptor_{descriptor} {}
+  int descriptor_;
+};
+
+/// Removes the files that trainings have written in checkpoints older than the newest `keep`
+/// complete ones up to `iteration`, incomplete ones included; later ones stay, and so do those
+/// that are being read. Call with the fence held and the checkpoint of `iteration` durable.
+/// `keep` is at least 1.
+void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t iteration,
+                            std::uint32_t keep);
+
+}  // namespace troupe::gpu

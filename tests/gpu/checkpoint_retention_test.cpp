@@ -1,0 +1,83 @@
+#include "gpu/model/checkpoint_retention.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <set>
+
+#include "gpu/model/checkpoint.hpp"
+#include "gpu/pipeline.hpp"
+#include "harness/files.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using namespace troupe::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void make_checkpoint(const fs::path& root, std::uint64_t iteration, bool complete = true) {
+  const auto directory = checkpoint_directory(root, iteration);
+  fs::create_directories(directory);
+  std::ofstream{directory / "layers-00000-00002.safetensors"} << "stage";
+  if (complete) std::ofstream{directory / checkpoint_index} << "{}";
+}
+
+std::set<std::uint64_t> folders_in(const fs::path& root) {
+  std::set<std::uint64_t> found;
+  for (const auto& c : checkpoints_in(root)) found.insert(c.iteration);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("the newest complete checkpoints are kept, and older ones and incomplete ones removed") {
+  const auto root = fresh_path("retention");
+  for (const auto i : {10, 20, 30, 40}) make_checkpoint(root, i);
+  make_checkpoint(root, 15, false);
+  make_checkpoint(root, 35, false);
+  make_checkpoint(root, 50, false);  // of a stage that is ahead
+  fs::create_directories(root / "iteration-x");
+  std::ofstream{root / "curve.csv"} << "iteration";
+  remove_old_checkpoints(root, 40, 2);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{30, 35, 40, 50});
+  remove_old_checkpoints(root, 40, 1);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{40, 50});
+  remove_old_checkpoints(root, 40, 1);
+  CHECK(newest_checkpoint(root)->iteration == 40);
+  CHECK(fs::exists(root / "iteration-x"));
+  CHECK(fs::exists(root / "curve.csv"));
+  remove_old_checkpoints(root / "nowhere", 40, 1);
+}
+
+TEST_CASE("files that no training wrote stay when their checkpoint is removed") {
+  const auto root = fresh_path("retention-of-others");
+  make_checkpoint(root, 1);
+  make_checkpoint(root, 2);
+  const auto old = checkpoint_directory(root, 1);
+  std::ofstream{old / "notes.txt"} << "mine";
+  remove_old_checkpoints(root, 2, 1);
+  CHECK(fs::exists(old / "notes.txt"));
+  CHECK_FALSE(fs::exists(old / checkpoint_index));
+  CHECK_FALSE(fs::exists(old / "layers-00000-00002.safetensors"));
+}
+
+TEST_CASE("a checkpoint that is read stays until its reader is done, and then goes with the next") {
+  const auto m = small_model();
+  const auto root = fresh_path("retention-of-read");
+  pipeline p{devices()[0], m, {12}};
+  p.save(checkpoint_directory(root, 0).string());
+  REQUIRE(write_index(checkpoint_directory(root, 0), m, 0, {stage_file(p.specs[0])}));
+  make_checkpoint(root, 1);
+  {
+    const auto reader = checkpoint::open(checkpoint_directory(root, 0));
+    REQUIRE(reader);
+    remove_old_checkpoints(root, 1, 1);
+    CHECK(folders_in(root) == std::set<std::uint64_t>{0, 1});
+    CHECK(newest_checkpoint(root)->iteration == 1);
+  }
+  remove_old_checkpoints(root, 1, 1);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{1});
+  CHECK_FALSE(checkpoint::open(checkpoint_directory(root, 0)));
+}
