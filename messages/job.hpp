@@ -22,7 +22,7 @@ inline const std::array<std::string, 3> kernel_kinds{"eager", "fused", "flash"};
 
 /// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
 /// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets
-/// and every policy obeys.
+/// and every policy obeys, as it obeys `gpus` where `exact_gpus` says so.
 struct job_spec {
   std::string name;
   troupe::model model;
@@ -51,6 +51,8 @@ struct job_spec {
   std::optional<memory_options> memory;  // declared properties of its training
   std::string kernels;                   // one of kernel_kinds; empty: fused
   std::optional<serving> serve{};        // a decoder of a model, in place of a command
+  bool exact_gpus = false;               // of a program: it gets `gpus` GPUs, no more and no fewer
+  bool assumed_model = false;  // of a program: its user named no model; `model` stands in for it
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -67,7 +69,8 @@ struct job_spec {
                       &t::slots,        &t::pipeline,
                       &t::max_gpus,     &t::required_gpu_type,
                       &t::max_restarts, &t::memory,
-                      &t::kernels,      &t::serve};
+                      &t::kernels,      &t::serve,
+                      &t::exact_gpus,   &t::assumed_model};
   }
   bool operator==(const job_spec&) const = default;
 };
@@ -80,6 +83,23 @@ inline bool is_training(const job_spec& s) {
 /// Does it serve a model, until it is cancelled?
 inline bool is_serving(const job_spec& s) {
   return s.serve.has_value();
+}
+
+/// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
+/// that number, or did not say what it computes.
+inline bool has_exact_gpus(const job_spec& s) {
+  return !s.command.empty() && (s.exact_gpus || s.assumed_model);
+}
+
+/// Can its memory be predicted, or has its user given it? Nothing is known of a program that names
+/// a number of GPUs alone.
+inline bool has_known_memory(const job_spec& s) {
+  return !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
+}
+
+/// A program that does not say how many iterations it has may end at any time.
+inline bool has_known_length(const job_spec& s) {
+  return !is_serving(s) && (s.command.empty() || s.iterations > 1);
 }
 
 /// A job and its submission time in seconds since the start.

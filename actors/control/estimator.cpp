@@ -21,7 +21,7 @@ std::string key_of(job_spec spec, bool by_request) {
   spec.working_directory.clear();
   spec.dataset_card.clear();
   spec.priority = 0;
-  if (!by_request) spec.gpus = 0, spec.gpu_type.clear();
+  if (!by_request && !has_exact_gpus(spec)) spec.gpus = 0, spec.gpu_type.clear();
   // Only with a deadline or budget do the plans depend on the amount of work.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});

@@ -11,6 +11,7 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front.hpp"
 #include "planners/core/checked_policy.hpp"
+#include "planners/core/with_exact_gpus.hpp"
 #include "planners/serving/with_serving.hpp"
 
 namespace troupe::actors {
@@ -104,8 +105,9 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.limits});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
-  const auto policy = planners::with_serving(std::make_shared<const planners::checked_policy>(
-      options.policy, fmt::format("the policy '{}'", options.policy->name())));
+  const auto policy = planners::with_serving(
+      planners::with_exact_gpus(std::make_shared<const planners::checked_policy>(
+          options.policy, fmt::format("the policy '{}'", options.policy->name()))));
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
                : system.spawn<caf::detached>(estimator,

@@ -201,7 +201,8 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
                           ? fmt::format(" of {} stages", job.pipeline.stages)
                           : std::string{};
   const auto bound =
-      job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus) : std::string{};
+      job.max_gpus ? fmt::format(" and at most {} of them ({})", *job.max_gpus, bound_key(job))
+                   : std::string{};
   return {whole ? reason::kind::infeasible : reason::kind::insufficient,
           fmt::format("no pipeline layout{} fits on the {} {}GPUs{}{}{}", stages, idle.total_idle(),
                       whole ? "" : "idle ",

@@ -16,11 +16,15 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
   std::uint32_t largest = 0;
   for (const auto& p : pools)
     largest = std::max(largest, static_cast<std::uint32_t>(p.nodes.size()) * p.node_gpus);
+  if (job.max_gpus) {
+    std::erase_if(counts, [&](auto n) { return n > *job.max_gpus; });
+    if (counts.empty()) counts.push_back(*job.max_gpus);
+  }
   std::vector<plan> out;
   while (out.empty() && !counts.empty()) {
     for (const auto& p : pools)
       for (const auto n : counts) {
-        if (n > p.nodes.size() * p.node_gpus || !allows(job, c.gpus[p.gpu])) continue;
+        if (n > p.nodes.size() * p.node_gpus || n > most_of_type(c, job, p.gpu)) continue;
         auto how = data_parallel_plan(c, p, job, n);
         if (!how) how = adaptive_plan(c, p, job, n);
         if (how) out.push_back(std::move(*how));
@@ -42,7 +46,8 @@ std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const jo
     for (std::uint32_t i = 0; i < pools.size(); ++i)
       if (!p.gpu_types.empty() && p.gpu_types[0] == pools[i].gpu &&
           p.tensor_parallel <= pools[i].node_gpus &&
-          p.gpus() <= pools[i].nodes.size() * pools[i].node_gpus)
+          p.gpus() <= pools[i].nodes.size() * pools[i].node_gpus &&
+          (!has_exact_gpus(*j.spec) || pools[i].has_equal(p.gpus())))
         out.push_back({i, &p});
   return out;
 }

@@ -113,7 +113,8 @@ class elastic_pool {
     std::vector<count_grant> grants;
     for (const auto i : order) {
       const auto& where = jobs_[i].job->where;
-      grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i]});
+      grants.push_back({0, shares[i], &where, total_gpus(where) == shares[i],
+                        has_exact_gpus(*jobs_[i].job->spec)});
     }
     place_counts({pool_}, grants, free_);
     std::vector<allocation> places(jobs_.size());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/core/user_request.hpp"
@@ -53,6 +54,10 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
     return refuse(kind::infeasible,
                   fmt::format("ran out of memory on the {} GPUs it requested", job.gpus));
   }
+  if (has_exact_gpus(*j.spec)) {
+    if (auto why = why_never(j)) return refuse(std::move(*why));
+    return std::vector<gpu_index>{};
+  }
   std::vector<gpu_index> out;
   std::uint64_t sum = 0;
   for (const auto g : all.types) {
@@ -71,6 +76,11 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
 std::optional<decision> start(const cluster& c, const idle_index& all_idle, const supply& all,
                               const job_view& j, const std::vector<gpu_index>& types) {
   const auto& job = *j.spec;
+  if (has_exact_gpus(job)) {
+    auto p = place_exact(c, all_idle, j);
+    if (!p) return {};
+    return decision{decision::kind::start, j.id, std::move(p->how), std::move(p->where), {}};
+  }
   const auto gpus = request_of(job).gpus;
   std::optional<idle_index> restricted;
   const auto& idle = allowed_idle(c, all_idle, job, restricted);

@@ -47,7 +47,9 @@ class gandiva_round {
     const auto wanted = requested(j);
     for (const auto& o : options_on(pools_, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
-      auto where = free_.find(pools_[o.pool], wanted, {});
+      const auto& pool = pools_[o.pool];
+      auto where =
+          has_exact_gpus(*j.spec) ? free_.find_equal(pool, wanted) : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }
     if (rooms.empty()) return false;

@@ -122,7 +122,9 @@ class gavel_round {
     if (c.settled) return;
     const auto& how = *c.plans[pool];
     const bool here = c.runs && pools_[pool].contains(c.job->where);
-    auto where = free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
+    auto where = has_exact_gpus(*c.job->spec)
+                     ? free_.find_equal(pools_[pool], how.gpus())
+                     : free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
     if (where.empty()) return;
     free_.take(where);
     c.settled = true;

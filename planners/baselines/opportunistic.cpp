@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/core/user_request.hpp"
@@ -37,6 +38,7 @@ class opportunistic_attempts {
 
   /// Why no attempt remains; empty: one does.
   std::optional<reason> hopeless(const job_view& j) const {
+    if (has_exact_gpus(*j.spec)) return why_never(j);
     const auto all = most(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
@@ -46,11 +48,12 @@ class opportunistic_attempts {
                       j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
     }
     if (j.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
-    return reason{kind::infeasible,
-                  fmt::format("ran out of memory on all {} GPUs {}", all,
-                              j.spec->max_gpus || !j.spec->required_gpu_type.empty()
-                                  ? "that it may use (gpus, gpu_type)"
-                                  : "of the cluster")};
+    return reason{
+        kind::infeasible,
+        fmt::format("ran out of memory on all {} GPUs {}", all,
+                    j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                        ? fmt::format("that it may use ({}, gpu_type)", bound_key(*j.spec))
+                        : "of the cluster")};
   }
 
   next_attempt next(const job_view& j) const {
@@ -129,15 +132,13 @@ class opportunistic : public policy {
         out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
         continue;
       }
-      std::optional<idle_index> restricted;
-      const auto& allowed = allowed_idle(s.cluster, *idle, *j->spec, restricted);
-      const auto next = attempts.next(*j);
-      auto where = fastest_idle(allowed, next.gpus, next.types);
-      if (!where) continue;  // a smaller job behind it may go first
+      auto start = has_exact_gpus(*j->spec) ? place_exact(s.cluster, *idle, *j)
+                                            : attempt(s.cluster, *idle, *j, attempts, max_tensor);
+      if (!start) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, *where);
-      auto how = split_for(s.cluster, *j->spec, *where, j->bytes_floor, max_tensor);
-      out.push_back({decision::kind::start, j->id, std::move(how), std::move(*where), {}});
+      take(*rest, start->where);
+      out.push_back(
+          {decision::kind::start, j->id, std::move(start->how), std::move(start->where), {}});
     }
     return out;
   }
@@ -157,6 +158,17 @@ class opportunistic : public policy {
   }
 
  private:
+  static std::optional<placed_plan> attempt(const cluster& c, const idle_index& idle,
+                                            const job_view& j,
+                                            const opportunistic_attempts& attempts,
+                                            std::uint32_t max_tensor) {
+    std::optional<idle_index> restricted;
+    const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
+    const auto next = attempts.next(j);
+    auto where = fastest_idle(allowed, next.gpus, next.types);
+    if (!where) return {};
+    return placed_plan{split_for(c, *j.spec, *where, j.bytes_floor, max_tensor), std::move(*where)};
+  }
   static std::string why_these(const cluster& c, const job_view& j, const next_attempt& next) {
     if (j.out_of_memory == 0) return {};
     if (next.larger)

@@ -55,7 +55,8 @@ std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answe
 void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<count_grant> counts;
   for (const auto& g : grants)
-    counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present});
+    counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present,
+                      has_exact_gpus(*g.job->spec)});
   auto room = problem.room;
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);

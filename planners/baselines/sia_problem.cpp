@@ -58,13 +58,25 @@ void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::
   out.insert(out.end(), best.begin(), best.end());
 }
 
-shape_table table_of(const cluster& c, const job_spec& job, const std::vector<gpu_pool>& pools,
-                     double bytes_floor) {
+// For one pool: the plan of exactly as many GPUs as the program gets.
+void add_exact(const job_view& j, const gpu_pool& pool, std::uint32_t pool_index,
+               std::vector<sia_choice>& out) {
+  if (!j.plans) return;
+  for (const auto& p : *j.plans)
+    if (p.gpu_types == std::vector{pool.gpu} && p.bytes_per_gpu > j.bytes_floor &&
+        pool.has_equal(p.gpus()))
+      out.push_back({pool_index, p, p.samples_per_s});
+}
+
+shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_pool>& pools) {
   std::uint32_t largest_node = 1;
   for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i)
-    add_pool(c, job, pools[i], i, largest_node, bytes_floor, table.choices);
+    if (has_exact_gpus(*j.spec))
+      add_exact(j, pools[i], i, table.choices);
+    else
+      add_pool(c, *j.spec, pools[i], i, largest_node, j.bytes_floor, table.choices);
   double min_cost = std::numeric_limits<double>::infinity();
   std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();
   for (const auto& x : table.choices) {
@@ -160,7 +172,7 @@ class writer {
     const auto key = std::pair(shape(j), j.bytes_floor);
     auto it = tables_.find(key);
     if (it == tables_.end()) {
-      it = tables_.emplace(key, table_of(s_.cluster, *j.spec, out_.pools, j.bytes_floor)).first;
+      it = tables_.emplace(key, table_of(s_.cluster, j, out_.pools)).first;
     }
     return it->second;
   }

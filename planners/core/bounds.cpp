@@ -50,10 +50,35 @@ std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g) {
   return std::min(quota > 0 ? quota : any, job.max_gpus.value_or(any));
 }
 
+std::string_view bound_key(const job_spec& job) {
+  return job.command.empty() && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+}
+
+namespace {
+
+expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
+  if (const auto n = total_gpus(where); n != job.gpus)
+    return refuse(reason::kind::invalid,
+                  fmt::format("uses {} GPUs; the program gets exactly {} (gpus)", n, job.gpus));
+  for (const auto& share : where)
+    if (const auto& first = where.front(); share.gpus != first.gpus)
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("uses {} GPUs of {} and {} of {}; a program with gpus gets as many "
+                      "of each node",
+                      first.gpus, c.nodes[first.node].name, share.gpus, c.nodes[share.node].name));
+  return {};
+}
+
+}  // namespace
+
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {
+  if (has_exact_gpus(job))
+    if (auto ok = has_exact_number(c, job, where); !ok) return ok;
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
-    return refuse(reason::kind::invalid, fmt::format("uses {} GPUs; the job allows {} (gpus)",
-                                                     total_gpus(where), *job.max_gpus));
+    return refuse(reason::kind::invalid,
+                  fmt::format("uses {} GPUs; the job allows {} ({})", total_gpus(where),
+                              *job.max_gpus, bound_key(job)));
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);

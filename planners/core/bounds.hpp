@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
@@ -9,9 +10,9 @@
 #include "messages/reason.hpp"
 #include "planners/core/idle_index.hpp"
 
-// Limits that a job file sets, under every policy: how many GPUs (max_gpus) of which type
-// (required_gpu_type), how long the work may take (slo_s, deadline_s) and what it may cost
-// (budget).
+// Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with
+// exact_gpus, gpus) of which type (required_gpu_type), how long the work may take (slo_s,
+// deadline_s) and what it may cost (budget).
 
 namespace troupe::planners {
 
@@ -28,8 +29,12 @@ std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g);
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted);
 
+/// The key of a job file that max_gpus is from.
+std::string_view bound_key(const job_spec& job);
+
 /// Rejects an allocation with more GPUs than max_gpus or a type's quota, or of another type than
-/// required_gpu_type.
+/// required_gpu_type; of a program with exact_gpus, one with another number, or with unequal
+/// numbers of its nodes.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
 /// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least

@@ -9,6 +9,12 @@ bool gpu_pool::contains(const allocation& where) const {
       where, [&](const node_share& n) { return std::ranges::binary_search(nodes, n.node); });
 }
 
+bool gpu_pool::has_equal(std::uint32_t gpus) const {
+  for (std::uint32_t n = 1; n <= nodes.size() && n <= gpus; ++n)
+    if (gpus % n == 0 && gpus / n <= node_gpus) return true;
+  return false;
+}
+
 std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle) {
   std::vector<gpu_pool> pools;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
@@ -78,6 +84,22 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
   return {};
 }
 
+allocation free_gpus::find_equal(const gpu_pool& p, std::uint32_t gpus) const {
+  std::vector<node_index> by_free{p.nodes};
+  std::ranges::stable_sort(by_free, {}, [&](node_index n) { return free_[n]; });
+  for (std::uint32_t nodes = 1; nodes <= by_free.size() && nodes <= gpus; ++nodes) {
+    if (gpus % nodes != 0) continue;
+    const auto each = gpus / nodes;
+    const auto first =
+        std::ranges::lower_bound(by_free, each, {}, [&](auto n) { return free_[n]; });
+    if (by_free.end() - first < static_cast<std::ptrdiff_t>(nodes)) continue;
+    allocation where;
+    for (auto at = first; where.size() < nodes; ++at) where.push_back({*at, each});
+    return where;
+  }
+  return {};
+}
+
 namespace {
 
 // Returns how many found no room.
@@ -90,7 +112,8 @@ std::size_t place(const gpu_pool& p, const std::vector<count_grant*>& grants, fr
   }
   for (auto* g : grants) {
     if (!g->where.empty()) continue;
-    g->where = free.find(p, g->gpus, g->present ? *g->present : allocation{});
+    g->where = g->equal ? free.find_equal(p, g->gpus)
+                        : free.find(p, g->gpus, g->present ? *g->present : allocation{});
     free.take(g->where);
     failed += g->where.empty();
   }

@@ -21,6 +21,8 @@ struct gpu_pool {
 
   /// Whether all GPUs of an allocation are of this pool.
   bool contains(const allocation& where) const;
+  /// Whether so many GPUs, as many of each node, are of this pool.
+  bool has_equal(std::uint32_t gpus) const;
 };
 
 /// Every GPU of the cluster is in one pool. In the order of their first nodes; capacity: idle GPUs.
@@ -47,6 +49,8 @@ class free_gpus {
   /// So many GPUs of the pool, where a count is one of counts_of(): within the node that fits best,
   /// or whole nodes; on `present` if that is free and as many. Empty if there is no room.
   allocation find(const gpu_pool& p, std::uint32_t gpus, const allocation& present) const;
+  /// So many, any number, as many of each node: of the fewest nodes that have them, which fit best.
+  allocation find_equal(const gpu_pool& p, std::uint32_t gpus) const;
 
  private:
   std::vector<std::uint32_t> free_;
@@ -58,6 +62,7 @@ struct count_grant {
   std::uint32_t gpus = 0;
   const allocation* present = nullptr;  // where it runs
   bool unchanged = false;               // it goes on as it is, if its GPUs are free
+  bool equal = false;                   // any number, as many of each node (find_equal)
   allocation where{};                   // the answer; empty: there was no room
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/frenzy/has.hpp"
 
 namespace troupe::planners {
@@ -21,6 +22,11 @@ bool has_mixed_plan(const job_view& j) {
 std::optional<mixed_plan> find_mixed_plan(const cluster& c, const idle_index& idle,
                                           const job_view& j) {
   if (!j.plans) return {};
+  if (has_exact_gpus(*j.spec)) {
+    auto p = place_exact(c, idle, j);
+    if (!p) return {};
+    return mixed_plan{std::move(p->how), std::move(p->where)};
+  }
   std::optional<idle_index> restricted;
   const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
   for (const auto& how : *j.plans) {

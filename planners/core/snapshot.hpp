@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,12 @@ struct job_view {
 using job_views = std::map<job_id, job_view>;
 inline const job_views no_jobs;
 
+/// A node whose GPUs cannot be used at present, for people.
+struct unusable_node {
+  node_index node = 0;
+  const char* state = "";  // "absent"
+};
+
 /// Input of a policy: the state at `now_s`.
 struct snapshot {
   double now_s = 0;
@@ -67,6 +74,7 @@ struct snapshot {
   /// Jobs about to start: their GPUs (`how`, `where`) do not count as idle, and they are in neither
   /// list above. Another decision about one of them cancels the pending start.
   const job_views& moving = no_jobs;
+  std::span<const unusable_node> unusable{};  // for why_waiting(); none: not known
 };
 
 }  // namespace troupe::planners

@@ -49,7 +49,7 @@ class crius final : public policy {
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (job.slots) return policy::plans_of(c, job, budget);
+    if (job.slots || has_exact_gpus(job)) return policy::plans_of(c, job, budget);
     const auto pools = pools_of(c, idle_index{c});
     std::uint32_t largest = 0;
     for (const auto& pool : pools)

@@ -105,8 +105,10 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
       if (p.gpu_types.empty() || p.gpu_types[0] != pool.gpu) continue;
       if (widest_group(p) > pool.node_gpus || p.gpus() > pool.nodes.size() * pool.node_gpus)
         continue;
+      const bool equal = has_exact_gpus(*j.spec);
+      if (equal && !pool.has_equal(p.gpus())) continue;
       const double run_s = left * j.spec->global_batch / p.samples_per_s;
-      out.push_back({i, &p, p.samples_per_s / own, run_s + s_.cluster.settings.restart_s});
+      out.push_back({i, &p, p.samples_per_s / own, run_s + s_.cluster.settings.restart_s, equal});
     }
   }
   return out;
@@ -148,6 +150,7 @@ std::optional<scheduling_choice> crius_round::best_choice(const std::vector<opti
 allocation crius_round::find(const option& o, const allocation& present) const {
   const auto& pool = pools_[o.pool];
   const auto gpus = o.how->gpus(), rest = gpus % pool.node_gpus;
+  if (o.equal) return free_.find_equal(pool, gpus);
   if (gpus < pool.node_gpus || rest == 0) return free_.find(pool, gpus, present);
   auto where = free_.find(pool, gpus - rest, {});
   if (where.empty()) return {};
@@ -309,6 +312,10 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
     const bool late = !options.empty() && std::ranges::none_of(options, [&](const option& o) {
       return meets_deadline(*j, o);
     });
+    if (options.empty() && has_exact_gpus(*j->spec)) {  // its plans are of several pools
+      all = false;
+      continue;
+    }
     if (options.empty() || late) {
       const auto why =
           late ? fmt::format("no Cell completes it by its deadline ({:g} s)", *j->spec->deadline_s)

@@ -30,8 +30,9 @@ class crius_round {
   struct option {
     std::uint32_t pool = 0;
     const plan* how = nullptr;
-    double value = 0;  // normalised throughput
-    double run_s = 0;  // until the job would be done, its restart included
+    double value = 0;    // normalised throughput
+    double run_s = 0;    // until the job would be done, its restart included
+    bool equal = false;  // as many of each node (has_exact_gpus)
   };
   /// A job that has GPUs, really or virtually.
   struct placed_job {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
@@ -112,6 +113,7 @@ class frenzy : public policy {
   static std::optional<decision> place_allowed(const snapshot& s, const idle_index& idle,
                                                const job_view& j) {
     std::optional<idle_index> allowed;
+    if (has_exact_gpus(*j.spec)) return place(s, idle, j);  // its plans have the types
     return place(s, allowed_idle(s.cluster, idle, *j.spec, allowed), j);
   }
 
@@ -120,6 +122,11 @@ class frenzy : public policy {
   // was ranked by. If nothing runs, there is nothing to wait for.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
+    if (has_exact_gpus(*j.spec)) {
+      auto p = place_exact(s.cluster, idle, j);
+      if (!p) return {};
+      return decision{decision::kind::start, j.id, std::move(p->how), std::move(p->where), {}};
+    }
     constexpr double min_share = 0.5;
     for (const auto& how : *j.plans) {
       const double bytes = how.bytes_per_gpu;

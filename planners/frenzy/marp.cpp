@@ -160,10 +160,10 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       const bool bound = job.max_gpus && *job.max_gpus < gpus;
       if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
         if (too_many.empty()) {
-          too_many =
-              fmt::format("needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
-                          x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
-                          bound ? fmt::format("{} (gpus)", *job.max_gpus) : fmt::to_string(gpus));
+          too_many = fmt::format(
+              "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
+              x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
+              bound ? fmt::format("{} ({})", *job.max_gpus, bound_key(job)) : fmt::to_string(gpus));
         }
         continue;
       }

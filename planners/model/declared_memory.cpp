@@ -144,6 +144,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
 double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor,
                      double headroom) {
   if (job.memory && job.memory->gb > 0) return job.memory->gb * bytes_per_gb;
+  if (!has_known_memory(job)) return unknown_program_bytes * (1 + headroom);
   return program_memory(job, data, tensor).total() * (1 + headroom);
 }
 

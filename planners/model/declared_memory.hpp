@@ -15,6 +15,10 @@ namespace troupe::planners {
 /// section 3; activations: Korthikanti et al., equations 1 to 6.
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor);
 
+/// What a program of unknown memory is planned with: any GPU has that. If it runs out of memory,
+/// the headroom that this implies asks for a GPU with more.
+inline constexpr double unknown_program_bytes = 1e6;
+
 /// Memory per GPU of a plan of the job: the above with the cluster's headroom, or memory_gb
 /// unchanged. `headroom`: cluster_settings::memory_headroom.
 double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor,

@@ -8,6 +8,7 @@
 #include "planners/atlas/datacenter_selection.hpp"
 #include "planners/atlas/selection_table.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/core/move.hpp"
 #include "planners/core/queue_order.hpp"
@@ -222,6 +223,7 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
 
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
+  if (has_exact_gpus(job)) return exact_plans(c, job);
   if (!is_pipeline_job(job)) {
     auto plans = marp(c, job, budget);
     // A program makes its own stages, if any. For simulated work with a limit of time or cost,
@@ -253,7 +255,8 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
 
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
                           const policy& by) {
-  if (is_serving(job)) return {};  // any GPU that holds it will do
+  if (is_serving(job)) return {};      // any GPU that holds it will do
+  if (has_exact_gpus(job)) return {};  // its user chose the number
   if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
   auto free = job;
   free.max_gpus.reset();
@@ -266,7 +269,7 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
   return fmt::format(
       "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
       "GPU{} at {:.4g}",
-      job.max_gpus ? fmt::format("gpus: {}", *job.max_gpus) : "",
+      job.max_gpus ? fmt::format("{}: {}", bound_key(job), *job.max_gpus) : "",
       job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
       job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
       p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",

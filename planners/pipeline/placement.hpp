@@ -53,7 +53,8 @@ inline expected<pipeline_placement> place_pipelines(const cluster& c, const idle
   return place_pipelines(c, idle, job, as_wished, budget);
 }
 
-/// The plans of any job on the whole cluster, best first: MARP's; of a pipeline job the requested
+/// The plans of any job on the whole cluster, best first: MARP's; of a program with exact_gpus
+/// exact_plans' (core/exact_gpus.hpp); of a pipeline job the requested
 /// one, or the best with fewer GPUs if the cluster is too small. Fails if no GPUs of this cluster
 /// can run it within the job's limits (bounds.hpp).
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,

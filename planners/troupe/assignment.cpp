@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
 #include "planners/frenzy/has.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 
@@ -133,10 +134,11 @@ class assigner {
     return true;
   }
 
-  // By MARP's plans, for a job that no single pool can hold.
+  // By MARP's plans, for a job that no single pool can hold; a program with exact_gpus by its own.
   void start_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (!j.plans) return;
+    if (has_exact_gpus(*j.spec)) return start_exact(a);
     std::optional<idle_index> restricted;
     const auto beside = idle_beside();
     const auto& idle = allowed_idle(c_, beside, *j.spec, restricted);
@@ -151,6 +153,13 @@ class assigner {
       a.mixed_where = std::move(where);
       return;
     }
+  }
+
+  void start_exact(assigned& a) {
+    auto p = place_exact(c_, idle_beside(), *a.who->job);
+    if (!p || !reserve(p->where)) return void(refused_.insert(a.who->table));
+    a.mixed = std::move(p->how);
+    a.mixed_where = std::move(p->where);
   }
 
   // Takes these very GPUs, if what was assigned before can be placed beside them.

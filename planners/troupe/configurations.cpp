@@ -97,6 +97,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
 
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j) {
+  if (has_exact_gpus(*j.spec)) return {};  // placed by its plans, as many GPUs of each node
   const auto speeds = relative_speeds(c);
   const auto max_tensor = largest_node(c);
   std::vector<configuration> out;

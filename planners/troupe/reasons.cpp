@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "planners/core/shortage.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -35,13 +37,19 @@ std::string behind_text(const assigned& a) {
 std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();
+  if (!a.option && has_exact_gpus(*x.job->spec))
+    return fmt::format("starts on {}, as many as it asks for (gpus); {}",
+                       of_nodes(c, a.mixed_where), behind_text(a));
   if (!a.option)
     return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed_where));
   const auto& how = x.options()[*a.option].how;
   const double new_s = x.samples_left / how.samples_per_s + c.settings.restart_s;
   if (!runs)
-    return fmt::format("starts on {}, the best of {} configurations: {:.0f} s to its end; {}",
-                       gpus_text(c, how), x.options().size(), new_s, behind_text(a));
+    return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
+                       x.options().size(),
+                       has_known_length(*x.job->spec) ? fmt::format("{:.0f} s to its end", new_s)
+                                                      : "how long it runs is not known",
+                       behind_text(a));
   const auto now = total_gpus(x.job->where);
   const double present_s =
       x.samples_left / x.job->spec->global_batch * x.job->iteration_s + x.start_left_s;
@@ -53,7 +61,7 @@ std::string why_assigned(const cluster& c, const assigned& a) {
       of_nodes(c, x.job->where), gpus_text(c, how), new_s, present_s, behind_text(a));
 }
 
-std::string why_behind(const cluster& c, const contender& x, std::uint32_t idle, std::size_t before,
+std::string why_behind(const snapshot& s, const contender& x, std::size_t before,
                        std::size_t fixed) {
   const plan* least = nullptr;
   for (const auto& o : x.options())
@@ -62,11 +70,14 @@ std::string why_behind(const cluster& c, const contender& x, std::uint32_t idle,
     if (x.options().empty() && p.bytes_per_gpu > x.job->bytes_floor &&
         (least == nullptr || p.gpus() < least->gpus()))
       least = &p;
+  const auto work = has_known_length(*x.job->spec)
+                        ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
+                        : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
-      "needs {} at least, and {} GPUs are idle; {} running jobs have a higher priority or less "
-      "than its "
-      "{:.3g} GPU-seconds of work left, and {} others are not stopped for it",
-      least ? gpus_text(c, *least) : "more GPUs", idle, before, x.work(), fixed);
+      "needs {}{}; {}; {} running jobs have a higher priority or less than {}, and {} others are "
+      "not stopped for it",
+      gpus_text(s.cluster, *least), has_exact_gpus(*x.job->spec) ? "" : " at least",
+      idle_text(s, *least), before, work, fixed);
 }
 
 }  // namespace troupe::planners

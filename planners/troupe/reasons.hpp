@@ -15,7 +15,7 @@ std::string why_assigned(const cluster& c, const assigned& a);
 
 /// Why a job waits. `before`: running jobs that come before it; `fixed`: others that are not
 /// stopped for it.
-std::string why_behind(const cluster& c, const contender& x, std::uint32_t idle, std::size_t before,
+std::string why_behind(const snapshot& s, const contender& x, std::size_t before,
                        std::size_t fixed);
 
 }  // namespace troupe::planners

@@ -101,6 +101,20 @@ bool same_nodes(allocation a, allocation b) {
   return a == b;
 }
 
+/// A program of unknown length comes neither before all others nor after them: it counts as much
+/// work as the middle one of the jobs whose length is known.
+void rank_unknown_lengths(std::vector<contender>& all) {
+  std::vector<double> known;
+  for (const auto& x : all)
+    if (has_known_length(*x.job->spec)) known.push_back(x.work());
+  if (known.size() == all.size()) return;
+  const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
+  if (!known.empty()) std::ranges::nth_element(known, middle);
+  const double work = known.empty() ? 1 : *middle;
+  for (auto& x : all)
+    if (!has_known_length(*x.job->spec)) x.samples_left = work / x.table->sample_cost;
+}
+
 class troupe_policy : public policy {
  public:
   std::string_view name() const override { return "troupe"; }
@@ -115,6 +129,7 @@ class troupe_policy : public policy {
       if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
       return policy::plans_of(c, job, budget);
     }
+    if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
     auto others = policy::plans_of(c, job, budget);
     if (!others && others.error().code != kind::infeasible) return others;
     auto plans = configured_plans(c, job);
@@ -173,8 +188,7 @@ class troupe_policy : public policy {
     };
     const auto before = static_cast<std::size_t>(std::ranges::count_if(
         all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
-    return {kind::insufficient,
-            why_behind(s.cluster, *mine, s.idle.total_idle(), before, s.running.size() - before)};
+    return {kind::insufficient, why_behind(s, *mine, before, s.running.size() - before)};
   }
 
  private:
@@ -198,6 +212,11 @@ class troupe_policy : public policy {
       else
         jobs.push_back(&j);
     }
+    return to_contenders(s, pools, jobs);
+  }
+
+  std::vector<contender> to_contenders(const snapshot& s, const std::vector<gpu_pool>& pools,
+                                       const std::vector<const job_view*>& jobs) const {
     const double restart_s = s.cluster.settings.restart_s;
     std::vector<contender> contenders;
     contenders.reserve(jobs.size());
@@ -211,6 +230,7 @@ class troupe_policy : public policy {
       x.start_left_s = std::max(0.0, j.started_s + restart_s - s.now_s);
       x.present = present_option(x.options(), pools, j);
     }
+    rank_unknown_lengths(contenders);
     return contenders;
   }
 

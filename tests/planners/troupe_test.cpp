@@ -260,7 +260,7 @@ TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs are 
   REQUIRE(x.s.running.size() == 2);
   CHECK(troupe::test::has_facts(
       x.by->why_waiting(x.s.view(), 3).text,
-      {"needs 1 A100-80GB", "0 GPUs are idle", "1 running jobs", "1 others are not stopped"}));
+      {"needs 1 A100-80GB", "0 are idle", "1 running jobs", "1 others are not stopped"}));
 }
 
 TEST_CASE("after an out-of-memory Troupe's policy places a job by its new plans") {

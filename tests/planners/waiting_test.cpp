@@ -130,9 +130,9 @@ TEST_CASE("a job is warned when its bounds exclude its best plan") {
   job.max_gpus = 1;
   CHECK(has_facts(warned(job), {"gpus: 1", "1 GPU at", "GPUs at"}));
   job.max_gpus = 2;
-  CHECK(has_facts(warned(job), {"gpus: 2", "2 GPUs at"}));
+  CHECK(has_facts(warned(job), {"max_gpus: 2", "2 GPUs at"}));
   job.required_gpu_type = "slow";
-  CHECK(has_facts(warned(job), {"gpus: 2", "gpu_type: slow", "1 GPU at"}));
+  CHECK(has_facts(warned(job), {"max_gpus: 2", "gpu_type: slow", "1 GPU at"}));
   job.max_gpus.reset();
   CHECK(has_facts(warned(job), {"gpu_type: slow", "1 GPU at"}));
   CHECK_FALSE(has_facts(warned(job), {"gpus:"}));

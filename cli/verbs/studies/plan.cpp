@@ -18,6 +18,7 @@
 #include "planners/core/estimate.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/core/policy.hpp"
+#include "planners/core/with_exact_gpus.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
 #include "planners/serving/decoder_memory.hpp"
@@ -249,7 +250,7 @@ class plan_verb final : public verb {
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    const auto a = ask(*c, *job, *planners::with_serving(*policy));
+    const auto a = ask(*c, *job, *planners::with_serving(planners::with_exact_gpus(*policy)));
     const std::string name{(*policy)->name()};
     auto said = document(*c, *job, name, a);
     if (has_cells(name, *job)) said.update(cells_document(*c, *job, a.how));
