@@ -225,6 +225,11 @@ std::optional<objection> check_words(const job_spec& job) {
   if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
     return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
                                                  *job.microbatches, job.global_batch)};
+  if (job.command.empty() && (job.exact_gpus || job.assumed_model))
+    return objection{job.exact_gpus ? "gpus" : "model",
+                     "only of a program the number of GPUs is exact, and the model assumed"};
+  if (has_exact_gpus(job) && job.max_gpus && job.gpus > *job.max_gpus)
+    return objection{"gpus", more_than_max_gpus(job)};
   if (!job.command.empty() && job.command[0].empty())
     return objection{"command", "the program's name is empty"};
   if (job.command.size() > max_words)
@@ -347,6 +352,10 @@ std::optional<objection> objection_to(const model& m) {
     return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",
                                              m.kv_heads, m.heads)};
   return {};
+}
+
+std::string more_than_max_gpus(const job_spec& job) {
+  return fmt::format("found {}, expected at most max_gpus ({})", job.gpus, *job.max_gpus);
 }
 
 std::optional<objection> objection_to(const job_spec& job) {

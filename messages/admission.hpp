@@ -72,6 +72,9 @@ std::optional<objection> objection_to(const model& m);
 std::optional<objection> objection_to(const serving& s);
 std::optional<objection> objection_to(const bubble_lending& b, bool has_files);
 
+/// "found 8, expected at most max_gpus (4)"
+std::string more_than_max_gpus(const job_spec& job);
+
 /// The first problem of a job, or nothing. Checks the job alone: whether a cluster can run it is up
 /// to the planners.
 std::optional<objection> objection_to(const job_spec& job);

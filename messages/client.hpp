@@ -133,7 +133,8 @@ struct job_status {
   std::vector<std::string> command;
   std::int32_t priority = 0;
   std::optional<std::int32_t> exit_code;  // of the last command that ended; 128 + n for signal n
-  // Completed iterations, as last reported; `iterations_done` of these survive a failure.
+  // Completed iterations, as last reported; `iterations_done` of these survive a failure. Of
+  // `iterations`; 0: nobody knows how many there will be.
   std::uint64_t iteration = 0, iterations = 0;
   std::optional<double> loss, tokens_per_s;  // of the newest reported iteration
   std::optional<double> eta_s;               // seconds from now to the expected end
@@ -275,12 +276,14 @@ struct explain_job {
 struct considered_plan {
   plan what;
   bool chosen = false;
-  std::string verdict;  // a sentence
-  double metric = 0;    // rank by explanation::metric, larger is better
+  std::string verdict;                   // a sentence
+  double metric = 0;                     // rank by explanation::metric, larger is better
+  std::vector<std::string> gpu_types{};  // names of the plan's types
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = considered_plan;
-    return std::tuple{&t::what, &t::chosen, &t::verdict, &t::metric};
+    return std::tuple{&t::what, &t::chosen, &t::verdict, &t::metric, &t::gpu_types};
   }
   bool operator==(const considered_plan&) const = default;
 };

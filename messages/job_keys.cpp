@@ -52,7 +52,7 @@ std::string expected_number(range r, std::string_view what) {
                      plain(r.high));
 }
 
-key_table<job_spec> job_keys(bool has_work, bool has_end) {
+key_table<job_spec> job_keys(bool has_work) {
   using t = job_spec;
   return {
       {"name", key_use{true, true}},
@@ -60,7 +60,7 @@ key_table<job_spec> job_keys(bool has_work, bool has_end) {
       {"model", required_if(has_work)},
       {"command"},
       {"global_batch", &t::global_batch, up_to(max_batch), required_if(has_work)},
-      {"iterations", &t::iterations, up_to(max_iterations), required_if(has_end)},
+      {"iterations", &t::iterations, up_to(max_iterations), required_if(has_work)},
       {"microbatches", &t::microbatches, up_to(max_batch)},
       {"slo_s", &t::slo_s, positive},
       {"deadline_s", &t::deadline_s, positive},
@@ -74,6 +74,7 @@ key_table<job_spec> job_keys(bool has_work, bool has_end) {
       {"pipeline"},
       {"priority", &t::priority, range{-max_priority, max_priority}, served},
       {"gpus", &t::gpus, up_to(max_gpus), served},
+      {"max_gpus", &t::max_gpus, up_to(max_gpus), served},
       {"gpu_type", &t::gpu_type, served},
       {"max_restarts", &t::max_restarts, range{0, max_restarts}, served},
       {"dataset_card", &t::dataset_card, served},

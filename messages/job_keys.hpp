@@ -68,8 +68,8 @@ template <class T>
 using key_table = std::vector<key<T>>;
 
 /// A job's top-level keys, but those of memory_keys(). `has_work`: they must say how much work it
-/// is, as all but studies must; `has_end`: so must `iterations`, as of all but programs.
-key_table<job_spec> job_keys(bool has_work = false, bool has_end = false);
+/// is, as all but studies and programs must.
+key_table<job_spec> job_keys(bool has_work = false);
 /// Top-level keys of programs about their memory.
 const key_table<memory_options>& memory_keys();
 const key_table<memory_options>& lora_keys();    // lora:

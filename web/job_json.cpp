@@ -80,6 +80,7 @@ json explanation_document(const explanation& e) {
   for (const auto& p : e.plans) {
     auto plan = plan_document(p.what);
     plan["chosen"] = p.chosen;
+    plan["gpu_types"] = p.gpu_types;
     plan["verdict"] = p.verdict;
     plan["metric"] = p.metric;
     d["plans"].push_back(std::move(plan));

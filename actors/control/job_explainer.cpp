@@ -7,6 +7,7 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/plan_text.hpp"
+#include "planners/core/shortage.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/pipeline/placement.hpp"
 
@@ -148,11 +149,12 @@ job_status job_explainer::status_of(const job_record& j) {
   else
     s.where = j.where;
   s.iterations_done = j.iterations_done;
-  s.predicted_bytes = j.predicted_bytes;
+  s.predicted_bytes = has_known_memory(*j.spec) ? j.predicted_bytes : 0;
+  if (!has_known_memory(*j.spec)) s.how.bytes_per_gpu = 0;
   s.peak_bytes = j.peak_bytes;
   s.detail = j.detail;
   s.owner = j.owner;
-  s.model = j.spec->model.name;
+  s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
   s.command = j.spec->command;
   s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
@@ -208,6 +210,8 @@ explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
   reply.summary = summary_of(*j, now);
   reply.plans = plans_considered(*j);
   reply.memory = j->memory;
+  if (!has_known_memory(*j->spec))
+    for (auto& m : reply.memory) m.predicted_bytes = 0;
   return reply;
 }
 
@@ -232,13 +236,18 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
   if (j.suspended && is_serving(*j.spec))
     return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
   if (j.suspended)
-    return fmt::format("suspended after iteration {} of {}; `troupe resume {}` resumes it",
-                       j.iterations_done, j.spec->iterations, j.id);
+    return fmt::format(
+        "suspended after iteration {}{}; `troupe resume {}` resumes it", j.iterations_done,
+        has_known_length(*j.spec) ? fmt::format(" of {}", j.spec->iterations) : "", j.id);
   if (!plans_of(j)) return "planning is in progress";
   if (s_.starting)
     return fmt::format("the controller has just started and waits for reports from nodes {}",
                        absent_nodes());
-  return s_.policy.why_waiting(now, j.id).text;
+  auto text = s_.policy.why_waiting(now, j.id).text;
+  const auto* made = plans_of(j);
+  if (made->plans && text.find(", which is ") == std::string::npos)
+    text += planners::unusable_text(now, *made->plans);
+  return text;
 }
 
 std::string job_explainer::summary_of(const job_record& j, const planners::snapshot& now) const {
@@ -255,6 +264,7 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
       if (is_serving(*j.spec))
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
                            j.spec->serve->model.name, where, j.predicted_bytes / bytes_per_gb);
+      if (!has_known_memory(*j.spec)) return fmt::format("running on GPUs {} with {}", where, how);
       return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU", where, how,
                          j.predicted_bytes / bytes_per_gb);
     case job_state::stopping:
@@ -270,54 +280,70 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
   }
 }
 
+/// The plan that the job has GPUs by: the same one, or else the first of its layout for the type of
+/// its GPUs. Nothing: it has none, or another plan.
+static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record& j,
+                                              const std::vector<plan>& plans) {
+  if (j.state == job_state::waiting || j.where.empty()) return {};
+  const auto type = c.nodes[j.where.front().node].gpu;
+  const auto same_layout = [&](const plan& p) {
+    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
+           p.pipeline_parallel == j.how.pipeline_parallel &&
+           (p.gpu_types.empty() || std::ranges::find(p.gpu_types, type) != p.gpu_types.end());
+  };
+  auto at = std::ranges::find(plans, j.how);
+  if (at == plans.end()) at = std::ranges::find_if(plans, same_layout);
+  if (at == plans.end()) return {};
+  return static_cast<std::size_t>(at - plans.begin());
+}
+
 std::vector<considered_plan> job_explainer::plans_considered(const job_record& j) const {
   std::vector<considered_plan> result;
   const auto made = s_.plans.find(j.id);
   if (made == s_.plans.end() || !made->second.plans) return result;
   const auto& spec = *j.spec;
-  const bool placed = j.state != job_state::waiting && !j.where.empty();
-  // Plans of one layout differ by the GPUs that they are for.
-  const auto is_chosen = [&](const plan& p) {
-    const auto type = s_.cluster.nodes[j.where.front().node].gpu;
-    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
-           p.pipeline_parallel == j.how.pipeline_parallel &&
-           (p.gpu_types.empty() ||
-            std::find(p.gpu_types.begin(), p.gpu_types.end(), type) != p.gpu_types.end());
-  };
+  const auto& plans = *made->second.plans;
+  const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
   const auto note = s_.notes.find(j.id);
   const bool own_rule = note != s_.notes.end() && !note->second.why.empty();
-  bool seen_chosen = false;
-  for (const auto& p : *made->second.plans) {
-    considered_plan considered{p, false, {}, metric_of(spec, p)};
-    const double gb = p.bytes_per_gpu / bytes_per_gb;
-    if (placed && !seen_chosen && is_chosen(p)) {
-      considered.chosen = seen_chosen = true;
+  const bool placed = j.state != job_state::waiting && !j.where.empty();
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const auto& p = plans[i];
+    considered_plan considered{p, i == chosen, {}, metric_of(spec, p)};
+    for (const auto g : p.gpu_types) considered.gpu_types.push_back(s_.cluster.gpus[g].name);
+    const auto memory = has_known_memory(spec) ? fmt::format(" with more than {:.2f} GB",
+                                                             p.bytes_per_gpu / bytes_per_gb)
+                                               : std::string{};
+    if (!has_known_memory(spec)) considered.what.bytes_per_gpu = 0;
+    if (considered.chosen) {
       considered.verdict =
           own_rule ? "chosen: " + note->second.why
                    : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
-    } else if (placed && (seen_chosen || (own_rule && p.bytes_per_gpu > j.bytes_floor))) {
+    } else if (placed &&
+               ((chosen && i > *chosen) || (own_rule && p.bytes_per_gpu > j.bytes_floor))) {
       considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
                                        unit, metric_of(spec, j.how));
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
       considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
                                        j.bytes_floor / bytes_per_gb);
     } else if (placed) {
-      considered.verdict = fmt::format(
-          "ranks higher, but {} GPU{} with more than {:.2f} GB were not idle, or too scattered",
-          p.gpus(), p.gpus() == 1 ? "" : "s", gb);
+      considered.verdict =
+          fmt::format("ranks higher, but {} GPU{}{} were not idle, or too scattered", p.gpus(),
+                      p.gpus() == 1 ? "" : "s", memory);
     } else {
       const auto idle = s_.state.idle->idle_above(p.bytes_per_gpu);
-      considered.verdict = fmt::format("needs {} GPU{} with more than {:.2f} GB{}; {} {} idle",
-                                       p.gpus(), p.gpus() == 1 ? "" : "s", gb, guests_part(spec),
-                                       idle, idle == 1 ? "is" : "are");
+      considered.verdict =
+          fmt::format("needs {} GPU{}{}{}; {} {} idle", p.gpus(), p.gpus() == 1 ? "" : "s", memory,
+                      guests_part(spec), idle, idle == 1 ? "is" : "are");
     }
     if (const auto marp = planners::bytes_by_marp(s_.cluster, spec, p))
       considered.verdict +=
           fmt::format("; MARP's formula predicts {:.2f} GB per GPU", *marp / bytes_per_gb);
     result.push_back(std::move(considered));
   }
+  std::ranges::stable_sort(result, std::greater{}, &considered_plan::metric);
   return result;
 }
 

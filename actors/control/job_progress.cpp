@@ -25,14 +25,16 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s) {
   if (is_serving(*j.spec)) return;  // it has no end to approach
-  s.iterations = j.spec->iterations;
-  s.iteration = j.iterations_done;
+  const bool has_end = has_known_length(*j.spec);
+  s.iterations = has_end ? j.spec->iterations : 0;
+  s.iteration = has_end || !is_final(j.state) ? j.iterations_done : 0;
   // A waiting job will resume from what was saved.
   if (known && j.state != job_state::waiting) {
     s.iteration = std::max(s.iteration, known->iteration);
     s.loss = known->loss;
     s.tokens_per_s = known->tokens_per_s;
   }
+  if (!has_end) return;
   s.iteration = std::min(s.iteration, s.iterations);
   if (j.state != job_state::running || !lease) return;
   const auto left = static_cast<double>(s.iterations - s.iteration);

@@ -171,6 +171,7 @@ orchestrator_actor::behavior_type orchestrator(
         s.on_query_training(m.from, m.body), s.commit_soon();
       },
       [&s](const begin_scheduling& m) { s.on_begin_scheduling(m); },
+      [&s](const job_planned& m) { s.on_job_planned(m), s.commit_soon(); },
       [&s](const subscribe& m) { s.on_subscribe(m); },
       [&s](const commit_now&) { s.on_commit_now(); },
       [&s](const tick&) { s.on_tick(), s.commit_soon(); },

@@ -52,6 +52,7 @@ class orchestrator_state {
   void on_move_job(address from, const runtime::caller& who, const move_job& m);
   void on_read_log(address from, const runtime::caller& who, const read_log& r);
   void on_begin_scheduling(const begin_scheduling& m);
+  void on_job_planned(const job_planned& m);
   void on_subscribe(const subscribe& m);
   void on_tick();
   /// At the end of a handler: commits what it has recorded soon, together with the results of all
@@ -105,6 +106,7 @@ class orchestrator_state {
   void set_gateway_present(std::uint32_t datacenter, bool present);
   void report_traffic(std::uint32_t datacenter, const gateway_traffic& now);
   void settle(job_id id);
+  void answer_held_submissions();
   void remember_deadline(const job_record& j);
   void end_overdue();
   void refresh_idle(node_index n);
@@ -134,6 +136,13 @@ class orchestrator_state {
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_history training_;
   std::set<std::pair<double, job_id>> deadlines_;  // wall clock; may include ended jobs
+  /// An accepted job's submitter, who is answered when it is known whether the job can ever run.
+  struct held_submission {
+    address to = 0;
+    std::uint64_t request = 0;
+    double until_s = 0;  // monotonic; then it is answered all the same
+  };
+  std::map<job_id, held_submission> held_;
   scheduler_actor scheduler_;
   std::vector<state_subscriber> subscribers_;
   std::vector<job_id> changed_jobs_;  // since the state was published

@@ -175,6 +175,7 @@ void orchestrator_state::on_tick() {
     if (now() - g.last_report_s > silence_limit_s()) set_gateway_present(a - 1, false);
   }
   end_overdue();
+  answer_held_submissions();
   end_graces();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
   compact();

@@ -15,7 +15,12 @@ namespace troupe::actors {
 void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
                                        const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
-    reply(from, submit_reply{s.request, known->id, {}});
+    if (const auto held = held_.find(known->id); held != held_.end())
+      held->second.to = from;
+    else if (known->state == job_state::failed && known->attempts == 0)
+      reply(from, submit_reply{s.request, 0, {reason::kind::infeasible, known->detail}});
+    else
+      reply(from, submit_reply{s.request, known->id, {}});
     return;
   }
   // Any client may send this: the sizes that determine the planners' work are checked before the
@@ -26,7 +31,34 @@ void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
   }
   const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
   record(entry);
-  reply(from, submit_reply{s.request, entry.job, {}});
+  if (!scheduler_) return reply(from, submit_reply{s.request, entry.job, {}});
+  constexpr double patience_s = 2;  // a job that takes longer to plan is judged later
+  held_[entry.job] = {from, s.request, now() + patience_s};
+}
+
+/// A job without any plan is refused. It has been accepted, so that it is kept as a failed one,
+/// which can be explained.
+void orchestrator_state::on_job_planned(const job_planned& m) {
+  const auto held = held_.extract(m.job);
+  if (!held) return;
+  const auto& to = held.mapped();
+  const auto* j = ledger_->job(m.job);
+  if (!m.never || !j || j->state != job_state::waiting)
+    return reply(to.to, submit_reply{to.request, m.job, {}});
+  record(job_ended{m.job, wall(), job_state::failed, m.never->text});
+  reply(to.to, submit_reply{to.request, 0, *m.never});
+}
+
+void orchestrator_state::answer_held_submissions() {
+  for (auto it = held_.begin(); it != held_.end();) {
+    const auto& [job, held] = *it;
+    if (now() < held.until_s) {
+      ++it;
+      continue;
+    }
+    reply(held.to, submit_reply{held.request, job, {}});
+    it = held_.erase(it);
+  }
 }
 
 void orchestrator_state::on_cancel_job(address from, const runtime::caller& who,

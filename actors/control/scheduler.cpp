@@ -76,6 +76,8 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   plans_[p.job] = p;
   wanted_.erase(p.job);
+  const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
+  self_->send(orchestrator_, job_planned{p.job, never ? std::optional{p.why} : std::nullopt});
   update_views(*j);
 }
 
@@ -466,7 +468,12 @@ void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
 
 void scheduler_state::on_explain_job(address from, const explain_job& q) {
   if (!state_) return waiting_queries_.push_back([=, this] { on_explain_job(from, q); });
-  auto reply = explainer().explain(q.job, policy_snapshot());
+  auto now = policy_snapshot();
+  std::vector<planners::unusable_node> unusable;
+  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
+    if (!(*state_->nodes_present)[n]) unusable.push_back({n, "absent"});
+  now.unusable = unusable;
+  auto reply = explainer().explain(q.job, now);
   reply.request = q.request;
   send_message(host_, from, reply);
 }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,13 @@ struct plans_reply {
   reason why;
   double memory_factor = 1;
   std::string warning{};  // the job's limits exclude its best plan
+};
+
+/// Scheduler to orchestrator: a job's plans are known; `never`: why there is none on this cluster
+/// as it is configured.
+struct job_planned {
+  job_id job = 0;
+  std::optional<reason> never;
 };
 
 /// A policy's decisions, to be committed, and their expected results.
@@ -174,7 +182,8 @@ using orchestrator_actor =
                      caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
                      caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
-                     caf::reacts_to<subscribe>, caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
+                     caf::reacts_to<job_planned>, caf::reacts_to<subscribe>,
+                     caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
 struct plans_request {
   job_id job = 0;
@@ -278,6 +287,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::gateway_traffic_changed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_scheduling)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_reply)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_planned)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::programs_changed)

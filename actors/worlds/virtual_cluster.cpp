@@ -120,16 +120,17 @@ void virtual_cluster::submit(std::vector<arrival> workload) {
   for (auto& a : workload) {
     auto request = std::make_shared<message>(submit_job{requests_.next() | 1, std::move(a.spec)});
     world_.at(a.at_s, [this, request, submissions = submissions_] {
-      ask_through(world_.system(), client_, std::move(*request), forever_s,
-                  [submissions](const answer& reply) {
-                    if (!reply.reply) return;
-                    const auto* reply_to_submit = std::get_if<submit_reply>(&reply.reply->first);
-                    if (!reply_to_submit) return;
-                    if (reply_to_submit->job != 0)
-                      submissions->accepted.push_back(reply_to_submit->job);
-                    else if (!submissions->refusal)
-                      submissions->refusal = reply_to_submit->why;
-                  });
+      ask_through(
+          world_.system(), client_, std::move(*request), forever_s,
+          [submissions](const answer& reply) {
+            if (!reply.reply) return;
+            const auto* reply_to_submit = std::get_if<submit_reply>(&reply.reply->first);
+            if (!reply_to_submit) return;
+            if (reply_to_submit->job != 0)
+              submissions->accepted.push_back(reply_to_submit->job);
+            else if (!submissions->refusal && reply_to_submit->why.code != reason::kind::infeasible)
+              submissions->refusal = reply_to_submit->why;  // else it has failed
+          });
     });
   }
 }

@@ -10,10 +10,10 @@ namespace troupe::cli {
 
 std::string progress_text(const job_status& j) {
   if (j.iteration == 0) return {};
-  auto text =
-      fmt::format("iteration {} of {} ({:.0f} %)", grouped(j.iteration), grouped(j.iterations),
-                  100 * static_cast<double>(j.iteration) /
-                      static_cast<double>(j.iterations > 0 ? j.iterations : j.iteration));
+  auto text = "iteration " + grouped(j.iteration);
+  if (j.iterations > 0)
+    text += fmt::format(" of {} ({:.0f} %)", grouped(j.iterations),
+                        100 * static_cast<double>(j.iteration) / static_cast<double>(j.iterations));
   if (j.loss) text += fmt::format(", loss {:.4f}", *j.loss);
   if (j.tokens_per_s)
     text += fmt::format(", {} tokens/s", grouped(static_cast<std::uint64_t>(*j.tokens_per_s)));
@@ -22,6 +22,10 @@ std::string progress_text(const job_status& j) {
 }
 
 std::string memory_text(const memory_record& m) {
+  if (m.predicted_bytes == 0)
+    return fmt::format("data {} x tensor {}: {}", m.what.data_parallel, m.what.tensor_parallel,
+                       m.out_of_memory ? std::string{"ran out of memory"}
+                                       : "reported peak " + size_text(m.peak_bytes));
   const auto predicted =
       fmt::format("data {} x tensor {}: predicted {} per GPU", m.what.data_parallel,
                   m.what.tensor_parallel, size_text(m.predicted_bytes));

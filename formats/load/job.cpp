@@ -121,24 +121,42 @@ void refuse_other_kinds(findings& found, const value& tree) {
 }
 
 /// The file's values are limits for every policy, and the number of GPUs for policies that need
-/// one.
+/// one; of a program it is the number that it gets.
 void limit_gpus(map_reader& map, job_spec& job) {
-  if (map.find("gpus")) job.max_gpus = job.gpus;
+  if (map.find("gpus")) {
+    if (job.max_gpus && job.gpus > *job.max_gpus)
+      map.fail("gpus", admission::more_than_max_gpus(job));
+    if (job.command.empty())
+      job.max_gpus = job.gpus;
+    else
+      job.exact_gpus = true;
+  }
   if (map.find("gpu_type")) job.required_gpu_type = job.gpu_type;
+}
+
+/// For a program whose user named none.
+void assume_model(map_reader& map, job_spec& job) {
+  auto m = load_model(configs_directory() / "models" / "gpt2-124m.yaml");
+  if (!m) return map.found().add(m.error());
+  job.model = std::move(*m);
+  job.assumed_model = true;
 }
 
 /// Keys of a program, a training or simulated work.
 void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
+  const bool is_program = map.find("command") != nullptr;
   // A slot job has no model, and its batch is its micro-batches.
-  const bool study = map.find("slots") != nullptr;
-  if (const auto* v = map.find("model", study ? need::optional : need::required))
+  const bool has_work = !is_program && map.find("slots") == nullptr;
+  if (const auto* v = map.find("model", has_work ? need::required : need::optional))
     job.model = v->what == value::kind::map ? read_model(map.found(), *v, "model", directory)
                                             : read_named_model(map, directory);
+  else if (is_program)
+    assume_model(map, job);
   if (map.read("command", job.command) && job.command.empty())
     map.fail("command",
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");
-  read_keys(map, admission::job_keys(!study, !study && job.command.empty()), job);
+  read_keys(map, admission::job_keys(has_work), job);
   read_environment(map, job);
   read_training(map, job, directory);
   read_memory(map, job);

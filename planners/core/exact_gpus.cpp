@@ -122,7 +122,8 @@ class exact_planner {
   /// replicas, whatever they compute.
   std::vector<plan> splits() const {
     std::vector<plan> out;
-    const auto widest = std::min(job_.gpus, largest_node(c_));  // a tensor group is of one node
+    // A tensor group is of one node; of an assumed model there is none.
+    const auto widest = job_.assumed_model ? 0 : std::min(job_.gpus, largest_node(c_));
     for (std::uint32_t t = 1; t <= widest && job_.gpus % t == 0; t *= 2) {
       if (job_.model.operators.empty() && job_.model.heads % t != 0) break;
       if (job_.gpus / t > job_.global_batch) continue;
@@ -179,13 +180,14 @@ class exact_planner {
     auto text = fmt::format("{} {}", job_.gpus,
                             job_.required_gpu_type.empty() ? (job_.gpus == 1 ? "GPU" : "GPUs")
                                                            : job_.required_gpu_type);
-    if (has_known_memory(job_)) text += fmt::format(" of at least {:.1f} GB", bytes / bytes_per_gb);
+    if (has_known_memory(job_))
+      text += fmt::format(" of more than {:.1f} GB", bytes / bytes_per_gb);
     return text;
   }
 
   /// The largest number below that the cluster has as many of each node of; 0: none.
   std::uint32_t next_smaller() const {
-    constexpr std::uint32_t tried = 1024;
+    constexpr std::uint32_t tried = 64;
     auto job = job_;
     plan how = splits_.front();
     how.gpu_types = types_;
@@ -215,7 +217,7 @@ class exact_planner {
     const auto needed = needed_gpus(smallest.bytes_per_gpu);
     if (enough == 0)
       return {kind::infeasible,
-              fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
+              fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB",
                           smallest.bytes_per_gpu / bytes_per_gb, largest_gb)};
     if (enough < job_.gpus)
       return {kind::infeasible, fmt::format("needs {}; the cluster has {}", needed, enough)};

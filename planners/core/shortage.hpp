@@ -1,14 +1,21 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "messages/plan.hpp"
 #include "planners/core/snapshot.hpp"
 
+// Which GPUs a waiting job lacks, and why, for people.
+
 namespace troupe::planners {
 
 /// How many GPUs of the plan's types are idle, and how many are of nodes that cannot be used: "2
-/// are idle, 2 on r2, which is absent". For people.
+/// are idle, 2 on r2, which is absent".
 std::string idle_text(const snapshot& s, const plan& how);
+
+/// How many GPUs of the plans' types are of nodes that cannot be used, for the end of a sentence:
+/// "; 2 GPUs that it could have are on r2, which is absent". Empty: none are.
+std::string unusable_text(const snapshot& s, const std::vector<plan>& plans);
 
 }  // namespace troupe::planners

@@ -134,6 +134,24 @@ TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
         "suspended after iteration 0 of 100; `troupe resume 1` resumes it");
 }
 
+TEST_CASE("of a program of unknown memory and model neither is shown") {
+  known_state k;
+  auto s = k.spec();
+  s.exact_gpus = s.assumed_model = true;
+  s.model.name = "gpt2-124m";
+  s.iterations = 1;
+  k.submit(s);
+  k.plan_for({a_plan(4, 0.001, 8)});
+  auto e = k.explained();
+  CHECK(e.job.model.empty());
+  CHECK(e.plans[0].verdict == "needs 4 GPUs; 16 are idle");
+  CHECK(e.plans[0].what.bytes_per_gpu == 0);
+  k.grant(a_plan(4, 0.001, 8), {{0, 4, {0, 1, 2, 3}}});
+  e = k.explained();
+  CHECK(e.job.predicted_bytes == 0);
+  CHECK(e.summary == "running on GPUs 4 of a-0 (A100-40GB) with data 4 x tensor 1");
+}
+
 TEST_CASE("of many absent nodes, the first ten are named") {
   known_state k;
   while (k.c.nodes.size() < 13) k.c.nodes.push_back(k.c.nodes[0]);
@@ -184,10 +202,10 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
     k.plan_for({larger, a_plan(1, 90, 30), chosen, worse});
     const auto e = k.explained();
-    CHECK(e.plans[0].verdict ==
-          "ranks higher, but 6 GPUs with more than 50.00 GB were not idle, or too scattered");
-    CHECK(e.plans[1].verdict ==
+    CHECK(e.plans[0].verdict ==  // best first, whatever the order in which they were tried
           "ranks higher, but 1 GPU with more than 90.00 GB were not idle, or too scattered");
+    CHECK(e.plans[1].verdict ==
+          "ranks higher, but 6 GPUs with more than 50.00 GB were not idle, or too scattered");
     CHECK(e.plans[2].chosen);
     CHECK(e.plans[2].verdict ==
           "chosen: best by samples/s per GPU among the plans that fit the idle GPUs");
@@ -203,6 +221,22 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     own.gpu_types = {0, 2};
     again.gpu_types = {0};
     k.plan_for({faster, own, again});
+    const auto e = k.explained();
+    CHECK_FALSE(e.plans[0].chosen);
+    CHECK(e.plans[1].chosen);
+    CHECK_FALSE(e.plans[2].chosen);
+    CHECK(e.plans[0].gpu_types == std::vector<std::string>{"A100-80GB"});
+    CHECK(e.plans[1].gpu_types == std::vector<std::string>{"A100-40GB", "V100-16GB"});
+  }
+  SECTION("a running job's, with the same layout in three pools") {
+    auto first = chosen, second = chosen, third = chosen;
+    first.gpu_types = second.gpu_types = {0};  // two datacenters
+    third.gpu_types = {1};
+    second.samples_per_s = 7;
+    third.samples_per_s = 6;
+    k.submit(s);
+    k.grant(second, {{0, 4, {0, 1, 2, 3}}});
+    k.plan_for({first, second, third});
     const auto e = k.explained();
     CHECK_FALSE(e.plans[0].chosen);
     CHECK(e.plans[1].chosen);

@@ -112,6 +112,18 @@ TEST_CASE("a waiting job shows its saved iterations, and a stopping job has no e
   CHECK_FALSE(s.eta_s);
 }
 
+TEST_CASE("a program that does not say how many iterations it has shows those done, and no end") {
+  auto l = a_lease();
+  const auto j = job_of(job_state::running, 1, 0);
+  const job_progress known{3, 5, 12, 150, 4, {}, {}};
+  const auto s = status(j, &l, &known, 160);
+  CHECK(s.iteration == 12);
+  CHECK(s.iterations == 0);
+  CHECK_FALSE(s.eta_s);
+  CHECK(status(j, &l, nullptr, 160).iteration == 0);
+  CHECK_FALSE(status(j, &l, nullptr, 160).eta_s);
+}
+
 TEST_CASE("simulated work has done what its time allows, after its start") {
   auto j = job_of(job_state::running, 100, 20);
   auto spec = *j.spec;

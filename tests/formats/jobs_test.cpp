@@ -53,6 +53,48 @@ objective: cheapest
   CHECK(job.objective == "cheapest");
 }
 
+TEST_CASE("a program's gpus are exact, other jobs' a bound, and max_gpus bounds both") {
+  const auto load = [](const std::string& keys) {
+    return formats::load_job(temporary("jobs/g.yaml", "name: j\n" + keys));
+  };
+  const std::string program = "command: [nvidia-smi]\n";
+  const std::string simulated = "model: gpt2-124m\nglobal_batch: 8\niterations: 5\n";
+  auto job = loaded(load(program));
+  CHECK(has_exact_gpus(job));
+  CHECK(job.gpus == 1);
+  CHECK(job.global_batch == 1);
+  CHECK(job.assumed_model);
+  CHECK(job.model == loaded(load(simulated)).model);
+  CHECK(has_known_memory(job));
+  CHECK_FALSE(has_known_length(job));
+
+  job = loaded(load(program + "gpus: 6\n"));
+  CHECK(job.exact_gpus);
+  CHECK(job.gpus == 6);
+  CHECK_FALSE(job.max_gpus);
+  CHECK_FALSE(has_known_memory(job));
+  CHECK(has_known_memory(loaded(load(program + "gpus: 6\nmemory_gb: 30\n"))));
+  CHECK(has_exact_gpus(loaded(load(program + "memory_gb: 30\n"))));
+
+  job = loaded(load(program + "model: gpt2-124m\nmax_gpus: 3\niterations: 7\n"));
+  CHECK_FALSE(has_exact_gpus(job));
+  CHECK(job.max_gpus == 3u);
+  CHECK(has_known_memory(job));
+  CHECK(has_known_length(job));
+
+  job = loaded(load(simulated + "gpus: 4\n"));
+  CHECK_FALSE(has_exact_gpus(job));
+  CHECK(job.max_gpus == 4u);
+  CHECK(loaded(load(simulated + "gpus: 2\nmax_gpus: 4\n")).max_gpus == 2u);
+
+  for (const auto& kind : {program, simulated}) {
+    const auto bad = load(kind + "gpus: 4\nmax_gpus: 3\n");
+    REQUIRE_FALSE(bad);
+    CHECK_THAT(bad.error().text, Catch::Contains("gpus") &&
+                                     Catch::Contains("found 4, expected at most max_gpus (3)"));
+  }
+}
+
 TEST_CASE("a job's model may be inline, a shipped model's name, or a path in the shipped tree") {
   const std::string rest = "\nname: j\nglobal_batch: 2\niterations: 5\n";
   const auto with = [&](const std::string& m) {

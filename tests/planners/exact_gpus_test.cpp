@@ -302,16 +302,16 @@ TEST_CASE("a program that no GPUs of the cluster can run is refused with what it
   CHECK(refusal(job) == "needs 9 GPUs; the cluster has 8");
   job.gpus = 1;
   job.memory.emplace().gb = 100;
-  CHECK(refusal(job) == "needs at least 100.0 GB per GPU; the largest here has 80 GB");
+  CHECK(refusal(job) == "needs more than 100.0 GB per GPU; the largest here has 80 GB");
   job.memory->gb = 50;
   job.gpus = 4;
-  CHECK(refusal(job) == "needs 4 GPUs of at least 50.0 GB; the cluster has 3");
+  CHECK(refusal(job) == "needs 4 GPUs of more than 50.0 GB; the cluster has 3");
   job.required_gpu_type = "T4";
   CHECK(refusal(job) == "the cluster has no T4 (gpu_type)");
   job.required_gpu_type.clear();
   c.gpus[1].quota = 2;
   job.gpus = 3;
-  CHECK(refusal(job) == "needs 3 GPUs of at least 50.0 GB; a job may have 2 (quota)");
+  CHECK(refusal(job) == "needs 3 GPUs of more than 50.0 GB; a job may have 2 (quota)");
 }
 
 TEST_CASE("a program of unknown memory that ran out of it is planned for GPUs with more") {

@@ -66,6 +66,53 @@ TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
   CHECK(cluster.ask({"cancel", "1"}).out == "job 1 was cancelled already\n");
 }
 
+TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or is refused") {
+  const scratch where;
+  const auto cluster_file = where.write("six.yaml", R"(name: six
+settings: {restart_s: 0}
+datacenters:
+  - name: here
+    nodes: [{name: n, gpu: A100-40GB, gpus: 3, count: 2, intra: nvlink, inter: ib100}]
+)");
+  for (const std::string policy : {"troupe", "fcfs", "frenzy", "sia"}) {
+    CAPTURE(policy);
+    detached cluster{{"--policy", policy}, {}, cluster_file};
+    INFO(cluster.said.err);
+    REQUIRE(cluster.said.status == 0);
+    const auto ranks = cluster.where / "ranks";
+    const auto script =
+        "echo $WORLD_SIZE $NNODES $LOCAL_WORLD_SIZE $(echo $CUDA_VISIBLE_DEVICES | tr , x) >> " +
+        ranks;
+    const auto said = troupe::test::troupe(
+        {"submit", "--state", cluster.state, "--gpus", "6", "--wait", "--", "sh", "-c", script});
+    INFO(said.err);
+    CHECK(said.status == 0);
+    CHECK(text_of(ranks) == "6 2 3 0x1x2\n6 2 3 0x1x2\n");
+    if (policy == "sia") continue;  // its rounds are a minute
+    fs::remove(ranks);
+    const auto two = troupe::test::troupe({"submit", "--state", cluster.state, "--gpus", "2",
+                                           "--memory", "30", "--wait", "--", "sh", "-c", script});
+    CHECK(two.status == 0);
+    CHECK(text_of(ranks) == "2 1 2 0x1\n");
+    for (const auto& [words, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--gpus", "7"}, "needs 7 GPUs; the cluster has 6"},
+             {{"--gpus", "5"}, "as many of each node"},
+             {{"--memory", "50"}, "needs more than 50.0 GB per GPU; the largest here has 40 GB"}}) {
+      std::vector<std::string> all{"submit", "--wait"};
+      all.insert(all.end(), words.begin(), words.end());
+      all.insert(all.end(), {"--", "true"});
+      all.insert(all.begin() + 1, {"--state", cluster.state});
+      const auto refused = troupe::test::troupe(all);
+      CHECK(refused.status == 1);
+      CHECK_THAT(refused.err, Catch::Contains(why));
+    }
+    const auto assumed = troupe::test::troupe({"submit", "--state", cluster.state, "--", "true"});
+    CHECK(assumed.status == 0);
+    CHECK_THAT(assumed.err, Catch::Contains("no --model, --gpus or --memory: planned as "
+                                            "gpt2-124m, batch 1, 3.55 GB"));
+  }
+}
+
 TEST_CASE(
     "a command after -- is a job without a file, and runs in the directory of its submission") {
   detached cluster;

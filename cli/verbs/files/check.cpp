@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "cli/common/assumed.hpp"
 #include "cli/common/human.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -113,8 +114,12 @@ std::string say_job(const job_spec& j) {
     return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
-  return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
-                     counted(j.iterations, "iteration"), work_of(j));
+  std::string text = j.name + ": ";
+  if (!j.assumed_model) text += fmt::format("{}, batch {}, ", j.model.name, j.global_batch);
+  if (has_known_length(j)) text += counted(j.iterations, "iteration") + ", ";
+  text += work_of(j);
+  if (has_exact_gpus(j)) text += " on " + counted(j.gpus, "GPU");
+  return text;
 }
 
 std::string say_profile(const device_profile& p) {
@@ -193,7 +198,11 @@ class check_verb final : public verb {
  private:
   expected<std::string> load(const std::string& kind, const std::string& file) {
     if (kind == "cluster") return load_cluster(file);
-    if (kind == "job") return summary(load_job(file), say_job);
+    if (kind == "job") {
+      const auto job = load_job(file);
+      if (job) warn_of(*job);
+      return summary(job, say_job);
+    }
     if (kind == "model") {
       const auto m = formats::load_model(file);
       if (m) warn_of(*m);
@@ -236,6 +245,11 @@ class check_verb final : public verb {
     if (job->gpu_type.empty()) return job;
     const auto* catalogue = catalogue_of(file);
     return catalogue ? formats::load_job(file, *catalogue) : job;
+  }
+
+  void warn_of(const job_spec& j) {
+    if (auto assumed = assumption_text(j, "model, gpus or memory_gb"); !assumed.empty())
+      warnings_.push_back(std::move(assumed));
   }
 
   void warn_of(const model& m) {

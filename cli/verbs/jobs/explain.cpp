@@ -40,12 +40,14 @@ class explain_verb final : public verb {
 
  private:
   static std::string plans_text(const explanation& e) {
-    table plans{{"", "data", "tensor", "GPUs", "memory/GPU", "samples/s", "cost/h", "ranked by",
-                 "verdict"}};
+    table plans{{"", "data", "tensor", "pipeline", "GPUs", "GPU types", "memory/GPU", "samples/s",
+                 "cost/h", "ranked by", "verdict"}};
     for (const auto& p : e.plans)
       plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),
-                 fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.gpus()),
-                 size_text(p.what.bytes_per_gpu), fmt::format("{:.3g}", p.what.samples_per_s),
+                 fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.pipeline_parallel),
+                 fmt::to_string(p.what.gpus()), fmt::format("{}", fmt::join(p.gpu_types, ", ")),
+                 p.what.bytes_per_gpu > 0 ? size_text(p.what.bytes_per_gpu) : "-",
+                 fmt::format("{:.3g}", p.what.samples_per_s),
                  fmt::format("{:.2f}", p.what.cost_per_hour), fmt::format("{:.4g}", p.metric),
                  p.verdict});
     return plans.text(terminal_columns());

@@ -20,7 +20,8 @@ struct column {
 
 std::string iteration_text(const job_status& j) {
   const bool unknown = j.iteration == 0 && (!j.command.empty() || j.state != job_state::running);
-  if (j.iterations <= 1 || unknown) return "-";
+  if (j.iterations == 0) return j.iteration > 0 ? grouped(j.iteration) : "-";
+  if (j.iterations == 1 || unknown) return "-";
   return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
 }
 
@@ -36,11 +37,15 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
   const auto seconds = [&reply](const job_status& j) {
     return (j.ended_s > 0 ? j.ended_s : reply.now_s) - j.submitted_s;
   };
-  const column split{"data x tensor", [](const job_status& j) {
-                       return web::is_placed(j) ? fmt::format("{} x {}", j.how.data_parallel,
-                                                              j.how.tensor_parallel)
-                                                : "-";
-                     }};
+  const bool pipelines = std::ranges::any_of(reply.jobs, [](const job_status& j) {
+    return web::is_placed(j) && j.how.pipeline_parallel > 1;
+  });
+  const column split{
+      pipelines ? "data x tensor x pipeline" : "data x tensor", [pipelines](const job_status& j) {
+        if (!web::is_placed(j)) return std::string{"-"};
+        const auto both = fmt::format("{} x {}", j.how.data_parallel, j.how.tensor_parallel);
+        return pipelines ? fmt::format("{} x {}", both, j.how.pipeline_parallel) : both;
+      }};
   std::vector<column> all{
       {"job", [](const job_status& j) { return fmt::to_string(j.job); }},
       {"name", [](const job_status& j) { return j.name; }},

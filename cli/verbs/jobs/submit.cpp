@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cli/common/assumed.hpp"
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/job_text.hpp"
@@ -44,12 +45,14 @@ class submit_verb final : public verb {
     app.add_flag("--wait", wait_, "Wait for the jobs to end");
     given_ = {
         app.add_option("--model", model_, "For a command: model file or name of a shipped model"),
-        app.add_option("--batch", batch_, "For a command: sequences per step"),
-        app.add_option("--gpus", gpus_, "For a command: number of GPUs, for policies that use it"),
+        app.add_option("--batch", batch_, "For a command: sequences per step (1)"),
+        app.add_option("--gpus", gpus_,
+                       "For a command: number of GPUs; it gets exactly so many, as many of each "
+                       "node"),
+        app.add_option("--max-gpus", max_gpus_, "For a command: largest number of GPUs"),
+        app.add_option("--memory", memory_gb_, "For a command: memory that it needs, GB per GPU"),
         app.add_option("--name", name_, "For a command: job name"),
         app.add_option("--iterations", iterations_, "For a command: number of iterations")};
-    given_[0]->capture_default_str();
-    given_[1]->capture_default_str();
     remote_.options(app);
     app.footer(
         "Words after `--` are the command of a job without a file; it runs in this "
@@ -69,11 +72,16 @@ class submit_verb final : public verb {
     json document = json::array();
     std::vector<job_id> accepted;
     for (auto& job : *jobs) {
+      const auto assumed = assumption_text(
+          job, command_.empty() ? "model, gpus or memory_gb" : "--model, --gpus or --memory");
+      if (!assumed.empty()) out.note("{}: {}", job.name, assumed);
       const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
       if (!reply) return out.no(reply.error());
       if (reply->job == 0) return out.no(reply->why);
       accepted.push_back(reply->job);
-      document.push_back({{"job", reply->job}, {"name", job.name}});
+      document.push_back({{"job", reply->job},
+                          {"name", job.name},
+                          {"assumed", assumed.empty() ? json() : json(assumed)}});
       out.line("job {}: {} submitted", reply->job, job.name);
     }
     std::fflush(stdout);
@@ -118,11 +126,12 @@ class submit_verb final : public verb {
 
   /// The job of the command, as from a file.
   json description() const {
-    json d{{"name", name_.empty() ? name_for(command_.front()) : name_},
-           {"model", model_},
-           {"global_batch", batch_},
-           {"command", command_}};
+    json d{{"name", name_.empty() ? name_for(command_.front()) : name_}, {"command", command_}};
+    if (!model_.empty()) d["model"] = model_;
+    if (batch_) d["global_batch"] = *batch_;
     if (gpus_) d["gpus"] = *gpus_;
+    if (max_gpus_) d["max_gpus"] = *max_gpus_;
+    if (memory_gb_) d["memory_gb"] = *memory_gb_;
     if (iterations_) d["iterations"] = *iterations_;
     return d;
   }
@@ -143,9 +152,9 @@ class submit_verb final : public verb {
 
   std::vector<std::string> files_, command_;
   std::vector<CLI::Option*> given_;  // options that describe a command
-  std::string model_ = "gpt2-124m", name_;
-  std::uint64_t batch_ = 1;
-  std::optional<std::uint64_t> gpus_, iterations_;
+  std::string model_, name_;
+  std::optional<std::uint64_t> batch_, gpus_, max_gpus_, iterations_;
+  std::optional<double> memory_gb_;
   bool wait_ = false;
   remote remote_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/control/training_history.hpp"
+#include "cli/common/busy_machine.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
@@ -81,6 +82,7 @@ class demonstration {
       if (auto ok = pass_window(i % 2 == 1); !ok) return refuse(ok.error());
     if (auto ok = read_training(); !ok) return refuse(ok.error());
     print();
+    if (const auto busy = busy_text(cpu_time_of(*cluster_)); !busy.empty()) out_.line("  {}", busy);
     return document();
   }
 

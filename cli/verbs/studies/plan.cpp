@@ -175,14 +175,15 @@ bool has_cells(const std::string& policy, const job_spec& job) {
   return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
 }
 
-std::string table_of(const cluster& c, const answer& a, std::size_t most) {
-  table t{{"", "data", "tensor", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
+std::string table_of(const cluster& c, const answer& a, std::size_t most, bool known_memory) {
+  table t{{"", "data", "tensor", "pipeline", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
     if (i >= most && i != a.chosen) continue;
     const auto& p = a.plans[i];
     t.row({i == a.chosen ? ">" : "", fmt::to_string(p.data_parallel),
-           fmt::to_string(p.tensor_parallel), fmt::to_string(p.gpus()),
-           fmt::format("{:.2f}", p.bytes_per_gpu / bytes_per_gb),
+           fmt::to_string(p.tensor_parallel), fmt::to_string(p.pipeline_parallel),
+           fmt::to_string(p.gpus()),
+           known_memory ? fmt::format("{:.2f}", p.bytes_per_gpu / bytes_per_gb) : "-",
            fmt::format("{:.3g}", p.samples_per_s), fmt::format("{:.2f}", p.cost_per_hour),
            gpu_names(c, p.gpu_types)});
   }
@@ -303,11 +304,14 @@ class plan_verb final : public verb {
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
     if (is_serving(job)) return show_decoder(out, c, job, a);
-    out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
-             policy);
+    if (job.assumed_model)
+      out.line("{} on {} under {}", job.name, c.name, policy);
+    else
+      out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch,
+               c.name, policy);
     const auto most = all_ ? a.plans.size() : rows_for_people;
     if (has_cells(policy, job)) out.text("\n" + cells_table(c, job));
-    if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
+    if (!a.plans.empty()) out.text("\n" + table_of(c, a, most, has_known_memory(job)) + "\n");
     if (a.plans.size() > most)
       out.line("{} more plans (--all shows them)\n", a.plans.size() - most);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);

@@ -1,0 +1,18 @@
+#include "cli/common/assumed.hpp"
+
+#include <fmt/format.h>
+
+#include "messages/cluster.hpp"
+#include "planners/model/declared_memory.hpp"
+
+namespace troupe::cli {
+
+std::string assumption_text(const job_spec& job, std::string_view said_by) {
+  if (!job.assumed_model || job.exact_gpus || (job.memory && job.memory->gb > 0)) return {};
+  const double bytes =
+      planners::program_bytes(job, job.gpus, 1, cluster_settings{}.memory_headroom);
+  return fmt::format("no {}: planned as {}, batch {}, {:.2f} GB", said_by, job.model.name,
+                     job.global_batch, bytes / bytes_per_gb);
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "messages/job.hpp"
+
+namespace troupe::cli {
+
+/// What a program is planned as that says neither what it computes nor what it needs; `said_by`:
+/// how it could have, "model, gpus or memory_gb". Empty: it says something.
+std::string assumption_text(const job_spec& job, std::string_view said_by);
+
+}  // namespace troupe::cli
