@@ -241,6 +241,15 @@ std::optional<objection> check_words(const job_spec& job) {
   return {};
 }
 
+std::optional<objection> check_stops(const job_spec& job) {
+  if (is_program(job)) return {};
+  if (job.grace_s)
+    return objection{"grace_s",
+                     "for programs (command:) only; a training has the cluster's preempt_grace_s"};
+  if (job.rank_wait_s) return objection{"rank_wait_s", "for programs (command:) only"};
+  return {};
+}
+
 /// What a decoder cannot have: it runs until it is cancelled, and what it runs is its model.
 std::optional<objection> check_serving(const job_spec& job) {
   if (!job.serve) return {};
@@ -362,7 +371,8 @@ std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
   return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
                   [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
-                  [&] { return check_memory(job); }, [&] { return check_words(job); });
+                  [&] { return check_memory(job); }, [&] { return check_stops(job); },
+                  [&] { return check_words(job); });
 }
 
 expected<void> admit(const job_spec& job) {

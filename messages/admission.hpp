@@ -45,6 +45,7 @@ inline constexpr std::uint32_t max_guests = 1000;  // of a prefill pipeline
 inline constexpr std::uint32_t max_look_ahead = 10'000;
 inline constexpr std::uint32_t max_chunk = 1'000'000;  // tokens
 inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; also the limit of budget
+inline constexpr double max_grace_s = 86'400;     // also of a training
 inline constexpr std::size_t max_words = 65'536;  // of the command line
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
 

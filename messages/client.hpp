@@ -83,6 +83,26 @@ struct suspend_reply {
   bool operator==(const suspend_reply&) const = default;
 };
 
+/// A running job is stopped as if it were suspended, and queued again at once.
+struct requeue_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&requeue_job::request, &requeue_job::job}; }
+  bool operator==(const requeue_job&) const = default;
+};
+
+struct requeue_reply {
+  std::uint64_t request = 0;
+  bool done = false;  // it is being stopped
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&requeue_reply::request, &requeue_reply::done, &requeue_reply::why};
+  }
+  bool operator==(const requeue_reply&) const = default;
+};
+
 /// Moves a running training to another shape or place: it finishes its iteration, saves, and
 /// resumes there from its checkpoint. Fields that are 0 or empty stay as they are.
 struct move_job {
@@ -138,6 +158,12 @@ struct job_status {
   std::uint64_t iteration = 0, iterations = 0;
   std::optional<double> loss, tokens_per_s;  // of the newest reported iteration
   std::optional<double> eta_s;               // seconds from now to the expected end
+  // Of its last attempt: the first part that failed, and its node.
+  std::optional<std::uint32_t> failed_rank{};
+  std::optional<std::string> failed_node{};
+  // Of a program on several nodes that is running: the parts that have ended; none: no part has.
+  std::optional<std::vector<std::uint32_t>> ended_ranks{};
+  static constexpr std::size_t required = 24;
 
   static constexpr auto fields() {
     using t = job_status;
@@ -164,7 +190,10 @@ struct job_status {
                       &t::iterations,
                       &t::loss,
                       &t::tokens_per_s,
-                      &t::eta_s};
+                      &t::eta_s,
+                      &t::failed_rank,
+                      &t::failed_node,
+                      &t::ended_ranks};
   }
   bool operator==(const job_status&) const = default;
 };

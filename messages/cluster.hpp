@@ -150,11 +150,12 @@ struct cluster_settings {
   double restart_s = 30;        // simulated: time to start or restart a job
   double checkpoint_s = 600;    // simulated: work since the last checkpoint is lost with a node
   double preempt_grace_s = 60;  // time for a training to save before it is stopped
+  double grace_s = 5;           // of programs without their own: from SIGTERM to SIGKILL
 
   static constexpr auto fields() {
     using t = cluster_settings;
-    return std::tuple{&t::heartbeat_s, &t::lease_s,      &t::memory_headroom,
-                      &t::restart_s,   &t::checkpoint_s, &t::preempt_grace_s};
+    return std::tuple{&t::heartbeat_s,  &t::lease_s,         &t::memory_headroom, &t::restart_s,
+                      &t::checkpoint_s, &t::preempt_grace_s, &t::grace_s};
   }
   bool operator==(const cluster_settings&) const = default;
 };

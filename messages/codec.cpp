@@ -55,28 +55,32 @@ expected<envelope> read_envelope(shape::unpacker& in) {
   return e;
 }
 
-/// Decodes the body if `type` is T's; else returns false.
+using body_reader = void (*)(shape::unpacker& in, message& m);
+
 template <class T>
-bool read_if(std::uint16_t type, shape::unpacker& in, message& m) {
+void read_body(shape::unpacker& in, message& m) {
   static_assert(type_id<T> != 0, "give it a number in message.hpp");
-  if (type != type_id<T>) return false;
   in.unpack(m.emplace<T>());
-  return true;
 }
 
+/// Null: there is no such type.
 template <class... T>
-bool read_body(std::uint16_t type, shape::unpacker& in, std::variant<T...>& m) {
-  return (read_if<T>(type, in, m) || ...);
+body_reader reader_of(std::uint16_t type, const std::variant<T...>*) {
+  body_reader found = nullptr;
+  (void)((type == type_id<T> && (found = &read_body<T>)) || ...);
+  return found;
 }
 
 expected<std::pair<envelope, message>> read_message(std::span<const std::byte> header) {
   shape::unpacker in{header};
   const auto e = read_envelope(in);
   if (!e) return refuse(e.error());
-  expected<std::pair<envelope, message>> result{tl::in_place, *e, message{}};
-  if (!read_body(e->type, in, result->second))
+  const auto read = reader_of(e->type, static_cast<const message*>(nullptr));
+  if (!read)
     return refuse(reason::kind::unknown,
                   "There is no message of type " + std::to_string(e->type) + ".");
+  expected<std::pair<envelope, message>> result{tl::in_place, *e, message{}};
+  read(in, result->second);
   if (in.mistake() || !in.at_end()) return malformed(in, message_name(e->type));
   return result;
 }

@@ -53,6 +53,10 @@ struct job_spec {
   std::optional<serving> serve{};        // a decoder of a model, in place of a command
   bool exact_gpus = false;               // of a program: it gets `gpus` GPUs, no more and no fewer
   bool assumed_model = false;  // of a program: its user named no model; `model` stands in for it
+  // A program's time from SIGTERM to SIGKILL; none: the cluster's.
+  std::optional<double> grace_s{};
+  // Time that a program's other parts have once the first one has ended with status 0; none: any.
+  std::optional<double> rank_wait_s{};
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -70,10 +74,16 @@ struct job_spec {
                       &t::max_gpus,     &t::required_gpu_type,
                       &t::max_restarts, &t::memory,
                       &t::kernels,      &t::serve,
-                      &t::exact_gpus,   &t::assumed_model};
+                      &t::exact_gpus,   &t::assumed_model,
+                      &t::grace_s,      &t::rank_wait_s};
   }
   bool operator==(const job_spec&) const = default;
 };
+
+/// Is it a user's program?
+inline bool is_program(const job_spec& s) {
+  return !s.command.empty();
+}
 
 /// Does the built-in trainer run it?
 inline bool is_training(const job_spec& s) {

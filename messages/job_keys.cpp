@@ -65,6 +65,8 @@ key_table<job_spec> job_keys(bool has_work) {
       {"slo_s", &t::slo_s, positive},
       {"deadline_s", &t::deadline_s, positive},
       {"budget", &t::budget, positive},
+      {"grace_s", &t::grace_s, range{0, max_grace_s}},
+      {"rank_wait_s", &t::rank_wait_s, positive},
       {"environment"},
       {"working_directory", &t::working_directory},
       {"objective", &t::objective, word_list{"efficient", "fastest", "cheapest"}},

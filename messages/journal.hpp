@@ -84,20 +84,37 @@ constexpr const char* to_string(lease_outcome o) {
   return names[static_cast<std::size_t>(o)];
 }
 
+/// Did the work itself fail, rather than being stopped or losing its node?
+constexpr bool is_failure(lease_outcome o) {
+  return o == lease_outcome::failed || o == lease_outcome::out_of_memory;
+}
+
 /// The lease must end; its GPUs are free once each part is known to have ended.
 struct lease_revoked {
   lease_id lease = 0;
   double at_s = 0;
   lease_outcome why = lease_outcome::preempted;
   std::string detail;
-  double grace_s = 0;  // time for a training to finish its iteration and save before it is killed
+  double grace_s = 0;                      // time to save before it is killed
+  std::optional<std::uint32_t> part{};     // the one that is the reason
+  std::optional<std::uint64_t> request{};  // of the client that requested it
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = lease_revoked;
-    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail, &t::grace_s};
+    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail, &t::grace_s, &t::part, &t::request};
   }
   bool operator==(const lease_revoked&) const = default;
+};
+
+/// What a program's report said at its end, if it matters afterwards.
+struct program_end {
+  std::optional<std::uint64_t>
+      saved{};            // iterations from the job's beginning; a retry goes on there
+  bool finished = false;  // the job is done if all parts ended with status 0
+
+  static constexpr auto fields() { return std::tuple{&program_end::saved, &program_end::finished}; }
+  bool operator==(const program_end&) const = default;
 };
 
 /// A part has ended; its GPUs are free. `iterations`: those of the part.
@@ -110,12 +127,13 @@ struct part_ended {
   double peak_bytes = 0;
   std::string detail;
   std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
+  std::optional<program_end> program{};
   static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = part_ended;
-    return std::tuple{&t::lease,      &t::part,       &t::at_s,   &t::outcome,
-                      &t::iterations, &t::peak_bytes, &t::detail, &t::exit_code};
+    return std::tuple{&t::lease,      &t::part,   &t::at_s,      &t::outcome, &t::iterations,
+                      &t::peak_bytes, &t::detail, &t::exit_code, &t::program};
   }
   bool operator==(const part_ended&) const = default;
 };
@@ -208,6 +226,7 @@ struct job_kept {
   // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
   std::uint32_t tried_gpus = 0;
   double tried_bytes = 0;
+  std::optional<std::uint32_t> failed_rank{};  // of its last attempt: the first part that failed
   static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
@@ -219,7 +238,7 @@ struct job_kept {
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
                       &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions,
-                      &t::tried_gpus,    &t::tried_bytes};
+                      &t::tried_gpus,    &t::tried_bytes,   &t::failed_rank};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -233,13 +252,18 @@ struct lease_kept {
   std::vector<std::uint32_t> ended;  // indices of ended parts
   std::uint64_t iterations = 0;
   double peak_bytes = 0;
-  std::vector<std::uint32_t> succeeded;   // indices of successful parts
-  std::optional<std::int32_t> exit_code;  // the first nonzero one, if there is any
+  std::vector<std::uint32_t> succeeded;        // indices of successful parts
+  std::optional<std::int32_t> exit_code;       // the first nonzero one, if there is any
+  std::optional<std::uint32_t> failed_part{};  // the first
+  std::optional<program_end> program{};        // of all parts that have ended
+  std::optional<std::vector<std::uint32_t>> ended_with_zero{};  // exit status; none: no part has
+  static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
     using t = lease_kept;
-    return std::tuple{&t::granted,    &t::revoked,    &t::outcome,   &t::detail,   &t::ended,
-                      &t::iterations, &t::peak_bytes, &t::succeeded, &t::exit_code};
+    return std::tuple{&t::granted,   &t::revoked,     &t::outcome,    &t::detail,
+                      &t::ended,     &t::iterations,  &t::peak_bytes, &t::succeeded,
+                      &t::exit_code, &t::failed_part, &t::program,    &t::ended_with_zero};
   }
   bool operator==(const lease_kept&) const = default;
 };

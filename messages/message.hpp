@@ -60,6 +60,10 @@ inline constexpr std::uint16_t type_id<move_job> = 22;
 template <>
 inline constexpr std::uint16_t type_id<move_reply> = 23;
 template <>
+inline constexpr std::uint16_t type_id<requeue_job> = 28;
+template <>
+inline constexpr std::uint16_t type_id<requeue_reply> = 29;
+template <>
 inline constexpr std::uint16_t type_id<node_report> = 30;
 template <>
 inline constexpr std::uint16_t type_id<node_orders> = 31;
@@ -135,6 +139,6 @@ using message = std::variant<
     query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint,
     generate, generated, generated_heard, cancel_generate, decoder_state, prefill_request,
     prefill_reply, prefill_order, prefill_progress, cancel_prefill, prefill_block, blocks_received,
-    bubble_offer, stage_signal, front_report>;
+    bubble_offer, stage_signal, front_report, requeue_job, requeue_reply>;
 
 }  // namespace troupe

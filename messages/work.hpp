@@ -40,6 +40,19 @@ struct train_order {
   bool operator==(const train_order&) const = default;
 };
 
+/// What a node needs to know of a program beside its command.
+struct program_order {
+  double grace_s = 0;                 // when it is to stop: from SIGTERM to SIGKILL
+  std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
+  std::optional<std::uint64_t> last;  // the job's last iteration; none: it has no length
+
+  static constexpr auto fields() {
+    using t = program_order;
+    return std::tuple{&t::grace_s, &t::iterations_done, &t::last};
+  }
+  bool operator==(const program_order&) const = default;
+};
+
 /// The desired work of a part. With a command: run it, in one process group. With `train`: train.
 /// With `serve`: run a decoder of that model. Otherwise simulate work that takes `start_s +
 /// iterations * iteration_s`.
@@ -60,14 +73,26 @@ struct work_order {
   /// seconds the lease is no longer ordered, and its processes are killed.
   double stop_within_s = 0;
   std::optional<serving> serve{};
+  std::optional<program_order> program{};  // with a command
   static constexpr std::size_t required = 13;
 
   static constexpr auto fields() {
     using t = work_order;
-    return std::tuple{&t::lease,         &t::job,         &t::incarnation,       &t::devices,
-                      &t::command,       &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s,   &t::start_s,     &t::out_of_memory,     &t::train,
-                      &t::stop_within_s, &t::serve};
+    return std::tuple{&t::lease,
+                      &t::job,
+                      &t::incarnation,
+                      &t::devices,
+                      &t::command,
+                      &t::environment,
+                      &t::working_directory,
+                      &t::iterations,
+                      &t::iteration_s,
+                      &t::start_s,
+                      &t::out_of_memory,
+                      &t::train,
+                      &t::stop_within_s,
+                      &t::serve,
+                      &t::program};
   }
   bool operator==(const work_order&) const = default;
 };
@@ -97,7 +122,26 @@ struct node_orders {
   bool operator==(const node_orders&) const = default;
 };
 
-/// The state of a part of a lease on its node.
+/// What a program has reported about itself, and whether it was stopped. Iterations count from the
+/// job's beginning.
+struct program_progress {
+  std::optional<std::uint64_t> iteration{};  // completed
+  std::optional<std::uint64_t> saved{};      // a later attempt can go on from here
+  std::optional<std::uint64_t> resumed{};    // this attempt went on from here
+  double step_s = 0;                         // time of an iteration; 0: unknown
+  bool finished = false;   // it says that the job is done, or has reached the last iteration
+  bool signalled = false;  // SIGTERM was sent to it before it ended
+
+  static constexpr auto fields() {
+    using t = program_progress;
+    return std::tuple{&t::iteration, &t::saved,    &t::resumed,
+                      &t::step_s,    &t::finished, &t::signalled};
+  }
+  bool operator==(const program_progress&) const = default;
+};
+
+/// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has
+/// `stopped`, unless it is `finished`.
 struct part_report {
   enum class state : std::uint8_t { running, succeeded, failed, out_of_memory, stopped };
   lease_id lease = 0;
@@ -106,11 +150,13 @@ struct part_report {
   std::uint64_t iterations = 0;  // in this lease, as far as known
   double peak_bytes = 0;         // per GPU; 0: unknown
   std::string detail;            // why it failed, ...
+  std::optional<program_progress> program{};
+  static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
     using t = part_report;
-    return std::tuple{&t::lease,      &t::now,        &t::exit_code,
-                      &t::iterations, &t::peak_bytes, &t::detail};
+    return std::tuple{&t::lease,      &t::now,    &t::exit_code, &t::iterations,
+                      &t::peak_bytes, &t::detail, &t::program};
   }
   bool operator==(const part_report&) const = default;
 };

@@ -66,6 +66,9 @@ json job_document(const query_reply& r, const job_status& j) {
           {"command", j.command},
           {"priority", j.priority},
           {"exit_code", known(j.exit_code)},
+          {"failed_rank", known(j.failed_rank)},
+          {"failed_node", known(j.failed_node)},
+          {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
           {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
           {"iterations", j.iterations},
           {"loss", known(j.loss)},
@@ -74,9 +77,16 @@ json job_document(const query_reply& r, const job_status& j) {
 }
 
 json explanation_document(const explanation& e) {
-  json d{{"job", e.job.job},       {"name", e.job.name},     {"state", to_string(e.job.state)},
-         {"reason", e.summary},    {"metric", e.metric},     {"placement", e.placement},
-         {"plans", json::array()}, {"memory", json::array()}};
+  json d{{"job", e.job.job},
+         {"name", e.job.name},
+         {"state", to_string(e.job.state)},
+         {"reason", e.summary},
+         {"failed_rank", known(e.job.failed_rank)},
+         {"failed_node", known(e.job.failed_node)},
+         {"metric", e.metric},
+         {"placement", e.placement},
+         {"plans", json::array()},
+         {"memory", json::array()}};
   for (const auto& p : e.plans) {
     auto plan = plan_document(p.what);
     plan["chosen"] = p.chosen;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "actors/protocol/launch_environment.hpp"
 
 namespace troupe::actors {
@@ -12,6 +14,15 @@ std::uint32_t part_on(const lease_record& l, node_index n) {
   return static_cast<std::uint32_t>(
       std::find_if(parts.begin(), parts.end(), [n](const auto& p) { return p.node == n; }) -
       parts.begin());
+}
+
+double grace_of(const cluster& c, const job_spec& program) {
+  return program.grace_s.value_or(c.settings.grace_s);
+}
+
+std::optional<program_end> end_of(const std::optional<program_progress>& p) {
+  if (!p || !(p->saved || p->resumed || p->finished)) return {};
+  return program_end{p->saved ? p->saved : p->resumed, p->finished};
 }
 
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
@@ -26,7 +37,13 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.incarnation = g.parts[part].incarnation;
   w.devices = g.parts[part].devices;
   w.command = spec.command;
-  if (!w.command.empty()) w.environment = launch_environment(c, spec, g, part, local);
+  if (is_program(spec)) {
+    w.environment = launch_environment(c, spec, g, part, local);
+    w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
+    w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
+    w.program = {grace_of(c, spec), j.iterations_done, {}};
+    if (has_known_length(spec)) w.program->last = spec.iterations;
+  }
   w.working_directory = spec.working_directory;
   w.iterations = spec.iterations - done;
   w.iteration_s = g.iteration_s;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "actors/control/ledger.hpp"
 #include "actors/control/training_history.hpp"
@@ -11,6 +12,12 @@ namespace troupe::actors {
 
 /// Index of the lease's part on this node; the number of parts if there is none.
 std::uint32_t part_on(const lease_record& l, node_index n);
+
+/// The time of a program from SIGTERM to SIGKILL.
+double grace_of(const cluster& c, const job_spec& program);
+
+/// What of a program's report matters after its end; none: nothing.
+std::optional<program_end> end_of(const std::optional<program_progress>& p);
 
 /// The order for the node of a part. `local`: all nodes are on this machine.
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,

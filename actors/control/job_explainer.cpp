@@ -158,10 +158,40 @@ job_status job_explainer::status_of(const job_record& j) {
   s.command = j.spec->command;
   s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
+  if (j.failed_rank && !j.tries.empty() && *j.failed_rank < j.tries.back().nodes.size()) {
+    s.failed_rank = j.failed_rank;
+    s.failed_node = s_.cluster.nodes[j.tries.back().nodes[*j.failed_rank]].name;
+  }
+  if (auto ended = ended_ranks(j); !ended.empty()) {
+    s.detail = ended_text(j);
+    s.ended_ranks = std::move(ended);
+  }
   const auto known = s_.progress.find(j.id);
   add_progress(s, j, s_.state.book.lease(j.lease),
                known == s_.progress.end() ? nullptr : &known->second, s_.now_s);
   return s;
+}
+
+/// The parts of a running program that have ended, all with status 0.
+std::vector<std::uint32_t> job_explainer::ended_ranks(const job_record& j) const {
+  std::vector<std::uint32_t> ranks;
+  const auto* l = s_.state.book.lease(j.lease);
+  if (!l || j.state != job_state::running || !is_program(*j.spec)) return ranks;
+  for (std::uint32_t part = 0; part < l->ended.size(); ++part)
+    if (l->ended[part]) ranks.push_back(part);
+  return ranks;
+}
+
+/// "rank 1 on east-2 has ended with status 0"; empty: none has.
+std::string job_explainer::ended_text(const job_record& j) const {
+  const auto ranks = ended_ranks(j);
+  if (ranks.empty()) return {};
+  std::string names;
+  for (const auto rank : ranks)
+    names += fmt::format("{}{} on {}", names.empty() ? "" : ", ", rank,
+                         s_.cluster.nodes[j.where[rank].node].name);
+  return ranks.size() == 1 ? fmt::format("rank {} has ended with status 0", names)
+                           : fmt::format("ranks {} have ended with status 0", names);
 }
 
 /// Null: they are being computed.
@@ -257,6 +287,7 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
     where += fmt::format("{}{} of {} ({})", where.empty() ? "" : ", ", share.gpus,
                          c.nodes[share.node].name, c.gpu_of(share.node).name);
   const auto how = planners::split_text(j.how);
+  const auto ended = ended_text(j);
   switch (j.state) {
     case job_state::waiting:
       return summary_of_waiting(j, now);
@@ -264,9 +295,10 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
       if (is_serving(*j.spec))
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
                            j.spec->serve->model.name, where, j.predicted_bytes / bytes_per_gb);
-      if (!has_known_memory(*j.spec)) return fmt::format("running on GPUs {} with {}", where, how);
-      return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU", where, how,
-                         j.predicted_bytes / bytes_per_gb);
+      if (!has_known_memory(*j.spec))
+        return fmt::format("running on GPUs {} with {}{}", where, how, also);
+      return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU{}", where, how,
+                         j.predicted_bytes / bytes_per_gb, also);
     case job_state::stopping:
       if (const auto* l = s_.state.book.lease(j.lease); l && !l->detail.empty())
         return fmt::format("stopping on GPUs {}: {}", where, l->detail);

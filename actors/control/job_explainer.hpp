@@ -48,6 +48,8 @@ class job_explainer {
  private:
   const plans_reply* plans_of(const job_record& j) const;
   std::string waiting_reason(const job_record& j);
+  std::vector<std::uint32_t> ended_ranks(const job_record& j) const;
+  std::string ended_text(const job_record& j) const;
   std::string absent_nodes() const;
   std::string summary_of(const job_record& j, const planners::snapshot& now) const;
   std::string summary_of_waiting(const job_record& j, const planners::snapshot& now) const;

@@ -17,9 +17,14 @@ job_progress progress_of(const training_report& r, double now_s) {
 
 job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
                          double now_s) {
-  // The program's start counts as part of its first iterations: it is not visible here.
-  const double iteration_s = (now_s - l.granted.at_s) / static_cast<double>(r.iterations);
-  return {l.granted.job, l.granted.lease, before + r.iterations, now_s, iteration_s, {}, {}};
+  const auto& said = *r.program;
+  const auto begun = said.resumed.value_or(before);
+  job_progress p{l.granted.job, l.granted.lease, *said.iteration, now_s, said.step_s, {}, {}};
+  // Without a time of its own, the program's start counts as part of its first iterations: it is
+  // not visible here.
+  if (p.iteration_s <= 0 && p.iteration > begun)
+    p.iteration_s = (now_s - l.granted.at_s) / static_cast<double>(p.iteration - begun);
+  return p;
 }
 
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
@@ -28,9 +33,10 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
   const bool has_end = has_known_length(*j.spec);
   s.iterations = has_end ? j.spec->iterations : 0;
   s.iteration = has_end || !is_final(j.state) ? j.iterations_done : 0;
-  // A waiting job will resume from what was saved.
-  if (known && j.state != job_state::waiting) {
-    s.iteration = std::max(s.iteration, known->iteration);
+  // A waiting job will resume from what was saved, and a new attempt has from there, or from where
+  // it says.
+  if (known && known->lease == j.lease && j.state != job_state::waiting) {
+    s.iteration = is_final(j.state) ? std::max(s.iteration, known->iteration) : known->iteration;
     s.loss = known->loss;
     s.tokens_per_s = known->tokens_per_s;
   }

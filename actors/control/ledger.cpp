@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -108,6 +109,7 @@ expected<void> ledger::on(const lease_granted& e) {
   j.lost_succeeded.clear();
   j.lease = e.lease;
   j.detail.clear();
+  j.failed_rank.reset();
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
   ++j.attempts;
@@ -121,6 +123,7 @@ expected<void> ledger::on(const lease_granted& e) {
   l.granted = e;
   l.ended.assign(e.parts.size(), false);
   l.succeeded.assign(e.parts.size(), false);
+  l.ended_with_zero.assign(e.parts.size(), false);
   l.iterations = std::numeric_limits<std::uint64_t>::max();
   leases_.set(e.lease, std::move(l));
   return {};
@@ -164,6 +167,7 @@ expected<void> ledger::on(const lease_revoked& e) {
   if (!is_bad(l.outcome)) {
     l.outcome = e.why;
     l.detail = e.detail;
+    l.failed_part = e.part;
   }
   // A user's request to end the job takes precedence over failures.
   if (e.why == lease_outcome::cancelled) l.outcome = e.why;
@@ -171,9 +175,39 @@ expected<void> ledger::on(const lease_revoked& e) {
   auto j = jobs_.at(l.granted.job);
   TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
   j.state = job_state::stopping;
+  if (e.request) remember_request(j, *e.request);
   jobs_.set(j.id, std::move(j));
   leases_.set(e.lease, std::move(l));
   return {};
+}
+
+void ledger::remember_request(job_record& j, std::uint64_t request) {
+  if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
+  j.suspensions.push_back(request);
+}
+
+/// What a part that has ended means for its lease.
+void ledger::add_end(lease_record& l, const part_ended& e) {
+  l.ended[e.part] = true;
+  l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
+  l.ended_with_zero[e.part] = e.exit_code == 0;
+  l.iterations = std::min(l.iterations, e.iterations);
+  l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
+  if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
+  if (e.program) {
+    auto& all = l.program ? *l.program : l.program.emplace();
+    all.finished = all.finished || e.program->finished;
+    if (e.program->saved)
+      all.saved = std::min(all.saved.value_or(*e.program->saved), *e.program->saved);
+  }
+  // A part that fails because another one's node is gone is often heard of first.
+  const bool beside_a_loss =
+      e.outcome == lease_outcome::lost && l.outcome == lease_outcome::failed && l.failed_part;
+  if (is_bad(e.outcome) && (!is_bad(l.outcome) || beside_a_loss)) {
+    l.outcome = e.outcome;
+    l.detail = e.detail;
+    l.failed_part = is_failure(e.outcome) ? std::optional{e.part} : std::nullopt;
+  }
 }
 
 expected<void> ledger::on(const part_ended& e) {
@@ -184,23 +218,19 @@ expected<void> ledger::on(const part_ended& e) {
   TROUPE_INVARIANT(std::ranges::all_of(l.granted.parts[e.part].devices, [&](auto d) {
     return holder(l.granted.parts[e.part].node, d) == e.lease;
   }));
-  l.ended[e.part] = true;
-  l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   give(l.granted.parts[e.part], 0);
-  l.iterations = std::min(l.iterations, e.iterations);
-  l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
-  if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
-  if (is_bad(e.outcome) && !is_bad(l.outcome)) {
-    l.outcome = e.outcome;
-    l.detail = e.detail;
-  }
+  add_end(l, e);
   if (std::find(l.ended.begin(), l.ended.end(), false) != l.ended.end()) {
     leases_.set(e.lease, std::move(l));
     return {};
   }
-  // Parts that succeeded although they were told to stop, or while their node was considered lost,
-  // need not be repeated.
-  const bool whole = std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
+  // Parts that succeeded before they were stopped, or while their node was considered lost, need
+  // not be repeated.
+  const auto all = [](const std::vector<bool>& parts) {
+    return std::find(parts.begin(), parts.end(), false) == parts.end();
+  };
+  const bool whole =
+      all(l.succeeded) || (l.program && l.program->finished && all(l.ended_with_zero));
   if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
   close(l, e.at_s);
   leases_.erase(e.lease);
@@ -226,12 +256,23 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
 }
 
+/// The iterations of a job that goes on after this lease: what its program says that it saved, or
+/// what all parts have done.
+std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
+  if (is_serving(*j.spec)) return 0;
+  const auto limit =
+      has_known_length(*j.spec) ? j.spec->iterations : std::numeric_limits<std::uint64_t>::max();
+  if (l.program && l.program->saved) return std::min(*l.program->saved, limit);
+  return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
+}
+
 void ledger::close(lease_record& l, double at_s) {
   auto j = jobs_.at(l.granted.job);
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
   j.detail = l.detail;
+  if (is_program(*j.spec) && is_failure(l.outcome)) j.failed_rank = l.failed_part;
   // Predictions and measurements of every attempt that has both.
   if (ran_out || l.peak_bytes > 0)
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
@@ -243,10 +284,9 @@ void ledger::close(lease_record& l, double at_s) {
   const bool serves = is_serving(*j.spec);
   const bool fell = serves && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || fell) {
-    const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
-    const auto done = serves ? 0 : std::min(l.iterations, left);
-    const bool progress = serves ? at_s - l.granted.at_s >= decoder_proof_s : done > 0;
-    j.iterations_done += done;
+    const auto before = std::exchange(j.iterations_done, done_after(j, l));
+    const bool progress =
+        serves ? at_s - l.granted.at_s >= decoder_proof_s : j.iterations_done > before;
     j.state = job_state::waiting;
     const bool lost = l.outcome == lease_outcome::lost;
     if (progress) j.losses = 0;
@@ -324,8 +364,7 @@ expected<void> ledger::on(const job_suspended& e) {
   auto j = *known;
   if (!e.suspended) forget_preemption(j);
   j.suspended = e.suspended;
-  if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
-  j.suspensions.push_back(e.request);
+  remember_request(j, e.request);
   jobs_.set(e.job, std::move(j));
   return {};
 }

@@ -46,6 +46,8 @@ struct job_record {
   // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
   std::uint32_t tried_gpus = 0;
   double tried_bytes = 0;
+  // Of the program's last attempt: the first part that failed; its node is in `tries`.
+  std::optional<std::uint32_t> failed_rank;
 
   bool operator==(const job_record&) const = default;
 };
@@ -63,7 +65,10 @@ struct lease_record {
   std::vector<bool> ended, succeeded;  // by part
   std::uint64_t iterations = 0;        // the minimum over the parts that have ended
   double peak_bytes = 0;
-  std::optional<std::int32_t> exit_code;  // the first nonzero one, if there is any
+  std::optional<std::int32_t> exit_code;     // the first nonzero one, if there is any
+  std::optional<std::uint32_t> failed_part;  // the first that failed
+  std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
+  std::vector<bool> ended_with_zero;         // exit status, by part
 
   bool operator==(const lease_record&) const = default;
 };
@@ -132,7 +137,10 @@ class ledger {
   expected<void> on(const job_suspended& e);
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
+  static void add_end(lease_record& l, const part_ended& e);
   void close(lease_record& lease, double at_s);
+  static std::uint64_t done_after(const job_record& j, const lease_record& l);
+  static void remember_request(job_record& j, std::uint64_t request);
   void forget_preemption(job_record& j);
   void raise_memory(job_record& j, const lease_granted& g) const;
 

@@ -61,6 +61,7 @@ job_kept kept(const job_record& j) {
   k.suspensions = j.suspensions;
   k.tried_gpus = j.tried_gpus;
   k.tried_bytes = j.tried_bytes;
+  k.failed_rank = j.failed_rank;
   return k;
 }
 
@@ -94,6 +95,7 @@ job_record restored(const job_kept& k) {
   j.suspensions = k.suspensions;
   j.tried_gpus = k.tried_gpus;
   j.tried_bytes = k.tried_bytes;
+  j.failed_rank = k.failed_rank;
   return j;
 }
 
@@ -134,9 +136,12 @@ std::vector<journal_entry> ledger::snapshot() const {
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
-    result.emplace_back(lease_kept{l.granted, l.revoked, l.outcome, l.detail, indices_of(l.ended),
-                                   l.iterations, l.peak_bytes, indices_of(l.succeeded),
-                                   l.exit_code});
+    lease_kept k{l.granted,           l.revoked,     l.outcome,    l.detail,
+                 indices_of(l.ended), l.iterations,  l.peak_bytes, indices_of(l.succeeded),
+                 l.exit_code,         l.failed_part, l.program,    {}};
+    if (auto zero = indices_of(l.ended_with_zero); !zero.empty())
+      k.ended_with_zero = std::move(zero);
+    result.emplace_back(std::move(k));
   }
   return result;
 }
@@ -175,6 +180,9 @@ expected<void> ledger::on(const lease_kept& e) {
   auto ended = flags_of(e.ended, g.parts.size());
   auto succeeded = flags_of(e.succeeded, g.parts.size());
   if (!ended || !succeeded) return refuse((ended ? succeeded : ended).error());
+  auto with_zero =
+      flags_of(e.ended_with_zero.value_or(std::vector<std::uint32_t>{}), g.parts.size());
+  if (!with_zero) return refuse(with_zero.error());
   lease_record l{g,
                  e.revoked,
                  e.outcome,
@@ -183,7 +191,10 @@ expected<void> ledger::on(const lease_kept& e) {
                  std::move(*succeeded),
                  e.iterations,
                  e.peak_bytes,
-                 e.exit_code};
+                 e.exit_code,
+                 e.failed_part,
+                 e.program,
+                 std::move(*with_zero)};
   // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

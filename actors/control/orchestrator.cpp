@@ -52,8 +52,10 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   begin_epoch();
   // The controller may have died between the two entries.
   const auto leases = ledger_->leases();
-  for (const auto& [id, l] : leases)
+  for (const auto& [id, l] : leases) {
     if (l.outcome != lease_outcome::succeeded && !l.revoked) revoke(id, l.outcome, l.detail);
+    if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) begin_rank_wait(l);
+  }
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
@@ -117,23 +119,34 @@ expected<void> orchestrator_state::grant(const planners::decision& d) {
   return {};
 }
 
-/// The job is queued again; a training gets time to save.
+/// The job is queued again; it gets time to save.
 void orchestrator_state::preempt(job_id id, const std::string& detail,
-                                 std::optional<double> grace_s) {
+                                 std::optional<double> grace_s,
+                                 std::optional<std::uint64_t> request) {
   const auto* j = ledger_->job(id);
   if (!j || j->state != job_state::running) return;
   const auto usual_s = options_.cluster->settings.preempt_grace_s;
-  revoke(j->lease, lease_outcome::preempted, detail,
-         is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
+  revoke({j->lease,
+          wall(),
+          lease_outcome::preempted,
+          detail,
+          is_training(*j->spec) ? grace_s.value_or(usual_s) : 0,
+          {},
+          request});
 }
 
-void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail,
-                                double grace_s) {
+/// The time to save of a training is `e`'s, during which it stays ordered; that of a program is its
+/// own, and its node keeps it.
+void orchestrator_state::revoke(lease_revoked e) {
+  const auto id = e.lease;
   const auto* l = ledger_->lease(id);
-  if (!l || (l->revoked && l->outcome == why)) return;
-  if (!record(lease_revoked{id, wall(), why, detail, grace_s})) return;
+  if (!l || (l->revoked && l->outcome == e.why)) return;
+  const auto& spec = *ledger_->job(l->granted.job)->spec;
+  const double ordered_s = is_program(spec) ? 0 : e.grace_s;
+  if (is_program(spec)) e.grace_s = grace_of(*options_.cluster, spec);
+  if (!record(e)) return;
   grace_until_s_.erase(id);
-  if (grace_s > 0) grace_until_s_[id] = now() + grace_s;
+  if (ordered_s > 0) grace_until_s_[id] = now() + ordered_s;
   for (const auto& part : ledger_->lease(id)->granted.parts)
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
@@ -154,6 +167,9 @@ orchestrator_actor::behavior_type orchestrator(
       },
       [&s](const inbound<suspend_job>& m) {
         s.on_suspend_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<requeue_job>& m) {
+        s.on_requeue_job(m.from, m.sender, m.body), s.commit_soon();
       },
       [&s](const inbound<move_job>& m) {
         s.on_move_job(m.from, m.sender, m.body), s.commit_soon();

@@ -49,6 +49,7 @@ class orchestrator_state {
   void on_submit_job(address from, const runtime::caller& who, const submit_job& s);
   void on_cancel_job(address from, const runtime::caller& who, const cancel_job& c);
   void on_suspend_job(address from, const runtime::caller& who, const suspend_job& s);
+  void on_requeue_job(address from, const runtime::caller& who, const requeue_job& r);
   void on_move_job(address from, const runtime::caller& who, const move_job& m);
   void on_read_log(address from, const runtime::caller& who, const read_log& r);
   void on_begin_scheduling(const begin_scheduling& m);
@@ -90,13 +91,18 @@ class orchestrator_state {
   std::optional<lease_renewal> on_heartbeat(const node_heartbeat& h);
   lease_renewal renewal_of(node_index n) const;
   expected<void> grant(const planners::decision& d);
-  void revoke(lease_id id, lease_outcome why, const std::string& detail, double grace_s = 0);
-  void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {});
+  void revoke(lease_revoked e);
+  void revoke(lease_id id, lease_outcome why, const std::string& detail) {
+    revoke({id, wall(), why, detail});
+  }
+  void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {},
+               std::optional<std::uint64_t> request = {});
   void end_grace(lease_id id);
   void end_graces();
   void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
-  void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
-                double peak_bytes, std::string detail, std::optional<std::int32_t> exit_code = {});
+  void end_part(part_ended e);
+  void begin_rank_wait(const lease_record& l);
+  void end_rank_waits();
   void report_progress(const lease_record& l, const part_report& r);
   void report_progress(job_id job);
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
@@ -125,11 +131,18 @@ class orchestrator_state {
   std::vector<gateway_state> gateways_;
   // (lease, node): the first orders of this epoch that no longer contain the revoked lease.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
-  // Iterations that a part had completed by its node's last report in this epoch.
-  std::map<std::pair<lease_id, node_index>, std::uint64_t> reached_;
+  // What a part had done by its node's last report in this epoch.
+  struct part_progress {
+    std::uint64_t iterations = 0;
+    std::optional<program_end> program;
+  };
+  std::map<std::pair<lease_id, node_index>, part_progress> reached_;
   // Revoked leases that are still ordered so that their trainings can save, with their deadline on
   // the monotonic clock. Not known after a restart.
   std::map<lease_id, double> grace_until_s_;
+  // Programs of which a part has ended with status 0: when the others must have, on the monotonic
+  // clock. After a restart it counts from there.
+  std::map<lease_id, double> rank_waits_;
   // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes
   // have reported.
   std::map<lease_id, std::vector<bool>> late_;

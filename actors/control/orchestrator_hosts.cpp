@@ -55,7 +55,7 @@ void orchestrator_state::on_node_report(address from, const node_report& r) {
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) on_part_report(n, id, r);
   for (const auto& p : r.parts) {
-    if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
+    if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = {p.iterations, end_of(p.program)};
     if (p.now == part_report::state::succeeded) on_late_success(n, p, r.incarnation);
   }
   // Work that the ledger does not know may still hold GPUs: the node is unusable until that is
@@ -177,6 +177,7 @@ void orchestrator_state::on_tick() {
   end_overdue();
   answer_held_submissions();
   end_graces();
+  end_rank_waits();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
   compact();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});

@@ -13,6 +13,11 @@ namespace troupe::actors {
 
 namespace {
 
+/// "rank 1 on east-2": the number is that of the node's log.
+std::string rank_text(const cluster& c, const lease_record& l, std::uint32_t part) {
+  return fmt::format("rank {} on {}", part, c.nodes[l.granted.parts[part].node].name);
+}
+
 lease_outcome outcome_of(part_report::state s) {
   switch (s) {
     case part_report::state::succeeded:
@@ -41,18 +46,26 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
     auto out = left_out_.find({id, n});
     const auto since = out == left_out_.end() ? 1 : out->second;
     if (l->revoked && r.epoch == ledger_->epoch() && r.orders >= since)
-      end_part(id, part, l->outcome, 0, 0, l->detail);
+      end_part({id, part, wall(), l->outcome, 0, 0, l->detail, {}, {}});
     return;
   }
   if (it->now == part_report::state::running) return report_progress(*l, *it);
   const auto& spec = *ledger_->job(l->granted.job)->spec;
   if (is_serving(spec)) return end_decoder(*l, part, *it);
-  // A part that was ordered to stop has the lease's outcome, whatever its exit status.
-  const auto outcome =
-      l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
-  const bool program = !spec.command.empty();
-  end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail,
-           program ? std::optional{it->exit_code} : std::nullopt);
+  // A part that was ordered to stop has the lease's outcome, whatever its exit status; one that was
+  // killed without an order is lost.
+  const bool ordered =
+      l->revoked && it->now != part_report::state::succeeded &&
+      (it->now != part_report::state::stopped || !it->program || it->program->signalled);
+  const auto outcome = ordered ? l->outcome : outcome_of(it->now);
+  part_ended e{id, part, wall(), outcome, it->iterations, it->peak_bytes, it->detail, {}, {}};
+  if (is_program(spec)) {
+    if (!ordered && is_failure(outcome) && l->ended.size() > 1)
+      e.detail = fmt::format("{}: {}", rank_text(*options_.cluster, *l, part), e.detail);
+    e.exit_code = it->exit_code;
+    e.program = end_of(it->program);
+  }
+  end_part(std::move(e));
 }
 
 /// A decoder has no end of its own: it was ordered to stop, or it has failed.
@@ -65,13 +78,13 @@ void orchestrator_state::end_decoder(const lease_record& l, std::uint32_t part,
   const auto detail = by_itself && !l.revoked && r.detail.empty()
                           ? "the decoder ended although its job was not cancelled"
                           : r.detail;
-  end_part(l.granted.lease, part, outcome, 0, r.peak_bytes, detail);
+  end_part({l.granted.lease, part, wall(), outcome, 0, r.peak_bytes, detail, {}, {}});
 }
 
 /// What a program has written to its $TROUPE_REPORT so far.
 void orchestrator_state::report_progress(const lease_record& l, const part_report& r) {
   const auto& j = *ledger_->job(l.granted.job);
-  if (scheduler_ && r.iterations > 0 && !j.spec->command.empty())
+  if (scheduler_ && r.program && r.program->iteration)
     self_->send(scheduler_, progress_of(l, j.iterations_done, r, wall()));
 }
 
@@ -102,29 +115,63 @@ void orchestrator_state::on_late_success(node_index n, const part_report& p,
       fmt::format("had succeeded when its node{} came back", j.lost_parts.size() > 1 ? "s" : "")});
 }
 
-void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome,
-                                  std::uint64_t iterations, double peak_bytes, std::string detail,
-                                  std::optional<std::int32_t> exit_code) {
+void orchestrator_state::end_part(part_ended e) {
+  const auto id = e.lease;
+  const auto outcome = e.outcome;
   const auto* l = ledger_->lease(id);
   const auto job = l->granted.job;
-  const auto n = l->granted.parts[part].node;
+  const auto n = l->granted.parts[e.part].node;
   if (const auto* j = ledger_->job(job);
       is_training(*j->spec) && outcome != lease_outcome::succeeded) {
     // The iterations of the last checkpoint, without those of earlier leases.
     const auto saved = training_.saved(job, id);
-    iterations = saved - std::min(saved, j->iterations_done);
+    e.iterations = saved - std::min(saved, j->iterations_done);
   }
-  if (!record(part_ended{id, part, wall(), outcome, iterations, peak_bytes, detail, exit_code}))
-    return;
+  if (!record(e)) return;
   nodes_[n].leases.erase(id);
   left_out_.erase({id, n});
   reached_.erase({id, n});
   refresh_idle(n);
   to_order_.insert(n);
   if (ledger_->lease(id) && outcome != lease_outcome::succeeded && !ledger_->lease(id)->revoked)
-    revoke(id, outcome, detail);  // the other parts cannot continue without it
+    revoke(id, outcome, e.detail);  // the other parts cannot continue without it
+  if (outcome == lease_outcome::succeeded && ledger_->lease(id))
+    begin_rank_wait(*ledger_->lease(id));
   end_grace(id);
   settle(job);
+}
+
+/// A part of a program has ended with status 0: the time of those that run on is limited, if the
+/// job says so.
+void orchestrator_state::begin_rank_wait(const lease_record& l) {
+  const auto& spec = *ledger_->job(l.granted.job)->spec;
+  if (is_program(spec) && spec.rank_wait_s)
+    rank_waits_.try_emplace(l.granted.lease, now() + *spec.rank_wait_s);
+}
+
+void orchestrator_state::end_rank_waits() {
+  std::erase_if(rank_waits_, [this](const auto& w) {
+    const auto* l = ledger_->lease(w.first);
+    return !l || l->revoked;
+  });
+  for (const auto& [id, until_s] : std::map{rank_waits_}) {
+    if (now() < until_s) continue;
+    const auto& l = *ledger_->lease(id);
+    const auto late =
+        static_cast<std::uint32_t>(std::ranges::find(l.ended, false) - l.ended.begin());
+    const auto first =
+        static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
+    const auto& c = *options_.cluster;
+    revoke({id,
+            wall(),
+            lease_outcome::failed,
+            fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",
+                        rank_text(c, l, late), *ledger_->job(l.granted.job)->spec->rank_wait_s,
+                        rank_text(c, l, first)),
+            0,
+            late,
+            {}});
+  }
 }
 
 /// Removes a revoked lease from the orders.
@@ -143,10 +190,12 @@ void orchestrator_state::end_graces() {
 void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
   const auto& l = *ledger_->lease(id);
   const auto reached = reached_.find({id, l.granted.parts[part].node});
-  const auto kept = reached == reached_.end()
-                        ? 0
-                        : kept_iterations(*options_.cluster, *ledger_, l, reached->second);
-  end_part(id, part, lease_outcome::lost, kept, 0, detail);
+  part_ended e{id, part, wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
+  if (reached != reached_.end()) {
+    e.iterations = kept_iterations(*options_.cluster, *ledger_, l, reached->second.iterations);
+    e.program = reached->second.program;
+  }
+  end_part(std::move(e));
 }
 
 void orchestrator_state::settle(job_id id) {

@@ -108,6 +108,29 @@ void orchestrator_state::on_suspend_job(address from, const runtime::caller& who
   reply(from, result);
 }
 
+void orchestrator_state::on_requeue_job(address from, const runtime::caller& who,
+                                        const requeue_job& r) {
+  requeue_reply result{r.request, false, {}};
+  const auto* j = ledger_->job(r.job);
+  if (!j) {
+    result.why = {reason::kind::unknown, fmt::format("no job {}", r.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    result.why = not_theirs(who, j->id, j->owner, "requeue it");
+  } else if (std::ranges::find(j->suspensions, r.request) != j->suspensions.end()) {
+    result.done = true;  // a repeated request, perhaps after it has started again
+  } else if (is_final(j->state)) {
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} already {}", r.job, to_string(j->state))};
+  } else if (j->state != job_state::running) {
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} is not running: it is {}", r.job, to_string(j->state))};
+  } else {
+    result.done = true;
+    preempt(r.job, fmt::format("requeued by {}", who.name), {}, r.request);
+  }
+  reply(from, result);
+}
+
 /// The scheduler determines where.
 void orchestrator_state::on_move_job(address from, const runtime::caller& who, const move_job& m) {
   const auto refuse_it = [&](reason why) {

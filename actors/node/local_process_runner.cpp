@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
-constexpr double grace_s = 5;                      // between SIGTERM and SIGKILL
 constexpr double file_poll_s = 1;                  // of a running program's files
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
 
@@ -94,7 +93,8 @@ class local_process_runner final : public process_runner {
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
-    o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", grace_s));
+    const auto order = w.program.value_or(program_order{});
+    o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
     o.directory = w.working_directory;
     o.output = files_.log(w.lease);
     auto started = keepers_->run(o, until_s_);
@@ -103,7 +103,9 @@ class local_process_runner final : public process_runner {
       return refuse(started.error());
     }
     if (watch_) watch_->add((*started)->events());
-    running_[w.lease].program = std::move(*started);
+    auto& r = running_[w.lease];
+    r.program = std::move(*started);
+    r.order = order;
     return {};
   }
 
@@ -124,8 +126,9 @@ class local_process_runner final : public process_runner {
     if (at_once)
       r.program->kill();
     else if (!r.stopping)
-      r.program->terminate(grace_s);
+      r.program->terminate(r.order.grace_s);
     r.stopping = true;
+    r.killed = r.killed || at_once;
   }
 
   std::vector<part_report> poll() override {
@@ -164,7 +167,9 @@ class local_process_runner final : public process_runner {
  private:
   struct running {
     std::unique_ptr<runtime::kept_program> program;
-    bool stopping = false;   // it was ordered to stop
+    program_order order;
+    bool stopping = false;   // it was ordered to stop,
+    bool killed = false;     // without a grace period
     double next_poll_s = 0;  // next poll of its files
     program_report reported;
   };
@@ -175,7 +180,9 @@ class local_process_runner final : public process_runner {
     p.lease = lease;
     p.iterations = r.reported.iterations;
     p.peak_bytes = r.reported.peak_bytes;
+    p.program = progress_of(r);
     if (!end) return p;
+    p.program->signalled = end->signalled;
     p.exit_code = end->status;
     using state = part_report::state;
     if (end->what == kept_end::how::not_started) {
@@ -184,9 +191,9 @@ class local_process_runner final : public process_runner {
     } else if (end->what != kept_end::how::exited) {
       p.now = state::stopped;
       p.detail = end->what == kept_end::how::lost ? end->why : lease_expired;
-    } else if (end->status == 0) {
+    } else if (end->status == 0 && (!end->signalled || p.program->finished)) {
       p.now = state::succeeded;
-    } else if (r.stopping) {
+    } else if (end->signalled || r.killed) {
       p.now = state::stopped;
     } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
       p.now = state::out_of_memory;
@@ -196,6 +203,13 @@ class local_process_runner final : public process_runner {
       p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
     }
     return p;
+  }
+
+  static program_progress progress_of(const running& r) {
+    const auto& said = r.reported;
+    const auto reached = said.reached(r.order.iterations_done);
+    const bool to_the_end = reached && r.order.last && *reached >= *r.order.last;
+    return {reached, said.saved, said.resumed, said.step_s, said.finished || to_the_end};
   }
 
   std::string last_output(lease_id lease) const {

@@ -25,6 +25,12 @@ std::string_view trimmed(std::string_view s) {
 
 }  // namespace
 
+std::optional<std::uint64_t> program_report::reached(std::uint64_t done) const {
+  if (iteration) return iteration;
+  if (resumed || iterations > 0) return resumed.value_or(done) + iterations;
+  return {};
+}
+
 program_report parse_program_report(std::string_view text) {
   program_report result;
   while (!text.empty()) {
@@ -37,8 +43,14 @@ program_report parse_program_report(std::string_view text) {
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
     const bool whole = wrong == std::errc{} && end == value.data() + value.size();
     if (!whole || !std::isfinite(n) || n < 0 || n > max_value) continue;
-    if (key == "iterations") result.iterations = static_cast<std::uint64_t>(n);
+    const auto count = static_cast<std::uint64_t>(n);
+    if (key == "iterations") result.iterations = count;
+    if (key == "iteration") result.iteration = count;
+    if (key == "saved") result.saved = count;
+    if (key == "resumed") result.resumed = count;
     if (key == "peak_bytes") result.peak_bytes = n;
+    if (key == "step_s") result.step_s = n;
+    if (key == "finished") result.finished = n > 0;
   }
   return result;
 }

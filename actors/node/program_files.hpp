@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,15 @@ namespace troupe::actors {
 
 /// A program's own report, in the file named by $TROUPE_REPORT.
 struct program_report {
-  std::uint64_t iterations = 0;
+  std::uint64_t iterations = 0;  // completed by this attempt
   double peak_bytes = 0;
+  std::optional<std::uint64_t> iteration, saved, resumed;  // from the job's beginning
+  double step_s = 0;
+  bool finished = false;
+
+  /// Completed iterations from the job's beginning, if the program says anything about them.
+  /// `done`: by earlier attempts, where it does not say from where it has gone on.
+  std::optional<std::uint64_t> reached(std::uint64_t done) const;
 };
 
 /// Lines of "key: number"; the last one of a key counts. Invalid numbers are ignored.

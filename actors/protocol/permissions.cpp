@@ -34,6 +34,8 @@ constexpr std::array table{
     row<cancel_reply>("cancel_reply", controller, client),
     row<suspend_job>("suspend_job", client, controller, condition::owner),
     row<suspend_reply>("suspend_reply", controller, client),
+    row<requeue_job>("requeue_job", client, controller, condition::owner),
+    row<requeue_reply>("requeue_reply", controller, client),
     row<move_job>("move_job", client, controller, condition::owner),
     row<move_reply>("move_reply", controller, client),
     row<query_jobs>("query_jobs", client, controller),

@@ -178,9 +178,9 @@ struct commit_now {};
 using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
-                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<move_job>>,
-                     caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
-                     caf::reacts_to<inbound<training_report>>,
+                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<requeue_job>>,
+                     caf::reacts_to<inbound<move_job>>, caf::reacts_to<inbound<gateway_report>>,
+                     caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
                      caf::reacts_to<job_planned>, caf::reacts_to<subscribe>,
                      caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
@@ -243,6 +243,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::requeue_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::move_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)

@@ -80,9 +80,9 @@ class frame_dispatcher {
       to_actor(scheduler_);
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
-                       std::is_same_v<T, suspend_job> || std::is_same_v<T, move_job> ||
-                       std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
-                       std::is_same_v<T, query_training>)
+                       std::is_same_v<T, suspend_job> || std::is_same_v<T, requeue_job> ||
+                       std::is_same_v<T, move_job> || std::is_same_v<T, read_log> ||
+                       std::is_same_v<T, training_report> || std::is_same_v<T, query_training>)
       to_actor(orchestrator_);
     // Other messages are replies, and the controller sends no requests.
   }

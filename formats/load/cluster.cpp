@@ -6,6 +6,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/profile_reader.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/admission.hpp"
 
 namespace troupe::formats {
 
@@ -254,7 +255,8 @@ class cluster_loader {
     map.read("lease_s", s.lease_s, {0, 86'400, true});
     map.read("memory_headroom", s.memory_headroom, {0, 10});
     map.read("restart_s", s.restart_s, {0, 86'400});
-    map.read("preempt_grace_s", s.preempt_grace_s, {0, 86'400});
+    map.read("preempt_grace_s", s.preempt_grace_s, {0, admission::max_grace_s});
+    map.read("grace_s", s.grace_s, {0, admission::max_grace_s});
     map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
     map.finish();
     if (found_.good() && s.lease_s < 2 * s.heartbeat_s)

@@ -128,7 +128,8 @@ std::optional<kept_end> kept_program::poll() {
     } else {
       end_ = {e.what == keeper_event::exited ? kept_end::how::exited : kept_end::how::lease_expired,
               e.status,
-              {}};
+              {},
+              e.signalled};
     }
   }
   // The keeper's child died with it; that child's descendants are found by their token.

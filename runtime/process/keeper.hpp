@@ -29,6 +29,7 @@ struct kept_end {
   how what = how::exited;
   int status = 0;  // exit status; 128 + n: ended by signal n
   std::string why;
+  bool signalled = false;  // SIGTERM was sent to it before it ended
 };
 
 /// A program and its keeper. Only the destructor blocks. Not thread-safe.

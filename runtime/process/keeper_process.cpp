@@ -132,12 +132,21 @@ class keeper {
       if (c.what == keeper_command::kill) killing_ = true;
       if (c.what != keeper_command::terminate || kill_at_s_ != never) continue;
       kill_at_s_ = clock_.now_s() + c.value;
-      if (!over_) ::kill(-group_.leader, SIGTERM);
+      if (!leader_ended()) signalled_ = ::kill(-group_.leader, SIGTERM) == 0;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     // The owner has died or closed the connection.
     killing_ = true;
     ::close(std::exchange(control_, -1));
+  }
+
+  /// Has the program ended by itself, whether or not that has been noticed? What it does after
+  /// SIGTERM is an answer to that.
+  bool leader_ended() const {
+    siginfo_t end{};
+    return over_ || (::waitid(P_PID, static_cast<id_t>(group_.leader), &end,
+                              WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                     end.si_pid == group_.leader);
   }
 
   void hear_program() {
@@ -153,6 +162,7 @@ class keeper {
     keeper_event e;
     e.what = what;
     e.status = status_;
+    e.signalled = signalled_;
     e.failure = failure_;
     send_event(e);
   }
@@ -168,7 +178,7 @@ class keeper {
   start_failure failure_;
   int status_ = 0;
   double kill_at_s_ = never, again_s_ = 0.005;
-  bool failed_ = false, expired_ = false, killing_ = false, over_ = false;
+  bool failed_ = false, expired_ = false, killing_ = false, over_ = false, signalled_ = false;
 };
 
 /// Clears the visible environment, and leaves the owner's process group: this process must survive

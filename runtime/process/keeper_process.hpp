@@ -24,6 +24,7 @@ struct keeper_event {
   pid_t leader = 0;                // started
   std::uint64_t leader_ticks = 0;  // started: the leader's start time
   std::int32_t status = 0;         // exited, lease_expired
+  bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
   start_failure failure;           // not_started
 };
 

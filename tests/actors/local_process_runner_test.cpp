@@ -10,10 +10,13 @@
 #include <fstream>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
+#include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
 
 using namespace troupe;
@@ -30,6 +33,7 @@ struct programs {
   troupe::test::scratch room;
   std::shared_ptr<process_runner> runner = make(1);
   std::map<lease_id, part_report> ends;
+  double grace_s = 5;  // of the programs that are started from now on
 
   std::shared_ptr<process_runner> make(std::uint64_t incarnation) const {
     auto made = make_process_launcher(room.path(), incarnation);
@@ -40,6 +44,8 @@ struct programs {
     work_order w;
     w.lease = lease;
     w.command = {"sh", "-c", script};
+    w.iterations = 500;
+    w.program = {grace_s, 500, 1000};
     w.environment = {"COLOUR=green=blue", "NO_EQUALS"};
     w.working_directory = room.path();
     REQUIRE(runner->start(w));
@@ -175,6 +181,71 @@ TEST_CASE("stopping a program sends SIGTERM once, or SIGKILL if it must end at o
   CHECK(end.exit_code == 128 + SIGKILL);
   CHECK(p.log(2) == "ready\n");
   p.runner->stop(77, true);  // unknown
+}
+
+TEST_CASE("a program that ends after SIGTERM has stopped, unless it says that the job is done") {
+  struct row {
+    const char* on_signal;
+    state now;
+    int status;
+  };
+  const auto report = [](const char* line) {
+    return fmt::format("echo \"{}\" >> $TROUPE_REPORT; exit 0", line);
+  };
+  const auto done = report("finished: 1"), last = report("iteration: 1000"),
+             all_of_this_attempt = report("iterations: 500"), nearly = report("iteration: 999"),
+             takes_it_back = report("finished: 1\nfinished: 0");
+  programs p;
+  lease_id lease = 0;
+  for (const auto& r :
+       {row{"exit 0", state::stopped, 0}, row{"exit 1", state::stopped, 1},
+        row{"exit 143", state::stopped, 143}, row{"kill -KILL $$", state::stopped, 137},
+        row{"echo CUDA out of memory; exit 1", state::stopped, 1},
+        row{done.c_str(), state::succeeded, 0}, row{last.c_str(), state::succeeded, 0},
+        row{all_of_this_attempt.c_str(), state::succeeded, 0},
+        row{nearly.c_str(), state::stopped, 0}, row{takes_it_back.c_str(), state::stopped, 0},
+        row{"echo finished: 1 >> $TROUPE_REPORT; exit 1", state::stopped, 1}}) {
+    CAPTURE(r.on_signal);
+    p.start(++lease,
+            fmt::format("trap '{}' TERM; echo ready; while :; do sleep 0.01; done", r.on_signal));
+    p.wait_for_log(lease, "ready");
+    p.runner->stop(lease, false);
+    const auto end = p.end_of(lease);
+    CHECK(end.now == r.now);
+    CHECK(end.exit_code == r.status);
+    REQUIRE(end.program);
+    CHECK(end.program->signalled);
+  }
+}
+
+TEST_CASE("a program that had ended before it was stopped has its own end") {
+  programs p;
+  for (const auto& [lease, status] : {std::pair<lease_id, int>{1, 0}, {2, 3}}) {
+    p.start(lease, fmt::format("echo ready; exit {}", status));
+    p.wait_for_log(lease, "ready");
+    runtime::pause(0.3);
+    p.runner->stop(lease, false);
+    const auto end = p.end_of(lease);
+    CHECK(end.now == (status == 0 ? state::succeeded : state::failed));
+    CHECK_FALSE(end.program->signalled);
+  }
+}
+
+TEST_CASE("a program gets the grace period of its order, and what it reports is passed on") {
+  programs p;
+  p.grace_s = 0.4;
+  p.start(1,
+          "trap \"\" TERM; printf 'resumed: 500\\niteration: 510\\nsaved: 505\\nstep_s: 2\\n' > "
+          "$TROUPE_REPORT; echo $TROUPE_GRACE_S ready; while :; do sleep 0.01; done");
+  p.wait_for_log(1, "0.4 ready");
+  const runtime::stopwatch waited;
+  p.runner->stop(1, false);
+  const auto end = p.end_of(1);
+  CHECK(waited.s() >= 0.4);
+  CHECK(waited.s() < 4);
+  CHECK(end.now == state::stopped);
+  CHECK(end.exit_code == 137);
+  CHECK(end.program == program_progress{510, 505, 500, 2, false, true});
 }
 
 TEST_CASE("programs end with the lease of their node, those started later too") {

@@ -90,6 +90,24 @@ TEST_CASE("a log above its size limit drops its older half, and its path stays t
   CHECK(last->bytes == "end");
 }
 
+TEST_CASE("what a program says of its iterations counts from the job's beginning") {
+  const auto r = parse_program_report(
+      "resumed: 400\niteration: 420\nsaved: 410\nstep_s: 0.5\nfinished: 0\nloss: -3\n");
+  CHECK(r.resumed == 400u);
+  CHECK(r.iteration == 420u);
+  CHECK(r.saved == 410u);
+  CHECK(r.step_s == 0.5);
+  CHECK_FALSE(r.finished);
+  CHECK(parse_program_report("finished: 1\n").finished);
+  CHECK_FALSE(parse_program_report("finished: yes\n").finished);
+  CHECK_FALSE(parse_program_report("saved: -1\nsaved: nan\n").saved);
+  CHECK(r.reached(7) == 420u);
+  CHECK(parse_program_report("iterations: 5\n").reached(100) == 105u);
+  CHECK(parse_program_report("iterations: 5\nresumed: 90\n").reached(100) == 95u);
+  CHECK(parse_program_report("resumed: 90\n").reached(100) == 90u);
+  CHECK_FALSE(parse_program_report("peak_bytes: 5\nsaved: 3\n").reached(100));
+}
+
 TEST_CASE("the last line for each key of a program's report counts, even if it is 0") {
   const auto r =
       parse_program_report("iterations: 5\npeak_bytes: 7\niterations: 0\npeak_bytes: 0\n");

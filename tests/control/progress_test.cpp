@@ -16,6 +16,7 @@ job_record job_of(job_state state, std::uint64_t iterations, std::uint64_t done)
   j.state = state;
   j.spec = shared_value{spec};
   j.iterations_done = done;
+  j.lease = 5;
   return j;
 }
 
@@ -64,15 +65,22 @@ TEST_CASE(
   CHECK_FALSE(p.tokens_per_s);
 }
 
-TEST_CASE("a program's iterations count from the end of earlier leases, its time from the grant") {
+TEST_CASE("a program's speed is what it says, or counts from the grant and where it resumed") {
   part_report r;
-  r.iterations = 4;
+  r.program.emplace().iteration = 24;
   const auto p = progress_of(a_lease(), 20, r, 108);
   CHECK(p.job == 3);
   CHECK(p.lease == 5);
   CHECK(p.iteration == 24);
   CHECK(p.iteration_s == 2);
   CHECK(p.at_s == 108);
+  r.program->resumed = 8;
+  CHECK(progress_of(a_lease(), 20, r, 108).iteration_s == 0.5);
+  r.program->step_s = 0.25;
+  CHECK(progress_of(a_lease(), 20, r, 108).iteration_s == 0.25);
+  r.program = {};
+  r.program.emplace().iteration = 20;
+  CHECK(progress_of(a_lease(), 20, r, 108).iteration_s == 0);  // unknown
 }
 
 TEST_CASE("a running job's expected end follows its last report, and is never in the past") {
@@ -86,8 +94,8 @@ TEST_CASE("a running job's expected end follows its last report, and is never in
   CHECK(s.tokens_per_s == 7.0);
   CHECK(s.eta_s == 200 + 60 * 3 - 210.0);
   CHECK(status(j, &l, &known, 1000).eta_s == 0.0);
-  known.iteration = 10;  // an earlier one: what is saved counts
-  CHECK(status(j, &l, &known, 210).iteration == 20);
+  known.iteration = 10;  // it had to start over
+  CHECK(status(j, &l, &known, 210).iteration == 10);
   known.iteration = 1000;
   CHECK(status(j, &l, &known, 210).iteration == 100);
   known.iteration = 40;
@@ -96,6 +104,9 @@ TEST_CASE("a running job's expected end follows its last report, and is never in
   known.iteration_s = 3;
   known.lease = 4;  // an earlier lease's
   CHECK_FALSE(status(j, &l, &known, 210).eta_s);
+  CHECK(status(j, &l, &known, 210).iteration == 20);  // what is saved counts, not what it reported
+  CHECK_FALSE(status(j, &l, &known, 210).loss);
+  known.lease = 5;
   CHECK_FALSE(status(j, nullptr, &known, 210).eta_s);
   CHECK_FALSE(status(j, &l, nullptr, 210).eta_s);
 }

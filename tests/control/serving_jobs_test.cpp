@@ -1,4 +1,4 @@
-#include "control/spoken_world.hpp"
+#include "control/controller_by_hand.hpp"
 
 #include "actors/control/desired_work.hpp"
 #include "actors/control/ledger.hpp"
@@ -10,8 +10,6 @@ using namespace troupe::actors;
 using namespace troupe::actors::tests;
 
 namespace {
-
-constexpr address a_client = first_client_address + 1;
 
 job_spec decoder(std::uint32_t max_restarts = 2) {
   job_spec s;
@@ -139,96 +137,10 @@ TEST_CASE("a decoder's order says what it serves, and neither a program nor a tr
   CHECK(w.incarnation == 11);
 }
 
-namespace {
-
-/// A controller whose nodes and client are the test.
-struct told_controller : spoken_world {
-  explicit told_controller(std::string_view policy = "frenzy") {
-    cluster_->settings.lease_s = 30;
-    const std::shared_ptr<const planners::policy> by{planners::make_policy(policy)};
-    round_s = by->round_s();
-    world.add_host(controller_address, [this, by](const runtime::host& h) {
-      return start_controller(world.system(), h, {cluster_, by, false, true, {}, {}}).all;
-    });
-    for (address g = 1; g <= 3; ++g) speak_for(g);
-    speak_for(a_client);
-  }
-  void report(node_index n, std::vector<part_report> parts = {}) {
-    note_orders();
-    node_report r;
-    r.incarnation = 7;
-    r.sequence = ++sequence;
-    if (const auto known = orders.find(n); known != orders.end())
-      r.epoch = known->second.epoch, r.orders = known->second.sequence,
-      r.journal = known->second.journal;
-    r.parts = std::move(parts);
-    say(gateway_address(cluster_->nodes[n].datacenter), node_address(*cluster_, n),
-        controller_address, r);
-  }
-  void all_report() {
-    for (node_index n = 0; n < cluster_->nodes.size(); ++n) report(n);
-  }
-  /// Nodes confirm what they were told, in time, until a round of the policy has passed.
-  void pass_round() {
-    for (double left = round_s + 2; left > 0; left -= 10) {
-      all_report_running();
-      world.run_until(world.now_s() + std::min(left, 10.0));
-    }
-    note_orders();
-  }
-  void all_report_running() {
-    for (node_index n = 0; n < cluster_->nodes.size(); ++n) {
-      note_orders();
-      std::vector<part_report> parts;
-      for (const auto& w : orders[n].work) {
-        part_report p;
-        p.lease = w.lease;
-        parts.push_back(p);
-      }
-      report(n, parts);
-    }
-  }
-  void note_orders() {
-    for (address g = 1; g <= 3; ++g)
-      for (auto& [to, o] : take_all(g)) orders[node_of(*cluster_, to)] = o;
-  }
-  /// Orders by their receiver, which a gateway would forward.
-  std::vector<std::pair<address, node_orders>> take_all(address gateway) {
-    std::vector<std::pair<address, node_orders>> all;
-    for (auto& [e, o] : take_with_envelopes<node_orders>(gateway)) all.emplace_back(e.to, o);
-    return all;
-  }
-  /// The nodes that are to run a decoder.
-  std::vector<node_index> decoders() {
-    note_orders();
-    std::vector<node_index> all;
-    for (const auto& [n, o] : orders)
-      for (const auto& w : o.work)
-        if (w.serve) all.push_back(n);
-    return all;
-  }
-  template <class Reply>
-  Reply ask(message m) {
-    take<Reply>(a_client);
-    say(a_client, a_client, controller_address, m);
-    const auto all = take<Reply>(a_client);
-    REQUIRE(all.size() == 1);
-    return all[0];
-  }
-  job_id submit(const job_spec& job) { return ask<submit_reply>(submit_job{++asked, job}).job; }
-  job_status job(job_id id) { return ask<query_reply>(query_jobs{++asked, id}).jobs.at(0); }
-
-  std::map<node_index, node_orders> orders;
-  std::uint64_t sequence = 0, asked = 100;
-  double round_s = 0;
-};
-
-}  // namespace
-
 TEST_CASE("under every policy a submitted decoder is ordered at a node until it is cancelled") {
   for (const auto name : planners::policy_names()) {
     INFO(name);
-    told_controller t{name};
+    controller_by_hand t{name};
     t.all_report();
     const auto id = t.submit(decoder());
     REQUIRE(id != 0);
@@ -258,7 +170,7 @@ TEST_CASE("under every policy a submitted decoder is ordered at a node until it 
 }
 
 TEST_CASE("a decoder that says that it has succeeded has failed, and is started again") {
-  told_controller t;
+  controller_by_hand t;
   t.all_report();
   const auto id = t.submit(decoder(0));
   t.pass_round();
@@ -273,7 +185,7 @@ TEST_CASE("a decoder that says that it has succeeded has failed, and is started 
 }
 
 TEST_CASE("decoders and programs share the GPUs, and a decoder waits until one is idle") {
-  told_controller t;
+  controller_by_hand t;
   t.all_report();
   auto small = decoder();
   small.required_gpu_type = "A40";

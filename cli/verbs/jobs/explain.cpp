@@ -32,7 +32,12 @@ class explain_verb final : public verb {
     if (!reply->memory.empty()) out.line("\nMemory:");
     for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
     if (!last.empty()) {
-      out.line("\nLast output (troupe logs {} shows all of it):", job_);
+      const auto rank = failed_rank(reply->job);
+      out.line("\nLast output{} (troupe logs {}{} shows all of it):",
+               rank > 0
+                   ? fmt::format(" of rank {} on {}", rank, reply->job.failed_node.value_or("?"))
+                   : "",
+               job_, rank > 0 ? fmt::format(" --rank {}", rank) : "");
       for (const auto& l : last) out.line("  {}", l);
     }
     return exit_done;
@@ -53,15 +58,18 @@ class explain_verb final : public verb {
     return plans.text(terminal_columns());
   }
 
+  /// The part of the job whose output says why it failed.
+  static std::uint32_t failed_rank(const job_status& j) { return j.failed_rank.value_or(0); }
+
   /// The last output of a failed job; nothing if its log is not available.
   std::vector<std::string> last_lines(const job_status& j) {
     if (j.state != job_state::failed || j.attempts == 0) return {};
     constexpr std::size_t max_lines = 5;
     constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
-    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, end_of_log});
+    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, failed_rank(j), end_of_log});
     if (!about || !about->why.text.empty()) return {};
     const auto from = about->offset - std::min(about->offset, max_bytes);
-    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, from})) return {};
+    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, failed_rank(j), from})) return {};
     const auto raw = remote_.raw().bytes();
     const std::string tail{reinterpret_cast<const char*>(raw.data()), raw.size()};
     std::vector<std::string> lines;

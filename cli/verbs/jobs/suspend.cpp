@@ -1,8 +1,6 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
 #include "cli/verbs/verb.hpp"
-#include "runtime/host/pause.hpp"
-#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
 
@@ -23,23 +21,14 @@ class suspend_verb final : public verb {
     const auto reply = remote_.ask<suspend_reply>(suspend_job{0, job_, true});
     if (!reply) return out.no(reply.error());
     if (!reply->done) return refuse_suspension(out, job_, reply->why);
-    auto now = status_of(remote_, job_);
-    while (now && (now->state == job_state::running || now->state == job_state::stopping) &&
-           now->attempts == before->attempts) {
-      runtime::pause(look_every_s);
-      now = status_of(remote_, job_);
-    }
+    const auto now = wait_for_stop(remote_, *before);
     if (!now) return out.no(now.error());
     if (now->attempts != before->attempts)
       return refuse_suspension(
           out, job_,
           {reason::kind::stale, fmt::format("job {} was resumed in the meantime", job_)});
-    if (is_final(now->state))
-      return refuse_suspension(out, job_,
-                               {reason::kind::invalid, fmt::format("job {} has {} meanwhile", job_,
-                                                                   to_string(now->state))});
-    const auto reached = std::max(before->iteration, now->iterations_done);
-    const auto lost = reached - now->iterations_done;
+    if (is_final(now->state)) return refuse_suspension(out, job_, ended_meanwhile(*now));
+    const auto lost = lost_iterations(*before, *now);
     out.document(suspension(job_, now->iterations_done, asked.s(), lost));
     out.line("job {} suspended after iteration {}{}", job_, now->iterations_done,
              lost > 0 ? fmt::format("; {} iterations lost", lost) : "");
@@ -47,7 +36,6 @@ class suspend_verb final : public verb {
   }
 
  private:
-  static constexpr double look_every_s = 0.1;
   job_id job_ = 0;
   remote remote_;
 };

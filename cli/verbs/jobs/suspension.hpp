@@ -4,8 +4,10 @@
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/output.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
 
-// Shared by `suspend`, `resume` and `move`.
+// Shared by `suspend`, `resume`, `requeue` and `move`.
 
 namespace troupe::cli {
 
@@ -15,6 +17,27 @@ inline expected<job_status> status_of(remote& r, job_id job) {
   if (!reply) return refuse(reply.error());
   if (reply->jobs.empty()) return refuse(reason::kind::unknown, fmt::format("no job {}", job));
   return reply->jobs.front();
+}
+
+/// Waits until the attempt of `before` holds no GPUs; the job may have a later one by then.
+inline expected<job_status> wait_for_stop(remote& r, const job_status& before) {
+  constexpr double look_every_s = 0.1;
+  auto now = status_of(r, before.job);
+  while (now && (now->state == job_state::running || now->state == job_state::stopping) &&
+         now->attempts == before.attempts) {
+    runtime::pause(look_every_s);
+    now = status_of(r, before.job);
+  }
+  return now;
+}
+
+inline reason ended_meanwhile(const job_status& j) {
+  return {reason::kind::invalid, fmt::format("job {} has {} meanwhile", j.job, to_string(j.state))};
+}
+
+/// Iterations that were reported before the stop and must be repeated.
+inline std::uint64_t lost_iterations(const job_status& before, const job_status& now) {
+  return std::max(before.iteration, now.iterations_done) - now.iterations_done;
 }
 
 /// The document of these verbs; `iteration` is null if nothing was changed.
