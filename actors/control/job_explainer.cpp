@@ -288,6 +288,7 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
                          c.nodes[share.node].name, c.gpu_of(share.node).name);
   const auto how = planners::split_text(j.how);
   const auto ended = ended_text(j);
+  const auto also = ended.empty() ? ended : "; " + ended;
   switch (j.state) {
     case job_state::waiting:
       return summary_of_waiting(j, now);
