@@ -1,7 +1,10 @@
 // troupe: the program. Its verbs are in separate files, listed in verbs.def.
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/common/examples.hpp"
@@ -36,7 +39,60 @@ bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
          std::none_of(verbs.begin(), verbs.end(), [&](const entry& e) { return e.name == word; });
 }
 
+/// What other schedulers' commands are here.
+std::string_view advice_on_verb(std::string_view word) {
+  static constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"sbatch", "`troupe submit FILE` or `troupe submit -- COMMAND`"},
+      {"srun", "`troupe submit --wait -- COMMAND`"},
+      {"run", "`troupe submit --wait -- COMMAND`"},
+      {"exec", "`troupe submit --wait -- COMMAND`"},
+      {"launch", "`troupe up CLUSTER` starts a cluster, `troupe submit FILE` a job"},
+      {"apply", "`troupe submit FILE`"},
+      {"create", "`troupe submit FILE`"},
+      {"squeue", "`troupe queue`"},
+      {"qstat", "`troupe queue`"},
+      {"jobs", "`troupe queue`, or `troupe status` with those that have ended"},
+      {"ps", "`troupe queue`"},
+      {"get", "`troupe status`"},
+      {"list", "`troupe status`"},
+      {"ls", "`troupe status`"},
+      {"sinfo", "`troupe status`"},
+      {"nodes", "`troupe status`"},
+      {"info", "`troupe status`"},
+      {"sacct", "`troupe status`"},
+      {"sreport", "`troupe status`"},
+      {"history", "`troupe status`"},
+      {"scancel", "`troupe cancel JOB`"},
+      {"qdel", "`troupe cancel JOB`"},
+      {"kill", "`troupe cancel JOB`"},
+      {"delete", "`troupe cancel JOB`"},
+      {"rm", "`troupe cancel JOB`"},
+      {"hold", "`troupe suspend JOB`"},
+      {"pause", "`troupe suspend JOB`"},
+      {"release", "`troupe resume JOB`"},
+      {"unhold", "`troupe resume JOB`"},
+      {"requeue", "`troupe suspend JOB && troupe resume JOB`"},
+      {"restart", "`troupe suspend JOB && troupe resume JOB`"},
+      {"scontrol", "`troupe suspend`, `troupe resume`, `troupe move` and `troupe explain`"},
+      {"describe", "`troupe explain JOB`"},
+      {"show", "`troupe explain JOB`"},
+      {"why", "`troupe explain JOB`"},
+      {"sattach", "`troupe logs JOB -f`"},
+      {"log", "`troupe logs JOB`"},
+      {"tail", "`troupe logs JOB -f`"},
+      {"start", "`troupe up CLUSTER`"},
+      {"stop", "`troupe down` ends a cluster, `troupe cancel JOB` a job"},
+      {"sacctmgr", "keys are users: `troupe keys`; there are no quotas"},
+      {"cordon", "there is no verb for it; a node whose process ends gets no work"},
+      {"drain", "there is no verb for it; a node whose process ends gets no work"},
+  };
+  const auto* const found = std::ranges::find(words, word, [](const auto& w) { return w.first; });
+  return found == std::end(words) ? std::string_view{} : found->second;
+}
+
 std::string unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
+  if (const auto advice = advice_on_verb(word); !advice.empty())
+    return fmt::format("unknown verb '{}'; {}", word, advice);
   std::vector<std::string> names;
   for (const auto& e : verbs) names.push_back(e.name);
   return fmt::format("unknown verb '{}'{}", word, formats::hint(word, names));

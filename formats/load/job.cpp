@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/load/foreign_keys.hpp"
 #include "formats/load/job_text.hpp"
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
@@ -120,6 +121,17 @@ void refuse_other_kinds(findings& found, const value& tree) {
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
 
+/// Keys that users of other schedulers type.
+void advise_on_foreign_keys(findings& found, const value& tree) {
+  const auto own = admission::job_key_names();
+  for (std::size_t i = 0; i < tree.keys.size(); ++i) {
+    const auto& key = tree.keys[i];
+    if (std::ranges::find(own, key) != own.end()) continue;
+    if (const auto advice = advice_on_key(key); !advice.empty())
+      found.add(tree.key_lines[i], "", fmt::format("unknown key '{}'; {}", key, advice));
+  }
+}
+
 /// The file's values are limits for every policy, and the number of GPUs for policies that need
 /// one; of a program it is the number that it gets.
 void limit_gpus(map_reader& map, job_spec& job) {
@@ -173,6 +185,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
                             std::span<const gpu_type> catalogue) {
   findings found{file.string()};
   refuse_other_kinds(found, tree);
+  advise_on_foreign_keys(found, tree);
   map_reader map{found, tree, ""};
   job_spec job;
   map.read_name("name", job.name, need::required);

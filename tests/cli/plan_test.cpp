@@ -134,6 +134,15 @@ TEST_CASE("bad usage has exit status 2 and names the closest known word") {
   const auto verb = troupe::test::troupe({"plam"});
   CHECK(verb.status == 2);
   CHECK(verb.err == "troupe: unknown verb 'plam'; did you mean 'plan'?\n");
+  // Other schedulers' commands have no close word here.
+  for (const auto& [word, here] : {std::pair{"scancel", "troupe cancel"},
+                                   {"sbatch", "troupe submit"},
+                                   {"squeue", "troupe queue"},
+                                   {"hold", "troupe suspend"}}) {
+    const auto other = troupe::test::troupe({word});
+    CHECK(other.status == 2);
+    CHECK_THAT(other.err, Catch::Contains(here));
+  }
   const auto policy =
       troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", "frenzi"});
   CHECK(policy.status == 2);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "formats/load/foreign_keys.hpp"
 #include "formats/load/job_text.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/admission.hpp"
@@ -269,4 +270,19 @@ TEST_CASE("a key that only jobs of another kind have is refused in a decoder's f
             {{"name", R"("d")"}, {"serve", R"({"model": "scribe"})"}, {std::string{k.name}, "1"}})),
         Contains(std::string{k.name} + ": not for a job that serves a model"));
   }
+}
+
+TEST_CASE("keys of other schedulers' job files are refused with what to use instead") {
+  const std::pair<const char*, const char*> keys[] = {
+      {"time", "time_limit_s"}, {"depends_on", "troupe wait"}, {"array", "submit one job for each"},
+      {"cpus", "only GPUs"},    {"image", "runtime"},          {"nodes", "gpus is the number"},
+      {"env", "environment"},   {"num_gpus", "gpu_type"},      {"requeue", "max_restarts"}};
+  for (const auto& [key, advice] : keys) {
+    INFO(key);
+    auto file = program_file();
+    file[key] = "1";
+    CHECK_THAT(read(text_of(file)),
+               Contains(fmt::format("unknown key '{}'; ", key)) && Contains(advice));
+  }
+  for (const auto& name : admission::job_key_names()) CHECK(formats::advice_on_key(name).empty());
 }
