@@ -7,7 +7,9 @@
 
 #include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "runtime/host/transport.hpp"
 #include "runtime/host/wait.hpp"
+#include "runtime/zeromq/keys.hpp"
 
 namespace troupe::cli {
 
@@ -111,6 +113,11 @@ expected<message> remote::ask_anything(message request) {
   auto reply = ask_any(std::move(request));
   if (!reply) return refuse(reply.error());
   return std::move(reply->first);
+}
+
+std::string remote::caller() const {
+  if (keys_.empty()) return runtime::local_caller;
+  return key_.empty() ? runtime::default_client_key(keys_) : key_;
 }
 
 void remote::disconnect() {

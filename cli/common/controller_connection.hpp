@@ -44,6 +44,9 @@ class remote {
   /// The next request connects anew, and finds the controller anew unless its address was given.
   void disconnect();
 
+  /// The name under which the controller knows this client.
+  std::string caller() const;
+
   /// The body of the last reply's frame.
   const payload& raw() const { return raw_; }
 

@@ -1,7 +1,11 @@
 #include <catch2/catch.hpp>
 
 #include "cli/common/human.hpp"
+<<<<<<< HEAD
 #include "cli/common/progress.hpp"
+=======
+#include "cli/common/job_selection.hpp"
+>>>>>>> 721a215 (cancel, suspend and resume take several jobs or a selection; status and queue show one)
 #include "cli/common/table.hpp"
 #include "web/job_json.hpp"
 
@@ -50,6 +54,18 @@ TEST_CASE("a table wraps its last column at the terminal's width") {
         "job  reason\n"
         "  1  one two three four\n"
         "     five six seven\n");
+}
+
+TEST_CASE("a pattern of names has * and ?, and matches the whole name") {
+  CHECK(matches_pattern("train-1", "train-*"));
+  CHECK(matches_pattern("train-", "train-*"));
+  CHECK(matches_pattern("a-b-a-c", "a*a-?"));
+  CHECK(matches_pattern("", "*"));
+  CHECK(!matches_pattern("train-12", "train-?"));
+  CHECK(!matches_pattern("my-train-1", "train-*"));
+  CHECK(!matches_pattern("train", "train?"));
+  CHECK(!matches_pattern("", "?"));
+  CHECK(!matches_pattern("x", ""));
 }
 
 TEST_CASE("a waiting job's document has no allocation, and unknown values are null") {

@@ -1,4 +1,4 @@
-#include "cli/common/controller_connection.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
@@ -8,21 +8,28 @@ namespace {
 class cancel_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "Job number")->required();
+    chosen_.options(app);
     remote_.options(app);
   }
 
   int run(output& out) override {
-    const auto reply = remote_.ask<cancel_reply>(cancel_job{0, job_});
-    if (!reply) return out.no(reply.error());
-    out.document({{"job", job_}, {"cancelled", reply->done}, {"reason", reply->why.text}});
-    if (!reply->done) return out.no(reply->why);
-    out.line("job {} {}", job_, reply->why.text.empty() ? "cancelled" : "was cancelled already");
-    return exit_done;
+    return for_each_job(out, remote_, chosen_, [this](job_id id) { return cancel(id); });
   }
 
  private:
-  job_id job_ = 0;
+  job_result cancel(job_id id) {
+    const auto reply = remote_.ask<cancel_reply>(cancel_job{0, id});
+    if (!reply) return {{}, "", reply.error()};
+    job_result r{{{"job", id}, {"cancelled", reply->done}, {"reason", reply->why.text}}, ""};
+    if (!reply->done)
+      r.why = reply->why;
+    else
+      r.line = fmt::format("job {} {}", id,
+                           reply->why.text.empty() ? "cancelled" : "was cancelled already");
+    return r;
+  }
+
+  chosen_jobs chosen_;
   remote remote_;
 };
 

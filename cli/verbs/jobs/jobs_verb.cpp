@@ -5,6 +5,7 @@
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/common/table.hpp"
 #include "web/job_json.hpp"
 
@@ -105,6 +106,8 @@ class jobs_verb final : public verb {
 
   void options(CLI::App& app) override {
     if (everything_) app.add_option("JOB", job_, "Show only this job");
+    selection_.options(app);
+    app.add_option("--last", last_, "Only the last N of them")->check(CLI::PositiveNumber);
     remote_.options(app);
   }
 
@@ -117,16 +120,19 @@ class jobs_verb final : public verb {
     std::vector<const job_status*> shown;
     for (const auto& j : reply->jobs) {
       if (!everything_ && is_final(j.state)) continue;
-      document["jobs"].push_back(web::job_document(*reply, j));
-      shown.push_back(&j);
+      if (selection_.holds(j, remote_.caller())) shown.push_back(&j);
     }
+    if (last_ > 0 && shown.size() > last_)
+      shown.erase(shown.begin(), shown.end() - static_cast<std::ptrdiff_t>(last_));
+    for (const auto* j : shown) document["jobs"].push_back(web::job_document(*reply, *j));
     if (everything_) add_nodes(*reply, document);
     out.document(document);
     if (shown.empty())
-      out.line("No jobs{}.", everything_ ? "" : " wait or run");
+      out.line("No {}jobs{}.", selection_.empty() ? "" : "such ",
+               everything_ ? "" : " wait or run");
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
-    if (everything_ && job_ == 0) show_nodes(out, *reply);
+    if (everything_ && job_ == 0 && selection_.empty() && last_ == 0) show_nodes(out, *reply);
     return exit_done;
   }
 
@@ -165,6 +171,8 @@ class jobs_verb final : public verb {
 
   bool everything_;
   job_id job_ = 0;
+  job_selection selection_;
+  std::size_t last_ = 0;  // 0: all
   remote remote_;
 };
 

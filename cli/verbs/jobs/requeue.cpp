@@ -1,4 +1,4 @@
-#include "cli/common/controller_connection.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
 #include "cli/verbs/verb.hpp"
 
@@ -10,29 +10,33 @@ namespace {
 class requeue_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "Job number")->required();
+    chosen_.options(app);
     remote_.options(app);
   }
 
   int run(output& out) override {
-    const runtime::stopwatch asked;
-    const auto before = status_of(remote_, job_);
-    if (!before) return out.no(before.error());
-    const auto reply = remote_.ask<requeue_reply>(requeue_job{0, job_});
-    if (!reply) return out.no(reply.error());
-    if (!reply->done) return refuse_suspension(out, job_, reply->why);
-    const auto now = wait_for_stop(remote_, *before);
-    if (!now) return out.no(now.error());
-    if (is_final(now->state)) return refuse_suspension(out, job_, ended_meanwhile(*now));
-    const auto lost = lost_iterations(*before, *now);
-    out.document(suspension(job_, now->iterations_done, asked.s(), lost));
-    out.line("job {} stopped and queued again after iteration {}{}", job_, now->iterations_done,
-             lost > 0 ? fmt::format("; {} iterations lost", lost) : "");
-    return exit_done;
+    return for_each_job(out, remote_, chosen_, [this](job_id id) { return requeue(id); });
   }
 
  private:
-  job_id job_ = 0;
+  job_result requeue(job_id id) {
+    const runtime::stopwatch asked;
+    const auto before = status_of(remote_, id);
+    if (!before) return {{}, "", before.error()};
+    const auto reply = remote_.ask<requeue_reply>(requeue_job{0, id});
+    if (!reply) return {{}, "", reply.error()};
+    if (!reply->done) return not_done(id, reply->why);
+    const auto now = wait_for_stop(remote_, *before);
+    if (!now) return {{}, "", now.error()};
+    if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
+    const auto lost = lost_iterations(*before, *now);
+    return {suspension(id, now->iterations_done, asked.s(), lost),
+            fmt::format("job {} stopped and queued again after iteration {}{}", id,
+                        now->iterations_done,
+                        lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
+  }
+
+  chosen_jobs chosen_;
   remote remote_;
 };
 

@@ -1,4 +1,4 @@
-#include "cli/common/controller_connection.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
 #include "cli/verbs/verb.hpp"
 
@@ -9,23 +9,27 @@ namespace {
 class resume_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "Job number")->required();
+    chosen_.options(app);
     remote_.options(app);
   }
 
   int run(output& out) override {
-    const auto reply = remote_.ask<suspend_reply>(suspend_job{0, job_, false});
-    if (!reply) return out.no(reply.error());
-    if (!reply->done) return refuse_suspension(out, job_, reply->why);
-    const auto now = status_of(remote_, job_);
-    if (!now) return out.no(now.error());
-    out.document(suspension(job_, now->iterations_done, 0, 0));
-    out.line("job {} is queued again and continues after iteration {}", job_, now->iterations_done);
-    return exit_done;
+    return for_each_job(out, remote_, chosen_, [this](job_id id) { return resume(id); });
   }
 
  private:
-  job_id job_ = 0;
+  job_result resume(job_id id) {
+    const auto reply = remote_.ask<suspend_reply>(suspend_job{0, id, false});
+    if (!reply) return {{}, "", reply.error()};
+    if (!reply->done) return not_done(id, reply->why);
+    const auto now = status_of(remote_, id);
+    if (!now) return {{}, "", now.error()};
+    return {suspension(id, now->iterations_done, 0, 0),
+            fmt::format("job {} is queued again and continues after iteration {}", id,
+                        now->iterations_done)};
+  }
+
+  chosen_jobs chosen_;
   remote remote_;
 };
 

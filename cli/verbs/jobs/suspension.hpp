@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/controller_connection.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/common/output.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -49,6 +50,10 @@ inline nlohmann::json suspension(job_id job, nlohmann::json iteration, double pa
           {"pause_s", pause_s},
           {"lost_iterations", lost_iterations},
           {"reason", why}};
+}
+
+inline job_result not_done(job_id job, const reason& why) {
+  return {suspension(job, nullptr, 0, 0, why.text), "", why};
 }
 
 inline int refuse_suspension(output& out, job_id job, const reason& why) {

@@ -1,0 +1,59 @@
+#include "cli/common/job_selection.hpp"
+
+#include <algorithm>
+
+namespace troupe::cli {
+
+bool matches_pattern(const std::string& name, const std::string& pattern) {
+  // After a `*`, the rest of the pattern is tried at every later place.
+  std::size_t n = 0, p = 0, star = std::string::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++, resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++n, ++p;
+    } else if (star != std::string::npos) {
+      p = star + 1, n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string::npos;
+}
+
+void job_selection::options(CLI::App& app) {
+  std::vector<std::string> states;
+  for (int s = 0; s <= static_cast<int>(job_state::cancelled); ++s)
+    states.emplace_back(to_string(static_cast<job_state>(s)));
+  app.add_flag("--mine", mine_, "Only jobs that this key has submitted");
+  app.add_option("--name", pattern_, "Only jobs with such a name; * and ? match any characters");
+  app.add_option("--states", states_, "Only jobs in these states: waiting,running")
+      ->delimiter(',')
+      ->check(CLI::IsMember(states));
+}
+
+bool job_selection::holds(const job_status& j, const std::string& caller) const {
+  return (!mine_ || j.owner == caller) && (pattern_.empty() || matches_pattern(j.name, pattern_)) &&
+         (states_.empty() || std::ranges::find(states_, to_string(j.state)) != states_.end());
+}
+
+void chosen_jobs::options(CLI::App& app) {
+  app.add_option("JOB", numbers_, "Job numbers");
+  selection_.options(app);
+}
+
+expected<std::vector<job_id>> chosen_jobs::ids(remote& r) const {
+  const auto bad = [](const char* why) { return refuse(reason::kind::invalid, why); };
+  if (!numbers_.empty() && !selection_.empty())
+    return bad("expected job numbers or --mine, --name and --states, found both");
+  if (!numbers_.empty()) return numbers_;
+  if (selection_.empty()) return bad("expected job numbers, or --mine, --name or --states");
+  const auto reply = r.ask<query_reply>(query_jobs{0, 0});
+  if (!reply) return refuse(reply.error());
+  std::vector<job_id> ids;
+  for (const auto& j : reply->jobs)
+    if (!is_final(j.state) && selection_.holds(j, r.caller())) ids.push_back(j.job);
+  return ids;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/common/controller_connection.hpp"
+
+namespace troupe::cli {
+
+/// Does a name match a shell's pattern of `*` and `?`?
+bool matches_pattern(const std::string& name, const std::string& pattern);
+
+/// The options with which verbs choose jobs: --mine, --name and --states; all that are given must
+/// hold.
+class job_selection {
+ public:
+  void options(CLI::App& app);
+  bool empty() const { return !mine_ && pattern_.empty() && states_.empty(); }
+  /// `caller`: the name of the key that --mine means.
+  bool holds(const job_status& j, const std::string& caller) const;
+
+ private:
+  bool mine_ = false;
+  std::string pattern_;
+  std::vector<std::string> states_;
+};
+
+/// The jobs of a verb that changes jobs: numbers, or a selection of those that have not ended.
+class chosen_jobs {
+ public:
+  void options(CLI::App& app);
+  /// Fails if neither numbers nor a selection is given, or both.
+  expected<std::vector<job_id>> ids(remote& r) const;
+
+ private:
+  std::vector<job_id> numbers_;
+  job_selection selection_;
+};
+
+/// What a verb did to one job. Null document: there is nothing to say but why it was not done.
+struct job_result {
+  json document;
+  std::string line;             // for people, if it was done
+  std::optional<reason> why{};  // it was not
+};
+
+/// Acts on every job. The document of one job is its own, that of several is {"jobs": [...]}; the
+/// exit status is 1 if anything was not done.
+template <class Act>
+int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
+  const auto ids = chosen.ids(r);
+  if (!ids)
+    return ids.error().code == reason::kind::invalid ? out.bad(ids.error()) : out.no(ids.error());
+  if (ids->size() == 1) {
+    const job_result one = act(ids->front());
+    if (!one.document.is_null()) out.document(one.document);
+    if (one.why) return out.no(*one.why);
+    out.line("{}", one.line);
+    return exit_done;
+  }
+  json all = json::array();
+  bool failed = false;
+  for (const auto id : *ids) {
+    const job_result one = act(id);
+    if (one.why && one.why->code == reason::kind::unavailable) return out.no(*one.why);
+    all.push_back(one.document.is_null() ? json{{"job", id}, {"reason", one.why->text}}
+                                         : one.document);
+    if (one.why)
+      out.note("troupe: {}", one.why->text);
+    else
+      out.line("{}", one.line);
+    failed = failed || one.why;
+  }
+  if (ids->empty()) out.line("No such jobs.");
+  out.document({{"jobs", all}});
+  return failed ? exit_no : exit_done;
+}
+
+}  // namespace troupe::cli
