@@ -151,11 +151,13 @@ struct cluster_settings {
   double checkpoint_s = 600;    // simulated: work since the last checkpoint is lost with a node
   double preempt_grace_s = 60;  // time for a training to save before it is stopped
   double grace_s = 5;           // of programs without their own: from SIGTERM to SIGKILL
+  std::optional<double> time_limit_s{};  // of jobs that have none of their own
+  static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = cluster_settings;
     return std::tuple{&t::heartbeat_s,  &t::lease_s,         &t::memory_headroom, &t::restart_s,
-                      &t::checkpoint_s, &t::preempt_grace_s, &t::grace_s};
+                      &t::checkpoint_s, &t::preempt_grace_s, &t::grace_s,         &t::time_limit_s};
   }
   bool operator==(const cluster_settings&) const = default;
 };

@@ -57,6 +57,7 @@ struct job_spec {
   std::optional<double> grace_s{};
   // Time that a program's other parts have once the first one has ended with status 0; none: any.
   std::optional<double> rank_wait_s{};
+  std::optional<double> time_limit_s{};  // of running, over all attempts
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -75,7 +76,8 @@ struct job_spec {
                       &t::max_restarts, &t::memory,
                       &t::kernels,      &t::serve,
                       &t::exact_gpus,   &t::assumed_model,
-                      &t::grace_s,      &t::rank_wait_s};
+                      &t::grace_s,      &t::rank_wait_s,
+                      &t::time_limit_s};
   }
   bool operator==(const job_spec&) const = default;
 };

@@ -64,6 +64,7 @@ key_table<job_spec> job_keys(bool has_work) {
       {"microbatches", &t::microbatches, up_to(max_batch)},
       {"slo_s", &t::slo_s, positive},
       {"deadline_s", &t::deadline_s, positive},
+      {"time_limit_s", &t::time_limit_s, positive},
       {"budget", &t::budget, positive},
       {"grace_s", &t::grace_s, range{0, max_grace_s}},
       {"rank_wait_s", &t::rank_wait_s, positive},

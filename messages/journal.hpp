@@ -17,17 +17,31 @@
 
 namespace troupe {
 
+/// A moment on a controller's clocks.
+struct clock_reading {
+  double at_s = 0;         // the journal's time
+  double monotonic_s = 0;  // since the machine's start,
+  std::uint64_t boot = 0;  // and which start that was
+
+  static constexpr auto fields() {
+    using t = clock_reading;
+    return std::tuple{&t::at_s, &t::monotonic_s, &t::boot};
+  }
+  bool operator==(const clock_reading&) const = default;
+};
+
 /// A controller's start.
 struct epoch_begun {
   std::uint64_t epoch = 0;
   double at_s = 0;
   std::uint64_t journal = 0;  // the journal's id
   lease_id first_lease = 0;   // leases of this epoch are numbered from here
+  std::optional<clock_reading> clock{};
   static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
     using t = epoch_begun;
-    return std::tuple{&t::epoch, &t::at_s, &t::journal, &t::first_lease};
+    return std::tuple{&t::epoch, &t::at_s, &t::journal, &t::first_lease, &t::clock};
   }
   bool operator==(const epoch_begun&) const = default;
 };
@@ -58,12 +72,14 @@ struct lease_granted {
   double start_s = 0;          // simulated work: what starting costs
   bool out_of_memory = false;  // simulated work: will run out of memory
   std::vector<lease_part> parts;
+  std::optional<std::uint16_t> port{};  // where a program's ranks meet, on the first part's node
+  static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
     using t = lease_granted;
-    return std::tuple{
-        &t::lease,       &t::job,     &t::at_s,          &t::how,  &t::predicted_bytes,
-        &t::iteration_s, &t::start_s, &t::out_of_memory, &t::parts};
+    return std::tuple{&t::lease,           &t::job,         &t::at_s,    &t::how,
+                      &t::predicted_bytes, &t::iteration_s, &t::start_s, &t::out_of_memory,
+                      &t::parts,           &t::port};
   }
   bool operator==(const lease_granted&) const = default;
 };
@@ -178,10 +194,14 @@ struct snapshot_begun {
   std::uint64_t journal = 0;          // the id that the journal had in the last epoch
   job_id next_job = 1;
   lease_id next_lease = 1;
+  std::optional<clock_reading> clock{};  // of the last epoch
+  std::optional<double> latest_s{};      // the latest time of all entries before
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = snapshot_begun;
-    return std::tuple{&t::epochs, &t::journal, &t::next_job, &t::next_lease};
+    return std::tuple{&t::epochs,     &t::journal, &t::next_job,
+                      &t::next_lease, &t::clock,   &t::latest_s};
   }
   bool operator==(const snapshot_begun&) const = default;
 };
@@ -227,6 +247,7 @@ struct job_kept {
   std::uint32_t tried_gpus = 0;
   double tried_bytes = 0;
   std::optional<std::uint32_t> failed_rank{};  // of its last attempt: the first part that failed
+  double ran_s = 0;                            // in all attempts that have ended
   static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
@@ -238,7 +259,7 @@ struct job_kept {
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
                       &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions,
-                      &t::tried_gpus,    &t::tried_bytes,   &t::failed_rank};
+                      &t::tried_gpus,    &t::tried_bytes,   &t::failed_rank, &t::ran_s};
   }
   bool operator==(const job_kept&) const = default;
 };

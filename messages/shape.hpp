@@ -38,7 +38,7 @@ inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>
 inline constexpr std::uint64_t enum_count<reason::kind> = 10;
 template <>
-inline constexpr std::uint64_t enum_count<part_report::state> = 5;
+inline constexpr std::uint64_t enum_count<part_report::state> = 6;
 template <>
 inline constexpr std::uint64_t enum_count<tensor::kind> = 6;
 template <>

@@ -74,25 +74,15 @@ struct work_order {
   double stop_within_s = 0;
   std::optional<serving> serve{};
   std::optional<program_order> program{};  // with a command
+  std::optional<std::uint16_t> port{};     // of a program's first part: it must be free to start
   static constexpr std::size_t required = 13;
 
   static constexpr auto fields() {
     using t = work_order;
-    return std::tuple{&t::lease,
-                      &t::job,
-                      &t::incarnation,
-                      &t::devices,
-                      &t::command,
-                      &t::environment,
-                      &t::working_directory,
-                      &t::iterations,
-                      &t::iteration_s,
-                      &t::start_s,
-                      &t::out_of_memory,
-                      &t::train,
-                      &t::stop_within_s,
-                      &t::serve,
-                      &t::program};
+    return std::tuple{&t::lease,         &t::job,         &t::incarnation,       &t::devices,
+                      &t::command,       &t::environment, &t::working_directory, &t::iterations,
+                      &t::iteration_s,   &t::start_s,     &t::out_of_memory,     &t::train,
+                      &t::stop_within_s, &t::serve,       &t::program,           &t::port};
   }
   bool operator==(const work_order&) const = default;
 };
@@ -143,7 +133,15 @@ struct program_progress {
 /// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has
 /// `stopped`, unless it is `finished`.
 struct part_report {
-  enum class state : std::uint8_t { running, succeeded, failed, out_of_memory, stopped };
+  /// not_started: the node could not, for a reason that is not the job's, which is queued again.
+  enum class state : std::uint8_t {
+    running,
+    succeeded,
+    failed,
+    out_of_memory,
+    stopped,
+    not_started
+  };
   lease_id lease = 0;
   state now = state::running;
   std::int32_t exit_code = 0;    // 128 + n for signal n
@@ -173,11 +171,15 @@ struct node_report {
   std::uint64_t journal = 0;       // of the last orders; 0: none yet
   std::string lost;        // a device is lost and nothing can be started until a restart: why
   bool new_state = false;  // new state directory: an earlier process's programs are unknown
+  // Free ports at which ranks of programs that begin here may meet, outside of the range from which
+  // the kernel takes ports of outgoing connections; none: of a simulated node.
+  std::optional<std::vector<std::uint16_t>> ports{};
+  static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,   &t::parts,
-                      &t::reserved,    &t::journal,  &t::lost,  &t::new_state};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,    &t::parts,
+                      &t::reserved,    &t::journal,  &t::lost,  &t::new_state, &t::ports};
   }
   bool operator==(const node_report&) const = default;
 };

@@ -17,6 +17,8 @@ struct cluster_state {
   shared_value<std::vector<bool>> gateways_present;  // by datacenter
   /// GPUs of present nodes that no lease holds.
   std::shared_ptr<const planners::idle_index> idle;
+  /// The journal's time, less the host's monotonic clock.
+  double journal_ahead_s = 0;
 };
 
 }  // namespace troupe::actors

@@ -44,6 +44,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     w.program = {grace_of(c, spec), j.iterations_done, {}};
     if (has_known_length(spec)) w.program->last = spec.iterations;
   }
+  if (part == 0) w.port = g.port;
   w.working_directory = spec.working_directory;
   w.iterations = spec.iterations - done;
   w.iteration_s = g.iteration_s;

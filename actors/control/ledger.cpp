@@ -36,7 +36,14 @@ ledger::ledger(const cluster& c) {
 }
 
 expected<void> ledger::apply(const journal_entry& e) {
-  return std::visit([this](const auto& entry) { return on(entry); }, e);
+  return std::visit(
+      [this](const auto& entry) {
+        auto ok = on(entry);
+        if constexpr (requires { entry.at_s; })
+          if (ok) latest_s_ = std::max(latest_s_, entry.at_s);
+        return ok;
+      },
+      e);
 }
 
 const job_record* ledger::job_of_request(std::uint64_t request) const {
@@ -71,6 +78,7 @@ expected<void> ledger::on(const epoch_begun& e) {
   epochs.push_back(e.epoch);
   epochs_ = shared_value{std::move(epochs)};
   journal_ = e.journal;
+  clock_ = e.clock;
   next_lease_ = std::max(next_lease_, e.first_lease);
   return {};
 }
@@ -269,6 +277,7 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
 void ledger::close(lease_record& l, double at_s) {
   auto j = jobs_.at(l.granted.job);
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
+  j.ran_s += std::max(0.0, at_s - l.granted.at_s);
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
   j.detail = l.detail;

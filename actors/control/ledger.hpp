@@ -48,6 +48,7 @@ struct job_record {
   double tried_bytes = 0;
   // Of the program's last attempt: the first part that failed; its node is in `tries`.
   std::optional<std::uint32_t> failed_rank;
+  double ran_s = 0;  // in all attempts that have ended
 
   bool operator==(const job_record&) const = default;
 };
@@ -87,6 +88,10 @@ class ledger {
   std::uint64_t epoch() const { return epochs_->empty() ? 0 : epochs_->back(); }
   /// Did the epoch begin in this journal's history, or before everything that could tell?
   bool knows_epoch(std::uint64_t e) const;
+  /// The clocks of the last epoch's controller at its start, if the journal has them.
+  const std::optional<clock_reading>& clock() const { return clock_; }
+  /// The latest time of any entry; 0: there is none.
+  double latest_s() const { return latest_s_; }
   /// The journal's id when the epoch began; 0: no epoch has begun.
   std::uint64_t journal() const { return journal_; }
   job_id next_job() const { return next_job_; }
@@ -155,6 +160,8 @@ class ledger {
 
   shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending
   std::uint64_t journal_ = 0;
+  std::optional<clock_reading> clock_;
+  double latest_s_ = 0;
   job_id next_job_ = 1;
   lease_id next_lease_ = 1;
   persistent_map<job_id, job_record> jobs_;

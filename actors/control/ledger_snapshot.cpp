@@ -62,6 +62,7 @@ job_kept kept(const job_record& j) {
   k.tried_gpus = j.tried_gpus;
   k.tried_bytes = j.tried_bytes;
   k.failed_rank = j.failed_rank;
+  k.ran_s = j.ran_s;
   return k;
 }
 
@@ -96,6 +97,7 @@ job_record restored(const job_kept& k) {
   j.tried_gpus = k.tried_gpus;
   j.tried_bytes = k.tried_bytes;
   j.failed_rank = k.failed_rank;
+  j.ran_s = k.ran_s;
   return j;
 }
 
@@ -129,7 +131,8 @@ expected<void> ledger::on(const jobs_forgotten& e) {
 
 std::vector<journal_entry> ledger::snapshot() const {
   std::vector<journal_entry> result;
-  result.emplace_back(snapshot_begun{*epochs_, journal_, next_job_, next_lease_});
+  result.emplace_back(snapshot_begun{*epochs_, journal_, next_job_, next_lease_, clock_,
+                                     latest_s_ > 0 ? std::optional{latest_s_} : std::nullopt});
   for (const auto& [id, j] : jobs_) {
     auto k = kept(j);
     if (const auto* outcome = closed_.find(id)) k.closed = *outcome;
@@ -152,6 +155,8 @@ expected<void> ledger::on(const snapshot_begun& e) {
     return contradiction("a snapshot's epochs are not in order");
   epochs_ = shared_value{e.epochs};
   journal_ = e.journal;
+  clock_ = e.clock;
+  latest_s_ = e.latest_s.value_or(0);
   next_job_ = e.next_job;
   next_lease_ = e.next_lease;
   return {};

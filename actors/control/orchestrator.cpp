@@ -64,6 +64,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
     remember_deadline(j);
     if (is_final(j.state)) training_.ended(id);  // a snapshot has no job_ended entries
   }
+  for (const auto& [id, l] : ledger_->leases()) remember_limit(l);
   on_commit_now();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
@@ -106,6 +107,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d) {
   lease_granted entry{
       ledger_->next_lease(), d.job,           wall(), d.how, e.bytes_per_gpu, e.iteration_s,
       c.settings.restart_s,  e.out_of_memory, {}};
+  if (!j->spec->command.empty()) entry.port = free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where)
     entry.parts.push_back(
         {share.node, nodes_[share.node].incarnation, ledger_->take_lowest(share.node, share.gpus)});

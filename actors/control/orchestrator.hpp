@@ -29,6 +29,8 @@ struct orchestrator_options {
   /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
   bool local = false;
   journal_limits limits;
+  /// Which start of the machine its monotonic clock counts from; 0: unknown.
+  std::uint64_t boot = 0;
 };
 
 /// The only owner of the resource ledger. Every change goes through here: it is checked, journaled,
@@ -69,7 +71,8 @@ class orchestrator_state {
     std::uint64_t followed = 0;  // orders of this epoch that it had followed by then
     std::uint64_t orders = 0;    // sequence of the last orders
     double last_report_s = 0;
-    std::set<lease_id> leases;  // with a part here that has not ended
+    std::set<lease_id> leases;         // with a part here that has not ended
+    std::vector<std::uint16_t> ports;  // free ones, by its last report
   };
   struct gateway_state {
     std::uint64_t incarnation = 0, report = 0;
@@ -115,11 +118,13 @@ class orchestrator_state {
   void answer_held_submissions();
   void remember_deadline(const job_record& j);
   void end_overdue();
+  void remember_limit(const lease_record& l);
+  void end_long_runs();
+  std::optional<std::uint16_t> free_port(node_index n, lease_id id) const;
   void refresh_idle(node_index n);
   void send_orders(node_index n);
   double now() const { return host_.clock->now_s(); }
-  double wall() const { return host_.clock->wall_s(); }  // for the journal
-  std::uint64_t wall_ms() const { return static_cast<std::uint64_t>(std::max(0.0, wall()) * 1000); }
+  double wall() const { return now() + journal_ahead_s_; }  // the journal's time
   double silence_limit_s() const;
 
   orchestrator_actor::pointer self_ = nullptr;
@@ -148,7 +153,9 @@ class orchestrator_state {
   std::map<lease_id, std::vector<bool>> late_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_history training_;
-  std::set<std::pair<double, job_id>> deadlines_;  // wall clock; may include ended jobs
+  double journal_ahead_s_ = 0;                     // of the monotonic clock
+  std::set<std::pair<double, job_id>> deadlines_;  // the journal's time; may include ended jobs
+  std::set<std::pair<double, lease_id>> limits_;   // likewise, of time limits
   /// An accepted job's submitter, who is answered when it is known whether the job can ever run.
   struct held_submission {
     address to = 0;

@@ -15,6 +15,8 @@ namespace troupe::actors {
 
 namespace {
 
+constexpr std::size_t max_ports = 256;  // of a node, that are kept
+
 /// False: it is unchanged.
 bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) {
   if ((*flags)[i] == flag) return false;
@@ -51,6 +53,11 @@ void orchestrator_state::on_node_report(address from, const node_report& r) {
   }
   check_history(n, r);
   node.report = r.sequence;
+  if (r.ports) {
+    node.ports = *r.ports;
+    std::erase_if(node.ports, [](std::uint16_t port) { return port < 1024; });
+    if (node.ports.size() > max_ports) node.ports.resize(max_ports);
+  }
   node.followed = r.epoch == ledger_->epoch() ? r.orders : 0;
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) on_part_report(n, id, r);
@@ -176,6 +183,7 @@ void orchestrator_state::on_tick() {
   }
   end_overdue();
   answer_held_submissions();
+  end_long_runs();
   end_graces();
   end_rank_waits();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);

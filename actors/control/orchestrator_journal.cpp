@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/journal_time.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "runtime/host/log.hpp"
@@ -18,10 +19,16 @@ void orchestrator_state::begin_epoch() {
   // Epochs are derived from the wall clock, so that they differ between two histories of one
   // journal (after a restored disk): see check_history. So are the leases of a new journal, since
   // their numbers are fencing tokens and must not repeat.
-  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms());
+  const auto wall_s = host_.clock->wall_s();
+  const auto wall_ms = static_cast<std::uint64_t>(std::max(0.0, wall_s) * 1000);
+  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms);
+  clock_reading clock{wall_s, now(), options_.boot};
+  clock.at_s = journal_time(clock, ledger_->clock(), ledger_->latest_s());
+  journal_ahead_s_ = clock.at_s - clock.monotonic_s;
   record(epoch_begun{
-      epoch, wall(), id,
-      before == id ? ledger_->next_lease() : std::max<lease_id>(ledger_->next_lease(), wall_ms())});
+      epoch, clock.at_s, id,
+      before == id ? ledger_->next_lease() : std::max<lease_id>(ledger_->next_lease(), wall_ms),
+      options_.boot == 0 ? std::nullopt : std::optional{clock}});
   if (before == 0 || before == id) return;
   // An older copy was accepted under a new id: nodes stop all work of the old one, so none of its
   // leases is running, or will be soon.
@@ -42,6 +49,7 @@ bool orchestrator_state::record(const journal_entry& e) {
   }
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
+  if (const auto* g = std::get_if<lease_granted>(&e)) remember_limit(*ledger_->lease(g->lease));
   batch_.add(e);
   if (std::holds_alternative<training_progress>(e)) return true;  // does not change the ledger
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
@@ -110,8 +118,8 @@ void orchestrator_state::publish() {
 
 std::shared_ptr<const cluster_state> orchestrator_state::state() {
   if (!published_idle_) published_idle_ = std::make_shared<const planners::idle_index>(*idle_);
-  return std::make_shared<const cluster_state>(
-      cluster_state{*ledger_, nodes_present_, gateways_present_, published_idle_});
+  return std::make_shared<const cluster_state>(cluster_state{
+      *ledger_, nodes_present_, gateways_present_, published_idle_, journal_ahead_s_});
 }
 
 void orchestrator_state::reply(address to, message m) {

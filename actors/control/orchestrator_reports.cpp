@@ -26,6 +26,8 @@ lease_outcome outcome_of(part_report::state s) {
       return lease_outcome::failed;
     case part_report::state::out_of_memory:
       return lease_outcome::out_of_memory;
+    case part_report::state::not_started:
+      return lease_outcome::preempted;
     default:
       return lease_outcome::lost;  // the node stopped it by itself: its lease had expired
   }

@@ -178,31 +178,4 @@ void orchestrator_state::on_read_log(address from, const runtime::caller& who, c
   host_.net->send(to, encode(from, to, forwarded));
 }
 
-/// A job that is late is ended: after its deadline it is of no use.
-void orchestrator_state::remember_deadline(const job_record& j) {
-  if (j.spec->deadline_s && !is_final(j.state))
-    deadlines_.emplace(j.submitted_s + *j.spec->deadline_s, j.id);
-}
-
-void orchestrator_state::end_overdue() {
-  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= wall();) {
-    const auto* known = ledger_->job(it->second);
-    if (!known || is_final(known->state)) {
-      it = deadlines_.erase(it);
-      continue;
-    }
-    const auto j = *known;
-    const auto text = fmt::format(
-        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
-        "iterations",
-        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
-    if (j.state == job_state::waiting) {
-      record(job_ended{j.id, wall(), job_state::failed, text});
-    } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {
-      revoke(j.lease, lease_outcome::failed, text);
-    }
-    it = is_final(ledger_->job(j.id)->state) ? deadlines_.erase(it) : std::next(it);
-  }
-}
-
 }  // namespace troupe::actors

@@ -176,14 +176,14 @@ void scheduler_state::update_views(const job_record& j) {
 // -- decisions
 // ------------------------------------------------------------------------------------------
 
+/// Of the published state: only differences to times in it mean anything.
+double scheduler_state::journal_time_s() const {
+  return host_.clock->now_s() + state_->journal_ahead_s;
+}
+
 planners::snapshot scheduler_state::policy_snapshot() {
-  // On the wall clock, like the journal's times.
-  return {host_.clock->wall_s(),
-          *options_.cluster,
-          pending_.rest(*state_->idle, not_kept_),
-          waiting_,
-          running_,
-          moving_};
+  return {journal_time_s(), *options_.cluster, pending_.rest(*state_->idle, not_kept_),
+          waiting_,         running_,          moving_};
 }
 
 void scheduler_state::something_changed() {
@@ -421,7 +421,7 @@ bool scheduler_state::make_moves() {
 
 job_explainer scheduler_state::explainer() const {
   return job_explainer{{*options_.cluster, *options_.policy, *state_, plans_, progress_, notes_,
-                        traffic_, starting_, host_.clock->wall_s()}};
+                        traffic_, starting_, journal_time_s()}};
 }
 
 const shared_reply& scheduler_state::reply_to_all() {
@@ -448,8 +448,7 @@ const shared_reply& scheduler_state::reply_to_all() {
 
 void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
   if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, q); });
-  // Replies have times of the wall clock, like the journal.
-  const double now_s = host_.clock->wall_s();
+  const double now_s = journal_time_s();
   if (q.job == 0) {
     host_.net->send(from, reply_to_all().encode_for(host_.net->self(), from, q.request, now_s),
                     runtime::lane_of(message{query_reply{}}));

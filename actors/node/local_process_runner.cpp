@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include "actors/protocol/launch_environment.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
+#include "runtime/process/free_ports.hpp"
 #include "runtime/process/keeper.hpp"
 #include "runtime/process/readable_watch.hpp"
 #include "runtime/process/untrusted_file.hpp"
@@ -65,7 +67,10 @@ std::string_view last_lines(std::string_view text, int count) {
 class local_process_runner final : public process_runner {
  public:
   local_process_runner(const fs::path& state, std::uint64_t incarnation)
-      : logs_{state / "logs"}, records_{state / "processes"}, files_{logs_, incarnation} {}
+      : logs_{state / "logs"},
+        records_{state / "processes"},
+        files_{logs_, incarnation},
+        first_port_{incarnation * 64} {}
 
   expected<void> prepare(int lock) {
     std::error_code failed;
@@ -83,7 +88,15 @@ class local_process_runner final : public process_runner {
     return {};
   }
 
+  std::vector<std::uint16_t> free_ports() override {
+    constexpr std::size_t count = 64;
+    return runtime::free_ports(count, std::exchange(first_port_, first_port_ + count));
+  }
+
   expected<void> start(const work_order& w) override {
+    if (w.port && !runtime::is_free_port(*w.port))
+      return refuse(reason::kind::stale,
+                    fmt::format("its port {} (MASTER_PORT) is in use on this node", *w.port));
     if (const auto failed = files_.make(w.lease))
       return refuse(reason::kind::unavailable, fmt::format("cannot create a directory in {}: {}",
                                                            logs_.string(), failed.message()));
@@ -221,6 +234,7 @@ class local_process_runner final : public process_runner {
   program_files files_;
   runtime::real_clock clock_;
   double until_s_ = std::numeric_limits<double>::infinity();
+  std::uint64_t first_port_;  // of the next that are looked for; nodes of a machine differ
   std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
   std::optional<runtime::readable_watch> watch_;

@@ -31,6 +31,7 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   lease_until_s_ = now() + settings().lease_s;
   if (options_.process_runner) {
     options_.process_runner->renew(lease_until_s_);
+    ports_ = options_.process_runner->free_ports();
     options_.process_runner->watch(
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
@@ -165,9 +166,11 @@ void node_state::begin(const work_order& w) {
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
                         work_done{w.lease, p.start});
   } else if (auto ok = options_.process_runner->start(w); !ok) {
-    p.report.now = part_report::state::failed;
-    p.report.exit_code = 127;
+    const bool taken = ok.error().code == reason::kind::stale;
+    p.report.now = taken ? part_report::state::not_started : part_report::state::failed;
+    p.report.exit_code = taken ? 0 : 127;
     p.report.detail = ok.error().text;
+    if (taken) ports_ = options_.process_runner->free_ports();
     notify_end(p);
   }
 }
@@ -287,6 +290,7 @@ node_report node_state::make_report() {
   r.journal = journal_;
   r.lost = lost_;
   r.new_state = options_.new_state;
+  if (!ports_.empty()) r.ports = ports_;
   for (auto& [id, p] : parts_) {
     if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
     r.parts.push_back(p.report);

@@ -104,8 +104,9 @@ class node_state {
   std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders
   std::uint64_t followed_ = 0;            // orders_ once they have been followed completely, else 0
   std::uint64_t starts_ = 0;
-  std::uint64_t sequence_ = 0;      // of the last report or heartbeat,
-  std::uint64_t acknowledged_ = 0;  // and of the last that the controller has acknowledged
+  std::uint64_t sequence_ = 0;        // of the last report or heartbeat,
+  std::uint64_t acknowledged_ = 0;    // and of the last that the controller has acknowledged
+  std::vector<std::uint16_t> ports_;  // free ones for programs, as reported
   node_report last_report_;
   std::deque<std::pair<std::uint64_t, double>> sent_;  // not yet acknowledged: sequence, time
   double lease_until_s_ = 0;

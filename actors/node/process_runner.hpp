@@ -25,9 +25,13 @@ class process_runner {
  public:
   virtual ~process_runner() = default;
 
-  /// Starts the order's command in its own process group, or returns why it cannot. Failures found
-  /// later, such as a missing program, are reported by poll().
+  /// Starts the order's command in its own process group, or returns why it cannot: `stale` if its
+  /// port is taken, so that it may start with another one. Failures found later, such as a missing
+  /// program, are reported by poll().
   virtual expected<void> start(const work_order& w) = 0;
+
+  /// Free ports at which ranks of programs may meet, rank 0 being started here.
+  virtual std::vector<std::uint16_t> free_ports() { return {}; }
 
   /// The node's lease: nothing may run beyond this time on the node's monotonic clock, whatever
   /// happens to the node. Also applies to programs started later.

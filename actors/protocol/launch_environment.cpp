@@ -17,9 +17,9 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   const auto& first = c.nodes[lease.parts.front().node];
   const auto& reached_at = first.address.empty() ? first.name : first.address;
   const std::string master = local ? "127.0.0.1" : reached_at;
-  // Consecutive leases on a node get different ports, so that a late process of the previous one
-  // cannot join.
-  const auto port = 20000 + lease.lease % 20000;
+  // Of a simulated node, or an old lease: below the range of outgoing connections, and another one
+  // for the next lease.
+  const auto port = lease.port.value_or(20000 + lease.lease % 10000);
   std::vector<std::string> env;
   auto set = [&](std::string_view key, const auto& value) {
     env.push_back(fmt::format("{}={}", key, value));

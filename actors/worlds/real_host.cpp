@@ -18,6 +18,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/state_directory.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/process/free_ports.hpp"
 #include "runtime/zeromq/transport.hpp"
 
 namespace troupe::actors {
@@ -159,6 +160,7 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   c.cluster = (*i)->options.cluster;
   c.policy = std::move(policy);
   c.local = local;
+  c.boot = runtime::boot_number();
   (*i)->actors = start_controller(*(*i)->system, (*i)->host, c).all;
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};

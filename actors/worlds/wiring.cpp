@@ -102,8 +102,9 @@ frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, fr
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  auto o = system.spawn(orchestrator, h,
-                        orchestrator_options{options.cluster, options.local, options.limits});
+  auto o = system.spawn(
+      orchestrator, h,
+      orchestrator_options{options.cluster, options.local, options.limits, options.boot});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
   const auto policy = planners::with_serving(
       planners::with_exact_gpus(std::make_shared<const planners::checked_policy>(

@@ -27,6 +27,7 @@ struct controller_options {
   bool virtual_time = false;                                  // else planning has its own thread
   std::function<void(double us, std::size_t n)> on_decision;  // cost of each decision
   journal_limits limits;
+  std::uint64_t boot = 0;  // which start of the machine the monotonic clock counts from
 };
 
 struct controller_actors {

@@ -257,6 +257,7 @@ class cluster_loader {
     map.read("restart_s", s.restart_s, {0, 86'400});
     map.read("preempt_grace_s", s.preempt_grace_s, {0, admission::max_grace_s});
     map.read("grace_s", s.grace_s, {0, admission::max_grace_s});
+    map.read("time_limit_s", s.time_limit_s, positive);
     map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
     map.finish();
     if (found_.good() && s.lease_s < 2 * s.heartbeat_s)

@@ -81,7 +81,7 @@ class fixture {
     });
   }
 
-  job_id submit(const std::string& name, const std::string& script) {
+  static job_spec program(const std::string& name, const std::string& script) {
     job_spec spec;
     auto m = formats::load_model(shipped("models/bert-large.yaml"));
     REQUIRE(m);
@@ -89,7 +89,11 @@ class fixture {
     spec.name = name;
     spec.global_batch = 4;
     spec.command = {"sh", "-c", script};
-    return submit(spec);
+    return spec;
+  }
+
+  job_id submit(const std::string& name, const std::string& script) {
+    return submit(program(name, script));
   }
 
   job_id submit(const job_spec& spec) {

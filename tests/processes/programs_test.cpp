@@ -1,13 +1,17 @@
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 
+#include "harness/files.hpp"
 #include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/realtime.hpp"
+#include "runtime/process/free_ports.hpp"
 
 // Programs and their nodes: killed, stopped and hostile ones, and wrong clocks, cost no other job,
 // and two attempts of a job never run at the same time.
@@ -168,7 +172,7 @@ TEST_CASE("a report that is huge, a FIFO or a device does no harm") {
   }
 }
 
-TEST_CASE("wall clocks that step back and forth while a job runs cost no lease") {
+TEST_CASE("wall clocks that step back and forth cost no lease, and move no deadline") {
   if (harness::sanitized) {
     WARN("skipped: a sanitizer's library wants to be the first that is loaded");
     return;
@@ -177,10 +181,17 @@ TEST_CASE("wall clocks that step back and forth while a job runs cost no lease")
   preloaded_clock clock{f.state / "clock"};
   for (const auto& name : f.cluster->names()) REQUIRE(f.cluster->restart(name));
   REQUIRE(f.wait_for_nodes());
-  const auto id = f.submit(
-      "steady", fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string()));
-  REQUIRE(f.wait_until(
-      [](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
+  const auto script = fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string());
+  const auto with_deadline = [&](const char* name, double deadline_s) {
+    auto spec = f.program(name, script);
+    spec.deadline_s = deadline_s;
+    return f.submit(spec);
+  };
+  const auto id = f.submit("steady", script);
+  const auto soon = with_deadline("soon", 20), later = with_deadline("later", 3000);
+  REQUIRE(f.wait_until([](const query_reply& r) {
+    return std::ranges::all_of(r.jobs, [](const auto& j) { return j.state == job_state::running; });
+  }));
   const auto node = node_of(f.jobs(), id);
   for (const auto& [whose, ahead_s] :
        {std::pair{node, -3600L}, {"controller", 600L}, {node, 600L}, {"controller", -3600L}}) {
@@ -189,11 +200,23 @@ TEST_CASE("wall clocks that step back and forth while a job runs cost no lease")
     INFO(whose << " " << ahead_s);
     CHECK(job_in(f.jobs(), id).state == job_state::running);
     CHECK(job_in(f.jobs(), id).attempts == 1);
+    CHECK(job_in(f.jobs(), later).state == job_state::running);
+    if (ahead_s > 0) CHECK(job_in(f.jobs(), soon).state == job_state::running);
   }
+  // The controller's clock is an hour behind where it was when that was submitted.
+  REQUIRE(f.wait_until([&](const query_reply& r) { return is_final(job_in(r, soon).state); }));
+  CHECK_THAT(job_in(f.jobs(), soon).detail, Catch::StartsWith("its deadline has passed"));
+  // Nor does a controller that starts again believe the wall clock.
+  clock.set("all", 7200);
+  f.cluster->kill("controller");
+  REQUIRE(f.cluster->restart("controller"));
+  REQUIRE(f.wait_for_nodes());
+  CHECK(job_in(f.jobs(), later).state == job_state::running);
   std::ofstream{f.state / "enough"};
   REQUIRE(f.wait_until(all_final));
-  CHECK(f.jobs().jobs.front().state == job_state::finished);
-  CHECK(f.jobs().jobs.front().attempts == 1);
+  CHECK(job_in(f.jobs(), id).state == job_state::finished);
+  CHECK(job_in(f.jobs(), id).attempts == 1);
+  CHECK(job_in(f.jobs(), later).state == job_state::finished);
 
   // A host that starts again with a clock that is behind is the newer one all the same.
   clock.set("all", -7200);
@@ -204,6 +227,62 @@ TEST_CASE("wall clocks that step back and forth while a job runs cost no lease")
   REQUIRE(f.cluster->restart(node));
   REQUIRE(f.wait_for_nodes());
   CHECK(f.cluster->ended().empty());
+}
+
+TEST_CASE("a program that has run for its time limit is terminated") {
+  fixture f{"time-limit"};
+  REQUIRE(f.wait_for_nodes());
+  auto spec = f.program("long", "exec sleep 1000");
+  spec.time_limit_s = 2;
+  const auto id = f.submit(spec);
+  REQUIRE(f.wait_until(all_final));
+  const auto j = job_in(f.jobs(), id);
+  CHECK(j.state == job_state::failed);
+  CHECK(j.exit_code == 128 + SIGTERM);
+  CHECK_THAT(j.detail, Catch::StartsWith("its time limit has passed: time_limit_s is 2, it ran "));
+  CHECK_THAT(j.detail, Catch::EndsWith(" s in 1 attempt"));
+}
+
+TEST_CASE("a program gets a MASTER_PORT at which it can listen, though others listen beside it") {
+  if (!fs::exists("/usr/bin/python3")) {
+    WARN("skipped: no python3");
+    return;
+  }
+  const auto one_node = temporary("one.yaml",
+                                  "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
+                                  "      - {name: n, gpu: A40, gpus: 2, intra: pcie4, inter: "
+                                  "eth100}\nsettings: {heartbeat_s: 0.2, lease_s: 5}\n");
+  fixture f{"ports", one_node, cli::default_policy};
+  REQUIRE(f.wait_for_nodes());
+  const auto port_of = [&](const std::string& name) {
+    f.submit(name, fmt::format("echo $MASTER_PORT > {}/{}", f.state.string(), name));
+    REQUIRE(f.wait_until(all_final));
+    int port = 0;
+    std::ifstream{f.state / name} >> port;
+    return port;
+  };
+  // Until two successive ports show which one the next lease would get.
+  int port = port_of("p0");
+  for (int i = 1, before = 0; i < 5; ++i) {
+    before = std::exchange(port, port_of(fmt::format("p{}", i)));
+    if (port == before + 1) break;
+  }
+  const auto [low, high] = runtime::ports_for_programs();
+  CHECK(port >= low);
+  CHECK(port <= high);
+  const int held = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<std::uint16_t>(port + 1));
+  REQUIRE(::bind(held, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+  REQUIRE(::listen(held, 1) == 0);
+  const auto id = f.submit("bind",
+                           "exec /usr/bin/python3 -c \"import os, socket; s = socket.socket(); "
+                           "s.bind(('', int(os.environ['MASTER_PORT']))); s.listen()\"");
+  REQUIRE(f.wait_until(all_final));
+  CHECK(job_in(f.jobs(), id).state == job_state::finished);
+  CHECK(job_in(f.jobs(), id).attempts == 2);
+  ::close(held);
 }
 
 TEST_CASE("a second process on a node's state directory is refused, and the job continues") {

@@ -29,8 +29,8 @@ class suspend_verb final : public verb {
     const auto now = wait_for_stop(remote_, *before);
     if (!now) return {{}, "", now.error()};
     if (now->attempts != before->attempts)
-      return not_done(
-          id, {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});
+      return not_done(id,
+                      {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});
     if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
     const auto lost = lost_iterations(*before, *now);
     return {suspension(id, now->iterations_done, asked.s(), lost),
