@@ -176,11 +176,6 @@ void scheduler_state::update_views(const job_record& j) {
 // -- decisions
 // ------------------------------------------------------------------------------------------
 
-/// Of the published state: only differences to times in it mean anything.
-double scheduler_state::journal_time_s() const {
-  return host_.clock->now_s() + state_->journal_ahead_s;
-}
-
 planners::snapshot scheduler_state::policy_snapshot() {
   return {journal_time_s(), *options_.cluster, pending_.rest(*state_->idle, not_kept_),
           waiting_,         running_,          moving_};

@@ -70,7 +70,8 @@ class scheduler_state {
   bool make_moves();
   reason why_immovable(job_id job) const;
   void reply_to_move(const move_request& w, expected<planners::decision> made);
-  double journal_time_s() const;
+  /// Now, among the times of the published state.
+  double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
   planners::snapshot policy_snapshot();
   bool placing() const { return state_ && !starting_; }
   const shared_reply& reply_to_all();

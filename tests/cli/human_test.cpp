@@ -1,15 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include "cli/common/human.hpp"
-<<<<<<< HEAD
-#include "cli/common/progress.hpp"
-    =======
 #include "cli/common/job_selection.hpp"
-    >>>>>>> 721a215 (cancel, suspend and resume take several jobs or a selection; status and queue show one)
+#include "cli/common/progress.hpp"
 #include "cli/common/table.hpp"
 #include "web/job_json.hpp"
 
-    using namespace troupe;
+using namespace troupe;
 using namespace troupe::cli;
 
 TEST_CASE("durations, sizes and counts are formatted for people") {
