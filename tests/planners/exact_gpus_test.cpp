@@ -150,7 +150,7 @@ TEST_CASE("a program gets exactly its GPUs under every policy, wherever as many 
     }
     (plans ? started : refused) += 1;
   }
-  CHECK(started > 500);
+  CHECK(started > 350);
   CHECK(refused > 100);
   CHECK(of_several_types > 20);
 }
