@@ -177,12 +177,14 @@ struct decoder_state {
   bool ending = false;            // takes no more requests
   std::uint64_t incarnation = 0;  // of its node
   std::string folder{};           // of the model, for its tokenizer
+  std::uint64_t files = 0;        // hash of the model's files, as its job has it
+  static constexpr std::size_t required = 12;
 
   static constexpr auto fields() {
     using t = decoder_state;
-    return std::tuple{&t::lease,          &t::sequence,   &t::model,       &t::context,
-                      &t::pages,          &t::free_pages, &t::running,     &t::waiting,
-                      &t::most_sequences, &t::ending,     &t::incarnation, &t::folder};
+    return std::tuple{&t::lease,       &t::sequence, &t::model,   &t::context,        &t::pages,
+                      &t::free_pages,  &t::running,  &t::waiting, &t::most_sequences, &t::ending,
+                      &t::incarnation, &t::folder,   &t::files};
   }
   bool operator==(const decoder_state&) const = default;
 };

@@ -6,6 +6,7 @@
 #include "messages/client.hpp"
 #include "messages/generation.hpp"
 #include "messages/prefill.hpp"
+#include "messages/serving_leases.hpp"
 #include "messages/session.hpp"
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
@@ -125,6 +126,8 @@ template <>
 inline constexpr std::uint16_t type_id<stage_signal> = 73;
 template <>
 inline constexpr std::uint16_t type_id<front_report> = 74;
+template <>
+inline constexpr std::uint16_t type_id<serving_leases> = 75;
 
 /// Messages up to this type are about one connection: transports exchange them, and nobody
 /// forwards them.
@@ -139,6 +142,6 @@ using message = std::variant<
     query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint,
     generate, generated, generated_heard, cancel_generate, decoder_state, prefill_request,
     prefill_reply, prefill_order, prefill_progress, cancel_prefill, prefill_block, blocks_received,
-    bubble_offer, stage_signal, front_report, requeue_job, requeue_reply>;
+    bubble_offer, stage_signal, front_report, requeue_job, requeue_reply, serving_leases>;
 
 }  // namespace troupe

@@ -18,10 +18,18 @@ struct served_model_files {
   std::string folder;  // config.json, safetensors, tokenizer; the same path on every node
   std::optional<std::uint64_t> random_weights{};  // seed of random weights instead of the folder's
   troupe::model shape;                            // from config.json
+  std::uint64_t hash = 0;  // of the files when the job was read (hash_of_model_files); 0: unknown
+  static constexpr std::size_t required = 4;
+
+  /// Would both compute the same? A hash that is unknown is no difference.
+  bool same_files(const served_model_files& other) const {
+    return folder == other.folder && random_weights == other.random_weights &&
+           shape == other.shape && (hash == other.hash || hash == 0 || other.hash == 0);
+  }
 
   static constexpr auto fields() {
     using t = served_model_files;
-    return std::tuple{&t::name, &t::folder, &t::random_weights, &t::shape};
+    return std::tuple{&t::name, &t::folder, &t::random_weights, &t::shape, &t::hash};
   }
   bool operator==(const served_model_files&) const = default;
 };

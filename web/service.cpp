@@ -153,6 +153,20 @@ std::vector<service::offer_ptr> service::all() const {
   return result;
 }
 
+void service::expect(std::function<bool(const std::string&)> model) {
+  const std::lock_guard hold{mutex_};
+  expected_ = std::move(model);
+}
+
+bool service::is_expected(const std::string& model) const {
+  std::function<bool(const std::string&)> ask;
+  {
+    const std::lock_guard hold{mutex_};
+    ask = expected_;
+  }
+  return ask && ask(model);
+}
+
 std::vector<std::string> service::present() const {
   std::vector<std::string> names;
   for (const auto& o : all())
@@ -174,6 +188,8 @@ generator_state service::state() const {
 }
 
 problem service::unknown_model(const std::string& name) const {
+  if (is_expected(name))
+    return {503, fmt::format("nobody serves '{}' at present", name), "server_error"};
   const auto there = present();
   const auto sentence =
       there.empty()
@@ -225,7 +241,8 @@ http_answer service::get(const std::string& path) const {
   const auto name = path.substr(models_path.size());
   if (std::count(there.begin(), there.end(), name) > 0)
     return {200, "application/json", openai::model_json(name, started_), {}};
-  return answer_of(unknown_model(name));
+  const auto p = unknown_model(name);
+  return answer_of(p, fields_of(p));
 }
 
 /// 503: a load balancer should ask others.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,9 @@ class service {
 
   /// From now on requests for this model go to this generator.
   void offer(served_model model, std::shared_ptr<generator> by);
+  /// Asked about models that are not offered: may this one be soon? Then the answer is 503, not
+  /// 404. Called on the server's threads.
+  void expect(std::function<bool(const std::string&)> model);
   /// Instead of the present ones; they may not become nothing.
   void change_keys(api_keys keys);
 
@@ -60,6 +64,7 @@ class service {
   std::vector<offer_ptr> all() const;
   /// Names of models that can be asked at present.
   std::vector<std::string> present() const;
+  bool is_expected(const std::string& model) const;
   openai::problem unknown_model(const std::string& name) const;
   generator_state state() const;
 
@@ -84,6 +89,7 @@ class service {
   mutable std::mutex mutex_;
   std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
   std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
+  std::function<bool(const std::string&)> expected_;
 };
 
 }  // namespace troupe::web

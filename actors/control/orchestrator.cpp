@@ -62,6 +62,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   for (auto id : ids) {
     const auto& j = *ledger_->job(id);
     remember_deadline(j);
+    served_.add(j);
     if (is_final(j.state)) training_.ended(id);  // a snapshot has no job_ended entries
   }
   for (const auto& [id, l] : ledger_->leases()) remember_limit(l);

@@ -11,6 +11,7 @@
 #include "actors/control/commit_batch.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/ledger.hpp"
+#include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "planners/core/idle_index.hpp"
@@ -123,6 +124,7 @@ class orchestrator_state {
   std::optional<std::uint16_t> free_port(node_index n, lease_id id) const;
   void refresh_idle(node_index n);
   void send_orders(node_index n);
+  void state_serving();
   double now() const { return host_.clock->now_s(); }
   double wall() const { return now() + journal_ahead_s_; }  // the journal's time
   double silence_limit_s() const;
@@ -156,6 +158,9 @@ class orchestrator_state {
   double journal_ahead_s_ = 0;                     // of the monotonic clock
   std::set<std::pair<double, job_id>> deadlines_;  // the journal's time; may include ended jobs
   std::set<std::pair<double, lease_id>> limits_;   // likewise, of time limits
+  served_jobs served_;
+  std::uint64_t serving_statements_ = 0;
+  bool serving_changed_ = false;                   // since the last statement
   /// An accepted job's submitter, who is answered when it is known whether the job can ever run.
   struct held_submission {
     address to = 0;

@@ -187,6 +187,7 @@ void orchestrator_state::on_tick() {
   end_graces();
   end_rank_waits();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
+  state_serving();
   compact();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
@@ -208,6 +209,20 @@ void orchestrator_state::send_orders(node_index n) {
     if (l.revoked) orders.work.back().stop_within_s = std::max(1e-3, grace->second - now());
   }
   reply(node_address(*options_.cluster, n), std::move(orders));
+}
+
+/// To every front and gateway; repeated, since it may be lost and they may be new. Where nobody
+/// asks for completions nobody needs it.
+void orchestrator_state::state_serving() {
+  serving_changed_ = false;
+  const auto& c = *options_.cluster;
+  if (c.fronts.empty()) return;
+  auto all = served_.statement(*ledger_);
+  all.journal = host_.journal->id();
+  all.epoch = ledger_->epoch();
+  all.sequence = ++serving_statements_;
+  for (std::uint32_t f = 0; f < c.fronts.size(); ++f) reply(front_address(c, f), all);
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) reply(gateway_address(d), all);
 }
 
 }  // namespace troupe::actors

@@ -50,6 +50,8 @@ bool orchestrator_state::record(const journal_entry& e) {
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
   if (const auto* g = std::get_if<lease_granted>(&e)) remember_limit(*ledger_->lease(g->lease));
+  if (const auto* in = std::get_if<job_accepted>(&e)) served_.add(*ledger_->job(in->job));
+  for (const auto id : jobs) serving_changed_ = serving_changed_ || served_.has(id);
   batch_.add(e);
   if (std::holds_alternative<training_progress>(e)) return true;  // does not change the ledger
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
@@ -75,6 +77,7 @@ std::vector<job_id> orchestrator_state::jobs_of(const journal_entry& e) const {
 
 void orchestrator_state::commit_soon() {
   constexpr std::size_t max_batch = 1000;
+  if (serving_changed_) state_serving();
   if (batch_.size() >= max_batch) return on_commit_now();
   if (!batch_.empty() && !std::exchange(commit_asked_, true))
     self_->send(orchestrator_actor{self_}, commit_now{});

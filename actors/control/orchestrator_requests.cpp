@@ -29,6 +29,10 @@ void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
     reply(from, submit_reply{s.request, 0, ok.error()});
     return;
   }
+  if (auto ok = served_.may_serve(*ledger_, s.spec, who.name); !ok) {
+    reply(from, submit_reply{s.request, 0, ok.error()});
+    return;
+  }
   const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
   record(entry);
   if (!scheduler_) return reply(from, submit_reply{s.request, entry.job, {}});

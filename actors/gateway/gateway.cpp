@@ -7,6 +7,7 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
+#include "runtime/host/log.hpp"
 
 namespace troupe::actors {
 
@@ -61,6 +62,16 @@ void gateway_state::on_message(address from, const message& m, const payload& bo
     on_lease_renewals(*renewals);
   else
     send_all(prefills_.on_message(from, m, body, host_.clock->now_s()));
+  log_rejections();
+}
+
+void gateway_state::log_rejections() {
+  for (const auto& r : prefills_.take_rejections()) {
+    const auto lines = rejections_.pass(std::to_string(r.from), host_.clock->now_s());
+    if (lines > 0)
+      runtime::log(runtime::log_level::warn, host_name(*cluster_, host_.self),
+                   "ignored a message about prefills", {{"why", r.why}, {"messages", lines}});
+  }
 }
 
 /// What the prefill controller says; sets the timer for what it has to do next.

@@ -9,6 +9,7 @@
 #include "actors/serving/prefill_controller.hpp"
 #include "messages/time.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/log_limiter.hpp"
 
 namespace troupe::actors {
 
@@ -39,6 +40,7 @@ class gateway_state {
   void set_timer();
   void report();
   void on_message(address from, const message& m, const payload& body);
+  void log_rejections();
   void send_all(const prefill_controller::outbox& out);
   void on_node_heartbeat(address from, const node_heartbeat& h);
   void on_lease_renewals(const lease_renewals& all);
@@ -52,6 +54,7 @@ class gateway_state {
   tensor_router router_;
   frame_guard guard_;
   prefill_controller prefills_;
+  runtime::log_limiter rejections_;
   // The timer of its next event, as the router's.
   double prefills_at_s_ = never;
   std::uint64_t prefills_number_ = 0;

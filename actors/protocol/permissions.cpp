@@ -16,8 +16,8 @@ constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, front 
 
 template <class T>
 constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
-                         condition also = condition::none) {
-  return {type_id<T>, name, from, to, also};
+                         condition also = condition::none, condition then = condition::none) {
+  return {type_id<T>, name, from, to, also, then};
 }
 
 // Greetings and credit are handled by the transport and never forwarded.
@@ -48,9 +48,9 @@ constexpr std::array table{
     row<node_report>("node_report", node, controller),
     row<node_orders>("node_orders", controller, node),
     row<gateway_report>("gateway_report", gateway, controller),
-    row<node_heartbeat>("node_heartbeat", node, gateway),
+    row<node_heartbeat>("node_heartbeat", node, gateway, condition::same_datacenter),
     row<lease_renewals>("lease_renewals", controller, gateway),
-    row<lease_renewal>("lease_renewal", gateway, node),
+    row<lease_renewal>("lease_renewal", gateway, node, condition::same_datacenter),
     row<stage_setup>("stage_setup", node, node, condition::trainer),
     row<stage_run>("stage_run", node, node, condition::trainer),
     row<stage_report>("stage_report", node, node, condition::lease_node),
@@ -62,11 +62,12 @@ constexpr std::array table{
     row<query_training>("query_training", client, controller),
     row<training_reply>("training_reply", controller, client),
     row<generate>("generate", front, node),
-    row<generated>("generated", node, front),
+    row<generated>("generated", node, front, condition::asked_decoder),
     row<generated_heard>("generated_heard", front, node),
     row<cancel_generate>("cancel_generate", front, node),
-    row<decoder_state>("decoder_state", node, front),
-    row<prefill_request>("prefill_request", node, gateway, condition::same_datacenter),
+    row<decoder_state>("decoder_state", node, front, condition::decoder),
+    row<prefill_request>("prefill_request", node, gateway, condition::same_datacenter,
+                         condition::decoder),
     row<prefill_reply>("prefill_reply", gateway, node, condition::same_datacenter),
     row<prefill_order>("prefill_order", gateway, node, condition::same_datacenter),
     row<prefill_progress>("prefill_progress", node | gateway, node | gateway,
@@ -74,11 +75,13 @@ constexpr std::array table{
     row<cancel_prefill>("cancel_prefill", node | gateway, node | gateway,
                         condition::same_datacenter),
     // Their lane ends at the gateway: between datacenters there is none for them.
-    row<prefill_block>("prefill_block", node, node, condition::same_datacenter),
-    row<blocks_received>("blocks_received", node, node, condition::same_datacenter),
-    row<bubble_offer>("bubble_offer", node, gateway),
-    row<stage_signal>("stage_signal", node, gateway, condition::same_datacenter),
+    row<prefill_block>("prefill_block", node, node, condition::same_datacenter, condition::guest),
+    row<blocks_received>("blocks_received", node, node, condition::same_datacenter,
+                         condition::receiver),
+    row<bubble_offer>("bubble_offer", node, gateway, condition::lender),
+    row<stage_signal>("stage_signal", node, gateway, condition::same_datacenter, condition::guest),
     row<front_report>("front_report", front, controller),
+    row<serving_leases>("serving_leases", controller, front | gateway),
 };
 
 constexpr const permission* row_of(std::uint16_t type) {

@@ -29,6 +29,11 @@ enum class condition : std::uint8_t {
   lease_node,       // the sender is a node of the message's lease
   trainer,          // the sender is the lease's first node
   same_datacenter,  // the sender and the receiver are in one datacenter
+  decoder,          // the lease is a decoder's on the sender, by the controller's statement
+  lender,           // the sender trains in the lease, which lends by the controller's statement
+  guest,            // the sender is a guest of the lending, or of the prefill
+  receiver,         // the sender is what the prefill's blocks were for
+  asked_decoder,    // the request was given to the sender
 };
 
 struct permission {
@@ -36,6 +41,7 @@ struct permission {
   const char* name = "";
   std::uint8_t from = 0, to = 0;  // roles
   condition also = condition::none;
+  condition then = condition::none;  // a second one, never same_datacenter
 
   /// A row with the same two roles on both sides is for messages from one to the other.
   bool allows(role sender, role receiver) const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct served_now {
 };
 /// What a front knows.
 struct front_view {
+  bool has_statement = false;                // the controller has said which models are served
+  std::set<std::string> served;              // those, by unfinished jobs: with a decoder or not yet
   std::map<std::string, served_now> models;  // those with a decoder
   std::size_t requests = 0;                  // of this front, that have not ended
 };

@@ -267,6 +267,7 @@ void decoder_behavior::say_state() {
   s.ending = over_;
   s.incarnation = o_.incarnation;
   s.folder = o_.what.model.folder;
+  s.files = o_.what.model.hash;  // which its files had when they were opened
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
     o_.messenger.send(front_address(*o_.cluster, f), s);
 }

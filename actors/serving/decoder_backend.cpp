@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/model_files.hpp"
 #include "messages/units.hpp"
 
 namespace troupe::actors {
@@ -13,6 +14,7 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
   if (backend != "cpu")
     return refuse(reason::kind::infeasible,
                   fmt::format("models are served on devices of kind cpu, not '{}'", backend));
+  if (auto ok = check_model_files(s.model); !ok) return refuse(ok.error());
   const auto model = gpu::read_inference_model(s.model.folder);
   if (!model) return refuse(model.error());
   const auto context = s.context == 0 ? model->positions : std::min(s.context, model->positions);

@@ -40,7 +40,9 @@ void front_state::on_frame(const frame& f) {
   const auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   requests_.on_message(envelope->from, decoded->second);
-  if (std::holds_alternative<decoder_state>(decoded->second)) publish();
+  const auto& m = decoded->second;
+  if (std::holds_alternative<decoder_state>(m) || std::holds_alternative<serving_leases>(m))
+    publish();
 }
 
 void front_state::on_submit(const submit_completion& s) {
@@ -84,6 +86,8 @@ void front_state::set_timer() {
 void front_state::publish() {
   front_view now;
   now.requests = requests_.size();
+  now.has_statement = requests_.decoders().has_statement();
+  for (const auto& m : requests_.decoders().statement().models) now.served.insert(m.name);
   for (const auto& [name, d] : requests_.decoders().all()) {
     auto& m = now.models[d.says.model];
     m.folder = d.says.folder;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/messenger.hpp"
+#include "runtime/host/log.hpp"
 
 namespace troupe::actors {
 
@@ -73,8 +74,21 @@ void front_requests::cancel(std::uint64_t number, bool enough) {
 
 void front_requests::on_message(address from, const message& m) {
   if (const auto* g = std::get_if<generated>(&m)) return on_generated(from, *g);
-  const auto* s = std::get_if<decoder_state>(&m);
-  if (s && decoders_.hear(from, *s, now())) place_all(true);
+  if (const auto* s = std::get_if<decoder_state>(&m)) return on_decoder_state(from, *s);
+  const auto* all = std::get_if<serving_leases>(&m);
+  if (all && from == controller_address && decoders_.state(*all)) place_all(true);
+}
+
+void front_requests::on_decoder_state(address from, const decoder_state& s) {
+  const auto fresh = decoders_.hear(from, s, now());
+  if (fresh && *fresh) return place_all(true);
+  // Without a statement it is this front that does not know.
+  if (fresh || !decoders_.has_statement()) return;
+  ++refused_;
+  const auto lines = refusals_.pass(std::to_string(from), now());
+  if (lines > 0)
+    runtime::log(runtime::log_level::warn, host_name(*cluster_, host_.self),
+                 "ignored a decoder's state", {{"why", fresh.error().text}, {"states", lines}});
 }
 
 // ---- what decoders have generated

@@ -12,6 +12,7 @@
 #include "actors/serving/known_decoders.hpp"
 #include "messages/message.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/log_limiter.hpp"
 
 namespace troupe::actors {
 
@@ -35,7 +36,7 @@ class front_requests {
   void submit(std::uint64_t number, completion_request r, completion_listener listener);
   /// `enough`: its client needs no more; otherwise it has left.
   void cancel(std::uint64_t number, bool enough = false);
-  /// Other messages than those of decoders are ignored.
+  /// Other messages than those of decoders, and the controller's statement about them, are ignored.
   void on_message(address from, const message& m);
   void on_tick();
 
@@ -43,6 +44,8 @@ class front_requests {
   bool is_busy() const { return !requests_.empty() || !cancelled_.empty(); }
   std::size_t size() const { return requests_.size(); }
   const known_decoders& decoders() const { return decoders_; }
+  /// States of decoders that the controller has not stated.
+  std::uint64_t refused() const { return refused_; }
   /// Without its incarnation and sequence.
   front_report report() const;
 
@@ -68,6 +71,7 @@ class front_requests {
     double ask_at_s = 0, until_s = 0;
   };
 
+  void on_decoder_state(address from, const decoder_state& s);
   void on_generated(address from, const generated& g);
   bool is_of(const request& r, const decoder_name& sender, const generated& g) const;
   bool is_acceptable(const request& r, const generated& g) const;
@@ -92,6 +96,8 @@ class front_requests {
   front_tally tally_;
   request_map requests_;
   std::map<std::uint64_t, cancellation> cancelled_;
+  runtime::log_limiter refusals_;
+  std::uint64_t refused_ = 0;
 };
 
 }  // namespace troupe::actors

@@ -282,6 +282,7 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
                                                           guest_engine::listener done) {
   const auto& how = shape.setup.how;
   const auto& place = shape.setup.place;
+  if (auto ok = check_model_files(how.model); !ok) return refuse(ok.error());
   auto model = gpu::read_inference_model(how.model.folder);
   if (!model) return refuse(model.error());
   const auto& described = how.model.shape;

@@ -11,8 +11,6 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::size_t longest_name_bytes = 256, longest_path_bytes = 4096;
-
 /// Smaller is better.
 auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& need) {
   return std::tuple{d.datacenter != need.datacenter, ~d.free_pages(), d.sequences(), name.lease,
@@ -47,38 +45,45 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
                 fmt::format("all decoders of '{}' are at their request limit", need.model));
 }
 
-bool known_decoders::hear(address from, const decoder_state& s, double now_s) {
-  if (!is_believable(from, s)) return false;
-  auto& incarnation = incarnations_[from];
-  if (s.incarnation < incarnation) return false;
-  if (s.incarnation > incarnation) forget_node(from);
-  incarnation = s.incarnation;
+bool known_decoders::state(const serving_leases& s) {
+  if (!s.is_newer_than(statement_)) return false;
+  statement_ = s;
+  leases_.clear();
+  for (const auto& d : s.decoders)
+    if (d.node < cluster_->nodes.size() && d.model < s.models.size())
+      leases_[{node_address(*cluster_, d.node), d.lease}] = d;
+  std::erase_if(all_, [this](const auto& entry) {
+    return !check(entry.first.node, entry.second.says).has_value();
+  });
+  return true;
+}
+
+expected<bool> known_decoders::hear(address from, const decoder_state& s, double now_s) {
+  if (auto ok = check(from, s); !ok) return refuse(ok.error());
   const auto at = all_.find({from, s.lease});
   if (at != all_.end() && s.sequence <= at->second.says.sequence) return false;
-  // Leases only increase: a node without room for one more has ended its oldest.
-  const auto room = cluster_->nodes[node_of(*cluster_, from)].gpus;
-  if (at == all_.end() && decoders_of(from) >= room) {
-    const auto oldest = all_.lower_bound({from, 0});
-    if (oldest->first.lease > s.lease) return false;
-    all_.erase(oldest);
-  }
   all_[{from, s.lease}] = {s, cluster_->nodes[node_of(*cluster_, from)].datacenter, now_s};
   return true;
 }
 
-bool known_decoders::is_believable(address from, const decoder_state& s) const {
-  return is_node(*cluster_, from) && s.lease != 0 && !s.model.empty() &&
-         s.model.size() <= longest_name_bytes && s.folder.size() <= longest_path_bytes &&
-         s.free_pages <= s.pages && s.context > 0;
-}
-
-std::size_t known_decoders::decoders_of(address node) const {
-  return static_cast<std::size_t>(
-      std::distance(all_.lower_bound({node, 0}), all_.lower_bound({node + 1, 0})));
-}
-
-void known_decoders::forget_node(address node) {
-  all_.erase(all_.lower_bound({node, 0}), all_.lower_bound({node + 1, 0}));
+expected<void> known_decoders::check(address from, const decoder_state& s) const {
+  const auto no = [&](const std::string& why) {
+    return refuse(reason::kind::refused,
+                  fmt::format("{} says that lease {} decodes '{:.64}', {}",
+                              host_name(*cluster_, from), s.lease, s.model, why));
+  };
+  const auto lease = leases_.find({from, s.lease});
+  if (lease == leases_.end()) return no("which is no decoder's lease there by the controller");
+  const auto& d = lease->second;
+  if (s.incarnation != d.incarnation)
+    return no(fmt::format("in its start {}, and the lease is of its start {}", s.incarnation,
+                          d.incarnation));
+  const auto& m = statement_.models[d.model];
+  if (s.model != m.name || s.folder != m.folder)
+    return no(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
+  if (s.files != m.hash && m.hash != 0) return no("from other files than those of the job");
+  if (s.free_pages > s.pages || s.context == 0) return no("with impossible numbers");
+  return {};
 }
 
 void known_decoders::hear_of(const decoder_name& d, double now_s) {

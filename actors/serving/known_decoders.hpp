@@ -10,6 +10,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/generation.hpp"
+#include "messages/serving_leases.hpp"
 
 namespace troupe::actors {
 
@@ -48,15 +49,19 @@ struct decoder_need {
 /// many sequences as they allow.
 expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need);
 
-/// The decoders of a cluster, as they describe themselves. A decoder is lost once it has been
-/// silent for a lease's duration, or its node has started again.
+/// The decoders of a cluster: those that the controller states, as they describe themselves. What
+/// others say is refused. A decoder is lost once it has been silent for a lease's duration, or the
+/// controller no longer states it.
 class known_decoders {
  public:
   known_decoders() = default;
   explicit known_decoders(std::shared_ptr<const troupe::cluster> c) : cluster_{std::move(c)} {}
 
-  /// A node's statement. False: it is older than what is known, or cannot be true; nothing changes.
-  bool hear(address from, const decoder_state& s, double now_s);
+  /// The controller's statement. False: it is older than the last one; nothing changes.
+  bool state(const serving_leases& s);
+  /// What a node says of its decoder. False: it is older than what is known. An error: this is not
+  /// a decoder that the controller states, or it cannot be true; nothing changes.
+  expected<bool> hear(address from, const decoder_state& s, double now_s);
   /// Another message of a decoder.
   void hear_of(const decoder_name& d, double now_s);
   /// Forgets those that have been silent for too long.
@@ -66,15 +71,18 @@ class known_decoders {
 
   const decoder_table& all() const { return all_; }
   bool has(const decoder_name& d) const { return all_.contains(d); }
+  /// The controller has stated something: until then nobody is believed.
+  bool has_statement() const { return statement_.epoch > 0; }
+  /// What it has stated last.
+  const serving_leases& statement() const { return statement_; }
 
  private:
-  bool is_believable(address from, const decoder_state& s) const;
-  std::size_t decoders_of(address node) const;
-  void forget_node(address node);
+  expected<void> check(address from, const decoder_state& s) const;
 
   std::shared_ptr<const troupe::cluster> cluster_;
+  serving_leases statement_;
+  std::map<decoder_name, decoder_lease> leases_;  // of the statement
   decoder_table all_;
-  std::map<address, std::uint64_t> incarnations_;  // of nodes
 };
 
 }  // namespace troupe::actors

@@ -38,6 +38,8 @@ bool prefill_controller::is_local(address a) const {
 prefill_controller::outbox prefill_controller::on_message(address from, const message& m,
                                                           const payload& body, double now_s) {
   outbox out;
+  const auto* all = std::get_if<serving_leases>(&m);
+  if (all && from == controller_address) state(*all, now_s, out);
   if (const auto* o = std::get_if<bubble_offer>(&m)) on_offer(from, *o, now_s, out);
   if (const auto* s = std::get_if<stage_signal>(&m)) on_signal(from, *s, now_s);
   if (const auto* r = std::get_if<prefill_request>(&m)) on_request(from, *r, body, now_s, out);
@@ -67,6 +69,7 @@ void prefill_controller::on_request(address from, const prefill_request& r, cons
   const bool sound = r.tokens > 0 && r.tokens <= most_tokens && std::isfinite(r.within_s) &&
                      (bytes == 0 || bytes == std::size_t{4} * r.tokens);
   if (from != r.name.decoder || !is_local(from) || !sound) return void(++counts_.rejected);
+  if (auto ok = may_request(from, r); !ok) return reject(from, ok.error());
   if (const auto known = promises_.find(r.name); known != promises_.end()) {
     // The answer was lost, or this is late.
     const auto& p = known->second;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/serving/usual_time.hpp"
@@ -35,8 +36,10 @@ struct prefill_counts {
 };
 
 /// Promises prefills in the bubbles of trainings to decoders of its datacenter, or declines at once
-/// (docs/serving_protocol.md). A state machine: time is an argument, and what it says is returned.
-/// The gateway's actor feeds it the messages for the gateway itself.
+/// (docs/serving_protocol.md). Who decodes and who lends the cluster's controller states: messages
+/// of others are rejected, and so are all before its first statement. A state machine: time is an
+/// argument, and what it says is returned. The gateway's actor feeds it the messages for the
+/// gateway itself.
 ///
 /// A training's prompts run in each group in the order of their promises, so that none is ever
 /// later because of another one. Only rule look-ahead fills bubbles with what fits: what a bubble
@@ -56,8 +59,14 @@ class prefill_controller {
   prefill_controller(std::shared_ptr<const troupe::cluster> c, std::uint32_t datacenter,
                      std::uint64_t incarnation);
 
-  /// Handles bubble_offer, stage_signal, prefill_request, prefill_progress and cancel_prefill, and
-  /// ignores all others.
+  /// A message that its sender may not send.
+  struct rejection {
+    address from = 0;
+    std::string why;
+  };
+
+  /// Handles serving_leases, bubble_offer, stage_signal, prefill_request, prefill_progress and
+  /// cancel_prefill, and ignores all others.
   outbox on_message(address from, const message& m, const payload& body, double now_s);
 
   /// Repeats orders and cancellations, forgets what is over. Call at next_s() or later.
@@ -66,13 +75,14 @@ class prefill_controller {
   double next_s() const;
 
   const prefill_counts& counts() const { return counts_; }
+  /// Offers and requests that were rejected for their sender's lease since the last call.
+  std::vector<rejection> take_rejections() { return std::exchange(rejections_, {}); }
   /// Promised prefills that are not over.
   std::size_t promised() const { return promises_.size(); }
 
  private:
   /// What a training lends here.
   struct lending {
-    address trainer = 0;
     bubble_offer offer;
     double heard_s = 0;
     planners::prefill_forecast forecast;
@@ -126,6 +136,11 @@ class prefill_controller {
   static double plan_time_s(const lending& l, double now_s);
   bool is_local(address a) const;
   bool valid(const bubble_offer& o) const;
+  void state(const serving_leases& s, double now_s, outbox& out);
+  const lending_lease* lease_of(const bubble_offer& o) const;
+  expected<void> may_offer(address from, const bubble_offer& o) const;
+  expected<void> may_request(address from, const prefill_request& r) const;
+  void reject(address from, const reason& why);
   void on_offer(address from, const bubble_offer& o, double now_s, outbox& out);
   void adopt(lending& l, const bubble_offer& o, double now_s);
   void on_signal(address from, const stage_signal& s, double now_s);
@@ -154,6 +169,8 @@ class prefill_controller {
   std::shared_ptr<const troupe::cluster> cluster_;
   std::uint32_t datacenter_ = 0;
   std::uint64_t incarnation_ = 0;
+  serving_leases leases_;  // the controller's last statement
+  std::vector<rejection> rejections_;
   std::map<lease_id, lending> lendings_;
   std::map<prefill_name, promise> promises_;
   std::set<std::pair<double, prefill_name>> due_;  // promises: to be repeated, or expired

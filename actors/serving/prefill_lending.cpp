@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "actors/serving/prefill_controller.hpp"
 #include "messages/time.hpp"
 #include "planners/bubbletea/window_plan.hpp"
@@ -81,19 +83,76 @@ bool prefill_controller::valid(const bubble_offer& o) const {
   return true;
 }
 
+// ---- who may decode and lend
+
+void prefill_controller::reject(address from, const reason& why) {
+  ++counts_.rejected;
+  // Before the first statement it is this controller that does not know.
+  if (leases_.epoch > 0) rejections_.push_back({from, why.text});
+}
+
+void prefill_controller::state(const serving_leases& s, double now_s, outbox& out) {
+  if (!s.is_newer_than(leases_)) return;
+  leases_ = s;
+  std::vector<lease_id> over;
+  for (const auto& [lease, l] : lendings_) {
+    const auto* lends = lease_of(l.offer);
+    if (!lends || !may_offer(node_address(*cluster_, lends->nodes.front()), l.offer))
+      over.push_back(lease);
+  }
+  for (const auto lease : over) withdraw(lease, now_s, out);
+}
+
+const lending_lease* prefill_controller::lease_of(const bubble_offer& o) const {
+  const auto at = std::ranges::find(leases_.lendings, o.lease, &lending_lease::lease);
+  return at == leases_.lendings.end() || at->nodes.empty() ? nullptr : &*at;
+}
+
+/// The trainer of a lease, which alone speaks for it, and that for its own nodes and model.
+expected<void> prefill_controller::may_offer(address from, const bubble_offer& o) const {
+  const auto no = [&](const std::string& why) {
+    return refuse(reason::kind::refused, fmt::format("{} offers bubbles of lease {}, {}",
+                                                     host_name(*cluster_, from), o.lease, why));
+  };
+  const auto* lends = lease_of(o);
+  if (!lends) return no("which lends none by the controller");
+  const auto is = [&](node_index n, address a) { return node_address(*cluster_, n) == a; };
+  if (!is(lends->nodes.front(), from)) return no("whose trainer is on another node");
+  if (!o.groups.empty() && o.how.model.name != lends->model)
+    return no(fmt::format("which lends to '{}', not to '{:.64}'", lends->model, o.how.model.name));
+  for (const auto& group : o.groups)
+    for (const auto& g : group.guests)
+      if (std::ranges::none_of(lends->nodes, [&](node_index n) { return is(n, g.node); }))
+        return no(
+            fmt::format("with a guest on {}, where it has no part", host_name(*cluster_, g.node)));
+  return {};
+}
+
+expected<void> prefill_controller::may_request(address from, const prefill_request& r) const {
+  for (const auto& d : leases_.decoders)
+    if (d.lease == r.name.lease && node_address(*cluster_, d.node) == from &&
+        d.model < leases_.models.size() && leases_.models[d.model].name == r.model)
+      return {};
+  return refuse(reason::kind::refused,
+                fmt::format("{} asks for a prefill for lease {}, which is no decoder's of '{:.64}' "
+                            "there by the controller",
+                            host_name(*cluster_, from), r.name.lease, r.model));
+}
+
+// ---- offers
+
 void prefill_controller::on_offer(address from, const bubble_offer& o, double now_s, outbox& out) {
+  if (auto ok = may_offer(from, o); !ok) return reject(from, ok.error());
   const auto known = lendings_.find(o.lease);
   if (known != lendings_.end()) {
-    const auto& has = known->second;
-    const std::array is{o.trainer, o.sequence}, was{has.offer.trainer, has.offer.sequence};
+    const auto& has = known->second.offer;
+    const std::array is{o.trainer, o.sequence}, was{has.trainer, has.sequence};
     if (is < was) return;
-    if (from != has.trainer && o.trainer == has.offer.trainer) return void(++counts_.rejected);
     if (is == was) {
       known->second.heard_s = now_s;
       return;
     }
   }
-  if (!is_node(*cluster_, from)) return void(++counts_.rejected);
   if (o.groups.empty()) return withdraw(o.lease, now_s, out);
   if (!valid(o)) return void(++counts_.rejected);
   // The same guests keep their promises: only the times are new.
@@ -101,7 +160,6 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
                     known->second.offer.groups == o.groups && known->second.offer.how == o.how;
   if (!same) withdraw(o.lease, now_s, out);
   auto& l = lendings_[o.lease];
-  l.trainer = from;
   l.heard_s = now_s;
   if (!same) adopt(l, o, now_s);
   l.offer = o;

@@ -11,6 +11,7 @@
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
+#include "messages/model_files.hpp"
 
 namespace troupe::formats {
 
@@ -84,6 +85,11 @@ served_model_files read_files(map_reader& map, bool needs_folder, const fs::path
   std::uint64_t seed = 0;
   if (map.read_whole<std::uint64_t>("random_weights", seed, 0, 1'000'000'000'000))
     m.random_weights = seed;
+  if (!m.folder.empty()) {
+    const auto hash = hash_of_model_files(m);
+    if (hash) m.hash = *hash;
+    if (!hash && map.found().good()) map.fail("model", hash.error().text);
+  }
   return m;
 }
 

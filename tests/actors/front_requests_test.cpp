@@ -67,7 +67,17 @@ struct front_by_hand {
     front = {h, cluster};
   }
 
+  /// The controller states the decoders of `leases`.
+  void state_leases() {
+    serving_leases all;
+    all.epoch = 1, all.sequence = ++statements;
+    all.models.push_back(harness::model_named("m"));
+    for (const auto& [name, incarnation] : leases)
+      all.decoders.push_back({name.lease, node_of(*cluster, name.node), incarnation, 0});
+    front.on_message(controller_address, all);
+  }
   void state(address node, lease_id lease, std::uint32_t free = 10, std::uint64_t incarnation = 1) {
+    if (std::exchange(leases[{node, lease}], incarnation) != incarnation) state_leases();
     decoder_state s;
     s.lease = lease, s.sequence = ++sequence, s.model = "m", s.context = 256, s.pages = 20;
     s.free_pages = free, s.most_sequences = 4, s.incarnation = incarnation;
@@ -120,7 +130,8 @@ struct front_by_hand {
   std::shared_ptr<sent_frames> net = std::make_shared<sent_frames>();
   front_requests front;
   std::map<std::uint64_t, heard_news> heard;
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0, statements = 0;
+  std::map<decoder_name, std::uint64_t> leases;  // with their node's incarnation
 };
 
 std::vector<std::uint32_t> tokens_of(const payload& p) {
@@ -133,64 +144,40 @@ using tokens = std::vector<std::uint32_t>;
 
 }  // namespace
 
-TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the oldest is chosen") {
-  const auto at = [](std::uint32_t site, std::uint32_t free, std::uint32_t running,
-                     std::uint32_t context = 256) {
-    known_decoder d;
-    d.datacenter = site;
-    d.says.model = "m", d.says.free_pages = free, d.says.running = running;
-    d.says.context = context, d.says.most_sequences = 8;
-    return d;
-  };
-  const decoder_need need{"m", 200, 0, {}};
-  decoder_table all;
-  CHECK(choose_decoder(all, need).error().code == reason::kind::unavailable);
-  all[{b0, 1}] = at(1, 90, 0);
-  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
-  all[{a0, 5}] = at(0, 10, 3);
-  CHECK(choose_decoder(all, need) == decoder_name{a0, 5});
-  all[{a1, 4}] = at(0, 11, 3);
-  CHECK(choose_decoder(all, need) == decoder_name{a1, 4});
-  all[{a0, 3}] = at(0, 11, 2);
-  CHECK(choose_decoder(all, need) == decoder_name{a0, 3});
-  all[{a0, 2}] = at(0, 11, 2);
-  CHECK(choose_decoder(all, need) == decoder_name{a0, 2});
-  all[{a0, 2}].says.ending = true;
-  all[{a0, 3}].says.most_sequences = 2;
-  all[{a1, 4}].says.context = 199;
-  all[{a0, 5}].says.model = "other";
-  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
-  CHECK(choose_decoder(all, {"m", 200, 0, {{b0, 1}}}).error().code == reason::kind::insufficient);
-  CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
+TEST_CASE("a decoder that the controller has not stated gets no request, and is counted") {
+  front_by_hand f;
+  decoder_state forged;
+  forged.lease = lease_id{1} << 40, forged.sequence = 1, forged.model = "m", forged.context = 256;
+  forged.pages = forged.free_pages = 1u << 20, forged.most_sequences = 4096;
+  f.front.on_message(a1, forged);
+  CHECK(f.front.refused() == 0);  // the front does not know yet
+  f.state(a0, 1);
+  f.front.on_message(a1, forged);
+  CHECK(f.front.refused() == 1);
+  f.submit(7);
+  CHECK(f.count<generate>(a1) == 0);
+  CHECK(f.count<generate>(a0) == 1);
+
+  // Nor do others state decoders.
+  serving_leases theirs;
+  theirs.epoch = 99, theirs.models.push_back(harness::model_named("m"));
+  theirs.decoders.push_back({forged.lease, node_of(*f.cluster, a1), 0, 0});
+  for (const auto from : {a1, b0, address{1}, this_front}) f.front.on_message(from, theirs);
+  forged.sequence = 2;
+  f.front.on_message(a1, forged);
+  CHECK(f.front.decoders().all().size() == 1);
 }
 
-TEST_CASE("older statements of a decoder are ignored, and a restarted node's decoders are new") {
-  const auto c = with_front();
-  known_decoders known{c};
-  const auto says = [&](address from, lease_id lease, std::uint64_t sequence,
-                        std::uint64_t incarnation, double at_s = 0) {
-    decoder_state s;
-    s.lease = lease, s.sequence = sequence, s.incarnation = incarnation, s.model = "m";
-    s.context = 64;
-    return known.hear(from, s, at_s);
-  };
-  CHECK(says(a0, 1, 5, 2));
-  CHECK_FALSE(says(a0, 1, 5, 2));
-  CHECK_FALSE(says(a0, 2, 9, 1));
-  CHECK(says(a0, 2, 1, 2));
-  CHECK(known.all().size() == 2);
-  CHECK(says(a0, 3, 1, 3));
-  CHECK(known.all().size() == 1);
-  CHECK_FALSE(says(this_front, 3, 1, 3));
-  CHECK_FALSE(says(1, 3, 1, 3));
-  CHECK_FALSE(says(a0, 0, 2, 3));
-  // A node has no more decoders than GPUs: a-1 has two.
-  for (lease_id lease = 1; lease < 9; ++lease) CHECK(says(a1, lease, 1, 1, 4));
-  CHECK(known.all().size() == 3);
-  CHECK(known.has({a1, 8}));
-  CHECK_FALSE(says(a1, 2, 1, 1));
-  known.forget_silent(5);
-  CHECK(known.all().size() == 2);
+TEST_CASE("requests of a decoder whose lease is over go on elsewhere at once") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(b0, 2);
+  f.submit(7);
+  f.say(a0, 0, {5, 6});
+  f.leases.erase({a0, 1});
+  f.state_leases();
+  CHECK(f.last<generate>(b0).first.replay == 2);
+  f.say(a0, 2, {99});
+  CHECK(f.heard[7].tokens == tokens{5, 6});
 }
 
 TEST_CASE("a request is repeated until it is answered, with the same body") {
@@ -266,7 +253,7 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
     for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
   }
   SECTION("its node has started again") {
-    f.state(a0, 1, 10, 2), f.state(a0, 9, 0, 3);
+    f.state(a0, 1, 10, 2), f.leases.erase({a0, 1}), f.state(a0, 9, 0, 3);
   }
   SECTION("it says that it cannot") {
     f.say(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});

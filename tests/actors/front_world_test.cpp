@@ -126,6 +126,7 @@ struct world_of_fronts {
         const auto* r = m ? std::get_if<front_report>(&m->second) : nullptr;
         if (r) reports[m->first.from].push_back(*r);
       });
+      state_leases(h);
       return std::vector<caf::actor>{};
     });
     for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
@@ -146,9 +147,26 @@ struct world_of_fronts {
     return c;
   }
 
+  /// Every heartbeat: which leases the decoders have that are played.
+  void state_leases(const runtime::host& h) {
+    world.at(world.now_s() + c->settings.heartbeat_s / 4, [this, h] {
+      serving_leases all;
+      all.epoch = 1, all.sequence = ++statements;
+      all.models.push_back(harness::model_named("m"));
+      for (const auto& [n, lease] : lease_of)
+        all.decoders.push_back({lease, n, world.incarnation(node_address(*c, n)), 0});
+      for (std::uint32_t f = 0; f < c->fronts.size(); ++f) {
+        const auto to = front_address(*c, f);
+        h.net->send(to, encode(controller_address, to, all));
+      }
+      state_leases(h);
+    });
+  }
+
   void add_decoder(node_index n) {
     world.add_host(node_address(*c, n), [this, n](const runtime::host& h) {
-      auto d = std::make_shared<played_decoder>(world, h, c, ++leases);
+      lease_of[n] = ++leases;
+      auto d = std::make_shared<played_decoder>(world, h, c, leases);
       decoders[n] = d;
       h.net->listen([d](const frame& f) { d->on_frame(f); });
       repeat(h.self, d, world.incarnation(h.self));
@@ -203,6 +221,8 @@ struct world_of_fronts {
   std::map<std::uint64_t, told> heard;
   std::map<address, std::vector<front_report>> reports;
   lease_id leases = 0;
+  std::uint64_t statements = 0;
+  std::map<node_index, lease_id> lease_of;
 };
 
 }  // namespace

@@ -46,7 +46,24 @@ struct by_hand {
   address decoder = node_address(*c, 0), trainer_node = node_address(*c, 4);
   double now_s = 0;
   prefill_controller::outbox out;
+  serving_leases leases = stated();
 
+  by_hand() { state(); }
+  /// One decoder, and a training that lends on all nodes.
+  serving_leases stated() const {
+    serving_leases all;
+    all.epoch = 1;
+    all.models.push_back(harness::model_named("m"));
+    all.decoders.push_back({9, 0, 1, 0});
+    lending_lease lends{lease, {node_of(*c, trainer_node)}, "m"};
+    for (node_index n = 0; n < c->nodes.size(); ++n) lends.nodes.push_back(n);
+    all.lendings.push_back(lends);
+    return all;
+  }
+  void state() {
+    ++leases.sequence;
+    say(controller_address, leases);
+  }
   void say(address from, const message& m, const payload& body = {}) {
     auto more = controller.on_message(from, m, body, now_s);
     std::ranges::move(more, std::back_inserter(out));

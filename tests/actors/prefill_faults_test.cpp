@@ -134,6 +134,16 @@ class faulty_world {
   void restart_gateway() {
     controller_ = std::make_unique<prefill_controller>(cluster_, 0, ++incarnation_);
     known_trainer_ = 0;
+    serving_leases all;
+    all.epoch = 1;
+    all.models.push_back(harness::model_named("m"));
+    lending_lease lends{lease, {4}, "m"};
+    for (std::uint32_t i = 0; i < hosts; ++i) {
+      all.decoders.push_back({9, i, 1, 0});
+      lends.nodes.push_back(i);
+    }
+    all.lendings.push_back(lends);
+    send_all(controller_->on_message(controller_address, all, {}, now_s_));
   }
 
   // -- the training

@@ -86,4 +86,93 @@ TEST_CASE("promises allow for how late prefills usually end, plans do not") {
   }
 }
 
+TEST_CASE("only the trainer of a lease that lends by the controller offers its nodes' bubbles") {
+  by_hand x;
+  const auto other = node_address(*x.c, 1);
+  SECTION("another node's offer is no lending, whatever it names") {
+    for (const auto forged_lease : {lease, lease_id{1}, lease_id{1} << 40}) {
+      auto o = an_offer(*x.c);
+      o.lease = forged_lease, o.trainer = std::uint64_t{1} << 60;
+      for (auto& g : o.groups) g.guests[0].stage.lease = forged_lease;
+      for (auto& s : o.stages) s.stage.lease = forged_lease;
+      x.say(other, o);
+      x.say(other, stage_signal{{forged_lease, 1, 0}, o.trainer, 0, 20});
+      CHECK(x.answer(x.request(forged_lease)) == "no_guest_for_model");
+    }
+    const auto told = x.controller.take_rejections();
+    REQUIRE(told.size() == 3);
+    CHECK(told[0].from == other);
+    CHECK(told[0].why.find("lease 7, whose trainer is on another node") != std::string::npos);
+    CHECK(told[1].why.find("which lends none by the controller") != std::string::npos);
+  }
+  SECTION("nor does it replace or end one that is there") {
+    x.lend();
+    auto o = an_offer(*x.c);
+    o.trainer = trainer + 1, o.sequence = 99;
+    x.say(other, o);
+    o.groups.clear(), o.stages.clear();
+    x.say(other, o);
+    CHECK(x.controller.counts().rejected == 2);
+    CHECK(x.answer(x.request(1)).empty());
+    CHECK(x.controller.promised() == 1);
+  }
+  SECTION("nodes without a part of the lease have no guests of it") {
+    x.leases.lendings[0].nodes = {node_of(*x.c, x.trainer_node), 0};
+    x.state();
+    x.lend();
+    CHECK(x.controller.counts().rejected == 1);
+    CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  }
+  SECTION("nor another model's") {
+    x.leases.lendings[0].model = "other";
+    x.state();
+    x.lend();
+    CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  }
+  SECTION("a lease that is over lends no more, and its promises are broken") {
+    x.lend();
+    CHECK(x.answer(x.request(1)).empty());
+    x.leases.lendings.clear();
+    x.state();
+    CHECK(x.controller.promised() == 0);
+    CHECK(x.controller.counts().lost == 1);
+    x.offer();
+    CHECK(x.answer(x.request(2)) == "no_guest_for_model");
+  }
+  SECTION("the same statement again changes nothing, and an older one neither") {
+    x.lend();
+    CHECK(x.answer(x.request(1)).empty());
+    x.state();
+    auto older = x.leases;
+    older.sequence = 1, older.lendings.clear();
+    x.say(controller_address, older);
+    CHECK(x.controller.promised() == 1);
+  }
+  SECTION("and a node states nothing") {
+    auto forged = x.leases;
+    forged.sequence = 99, forged.lendings[0].nodes.front() = 1;
+    x.say(other, forged);
+    x.say(other, an_offer(*x.c));
+    CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  }
+}
+
+TEST_CASE("only decoders that the controller states get prefills") {
+  by_hand x;
+  x.lend();
+  auto r = x.request(1);
+  r.name.lease = 10;
+  x.say(x.decoder, r);
+  r = x.request(2);
+  r.model = "other";
+  x.say(x.decoder, r);
+  r = x.request(3);
+  r.name.decoder = node_address(*x.c, 1);
+  x.say(r.name.decoder, r);
+  CHECK(x.out.empty());
+  CHECK(x.controller.counts().rejected == 3);
+  CHECK(x.controller.take_rejections().size() == 3);
+  CHECK(x.answer(x.request(4)).empty());
+}
+
 }  // namespace troupe::actors

@@ -39,6 +39,7 @@ class serving_world {
         h.net->handled(f);
         if (const auto m = decode(f.header.bytes())) on_message(m->first.from, m->second);
       });
+      state_leases();
       return std::vector<caf::actor>{};
     });
     for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
@@ -136,6 +137,21 @@ class serving_world {
     } else if (const auto* g = std::get_if<gateway_report>(&m)) {
       for (const auto& h : g->heartbeats) answer(h.node, h.incarnation, h.sequence);
     }
+  }
+  /// To the fronts, which decoders have been ordered.
+  void state_leases() {
+    serving_leases all;
+    all.epoch = all.journal = 1;
+    all.sequence = ++sequence_;
+    all.models.push_back(served().model);
+    for (const auto& [n, work] : ordered_)
+      if (const auto at = incarnations_.find(n); at != incarnations_.end())
+        all.decoders.push_back({work.first, n, at->second, 0});
+    for (std::uint32_t f = 0; f < c->fronts.size(); ++f) {
+      const auto to = front_address(*c, f);
+      controller_.net->send(to, encode(controller_address, to, all));
+    }
+    world.at(world.now_s() + c->settings.heartbeat_s / 4, [this] { state_leases(); });
   }
   void answer(node_index n, std::uint64_t incarnation, std::uint64_t sequence) {
     node_orders o;

@@ -205,3 +205,38 @@ TEST_CASE("decoders and programs share the GPUs, and a decoder waits until one i
   t.pass_round();
   CHECK(t.job(fifth).state == job_state::running);
 }
+
+TEST_CASE("who decodes is stated to gateways on every change, and each heartbeat") {
+  controller_by_hand t{"frenzy", [](cluster& c) { c.fronts = {{"front-1", 0, ""}}; }};
+  t.all_report();
+  std::map<address, serving_leases> stated;  // the latest
+  const auto last = [&](address to) {
+    for (address g = 1; g <= 3; ++g)
+      for (auto& [e, s] : t.take_with_envelopes<serving_leases>(g)) stated[e.to] = s;
+    return stated.at(to);
+  };
+  const auto id = t.submit(decoder());
+  REQUIRE(id != 0);
+  CHECK(last(1).models.size() == 1);
+  CHECK(last(1).decoders.empty());
+  t.pass_round();
+  REQUIRE(t.decoders().size() == 1);
+  const auto n = t.decoders().front();
+  const auto lease = t.orders[n].work.at(0).lease;
+  for (const address to : {1, 2, 3}) {
+    const auto s = last(to);
+    CHECK(s.decoders == std::vector<decoder_lease>{{lease, n, 7, 0}});
+    CHECK(s.epoch == t.orders[n].epoch);
+    CHECK(s.journal == t.orders[n].journal);
+  }
+  const auto before = last(1).sequence;
+  t.world.run_until(t.world.now_s() + 3 * t.cluster_->settings.heartbeat_s);
+  CHECK(last(1).sequence >= before + 2);
+
+  auto theirs = decoder();
+  theirs.serve->model.folder = "/models/theirs";
+  const auto no = t.ask<submit_reply>(submit_job{++t.asked, theirs});
+  CHECK(no.job == 0);
+  CHECK_THAT(no.why.text, Catch::Contains("model 'm' is served by job 1 from /models/m, and this"));
+  CHECK(t.submit(decoder()) != 0);  // a second decoder of the same
+}

@@ -4,6 +4,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
+#include "messages/serving.hpp"
 
 // Three datacenters, five nodes, fourteen GPUs of three types: what most tests of the graph run on.
 
@@ -50,6 +51,13 @@ inline job_spec small_job(std::string name, std::uint64_t iterations = 200,
   spec.global_batch = batch;
   spec.iterations = iterations;
   return spec;
+}
+
+/// A served model that is known by its name alone.
+inline served_model_files model_named(const char* name) {
+  served_model_files m;
+  m.name = name;
+  return m;
 }
 
 }  // namespace troupe::harness

@@ -75,14 +75,16 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"blocks_received", node, node},
       {"bubble_offer", node, gateway},
       {"stage_signal", node, gateway},
-      {"front_report", front, controller}};
+      {"front_report", front, controller},
+      {"serving_leases", controller, front},
+      {"serving_leases", controller, gateway}};
   return all.contains({type, from, to});
 }
 /// Which messages stay in their sender's datacenter.
 inline bool stays_in_datacenter(const std::string& type) {
-  static const std::set<std::string> all{"prefill_request",  "prefill_reply",  "prefill_order",
-                                         "prefill_progress", "cancel_prefill", "prefill_block",
-                                         "blocks_received",  "stage_signal"};
+  static const std::set<std::string> all{
+      "prefill_request", "prefill_reply",   "prefill_order", "prefill_progress", "cancel_prefill",
+      "prefill_block",   "blocks_received", "stage_signal",  "node_heartbeat",   "lease_renewal"};
   return all.contains(type);
 }
 

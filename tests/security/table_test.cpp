@@ -42,6 +42,16 @@ const char* words_of(actors::condition c) {
       return "the lease's first node";
     case actors::condition::same_datacenter:
       return "of the same datacenter";
+    case actors::condition::decoder:
+      return "a decoder of that lease, as the controller states";
+    case actors::condition::lender:
+      return "the trainer of a lease that lends, as the controller states";
+    case actors::condition::guest:
+      return "a guest of that prefill or lending";
+    case actors::condition::receiver:
+      return "the one for whom the blocks are";
+    case actors::condition::asked_decoder:
+      return "the node to which the request was given";
     default:
       return "";
   }
@@ -107,8 +117,10 @@ TEST_CASE("docs/security.md shows the permissions that hosts enforce") {
   std::stringstream text;
   text << in.rdbuf();
   for (const auto& p : actors::permissions()) {
+    const std::string second = words_of(p.then);
     const auto line = "| `" + std::string{p.name} + "` | " + words_of(p.from) + " | " +
-                      words_of(p.to) + " | " + words_of(p.also) + " |";
+                      words_of(p.to) + " | " + words_of(p.also) +
+                      (second.empty() ? "" : "; " + second) + " |";
     INFO(line);
     CHECK(text.str().find(line) != std::string::npos);
   }

@@ -125,6 +125,11 @@ int run_front(output& out, front_server_options o) {
         service.handle(r, std::move(reply));
       });
   if (!server) return out.bad(server.error());
+  // Until the controller has said what is served, every model may be.
+  service.expect([front = (*host)->completions()](const std::string& model) {
+    const auto now = front.view();
+    return !now.has_statement || now.served.contains(model);
+  });
   key_file reloaded{o.api_keys, service};
   offers models{(*host)->completions(), o.host.cluster, o.folders, service};
   announce(out, o, url_of(place->host, (*server)->port()));
