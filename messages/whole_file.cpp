@@ -24,6 +24,12 @@ class open_file {
   open_file(const open_file&) = delete;
 
   bool good() const { return descriptor_ >= 0; }
+  bool is_regular() const {
+    struct stat s {};
+    if (!good() || ::fstat(descriptor_, &s) != 0) return false;
+    if (!S_ISREG(s.st_mode)) errno = EEXIST;
+    return S_ISREG(s.st_mode);
+  }
   bool set_mode(unsigned mode) const { return ::fchmod(descriptor_, mode) == 0; }
   bool sync() const { return ::fsync(descriptor_) == 0; }
   bool write(std::span<const std::byte> bytes) const {
@@ -47,8 +53,10 @@ std::string directory_of(const std::string& file) {
 
 bool write_and_sync(const std::string& file, const std::function<bool(const byte_sink&)>& write_to,
                     std::optional<unsigned> mode) {
-  const open_file out{file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode.value_or(0666)};
-  if (!out.good() || (mode && !out.set_mode(*mode))) return false;
+  // Where untrusted programs may write, it may be a fifo.
+  const open_file out{file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK,
+                      mode.value_or(0666)};
+  if (!out.is_regular() || (mode && !out.set_mode(*mode))) return false;
   return write_to([&](auto bytes) { return out.write(bytes); }) && out.sync();
 }
 

@@ -70,6 +70,11 @@ openai::parsed<std::vector<std::uint32_t>> tokens_of(const openai::prompt& p,
 }
 
 openai::parsed<prompt_list> prompts_of(const openai::request& r, const served_model& m) {
+  for (const auto& b : r.how.bias)
+    if (b.token >= m.model.vocabulary)
+      return wrong(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
+                               b.token, m.model.vocabulary),
+                   "logit_bias");
   if (r.chat && !m.words)
     return wrong("the model has no tokenizer, which a chat needs", "messages");
   if (r.chat) return prompt_list{gpu::chat_prompt(*m.words, m.format, r.messages)};

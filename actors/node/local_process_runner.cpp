@@ -7,18 +7,20 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "actors/node/program_files.hpp"
 #include "actors/protocol/launch_environment.hpp"
+#include "messages/untrusted_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
+#include "runtime/host/state_directory.hpp"
 #include "runtime/process/free_ports.hpp"
 #include "runtime/process/keeper.hpp"
 #include "runtime/process/readable_watch.hpp"
-#include "runtime/process/untrusted_file.hpp"
 
 namespace troupe::actors {
 
@@ -68,7 +70,7 @@ class local_process_runner final : public process_runner {
  public:
   local_process_runner(const fs::path& state, std::uint64_t incarnation)
       : logs_{state / "logs"},
-        records_{state / "processes"},
+        records_{runtime::process_records(state.string())},
         files_{logs_, incarnation},
         first_port_{incarnation * 64} {}
 
@@ -112,6 +114,7 @@ class local_process_runner final : public process_runner {
     o.output = files_.log(w.lease);
     auto started = keepers_->run(o, until_s_);
     if (!started) {
+      check_keepers();
       append_log(w.lease, "troupe: " + started.error().text);
       return refuse(started.error());
     }
@@ -145,6 +148,7 @@ class local_process_runner final : public process_runner {
   }
 
   std::vector<part_report> poll() override {
+    check_keepers();
     std::vector<part_report> result;
     const double now_s = clock_.now_s();
     for (auto it = running_.begin(); it != running_.end();) {
@@ -153,9 +157,9 @@ class local_process_runner final : public process_runner {
       if (end || now_s >= r.next_poll_s) {
         r.reported = read_program_report(files_.report(lease));
         r.next_poll_s = now_s + file_poll_s;
-        runtime::limit_disk_use(files_.log(lease), log_bytes);
+        troupe::limit_disk_use(files_.log(lease), log_bytes);
       }
-      if (end && end->what == kept_end::how::not_started) append_log(lease, "troupe: " + end->why);
+      if (end && !end->why.empty()) append_log(lease, "troupe: " + end->why);
       result.push_back(report_on(lease, r, end));
       it = end ? running_.erase(it) : std::next(it);
     }
@@ -163,7 +167,7 @@ class local_process_runner final : public process_runner {
   }
 
   void append_log(lease_id lease, const std::string& line) override {
-    if (!files_.make(lease)) (void)runtime::append_to(files_.log(lease), line + '\n');
+    if (!files_.make(lease)) (void)troupe::append_to(files_.log(lease), line + '\n');
   }
 
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
@@ -171,13 +175,20 @@ class local_process_runner final : public process_runner {
         refuse(reason::kind::unknown, fmt::format("no log of lease {} on this node", lease));
     const auto file = files_.newest_log(lease);
     if (file.empty()) return none;
-    auto piece = runtime::read_piece(file, offset, chunk_bytes);
+    auto piece = troupe::read_piece(file, offset, chunk_bytes);
     if (!piece) return piece.error().code == reason::kind::unknown ? none : refuse(piece.error());
     const auto bytes = std::as_bytes(std::span{piece->bytes});
     return log_piece{piece->offset, payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
   }
 
  private:
+  /// Ends this host, with the reason, so that its supervisor restarts it: a node that cannot start
+  /// programs would otherwise look idle.
+  void check_keepers() const {
+    if (!keepers_->alive())
+      throw std::runtime_error{"the process that starts programs' keepers was killed"};
+  }
+
   struct running {
     std::unique_ptr<runtime::kept_program> program;
     program_order order;
@@ -201,9 +212,9 @@ class local_process_runner final : public process_runner {
     if (end->what == kept_end::how::not_started) {
       p.now = state::failed;
       p.detail = end->why;
-    } else if (end->what != kept_end::how::exited) {
+    } else if (end->what != kept_end::how::exited) {  // not the job's failure
       p.now = state::stopped;
-      p.detail = end->what == kept_end::how::lost ? end->why : lease_expired;
+      p.detail = end->what == kept_end::how::lease_expired ? lease_expired : end->why;
     } else if (end->status == 0 && (!end->signalled || p.program->finished)) {
       p.now = state::succeeded;
     } else if (end->signalled || r.killed) {
@@ -226,7 +237,7 @@ class local_process_runner final : public process_runner {
   }
 
   std::string last_output(lease_id lease) const {
-    auto tail = runtime::read_tail(files_.log(lease), chunk_bytes);
+    auto tail = troupe::read_tail(files_.log(lease), chunk_bytes);
     return tail ? std::move(tail->bytes) : std::string{};
   }
 

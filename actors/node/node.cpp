@@ -166,8 +166,11 @@ void node_state::begin(const work_order& w) {
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
                         work_done{w.lease, p.start});
   } else if (auto ok = options_.process_runner->start(w); !ok) {
+    using state = part_report::state;
     const bool taken = ok.error().code == reason::kind::stale;
-    p.report.now = taken ? part_report::state::not_started : part_report::state::failed;
+    // What this machine lacks another may have.
+    const bool lacks = ok.error().code == reason::kind::unavailable;
+    p.report.now = taken ? state::not_started : lacks ? state::stopped : state::failed;
     p.report.exit_code = taken ? 0 : 127;
     p.report.detail = ok.error().text;
     if (taken) ports_ = options_.process_runner->free_ports();

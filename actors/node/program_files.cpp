@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/process/untrusted_file.hpp"
+#include "messages/untrusted_file.hpp"
 
 namespace troupe::actors {
 
@@ -56,7 +56,7 @@ program_report parse_program_report(std::string_view text) {
 }
 
 program_report read_program_report(const std::string& path) {
-  const auto tail = runtime::read_tail(path, report_bytes);
+  const auto tail = troupe::read_tail(path, report_bytes);
   if (!tail) return {};
   std::string_view text{tail->bytes};
   // The first line may be incomplete.

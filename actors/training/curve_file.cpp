@@ -3,13 +3,13 @@
 #include <charconv>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 
 #include <fmt/format.h>
 
 #include "gpu/model/checkpoint_fence.hpp"
+#include "messages/untrusted_file.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::actors {
@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* header = "iteration,end_unix_s,seconds,loss,gradient_norm,busy_s\n";
+constexpr std::size_t max_line_bytes = 4096;
 constexpr std::size_t max_given = 1000;  // as many as the controller keeps
 
 fs::path curve_in(const std::string& directory) {
@@ -49,21 +50,25 @@ iteration_record record_of(const std::string& line) {
 
 /// Copies the lines up to an iteration, in blocks: a long curve takes no memory. A trainer that was
 /// killed while writing leaves an incomplete last line, which is dropped.
-bool copy_lines(std::istream& from, std::uint64_t iterations, const byte_sink& to,
-                const std::function<void(const iteration_record&)>& on_copied) {
+bool copy_lines(line_reader& from, std::uint64_t iterations, const byte_sink& to,
+                const std::function<void(const iteration_record&)>& on_copied,
+                expected<void>& read) {
   constexpr std::size_t block_bytes = 1 << 16;
-  std::string block = header, line;
+  std::string block = header;
   const auto write = [&] { return to(std::as_bytes(std::span{block})); };
-  while (std::getline(from, line) && !from.eof()) {
-    const auto i = record_of(line);
+  for (;;) {
+    const auto line = from.next();
+    if (!line) read = refuse(line.error());
+    if (!line) return false;
+    if (!*line) return write();
+    const auto i = record_of(**line);
     if (i.iteration == 0 || i.iteration > iterations) continue;
     on_copied(i);
-    block += line + '\n';
+    block += **line + '\n';
     if (block.size() < block_bytes) continue;
     if (!write()) return false;
     block.clear();
   }
-  return !from.bad() && write();
 }
 
 }  // namespace
@@ -78,13 +83,16 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
   };
   const auto ok = gpu::write_fenced(directory_, lease_, [&]() -> expected<void> {
     const auto file = curve_in(directory_);
-    std::ifstream from{file, std::ios::binary};
-    std::error_code none;
-    if (!from && fs::exists(file, none))
-      return refuse(reason::kind::unavailable, fmt::format("cannot read {}", file.string()));
-    return write_whole_file(file.string(), [&](const byte_sink& to) {
-      return copy_lines(from, iterations, to, keep_newest);
+    auto opened = untrusted_file::open(file.string(), links::refused);
+    if (!opened && opened.error().code == reason::kind::unknown)
+      return write_whole_file(file.string(), header);
+    if (!opened) return refuse(opened.error());
+    line_reader from{std::move(*opened), max_line_bytes};
+    expected<void> read;
+    auto written = write_whole_file(file.string(), [&](const byte_sink& to) {
+      return copy_lines(from, iterations, to, keep_newest, read);
     });
+    return read ? written : read;
   });
   if (!ok) return refuse(ok.error());
   return std::vector<iteration_record>{newest.begin(), newest.end()};
@@ -93,11 +101,9 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
 expected<void> curve_file::write() {
   if (unwritten_.empty()) return {};
   auto ok = gpu::write_fenced(directory_, lease_, [&]() -> expected<void> {
-    const auto file = curve_in(directory_);
-    std::ofstream to{file, std::ios::binary | std::ios::app};
-    for (const auto& i : unwritten_) to << line_of(i);
-    if (to.flush()) return {};
-    return refuse(reason::kind::unavailable, fmt::format("cannot write {}", file.string()));
+    std::string lines;
+    for (const auto& i : unwritten_) lines += line_of(i);
+    return append_to(curve_in(directory_).string(), lines);
   });
   unwritten_.clear();
   if (!ok) directory_.clear();

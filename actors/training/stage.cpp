@@ -244,7 +244,11 @@ void stage_state::begin_step(const stage_step& s) {
     if (!simulated_) {
       o.keep = !recomputes_[s.microbatch];
       std::pair<payload, payload> tokens;
-      if (first() || last()) tokens = o_.tokens(iteration_, s.microbatch);
+      if (first() || last()) {
+        auto read = o_.tokens(iteration_, s.microbatch);
+        if (!read) return fail(read.error());
+        tokens = std::move(*read);
+      }
       o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
       if (last()) o.in.push_back(std::move(tokens.second));
     }

@@ -25,9 +25,10 @@
 
 namespace troupe::actors {
 
-/// Returns the tokens of a micro-batch and their targets: a pure function of its arguments.
-using token_feed =
-    std::function<std::pair<payload, payload>(std::uint64_t iteration, std::uint32_t microbatch)>;
+/// Returns the tokens of a micro-batch and their targets: a function of its arguments alone, as
+/// long as the data can be read.
+using token_feed = std::function<expected<std::pair<payload, payload>>(std::uint64_t iteration,
+                                                                       std::uint32_t microbatch)>;
 
 /// A real device for a stage, and its data.
 struct stage_backend {

@@ -80,9 +80,11 @@ expected<stage_backend> make_backend(const stage_setup& s,
   const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
   result.tokens = [data, seed = s.how.seed, rows = s.rows,
                    before = std::uint64_t{s.name.pipeline} * s.microbatches](
-                      std::uint64_t iteration, std::uint32_t microbatch) {
+                      std::uint64_t iteration,
+                      std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
     auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);
-    return std::pair{std::move(b.tokens), std::move(b.targets)};
+    if (!b) return refuse(b.error());
+    return std::pair{std::move(b->tokens), std::move(b->targets)};
   };
   return result;
 }

@@ -116,7 +116,8 @@ real_host::real_host(std::unique_ptr<impl> i) : impl_{std::move(i)} {}
 real_host::~real_host() = default;
 
 expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options,
-                                                           std::string name, address self) {
+                                                           std::string name, address self,
+                                                           const prepare_state& prepare) {
   if (!is_client(self)) {
     hold_signals();
     runtime::make_files_private();
@@ -124,6 +125,8 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
   if (auto ok = i->take_state(options, self); !ok) return refuse(ok.error());
+  if (prepare)
+    if (auto ok = prepare(*i); !ok) return refuse(ok.error());
   i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
   i->host.self = self;
   runtime::zeromq_options z;
@@ -149,13 +152,16 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
 expected<std::unique_ptr<real_host>> real_host::controller(
     real_host_options options, std::shared_ptr<const planners::policy> policy, bool local) {
   const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
-  auto i =
-      open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
+  const bool accept_older = options.accept_older_journal;
+  const auto open_journal = [&](impl& i) -> expected<void> {
+    auto journal = runtime::sqlite_journal::open(file, {.accept_older = accept_older});
+    if (!journal) return refuse(journal.error());
+    i.host.journal = *journal;
+    return {};
+  };
+  auto i = open(std::move(options), host_name(*options.cluster, controller_address),
+                controller_address, open_journal);
   if (!i) return refuse(i.error());
-  auto journal =
-      runtime::sqlite_journal::open(file, {.accept_older = (*i)->options.accept_older_journal});
-  if (!journal) return refuse(journal.error());
-  (*i)->host.journal = *journal;
   controller_options c;
   c.cluster = (*i)->options.cluster;
   c.policy = std::move(policy);

@@ -79,8 +79,10 @@ class real_host {
  private:
   struct impl;
   explicit real_host(std::unique_ptr<impl> i);
+  /// `prepare`: called with the locked state directory, before anybody can connect.
+  using prepare_state = std::function<expected<void>(impl&)>;
   static expected<std::unique_ptr<impl>> open(real_host_options options, std::string name,
-                                              address self);
+                                              address self, const prepare_state& prepare = {});
   std::unique_ptr<impl> impl_;
 };
 

@@ -53,7 +53,9 @@ expected<batches> batches_of(const gpu::stage_spec& s, int steps) {
   if (!data) return refuse(data.error());
   batches all;
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(steps); ++i) {
-    const auto b = data->sample(1, i, 0, s.rows);
+    const auto read = data->sample(1, i, 0, s.rows);
+    if (!read) return refuse(read.error());
+    const auto& b = *read;
     all.push_back({b.tokens, b.targets});
   }
   return all;

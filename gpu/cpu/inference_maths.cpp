@@ -58,22 +58,30 @@ expected<inference_maths> inference_maths::make(const inference_spec& s) {
   if (auto ok = check_memory(s); !ok) return refuse(ok.error());
   if (s.seed) {
     inference_maths m{s};
-    m.load([&](const weight_matrix& w, std::span<float> out) { random_weights(w, *s.seed, out); });
+    const auto random = [&](const weight_matrix& w, std::span<float> out) -> expected<void> {
+      random_weights(w, *s.seed, out);
+      return {};
+    };
+    if (auto ok = m.load(random); !ok) return refuse(ok.error());
     return m;
   }
   const auto files = model_weights::open(s.weights, s.model);
   if (!files) return refuse(files.error());
   inference_maths m{s};
-  m.load([&](const weight_matrix& w, std::span<float> out) { files->read(w, out); });
+  const auto stored = [&](const weight_matrix& w, std::span<float> out) {
+    return files->read(w, out);
+  };
+  if (auto ok = m.load(stored); !ok) return refuse(ok.error());
   return m;
 }
 
 template <class Source>
-void inference_maths::load(const Source& source) {
+expected<void> inference_maths::load(const Source& source) {
+  expected<void> all;  // or the first that cannot be read
   const auto read = [&](const weight_matrix& w) -> buffer<float> {
-    if (!w.exists()) return nullptr;
+    if (!w.exists() || !all) return nullptr;
     auto b = memory_.take<float>(w.values());
-    source(w, std::span{b.get(), w.values()});
+    all = source(w, std::span{b.get(), w.values()});
     return b;
   };
   for (auto i = spec_.first_sublayer; i < spec_.first_sublayer + spec_.sublayers; ++i) {
@@ -91,6 +99,7 @@ void inference_maths::load(const Source& source) {
     last_norm_bias_ = read(ends.norm_bias);
     head_ = read(ends.head);
   }
+  return all;
 }
 
 void inference_maths::embed(std::uint32_t token, std::uint32_t position, float* out) const {

@@ -43,7 +43,7 @@ class inference_maths {
   };
   explicit inference_maths(const inference_spec& s);
   template <class Source>
-  void load(const Source& source);
+  expected<void> load(const Source& source);
   void norm(const float* in, const float* weight, const float* bias, std::size_t rows);
   /// out [rows, columns] += in [rows, inner] * weight.
   void add(const float* in, std::size_t rows, std::size_t inner, const float* weight,

@@ -201,14 +201,14 @@ model_weights::place model_weights::find(const std::string& name) const {
   return {};
 }
 
-void model_weights::read(const weight_matrix& m, std::span<float> out) const {
+expected<void> model_weights::read(const weight_matrix& m, std::span<float> out) const {
   std::vector<float> stored;
   std::uint64_t column = 0;
   for (const auto& t : m.tensors) {
     const auto from = find(t.name);
     if (!m.turned && m.tensors.size() == 1) return from.file->read(*from.tensor, out);
     stored.resize(m.in * t.columns);
-    from.file->read(*from.tensor, stored);
+    if (auto ok = from.file->read(*from.tensor, stored); !ok) return ok;
     constexpr std::uint64_t block = 32;  // columns at a time, so that reads stay in the cache
     for (std::uint64_t first = 0; first < t.columns; first += block)
       for (std::uint64_t i = 0; i < m.in; ++i)
@@ -216,6 +216,7 @@ void model_weights::read(const weight_matrix& m, std::span<float> out) const {
           out[i * m.out + column + j] = stored[m.turned ? j * m.in + i : i * t.columns + j];
     column += t.columns;
   }
+  return {};
 }
 
 void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float> out) {

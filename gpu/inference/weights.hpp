@@ -65,7 +65,8 @@ class model_weights {
                                       const inference_model& m);
 
   /// out: m.values() floats, row by row. `m` is of the model that was opened, and exists.
-  void read(const weight_matrix& m, std::span<float> out) const;
+  /// Fails if a file has become too short.
+  expected<void> read(const weight_matrix& m, std::span<float> out) const;
 
  private:
   struct place {

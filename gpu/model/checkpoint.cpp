@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "gpu/model/json_file.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
+constexpr std::size_t max_index_bytes = 64u << 20;
 const std::string folder_prefix = "iteration-";
 const std::string first_moment = "adam.m/", second_moment = "adam.v/";
 
@@ -48,9 +49,11 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::set<fs::path> files;
-  if (std::ifstream in{path / checkpoint_index}; in) {
-    const auto index = json::parse(in, nullptr, false);
-    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+  if (fs::exists(path / checkpoint_index, error)) {
+    const auto read = read_ordered_json_file(path / checkpoint_index, max_index_bytes);
+    if (!read) return refuse(read.error());
+    const auto& index = *read;
+    if (!index.contains("weight_map") || !index["weight_map"].is_object())
       return malformed(fmt::format("{} has no weight_map", (path / checkpoint_index).string()));
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
@@ -186,8 +189,7 @@ expected<void> checkpoint::read_one(const place& from, const parameter& p,
                   fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
                               shape_text(from.tensor->shape), from.file->file().string(),
                               shape_text(wanted)));
-  from.file->read(*from.tensor, out);
-  return {};
+  return from.file->read(*from.tensor, out);
 }
 
 expected<void> checkpoint::read(const parameter& p, std::span<float> weights,

@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -30,8 +33,11 @@ class fence {
   fence(const fence&) = delete;
 
   expected<void> open() {
-    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd_ < 0) return no("opened");
+    struct stat about {};
+    if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode))
+      return refuse(reason::kind::invalid, fmt::format("{} is not a regular file", file_.string()));
     const double until_s = now_s() + patience_s;
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return no("locked");
@@ -42,8 +48,7 @@ class fence {
     }
     char text[24] = {};
     if (::pread(fd_, text, sizeof text - 1, 0) < 0) return no("read");
-    newest_ = std::strtoull(text, nullptr, 10);
-    return {};
+    return read(text);
   }
 
   expected<void> allows(std::uint64_t lease) const {
@@ -64,6 +69,19 @@ class fence {
   }
 
  private:
+  /// A lease's number is below 2^63. A file that has no number at its beginning is replaced.
+  expected<void> read(std::string_view text) {
+    const auto end = std::min(text.find_first_not_of("0123456789"), text.size());
+    constexpr auto largest = std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+    const auto [at, wrong] = std::from_chars(text.data(), text.data() + end, newest_);
+    if (end > 0 && (wrong != std::errc{} || newest_ > largest))
+      return refuse(reason::kind::malformed,
+                    fmt::format("{}: found lease '{}', expected at most {}: remove the file if no "
+                                "training uses this directory",
+                                file_.string(), text.substr(0, end), largest));
+    return {};
+  }
+
   tl::unexpected<reason> no(const char* what) const {
     return refuse(reason::kind::unavailable,
                   fmt::format("{} cannot be {}: {}", file_.string(), what, std::strerror(errno)));

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
 #include "messages/whole_file.hpp"
 
@@ -18,10 +18,11 @@ using json = nlohmann::ordered_json;
 
 /// The model according to a checkpoint's index; nothing: it is missing or incomplete.
 std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
-  std::ifstream in{directory / "model.safetensors.index.json"};
-  const auto index = json::parse(in, nullptr, false);
-  if (!index.is_object() || !index.contains("metadata") || !index["metadata"].contains("model"))
-    return {};
+  constexpr std::size_t limit_bytes = 64u << 20;
+  const auto read = read_ordered_json_file(directory / "model.safetensors.index.json", limit_bytes);
+  if (!read) return {};
+  const auto& index = *read;
+  if (!index.contains("metadata") || !index["metadata"].contains("model")) return {};
   try {
     const auto& shape = index["metadata"]["model"];
     troupe::model m;

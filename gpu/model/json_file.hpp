@@ -3,13 +3,22 @@
 #include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "messages/reason.hpp"
 
 namespace troupe::gpu {
 
-/// A JSON file whose top level is an object. Fails, with the file's name, if it cannot be read, is
-/// larger than `limit_bytes` or is something else.
+/// A JSON text whose top level is an object, with its keys in the text's order. A text of few bytes
+/// may take a hundred times as many in memory, or many levels of the stack, so depth and number of
+/// values are limited, before any of it is read. `file`: whose text it is, for errors.
+expected<nlohmann::ordered_json> parse_json(std::string_view text,
+                                            const std::filesystem::path& file);
+
+/// The same of a file. Fails, with the file's name, if it cannot be read, is larger than
+/// `limit_bytes` or is something else.
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file, std::size_t limit_bytes);
+expected<nlohmann::ordered_json> read_ordered_json_file(const std::filesystem::path& file,
+                                                        std::size_t limit_bytes);
 
 }  // namespace troupe::gpu

@@ -1,15 +1,12 @@
 #include "gpu/model/safetensors.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "gpu/model/mapped_file.hpp"
+#include "gpu/model/json_file.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -18,7 +15,9 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using type = stored_tensor::type;
-constexpr std::uint64_t prefix = 8;  // the header's length
+constexpr std::uint64_t prefix = 8;                      // the header's length
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the format's own limit
+constexpr std::size_t block_values = 1 << 18;
 
 std::uint64_t bytes_a_value(type t) {
   return t == type::f32 ? 4 : 2;
@@ -71,29 +70,35 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
 
 }  // namespace
 
-expected<safetensors> safetensors::open(const std::filesystem::path& file) {
-  auto mapped = map_file(file);
-  if (!mapped) return refuse(mapped.error());
+expected<safetensors> safetensors::open(const std::filesystem::path& path) {
+  auto file = untrusted_file::open(path.string());
+  if (!file) return refuse(file.error());
   const auto no = [&](const std::string& text) {
-    return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
+    return refuse(reason::kind::malformed, fmt::format("{} {}", path.string(), text));
   };
-  if (mapped->size < prefix) return no("is too short for a safetensors file");
+  const auto size = file->size();
+  if (size < prefix) return no("is too short for a safetensors file");
   std::uint64_t length = 0;
-  std::memcpy(&length, mapped->bytes.get(), prefix);
-  if (length > mapped->size - prefix) return no("is truncated, or not a safetensors file");
-  const auto* text = reinterpret_cast<const char*>(mapped->bytes.get()) + prefix;
-  const auto header = json::parse(text, text + length, nullptr, false);
-  if (!header.is_object()) return no("has a header that is not JSON");
-  safetensors s;
-  s.file_ = file;
-  s.data_ = {mapped->bytes, mapped->bytes.get() + prefix + length};
+  if (auto ok = file->read(0, std::as_writable_bytes(std::span{&length, 1})); !ok)
+    return refuse(ok.error());
+  if (length > size - prefix) return no("is truncated, or not a safetensors file");
+  if (length > max_header_bytes)
+    return no(
+        fmt::format("has a header of {} bytes, expected at most {}", length, max_header_bytes));
+  std::string text(length, '\0');
+  if (auto ok = file->read(prefix, std::as_writable_bytes(std::span{text})); !ok)
+    return refuse(ok.error());
+  const auto parsed = parse_json(text, path);
+  if (!parsed) return refuse(parsed.error().code, parsed.error().text + " in its header");
+  const auto& header = *parsed;
+  safetensors s{std::move(*file)};
+  s.data_ = prefix + length;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (!value.is_object()) return no("has metadata that is not an object");
       for (const auto& [key, word] : value.items())
         if (word.is_string()) s.metadata_[key] = word.get<std::string>();
-    } else if (auto wrong = read_tensor(name, value, mapped->size - prefix - length, s.tensors_);
-               !wrong.empty()) {
+    } else if (auto wrong = read_tensor(name, value, size - s.data_, s.tensors_); !wrong.empty()) {
       return no(wrong);
     }
   }
@@ -105,18 +110,20 @@ const stored_tensor* safetensors::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-void safetensors::read(const stored_tensor& t, std::span<float> out) const {
-  const auto* from = data_.get() + t.begin;
-  if (t.values == type::f32) {
-    std::memcpy(out.data(), from, out.size_bytes());
-    return;
+expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) const {
+  const auto from = data_ + t.begin;
+  if (t.values == type::f32) return file_.read(from, std::as_writable_bytes(out));
+  std::vector<std::uint16_t> words(std::min(out.size(), block_values));
+  for (std::size_t done = 0; done < out.size(); done += words.size()) {
+    words.resize(std::min(words.size(), out.size() - done));
+    if (auto ok = file_.read(from + 2 * done, std::as_writable_bytes(std::span{words})); !ok)
+      return ok;
+    for (std::size_t i = 0; i < words.size(); ++i)
+      out[done + i] = t.values == type::f16
+                          ? from_half(words[i])
+                          : std::bit_cast<float>(static_cast<std::uint32_t>(words[i]) << 16);
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t word = 0;
-    std::memcpy(&word, from + 2 * i, 2);
-    out[i] = t.values == type::f16 ? from_half(word)
-                                   : std::bit_cast<float>(static_cast<std::uint32_t>(word) << 16);
-  }
+  return {};
 }
 
 expected<void> write_safetensors(const std::filesystem::path& file,

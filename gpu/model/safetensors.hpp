@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "messages/reason.hpp"
+#include "messages/untrusted_file.hpp"
 
 // The safetensors format: the length of the header in eight bytes, little-endian; the header, JSON
 // with the names and offsets of tensors; the data.
@@ -24,7 +24,7 @@ struct stored_tensor {
   std::uint64_t begin = 0, end = 0;  // its bytes, relative to the end of the header
 };
 
-/// An opened, checked and memory-mapped file. Tensors of other types than the above are skipped.
+/// A file that is open, with a checked header. Tensors of other types than the above are skipped.
 class safetensors {
  public:
   static expected<safetensors> open(const std::filesystem::path& file);
@@ -32,15 +32,18 @@ class safetensors {
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const std::filesystem::path& file() const { return file_; }
-  /// Copies a tensor's first values, as many as fit into `out`.
-  void read(const stored_tensor& t, std::span<float> out) const;
+  std::filesystem::path file() const { return file_.path(); }
+  /// Reads a tensor's first values, as many as fit into `out`. Fails if the file has become too
+  /// short for them.
+  expected<void> read(const stored_tensor& t, std::span<float> out) const;
 
  private:
-  std::filesystem::path file_;
+  explicit safetensors(untrusted_file file) : file_{std::move(file)} {}
+
+  untrusted_file file_;
   std::map<std::string, stored_tensor> tensors_;
   std::map<std::string, std::string> metadata_;
-  std::shared_ptr<const std::byte> data_;  // after the header
+  std::uint64_t data_ = 0;  // where it begins
 };
 
 /// A tensor to write.

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
-#include "gpu/model/mapped_file.hpp"
 #include "gpu/text/bpe.hpp"
 #include "messages/random.hpp"
 
@@ -14,13 +14,14 @@ namespace {
 
 constexpr std::uint32_t llm_c_magic = 20240520;
 constexpr std::size_t llm_c_header = 1024;
+constexpr std::size_t max_text_bytes = 1u << 30;  // that is encoded at once, in memory
 
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return random_source{seed ^ (value + 0x9e3779b97f4a7c15ull) * 0xd1342543de82ef95ull}.next();
 }
 
-payload as_bytes(const std::vector<std::uint32_t>& tokens) {
-  auto owner = std::make_shared<std::vector<std::uint32_t>>(tokens);
+payload as_bytes(std::vector<std::uint32_t> tokens) {
+  auto owner = std::make_shared<std::vector<std::uint32_t>>(std::move(tokens));
   const auto view = std::as_bytes(std::span{*owner});
   return payload{std::move(owner), view};
 }
@@ -31,33 +32,35 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const std::filesystem::path& vocabulary,
                                       const troupe::model& m) {
   const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
-  const auto mapped = map_file(file);
-  if (!mapped) return refuse(mapped.error());
+  auto opened = untrusted_file::open(file.string());
+  if (!opened) return refuse(opened.error());
   token_data d;
   d.sequence_ = m.sequence;
-  d.bytes_ = mapped->bytes;
-  auto size = mapped->size;
+  auto size = opened->size();
   std::uint64_t words = 256;  // minimum vocabulary of the model
   if (const auto kind = file.extension(); kind == ".bin" || kind == ".u32") {
     d.width_ = kind == ".bin" ? 2 : 4;
     words = 1;
     std::uint32_t first = 0;
-    if (kind == ".bin" && size >= llm_c_header) std::memcpy(&first, d.bytes_.get(), sizeof first);
+    if (kind == ".bin" && size >= llm_c_header)
+      if (auto ok = opened->read(0, std::as_writable_bytes(std::span{&first, 1})); !ok)
+        return refuse(ok.error());
     if (first == llm_c_magic) {
-      d.bytes_ = {d.bytes_, d.bytes_.get() + llm_c_header};
+      d.begin_ = llm_c_header;
       size -= llm_c_header;
     }
   } else if (!vocabulary.empty()) {
     const auto encoder = bpe::open(vocabulary);
     if (!encoder) return refuse(encoder.error());
-    auto tokens = std::make_shared<std::vector<std::uint32_t>>(
-        encoder->encode({reinterpret_cast<const char*>(mapped->bytes.get()), size}));
-    d.width_ = 4;
+    const auto text = read_file(file.string(), max_text_bytes);
+    if (!text) return refuse(text.error());
+    d.tokens_ = encoder->encode(*text);
     words = encoder->size();
-    size = tokens->size() * sizeof(std::uint32_t);
-    d.bytes_ = {tokens, reinterpret_cast<const std::byte*>(tokens->data())};
+    d.width_ = sizeof(std::uint32_t);
+    size = d.tokens_.size() * d.width_;
   }
   d.count_ = size / d.width_;
+  if (d.tokens_.empty()) d.file_ = std::make_shared<const untrusted_file>(std::move(*opened));
   if (m.vocabulary < words)
     return no(fmt::format("{} has {} different tokens, the model's vocabulary only {}",
                           vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(),
@@ -68,24 +71,31 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   return d;
 }
 
-std::uint32_t token_data::operator[](std::uint64_t i) const {
-  std::uint32_t token = 0;
-  std::memcpy(&token, bytes_.get() + i * width_, width_);  // little-endian
-  return token;
+expected<void> token_data::read(std::uint64_t first, std::span<std::uint32_t> out) const {
+  if (!file_) {
+    std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(first), out.size(), out.begin());
+    return {};
+  }
+  std::vector<std::byte> bytes(out.size() * width_);
+  if (auto ok = file_->read(begin_ + first * width_, bytes); !ok) return ok;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = 0;
+    std::memcpy(&out[i], &bytes[i * width_], width_);  // little-endian
+  }
+  return {};
 }
 
-token_data::batch token_data::sample(std::uint64_t seed, std::uint64_t iteration,
-                                     std::uint64_t first, std::uint32_t rows) const {
-  std::vector<std::uint32_t> tokens, targets;
+expected<token_data::batch> token_data::sample(std::uint64_t seed, std::uint64_t iteration,
+                                               std::uint64_t first, std::uint32_t rows) const {
+  std::vector<std::uint32_t> tokens, targets, row(1ull + sequence_);
   const auto choice = mix(seed, iteration);
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    const auto begin = mix(choice, first + row) % (count_ - sequence_);
-    for (std::uint32_t i = 0; i < sequence_; ++i) {
-      tokens.push_back((*this)[begin + i]);
-      targets.push_back((*this)[begin + i + 1]);
-    }
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    const auto begin = mix(choice, first + i) % (count_ - sequence_);
+    if (auto ok = read(begin, row); !ok) return refuse(ok.error());
+    tokens.insert(tokens.end(), row.begin(), row.end() - 1);
+    targets.insert(targets.end(), row.begin() + 1, row.end());
   }
-  return {as_bytes(tokens), as_bytes(targets)};
+  return batch{as_bytes(std::move(tokens)), as_bytes(std::move(targets))};
 }
 
 }  // namespace troupe::gpu

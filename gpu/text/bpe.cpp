@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "gpu/model/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
+#include "messages/untrusted_file.hpp"
 
 namespace troupe::gpu {
 
@@ -16,6 +17,7 @@ namespace {
 // As in GPT-2's encoder.py.
 constexpr char word_pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::size_t max_file_bytes = 64u << 20;
 constexpr std::string_view end_of_text = "<|endoftext|>";
 
 auto malformed(const std::filesystem::path& file, const std::string& text) {
@@ -40,12 +42,9 @@ expected<bpe> bpe::open(const std::filesystem::path& directory) {
 }
 
 expected<void> bpe::read_vocabulary(const std::filesystem::path& file) {
-  std::ifstream in{file};
-  if (!in)
-    return refuse(reason::kind::unavailable, fmt::format("{} cannot be read", file.string()));
-  const auto all = nlohmann::json::parse(in, nullptr, false);
-  if (!all.is_object()) return malformed(file, "is not a JSON object of tokens");
-  for (const auto& [token, number] : all.items()) {
+  const auto all = read_json_file(file, max_file_bytes);
+  if (!all) return refuse(all.error());
+  for (const auto& [token, number] : all->items()) {
     if (!number.is_number_unsigned() ||
         number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
       return malformed(file, fmt::format("has no id for '{}'", token));
@@ -66,18 +65,18 @@ expected<void> bpe::read_vocabulary(const std::filesystem::path& file) {
 }
 
 expected<void> bpe::read_merges(const std::filesystem::path& file) {
-  std::ifstream in{file};
-  if (!in)
-    return refuse(reason::kind::unavailable, fmt::format("{} cannot be read", file.string()));
-  std::string line;
-  for (std::uint32_t at = 1, rank = 0; std::getline(in, line); ++at) {
-    if (line.ends_with('\r')) line.pop_back();
+  const auto text = read_file(file.string(), max_file_bytes);
+  if (!text) return refuse(text.error());
+  std::string_view rest{*text};
+  for (std::uint32_t at = 1, rank = 0; !rest.empty(); ++at) {
+    auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (at == 1 && line.starts_with("#version"))) continue;
     const auto space = line.find(' ');
-    const auto first = byte_level_bytes(std::string_view{line}.substr(0, space));
-    const auto second = space == std::string::npos
-                            ? std::nullopt
-                            : byte_level_bytes(std::string_view{line}.substr(space + 1));
+    const auto first = byte_level_bytes(line.substr(0, space));
+    const auto second =
+        space == line.npos ? std::nullopt : byte_level_bytes(line.substr(space + 1));
     if (!first || !second) return malformed(file, fmt::format("line {} is not two tokens", at));
     const auto a = numbers_.find(*first), b = numbers_.find(*second),
                sum = numbers_.find(*first + *second);

@@ -72,7 +72,11 @@ expected<void> state_directory::take(double limit_s) {
   pid_t other = 0;
   const auto mine = [&] { return ::flock(lock_, LOCK_EX | LOCK_NB) == 0; };
   bool taken = false;
-  wait_until([&] { return (taken = mine()) || (other = holder(file)) != 0; }, limit_s, 0.01);
+  const auto known = [&] { return (taken = mine()) || (other = holder(file)) != 0; };
+  if (!known()) {
+    reap_orphans(process_records(path_), limit_s);
+    wait_until(known, limit_s, 0.01);
+  }
   if (!taken && other != 0)
     return refuse(
         reason::kind::invalid,

@@ -13,12 +13,18 @@ namespace troupe::runtime {
 /// since 1970.
 std::uint64_t make_incarnation(std::uint64_t count = 0);
 
+/// Where a node records its programs' process groups (runtime/process/process_group.hpp).
+inline std::string process_records(const std::string& state) {
+  return state + "/processes";
+}
+
 /// A host's persistent state. It is locked by one process at a time, together with that process's
 /// keepers.
 class state_directory {
  public:
   /// Creates the directory if needed. Fails at once if another process has it; if that process has
-  /// died and only its keepers remain, waits up to `limit_s` for them.
+  /// died and only its keepers remain, kills their programs, as stopped keepers cannot, and waits
+  /// up to `limit_s` for the keepers.
   static expected<std::unique_ptr<state_directory>> open(const std::string& path,
                                                          double limit_s = 10);
   ~state_directory();

@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/keeper_process.hpp"
 
@@ -18,6 +20,8 @@ namespace troupe::runtime {
 namespace {
 
 constexpr double shutdown_wait_s = 5;  // limit for the destructor
+constexpr double keeper_wait_s = 1;    // for a keeper to kill
+constexpr double lease_wait_s = 0.25;  // the same at the end of a lease, which it knows of before
 
 auto cannot(const char* what) {
   return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
@@ -62,6 +66,11 @@ expected<std::unique_ptr<keeper_server>> keeper_server::start(std::string record
   return std::unique_ptr<keeper_server>{new keeper_server{ends[0], child, std::move(records)}};
 }
 
+bool keeper_server::alive() const {
+  pollfd server{control_, 0, 0};
+  return ::poll(&server, 1, 0) == 0 || (server.revents & POLLHUP) == 0;
+}
+
 keeper_server::~keeper_server() {
   ::close(control_);
   ::waitpid(process_, nullptr, 0);
@@ -74,7 +83,7 @@ expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return cannot("cannot create a socket for a program's keeper");
-  std::unique_ptr<kept_program> result{new kept_program{ends[0], o, r.token}};
+  std::unique_ptr<kept_program> result{new kept_program{ends[0], o, r.token, until_s}};
   const int file = r.write();
   const bool sent = file >= 0 && send_two(control_, ends[1], file);
   const int why = errno;
@@ -88,8 +97,11 @@ expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options
 // -- a program
 // -----------------------------------------------------------------------------------------
 
-kept_program::kept_program(int control, process_options o, std::string token)
-    : control_{control}, options_{std::move(o)}, group_{0, 0, this_boot(), std::move(token)} {}
+kept_program::kept_program(int control, process_options o, std::string token, double until_s)
+    : control_{control},
+      options_{std::move(o)},
+      group_{0, 0, this_boot(), std::move(token), 0, 0},
+      until_s_{until_s} {}
 
 kept_program::~kept_program() {
   if (!end_) {
@@ -100,15 +112,27 @@ kept_program::~kept_program() {
 }
 
 void kept_program::renew(double until_s) {
+  until_s_ = until_s;
   send_command(control_, keeper_command::renew, until_s);
 }
 
 void kept_program::terminate(double grace_s) {
+  kill_by_s_ = std::min(kill_by_s_, real_clock{}.now_s() + grace_s + keeper_wait_s);
   send_command(control_, keeper_command::terminate, grace_s);
 }
 
 void kept_program::kill() {
+  kill_by_s_ = std::min(kill_by_s_, real_clock{}.now_s() + keeper_wait_s);
   send_command(control_, keeper_command::kill, 0);
+}
+
+void kept_program::enforce() {
+  const double now_s = real_clock{}.now_s();
+  const bool due = now_s >= until_s_ + lease_wait_s;
+  if (!due && now_s < kill_by_s_) return;
+  enforced_ = true;
+  expired_ = expired_ || due;
+  kill_kept(group_);
 }
 
 std::optional<kept_end> kept_program::poll() {
@@ -123,15 +147,23 @@ std::optional<kept_end> kept_program::poll() {
     } else if (e.what == keeper_event::started) {
       group_.leader = e.leader;
       group_.started = e.leader_ticks;
+      group_.keeper = e.keeper;
+      group_.keeper_started = e.keeper_ticks;
     } else if (e.what == keeper_event::not_started) {
-      end_ = {kept_end::how::not_started, 127, describe(e.failure, options_)};
+      using step = start_failure::step;
+      const bool mine = e.failure.where == step::fork || e.failure.where == step::group;
+      end_ = {mine ? kept_end::how::no_room : kept_end::how::not_started, 127,
+              describe(e.failure, options_)};
+    } else if (e.what == keeper_event::exited && expired_) {
+      end_ = {kept_end::how::lease_expired, e.status, {}};
     } else {
       end_ = {e.what == keeper_event::exited ? kept_end::how::exited : kept_end::how::lease_expired,
               e.status,
               {},
-              e.signalled};
+              e.signalled || enforced_};
     }
   }
+  if (!end_ && !keeper_gone_) enforce();
   // The keeper's child died with it; that child's descendants are found by their token.
   if (keeper_gone_ && !end_ && kill_members(group_) == 0)
     end_ = {kept_end::how::lost, 128 + 9, "the program's keeper was killed"};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +14,8 @@
 // leave no processes behind. Each has a keeper: a small process that is its parent and the
 // subreaper of all its descendants (daemons cannot escape). The keeper kills them all when it is
 // ordered to, when the lease expires on the machine's monotonic clock, or when the process that
-// started it has died. So two attempts of one job never run at the same time, even if a node is
+// started it has died. A keeper may be stopped, or busy: what is due a moment later is done by the
+// process that started it. So two attempts of one job never run at the same time, even if a node is
 // killed or stopped.
 
 namespace troupe::runtime {
@@ -25,6 +27,7 @@ struct kept_end {
     not_started,    // `why`
     lease_expired,  // killed, because its lease was not renewed
     lost,           // the keeper was killed, and the program with it
+    no_room,        // `why`: this machine cannot start another process
   };
   how what = how::exited;
   int status = 0;  // exit status; 128 + n: ended by signal n
@@ -54,13 +57,19 @@ class kept_program {
 
  private:
   friend class keeper_server;
-  kept_program(int control, process_options o, std::string token);
+  kept_program(int control, process_options o, std::string token, double until_s);
+  /// Kills it without its keeper, which may have been stopped, if it has been due for a while.
+  void enforce();
 
   int control_;
   process_options options_;
   process_group group_;
   std::optional<kept_end> end_;
   bool keeper_gone_ = false;
+  double until_s_;                                              // the lease's end
+  double kill_by_s_ = std::numeric_limits<double>::infinity();  // the keeper has been asked to
+  bool enforced_ = false;  // this process has killed it,
+  bool expired_ = false;   // for its lease
 };
 
 /// Starts keepers, from a process that was forked while this program was small and had a single
@@ -73,7 +82,10 @@ class keeper_server {
   ~keeper_server();
   keeper_server(const keeper_server&) = delete;
 
-  /// If the program cannot be started, end() reports that.
+  /// False: the process that starts keepers was killed, and so was the one that restarts it.
+  bool alive() const;
+  /// If the program cannot be started, poll() reports that. Fails for what this machine lacks
+  /// (`unavailable`), and for an empty command.
   expected<std::unique_ptr<kept_program>> run(const process_options& o, double until_s);
 
  private:

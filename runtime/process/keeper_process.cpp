@@ -79,7 +79,11 @@ class keeper {
     go.close(0);
     ::setpgid(child, child);  // the child does the same: whichever is first
     group_ = describe_group(child, request_.token)
-                 .value_or(process_group{child, 0, this_boot(), request_.token});
+                 .value_or(process_group{child, 0, this_boot(), request_.token, 0, 0});
+    if (const auto me = describe_group(::getpid(), {})) {
+      group_.keeper = me->leader;
+      group_.keeper_started = me->started;
+    }
     // Without a record, the program's processes could not be found if this keeper were killed.
     if (!record_group(request_.records, group_)) {
       failure_ = {start_failure::step::group, errno};
@@ -89,6 +93,8 @@ class keeper {
     keeper_event e;
     e.leader = group_.leader;
     e.leader_ticks = group_.started;
+    e.keeper = group_.keeper;
+    e.keeper_ticks = group_.keeper_started;
     send_event(e);
     go.write_one();
     return true;
@@ -223,6 +229,25 @@ bool receive(int control, int (&two)[2]) {
   return true;
 }
 
+/// Returns in a child that is to serve. That one may be killed, by the kernel for memory or by a
+/// program of the same user: the next takes its place, and receives what the owner sends to the
+/// same socket. Ends with a child that ends by itself, as its owner has.
+void restart_when_killed(int control) {
+  for (;;) {
+    const auto server = ::fork();
+    if (server == 0) return;
+    if (server < 0) {
+      ::usleep(100'000);  // the machine has no process left
+      continue;
+    }
+    int status = 0;
+    while (::waitpid(server, &status, 0) < 0 && errno == EINTR) continue;
+    pollfd owner{control, 0, 0};
+    if (!WIFSIGNALED(status) || (::poll(&owner, 1, 0) > 0 && (owner.revents & POLLHUP) != 0))
+      ::_exit(0);
+  }
+}
+
 }  // namespace
 
 int keeper_request::write() const {
@@ -280,10 +305,13 @@ void serve_keepers(int control, int lock) {
   ::setsid();
   ::prctl(PR_SET_NAME, "troupe-keeper");
   leave_group();
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(s, SIG_IGN);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(s, SIG_IGN);
+  ::signal(SIGCHLD, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  restart_when_killed(control);
+  ::signal(SIGCHLD, SIG_IGN);
   int two[2] = {-1, -1};
   while (receive(control, two)) {
     const auto child = ::fork();

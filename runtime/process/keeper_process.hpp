@@ -23,6 +23,8 @@ struct keeper_event {
   std::int32_t what = started;
   pid_t leader = 0;                // started
   std::uint64_t leader_ticks = 0;  // started: the leader's start time
+  pid_t keeper = 0;                // started: the keeper itself
+  std::uint64_t keeper_ticks = 0;  // started: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
   bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
   start_failure failure;           // not_started
@@ -39,9 +41,10 @@ struct keeper_request {
   static bool read(int file, keeper_request& to);
 };
 
-/// Main loop of the process that forks keepers: each message on `control` has the socket of a new
-/// keeper and its request. It closes all descriptors except `lock` (-1: none), which the keepers
-/// inherit.
+/// Main loop of the process that forks keepers. It is a child of a process that does nothing but
+/// start it again if it is killed, and whose own end it survives. Each message on `control` has the
+/// socket of a new keeper and its request. It closes all descriptors except `lock` (-1: none),
+/// which the keepers inherit.
 [[noreturn]] void serve_keepers(int control, int lock);
 
 }  // namespace troupe::runtime

@@ -84,14 +84,37 @@ std::vector<pid_t> all_processes() {
 }
 
 // A pidfd refers to one process; its start time is checked again once the pidfd is open.
-bool kill_exactly(pid_t pid, std::uint64_t started) {
+bool signal_exactly(pid_t pid, std::uint64_t started, int signal) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return false;
   const auto now = state_of(pid);
   const bool same = now && now->started == started && !now->dead();
-  if (same) ::syscall(SYS_pidfd_send_signal, fd, SIGKILL, nullptr, 0);
+  if (same) ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
   ::close(fd);
   return same;
+}
+
+bool kill_exactly(pid_t pid, std::uint64_t started) {
+  return signal_exactly(pid, started, SIGKILL);
+}
+
+std::size_t kill_descendants_of(pid_t root) {
+  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // by parent: id and start time
+  for (const auto pid : all_processes())
+    if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
+  std::size_t killed = 0;
+  std::vector<pid_t> parents{root};
+  while (!parents.empty()) {
+    const auto parent = parents.back();
+    parents.pop_back();
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) {
+      const auto [pid, started] = it->second;
+      killed += kill_exactly(pid, started);
+      parents.push_back(pid);
+    }
+  }
+  return killed;
 }
 
 std::string file_of(const std::string& directory, pid_t leader) {
@@ -101,8 +124,9 @@ std::string file_of(const std::string& directory, pid_t leader) {
 std::optional<process_group> read_record(const fs::path& path) {
   std::ifstream in{path};
   process_group g;
-  if (in >> g.leader >> g.started >> g.boot >> g.token && g.leader > 1) return g;
-  return {};
+  if (!(in >> g.leader >> g.started >> g.boot >> g.token) || g.leader <= 1) return {};
+  if (!(in >> g.keeper >> g.keeper_started) || g.keeper <= 1) g.keeper = 0;
+  return g;
 }
 
 }  // namespace
@@ -110,7 +134,12 @@ std::optional<process_group> read_record(const fs::path& path) {
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
   if (!s || s->dead()) return {};
-  return process_group{leader, s->started, this_boot(), std::move(token)};
+  process_group g;
+  g.leader = leader;
+  g.started = s->started;
+  g.boot = this_boot();
+  g.token = std::move(token);
+  return g;
 }
 
 std::string this_boot() {
@@ -141,30 +170,26 @@ std::size_t kill_members(const process_group& g) {
   return killed;
 }
 
-std::size_t kill_descendants() {
-  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // by parent: id and start time
-  for (const auto pid : all_processes())
-    if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
+std::size_t kill_kept(const process_group& g) {
   std::size_t killed = 0;
-  std::vector<pid_t> parents{::getpid()};
-  while (!parents.empty()) {
-    const auto parent = parents.back();
-    parents.pop_back();
-    const auto [first, last] = children.equal_range(parent);
-    for (auto it = first; it != last; ++it) {
-      const auto [pid, started] = it->second;
-      killed += kill_exactly(pid, started);
-      parents.push_back(pid);
-    }
+  const auto keeper = g.keeper > 1 ? state_of(g.keeper) : std::nullopt;
+  if (keeper && keeper->started == g.keeper_started && g.boot == this_boot()) {
+    killed += kill_descendants_of(g.keeper);
+    signal_exactly(g.keeper, g.keeper_started, SIGCONT);
   }
-  return killed;
+  return killed + kill_members(g);
+}
+
+std::size_t kill_descendants() {
+  return kill_descendants_of(::getpid());
 }
 
 expected<void> record_group(const std::string& directory, const process_group& g) {
   std::error_code failed;
   fs::create_directories(directory, failed);
   const auto path = file_of(directory, g.leader);
-  const auto text = fmt::format("{} {} {} {}\n", g.leader, g.started, g.boot, g.token);
+  const auto text = fmt::format("{} {} {} {} {} {}\n", g.leader, g.started, g.boot, g.token,
+                                g.keeper, g.keeper_started);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const bool ok =
       fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -191,13 +216,13 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
     const auto g = read_record(file);
-    const std::size_t alive = g ? kill_members(*g) : 0;
+    const std::size_t alive = g ? kill_kept(*g) : 0;
     if (alive > 0) {
       killed.push_back(g->leader);
       log(log_level::warn, "node", "killed processes left by an earlier incarnation",
           {{"group", g->leader}, {"processes", alive}});
     }
-    if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s))
+    if (alive == 0 || wait_until([&] { return kill_kept(*g) == 0; }, limit_s))
       fs::remove(file, ignored);
   }
   return killed;

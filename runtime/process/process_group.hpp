@@ -19,10 +19,12 @@ inline constexpr const char* group_token_variable = "TROUPE_GROUP";
 
 /// Identifies a group.
 struct process_group {
-  pid_t leader = 0;           // also the group's id
-  std::uint64_t started = 0;  // the leader's start time, in kernel ticks since boot
-  std::string boot;           // the boot's id
-  std::string token;          // random; in the environment of all its processes
+  pid_t leader = 0;                  // also the group's id
+  std::uint64_t started = 0;         // the leader's start time, in kernel ticks since boot
+  std::string boot;                  // the boot's id
+  std::string token;                 // random; in the environment of all its processes
+  pid_t keeper = 0;                  // the subreaper of all its processes; 0: none,
+  std::uint64_t keeper_started = 0;  // and its start time
 };
 
 /// The leader's start time and the boot id; nothing if there is no such process, or only a zombie.
@@ -38,6 +40,9 @@ std::string this_boot();
 /// the one that was started, and those with its token, even if they have left the group. Never
 /// kills a process that reuses an old id. Returns how many there were.
 std::size_t kill_members(const process_group& g);
+
+/// The same, and to all descendants of its keeper, which is sent SIGCONT: it may have been stopped.
+std::size_t kill_kept(const process_group& g);
 
 /// Sends SIGKILL to all descendants of this process, which must have set PR_SET_CHILD_SUBREAPER so
 /// that none can escape. Returns how many there were.

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -116,15 +117,23 @@ expected<std::pair<std::string, std::string>> read_pair(const std::string& path)
   return std::pair{public_key, secret_key};
 }
 
+/// Its name is not enough to see who may connect. What exists stays as it is.
+expected<void> make_key_directory(const fs::path& directory) {
+  std::error_code failed;
+  fs::create_directories(fs::absolute(directory).parent_path(), failed);
+  if (!failed && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    failed.assign(errno, std::generic_category());
+  if (failed)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{}: cannot be created: {}", directory.string(), failed.message()));
+  return {};
+}
+
 expected<std::string> make_pair(const std::string& path) {
   char public_key[key_length + 1], secret_key[key_length + 1];
   if (zmq_curve_keypair(public_key, secret_key) != 0)
     return refuse(reason::kind::unavailable, "this build of ZeroMQ has no CURVE encryption");
-  std::error_code failed;
-  fs::create_directories(fs::path{path}.parent_path(), failed);
-  if (failed)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot create the directory of {}: {}", path, failed.message()));
+  if (auto ok = make_key_directory(fs::path{path}.parent_path()); !ok) return refuse(ok.error());
   auto written = write_whole_file(
       path, fmt::format("public {}\nsecret {}\n", public_key, secret_key), private_file_mode);
   if (!written) return refuse(written.error());
@@ -204,6 +213,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
                                         : "it is reserved for users without keys"));
     if (std::find(names.begin(), names.end(), name) == names.end()) all.push_back(name);
   }
+  if (auto ok = make_key_directory(directory); !ok) return refuse(ok.error());
   std::size_t made = 0;
   for (const auto& name : all) {
     if (!is_usable_name(name))

@@ -194,7 +194,7 @@ class world {
     x.tokens = [m = model_, p = s.name.pipeline](std::uint64_t iteration,
                                                  std::uint32_t microbatch) {
       const auto l = test::lessons(m, 2, 1, iteration * 100 + p * 10 + microbatch);
-      return std::pair{l[0].input, l[0].targets};
+      return expected<std::pair<payload, payload>>{std::in_place, l[0].input, l[0].targets};
     };
     return x;
   }

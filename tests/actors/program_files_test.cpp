@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "harness/scratch.hpp"
+#include "messages/untrusted_file.hpp"
 #include "runtime/host/stopwatch.hpp"
-#include "runtime/process/untrusted_file.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -75,16 +75,16 @@ TEST_CASE("a log above its size limit drops its older half, and its path stays t
   const test::scratch dir;
   const auto file = dir / "log";
   const std::string line(1024, 'x');
-  for (int i = 0; i < 1024; ++i) REQUIRE(runtime::append_to(file, line));
-  REQUIRE(runtime::limit_disk_use(file, 2 << 20));
-  CHECK(runtime::read_piece(file, 0, 10)->offset == 0);
-  if (!runtime::limit_disk_use(file, 512 * 1024)) return;  // this file system has no hole punching
-  const auto first = runtime::read_piece(file, 0, 10);
+  for (int i = 0; i < 1024; ++i) REQUIRE(troupe::append_to(file, line));
+  REQUIRE(troupe::limit_disk_use(file, 2 << 20));
+  CHECK(troupe::read_piece(file, 0, 10)->offset == 0);
+  if (!troupe::limit_disk_use(file, 512 * 1024)) return;  // this file system has no hole punching
+  const auto first = troupe::read_piece(file, 0, 10);
   REQUIRE(first);
   CHECK(first->offset == 768 * 1024);
   CHECK(first->bytes == std::string(10, 'x'));
-  REQUIRE(runtime::append_to(file, "end"));
-  const auto last = runtime::read_tail(file, 3);
+  REQUIRE(troupe::append_to(file, "end"));
+  const auto last = troupe::read_tail(file, 3);
   REQUIRE(last);
   CHECK(last->offset == 1024 * 1024);
   CHECK(last->bytes == "end");

@@ -143,7 +143,8 @@ class stage_by_hand {
     o.created = std::move(it.created);
     if (it.real) o.device = device;
     o.tokens = [](std::uint64_t iteration, std::uint32_t microbatch) {
-      return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
+      return expected<std::pair<payload, payload>>{std::in_place, bytes(1 + iteration),
+                                                   bytes(100 + microbatch)};
     };
     o.gateway = gateway_of_stage;
     if (it.executor)

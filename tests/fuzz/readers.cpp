@@ -115,7 +115,7 @@ void read_safetensors(const fs::path& file) {
     std::uint64_t count = 1;
     for (auto n : t.shape) count *= n;
     std::vector<float> values(std::min<std::uint64_t>(count, 4096));
-    opened->read(t, values);
+    (void)opened->read(t, values);
   }
 }
 

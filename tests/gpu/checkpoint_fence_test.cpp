@@ -1,5 +1,7 @@
 #include "gpu/model/checkpoint_fence.hpp"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 
@@ -40,6 +42,23 @@ TEST_CASE("an impossible checkpoint directory is refused, and an invalid fence f
   std::ofstream{dir / "fence"} << "what is this";
   CHECK(take_fence(dir.path(), 3));
   CHECK(check_fence(dir.path(), 2).error().code == reason::kind::stale);
+}
+
+TEST_CASE("a fence beyond all leases, and one that is no file, are refused, not taken for newer") {
+  const test::scratch dir;
+  for (const auto* text :
+       {"99999999999999999999\n", "9223372036854775808", "18446744073709551615\n"}) {
+    std::ofstream{dir / "fence"} << text;
+    const auto refused = take_fence(dir.path(), 3);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == reason::kind::malformed);
+    CHECK(check_fence(dir.path(), 3).error().code == reason::kind::malformed);
+  }
+  std::ofstream{dir / "fence"} << "9223372036854775807";
+  CHECK(take_fence(dir.path(), 3).error().code == reason::kind::stale);
+  std::filesystem::remove(dir / "fence");
+  REQUIRE(::mkfifo((dir / "fence").c_str(), 0600) == 0);
+  CHECK(take_fence(dir.path(), 3).error().code == reason::kind::invalid);
 }
 
 TEST_CASE("stages of two leases never write the same file") {

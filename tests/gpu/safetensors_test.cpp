@@ -34,8 +34,8 @@ TEST_CASE("a safetensors file is read as it was written") {
   REQUIRE(s.find("a"));
   CHECK(s.find("a")->shape == std::vector<std::uint64_t>{2, 3});
   std::vector<float> again(6), once(1);
-  s.read(*s.find("a"), again);
-  s.read(*s.find("b"), once);
+  CHECK(s.read(*s.find("a"), again));
+  CHECK(s.read(*s.find("b"), once));
   CHECK(again == a);
   CHECK(once == b);
   CHECK(s.find("c") == nullptr);
@@ -53,8 +53,8 @@ TEST_CASE("both kinds of 16-bit floats are converted to single precision") {
                                     data));
   const auto s = test::loaded(safetensors::open(file));
   std::vector<float> h(4), b(2);
-  s.read(*s.find("h"), h);
-  s.read(*s.find("b"), b);
+  CHECK(s.read(*s.find("h"), h));
+  CHECK(s.read(*s.find("b"), b));
   CHECK(h == std::vector<float>{1, -2, 0x1p-24f, std::numeric_limits<float>::infinity()});
   CHECK(b == std::vector<float>{1, -2});
 }
@@ -64,8 +64,11 @@ TEST_CASE("a file that is not a safetensors file is refused with a sentence") {
   CHECK_THAT(refused(""), Contains("too short"));
   CHECK_THAT(refused("abc"), Contains("too short"));
   CHECK_THAT(refused(std::string(64, '\xff')), Contains("is truncated"));
-  CHECK_THAT(refused(file_of("hello", "")), Contains("not JSON"));
-  CHECK_THAT(refused(file_of("[1]", "")), Contains("not JSON"));
+  CHECK_THAT(refused(file_of("hello", "")), Contains("not a JSON object in its header"));
+  CHECK_THAT(refused(file_of("[1]", "")), Contains("not a JSON object in its header"));
+  CHECK_THAT(refused(file_of(std::string(5'000'000, '['), "")), Contains("5000000 levels"));
+  CHECK_THAT(refused(file_of("{\"a\":[" + std::string(4'000'001, ',') + "]}", "")),
+             Contains("4000004 values"));
   CHECK_THAT(refused(file_of(R"({"a":3})", "")), Contains("no dtype"));
   CHECK_THAT(refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234")),
              Contains("bytes 0 to 8 of 4"));
@@ -86,4 +89,16 @@ TEST_CASE("a directory that does not exist is refused with a sentence") {
   const auto written = write_safetensors(test::temporary_folder() / "no" / "such", {}, {});
   REQUIRE_FALSE(written);
   CHECK_THAT(written.error().text, Catch::Contains("cannot be written"));
+}
+
+TEST_CASE("a safetensors file that becomes shorter is an error when a tensor is read") {
+  const auto file = test::temporary_folder() / "cut.safetensors";
+  const std::vector<float> a{1, 2, 3, 4};
+  REQUIRE(write_safetensors(file, {{"a", {4}, a}}, {}));
+  const auto s = test::loaded(safetensors::open(file));
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  std::vector<float> again(4);
+  const auto cut = s.read(*s.find("a"), again);
+  REQUIRE_FALSE(cut);
+  CHECK_THAT(cut.error().text, Catch::Contains("has become shorter"));
 }

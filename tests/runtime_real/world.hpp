@@ -18,7 +18,7 @@
 
 namespace troupe::runtime::test {
 
-inline constexpr double long_s = 10;  // a limit, never a proof
+inline constexpr double long_s = 60;  // a limit, never a proof
 
 using troupe::test::scratch;
 

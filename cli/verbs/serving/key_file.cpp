@@ -50,12 +50,16 @@ key_file::~key_file() {
 
 void key_file::look() {
   if (!hung_up.exchange(false) || path_.empty()) return;
-  auto keys = web::api_keys::read(path_);
+  auto keys = web::api_keys::read(path_, true);
   if (!keys) {
     runtime::log(runtime::log_level::error, "serve", "the keys stay as they were",
                  {{"why", keys.error().text}});
     return;
   }
+  if (keys->empty())
+    runtime::log(runtime::log_level::warn, "serve",
+                 "the file has no keys any more: requests are refused until it has one",
+                 {{"file", path_}});
   service_.change_keys(std::move(*keys));
   runtime::log(runtime::log_level::info, "serve", "read the keys again", {{"file", path_}});
 }

@@ -1,16 +1,16 @@
-#include "runtime/process/untrusted_file.hpp"
+#include "messages/untrusted_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "runtime_real/world.hpp"
+#include "harness/scratch.hpp"
 
 using namespace troupe;
-using namespace troupe::runtime;
-using troupe::runtime::test::scratch;
+using troupe::test::scratch;
 
 TEST_CASE("a file is read from an offset or from its tail, and is empty beyond its end") {
   const scratch room;
@@ -90,4 +90,56 @@ TEST_CASE(
   CHECK(s.st_blocks * 512 <= 1 << 20);
   CHECK(limit_disk_use(file, 3 << 18));  // it is below that now
   CHECK(read_piece(file, 0, 1)->offset == size - (1 << 19));
+}
+
+TEST_CASE("a file is read whole within its limit, and not through what is no file") {
+  const scratch room;
+  const auto file = room.write("file", "0123456789");
+  CHECK(read_file(file, 10) == std::string{"0123456789"});
+  CHECK(read_file(file, 9).error().text == file + ": found 10 bytes, expected at most 9");
+  CHECK(read_file("/dev/zero", 10).error().text ==
+        "/dev/zero: is a device, expected a regular file");
+  CHECK(read_file(room.path(), 10).error().text ==
+        room.path() + ": is a directory, expected a regular file");
+  REQUIRE(::mkfifo((room / "fifo").c_str(), 0600) == 0);
+  CHECK(read_file(room / "fifo", 10).error().text ==
+        room / "fifo" + ": is a fifo, expected a regular file");
+  REQUIRE(::symlink(file.c_str(), (room / "link").c_str()) == 0);
+  CHECK(read_file(room / "link", 10) == std::string{"0123456789"});
+  REQUIRE(::symlink((room / "fifo").c_str(), (room / "to-fifo").c_str()) == 0);
+  CHECK(read_file(room / "to-fifo", 10).error().code == reason::kind::invalid);
+}
+
+TEST_CASE("a file that has become shorter is an error when it is read") {
+  const scratch room;
+  const auto file = room.write("file", "0123456789");
+  const auto opened = untrusted_file::open(file);
+  REQUIRE(opened);
+  std::byte four[4];
+  CHECK(opened->read(6, four));
+  std::filesystem::resize_file(file, 8);
+  CHECK(opened->read(4, four));
+  const auto cut = opened->read(6, four);
+  REQUIRE_FALSE(cut);
+  CHECK(cut.error().text == file + ": has become shorter: found 8 bytes, expected at least 10");
+}
+
+TEST_CASE("lines are read across blocks, and a line longer than the limit is an error") {
+  const scratch room;
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += std::to_string(i) + '\n';
+  const auto lines_of = [&](const std::string& of, std::size_t limit) {
+    line_reader from{std::move(*untrusted_file::open(room.write("lines", of))), limit};
+    int count = 0;
+    for (;;) {
+      const auto line = from.next();
+      if (!line) return std::pair{count, line.error().text};
+      if (!*line) return std::pair{count, std::string{}};
+      CHECK(**line == std::to_string(count++));
+    }
+  };
+  CHECK(lines_of(text + "no end", 10) == std::pair{20'000, std::string{}});
+  CHECK(lines_of(text + std::string(100, 'x') + '\n', 10) ==
+        std::pair{20'000, room / "lines" + ": line 20001 has more than 10 bytes"});
+  CHECK(lines_of(text + std::string(1 << 20, '\0'), 10).first == 20'000);
 }
