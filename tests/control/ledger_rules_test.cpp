@@ -119,7 +119,7 @@ TEST_CASE("of a lease whose parts end differently the first failure counts") {
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}, {1, 1, {0}}});
   t.end(1, 0, lease_outcome::failed);
-  t.end(1, 1, lease_outcome::lost);
+  t.end(1, 1, lease_outcome::out_of_memory);
   REQUIRE(t.book.due(1, 4));
   CHECK(t.book.due(1, 4)->final_state == job_state::failed);
   // That a part has succeeded does not make up for the other's failure, or its preemption.

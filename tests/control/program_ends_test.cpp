@@ -1,5 +1,7 @@
 #include "control/controller_by_hand.hpp"
 
+#include <fmt/format.h>
+
 #include "actors/control/ledger.hpp"
 #include "actors/node/process_runner.hpp"
 
@@ -179,7 +181,7 @@ struct two_nodes : controller_by_hand {
                              c.settings.grace_s = 7;
                            }} {
     auto spec = program();
-    spec.model = harness::gpt2(32, 2560, 32);
+    spec.model = harness::gpt2(24, 2304, 16);
     spec.global_batch = 2;
     spec.required_gpu_type = "A100-40GB";
     if (change) change(spec);
@@ -187,37 +189,40 @@ struct two_nodes : controller_by_hand {
     id = submit(spec);
     pass_round();
     REQUIRE(seen().where.size() == 2);
+    for (const auto& share : seen().where) nodes.push_back(share.node);
     lease = order(0).lease;
   }
+  const std::string& name(std::uint32_t rank) const { return cluster_->nodes[nodes[rank]].name; }
   job_status seen() { return job(id); }
-  const work_order& order(node_index n) {
+  const work_order& order(std::uint32_t rank) {
     note_orders();
-    REQUIRE(orders[n].work.size() == 1);
-    return orders[n].work[0];
+    REQUIRE(orders[nodes[rank]].work.size() == 1);
+    return orders[nodes[rank]].work[0];
   }
-  bool is_ordered(node_index n) {
+  bool is_ordered(std::uint32_t rank) {
     note_orders();
-    return !orders[n].work.empty();
+    return !orders[nodes[rank]].work.empty();
   }
-  /// The node reports its part in this state.
-  void part(node_index n, part_report::state now, int status = 0, program_progress said = {},
+  /// The rank's node reports its part in this state.
+  void part(std::uint32_t rank, part_report::state now, int status = 0, program_progress said = {},
             const char* detail = "") {
     part_report p;
     p.lease = lease, p.now = now, p.exit_code = status, p.detail = detail, p.program = said;
-    report(n, {p});
+    report(nodes[rank], {p});
     world.run_until(world.now_s() + 0.1);
   }
-  void runs(node_index n) { part(n, part_report::state::running); }
+  void runs(std::uint32_t rank) { part(rank, part_report::state::running); }
   /// It was sent SIGTERM, and ended with that status.
-  void obeys(node_index n, int status = 0, program_progress said = {}) {
+  void obeys(std::uint32_t rank, int status = 0, program_progress said = {}) {
     said.signalled = true;
     const bool well = status == 0 && said.finished;
-    part(n, well ? part_report::state::succeeded : part_report::state::stopped, status, said);
+    part(rank, well ? part_report::state::succeeded : part_report::state::stopped, status, said);
   }
   suspend_reply suspend(bool on = true) { return ask<suspend_reply>(suspend_job{++asked, id, on}); }
 
   job_id id = 0;
   lease_id lease = 0;
+  std::vector<node_index> nodes;  // by rank
 };
 
 bool has_line(const work_order& w, const std::string& line) {
@@ -277,17 +282,17 @@ TEST_CASE("the rank and the node that failed are in the job's detail and status"
   t.obeys(0, 143);
   auto s = t.seen();
   CHECK(s.state == job_state::failed);
-  CHECK(s.detail == "rank 1 on a-1: exit status 9");
+  const auto detail = fmt::format("rank 1 on {}: exit status 9", t.name(1));
+  CHECK(s.detail == detail);
   CHECK(s.failed_rank == 1u);
-  CHECK(s.failed_node == "a-1");
+  CHECK(s.failed_node == t.name(1));
   CHECK(s.exit_code == 9);
-  CHECK(t.ask<explanation>(explain_job{++t.asked, t.id}).summary ==
-        "failed: rank 1 on a-1: exit status 9");
+  CHECK(t.ask<explanation>(explain_job{++t.asked, t.id}).summary == "failed: " + detail);
   two_nodes first;
   first.part(0, part_report::state::failed, 127, {}, "cannot run train");
   first.obeys(1);
-  CHECK(first.seen().detail == "rank 0 on a-0: cannot run train");
-  CHECK(first.seen().failed_node == "a-0");
+  CHECK(first.seen().detail == fmt::format("rank 0 on {}: cannot run train", first.name(0)));
+  CHECK(first.seen().failed_node == first.name(0));
 }
 
 TEST_CASE("a failed rank beside a lost node is a lost attempt") {
@@ -295,17 +300,17 @@ TEST_CASE("a failed rank beside a lost node is a lost attempt") {
   t.part(1, part_report::state::failed, 9, {}, "exit status 9");
   CHECK(t.seen().state == job_state::stopping);
   for (int i = 0; i < 40; ++i) {  // the other node is silent
-    for (const node_index n : {1, 2, 3, 4}) t.report(n);
+    for (const node_index n : {t.nodes[1], 2u, 3u, 4u}) t.report(n);
     t.world.run_until(t.world.now_s() + 1);
   }
   CHECK(t.seen().state == job_state::waiting);
-  CHECK_THAT(t.seen().detail, Catch::StartsWith("node a-0 was silent"));
+  CHECK_THAT(t.seen().detail, Catch::StartsWith(fmt::format("node {} was silent", t.name(0))));
   CHECK_FALSE(t.seen().failed_rank);
   // A part that its node killed by itself was lost too.
   two_nodes killed;
   killed.part(1, part_report::state::failed, 9, {}, "exit status 9");
   killed.part(0, part_report::state::stopped, 137, {}, lease_expired);
-  CHECK(killed.seen().state == job_state::waiting);
+  CHECK(killed.seen().attempts == 2);  // it was queued again, and both nodes are there
 }
 
 TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if the job says so") {
@@ -313,7 +318,7 @@ TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if t
   t.part(1, part_report::state::succeeded);
   CHECK(t.seen().state == job_state::running);
   CHECK(t.seen().ended_ranks == std::vector<std::uint32_t>{1});
-  CHECK(t.seen().detail == "rank 1 on a-1 has ended with status 0");
+  CHECK(t.seen().detail == fmt::format("rank 1 on {} has ended with status 0", t.name(1)));
   for (int i = 0; i < 18; ++i) t.runs(0);
   t.world.run_until(t.world.now_s() + 10);
   t.runs(0);
@@ -325,8 +330,10 @@ TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if t
   t.obeys(0);
   const auto s = t.seen();
   CHECK(s.state == job_state::failed);
-  CHECK(s.detail ==
-        "rank 0 on a-0 was still running 20 s (rank_wait_s) after rank 1 on a-1 had ended");
+  CHECK(
+      s.detail ==
+      fmt::format("rank 0 on {} was still running 20 s (rank_wait_s) after rank 1 on {} had ended",
+                  t.name(0), t.name(1)));
   CHECK(s.failed_rank == 0u);
   two_nodes patient;
   patient.part(1, part_report::state::succeeded);
