@@ -1,6 +1,6 @@
-#include <csignal>
-
+#include <array>
 #include <fstream>
+#include <map>
 
 #include "messages/random.hpp"
 #include "processes/detached.hpp"
@@ -206,7 +206,7 @@ TEST_CASE("the rank and the node that failed are named, and explain shows that r
   CHECK(end.at("failed_rank") == 1);
   CHECK(end.at("failed_node") == "e-1");
   const auto why = cluster.ask({"explain", "1", "--json"}).document();
-  CHECK(why.at("last_output") == nlohmann::json{"ValueError: label 12"});
+  CHECK(why.at("last_output") == nlohmann::json::array({"ValueError: label 12"}));
   CHECK(why.at("failed_node") == "e-1");
   CHECK_THAT(cluster.ask({"explain", "1"}).out,
              Catch::Contains("Last output of rank 1 on e-1 (troupe logs 1 --rank 1 shows"));
