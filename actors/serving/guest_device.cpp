@@ -11,6 +11,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
+#include "messages/model_files.hpp"
 #include "messages/time.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 
