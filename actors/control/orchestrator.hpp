@@ -160,7 +160,7 @@ class orchestrator_state {
   std::set<std::pair<double, lease_id>> limits_;   // likewise, of time limits
   served_jobs served_;
   std::uint64_t serving_statements_ = 0;
-  bool serving_changed_ = false;                   // since the last statement
+  bool serving_changed_ = false;  // since the last statement
   /// An accepted job's submitter, who is answered when it is known whether the job can ever run.
   struct held_submission {
     address to = 0;

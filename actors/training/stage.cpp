@@ -79,15 +79,6 @@ void stage_state::simulate() {
       });
 }
 
-void stage_state::clear(inbox& box, std::uint64_t iteration) {
-  box.iteration = iteration;
-  box.activation.assign(o_.setup.microbatches, {});
-  box.gradient.assign(o_.setup.microbatches, {});
-  box.host_sum = gradient_all_reduce{o_.setup};
-  box.device_sum.begin(o_.setup);
-  box.hops = {};
-}
-
 void stage_state::load() {
   if (simulated_ && o_.start_s > 0) {
     busy_ = true;

@@ -14,6 +14,15 @@ using operation_kind = gpu::operation::kind;
 
 }  // namespace
 
+void stage_state::clear(inbox& box, std::uint64_t iteration) {
+  box.iteration = iteration;
+  box.activation.assign(o_.setup.microbatches, {});
+  box.gradient.assign(o_.setup.microbatches, {});
+  box.host_sum = gradient_all_reduce{o_.setup};
+  box.device_sum.begin(o_.setup);
+  box.hops = {};
+}
+
 /// GPUs of several pipelines may all-reduce their gradients directly. The stage reports whether its
 /// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
 void stage_state::request_group_id() {

@@ -68,8 +68,8 @@ class kept_program {
   bool keeper_gone_ = false;
   double until_s_;                                              // the lease's end
   double kill_by_s_ = std::numeric_limits<double>::infinity();  // the keeper has been asked to
-  bool enforced_ = false;  // this process has killed it,
-  bool expired_ = false;   // for its lease
+  bool enforced_ = false;                                       // this process has killed it,
+  bool expired_ = false;                                        // for its lease
 };
 
 /// Starts keepers, from a process that was forked while this program was small and had a single

@@ -191,10 +191,11 @@ class world {
         spec, std::make_shared<counting_sums>(test::emulated_machine(o_.sums), overlapped_),
         gpu::cuda::device::first_values::set, o_.patience, nullptr,
         1);  // pieces as small as can be
-    x.tokens = [m = model_, p = s.name.pipeline](std::uint64_t iteration,
-                                                 std::uint32_t microbatch) {
+    x.tokens = [m = model_, p = s.name.pipeline](
+                   std::uint64_t iteration,
+                   std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
       const auto l = test::lessons(m, 2, 1, iteration * 100 + p * 10 + microbatch);
-      return expected<std::pair<payload, payload>>{std::in_place, l[0].input, l[0].targets};
+      return std::pair{l[0].input, l[0].targets};
     };
     return x;
   }

@@ -78,7 +78,9 @@ TEST_CASE("all micro-batches of an iteration have different sequences, across pi
     const auto made = make_backend(s);
     REQUIRE(made);
     for (std::uint32_t m = 0; m < s.microbatches; ++m, ++batches) {
-      const auto [tokens, targets] = made->tokens(1, m);
+      const auto read = made->tokens(1, m);
+      REQUIRE(read);
+      const auto& [tokens, targets] = *read;
       const auto bytes = tokens.bytes();
       CHECK(bytes.size() == 2 * 8 * 4);
       CHECK(targets.bytes().size() == bytes.size());

@@ -142,9 +142,9 @@ class stage_by_hand {
     o.create = std::move(it.create);
     o.created = std::move(it.created);
     if (it.real) o.device = device;
-    o.tokens = [](std::uint64_t iteration, std::uint32_t microbatch) {
-      return expected<std::pair<payload, payload>>{std::in_place, bytes(1 + iteration),
-                                                   bytes(100 + microbatch)};
+    o.tokens = [](std::uint64_t iteration,
+                  std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
+      return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
     };
     o.gateway = gateway_of_stage;
     if (it.executor)

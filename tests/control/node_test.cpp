@@ -16,7 +16,7 @@ class said_programs final : public process_runner {
  public:
   expected<void> start(const work_order& w) override {
     started.push_back(w.lease);
-    if (refuses) return refuse(reason::kind::unavailable, "no room");
+    if (refuses) return refuse(reason::kind::invalid, "no room");
     running[w.lease].lease = w.lease;
     return {};
   }

@@ -12,6 +12,7 @@
 
 #include "gpu/cuda/collectives/communicator.hpp"
 #include "gpu/cuda/host/device.hpp"
+#include "gpu/cuda/runtime/calls.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/pipeline.hpp"
