@@ -83,8 +83,8 @@ std::string_view advice_on_verb(std::string_view word) {
       {"start", "`troupe up CLUSTER`"},
       {"stop", "`troupe down` ends a cluster, `troupe cancel JOB` a job"},
       {"sacctmgr", "keys are users: `troupe keys`; there are no quotas"},
-      {"cordon", "there is no verb for it; a node whose process ends gets no work"},
-      {"drain", "there is no verb for it; a node whose process ends gets no work"},
+      {"cordon", "`troupe drain NODE`"},
+      {"uncordon", "`troupe undrain NODE`"},
   };
   const auto* const found = std::ranges::find(words, word, [](const auto& w) { return w.first; });
   return found == std::end(words) ? std::string_view{} : found->second;

@@ -135,6 +135,70 @@ struct move_reply {
   bool operator==(const move_reply&) const = default;
 };
 
+/// The cluster file as it is from now on; operators only. Nodes are identified by their names.
+struct reconfigure {
+  std::uint64_t request = 0;
+  troupe::cluster cluster;
+
+  static constexpr auto fields() {
+    return std::tuple{&reconfigure::request, &reconfigure::cluster};
+  }
+  bool operator==(const reconfigure&) const = default;
+};
+
+/// What a change of the cluster has changed: hosts by name ("rome/gateway"), and values as
+/// sentences.
+struct cluster_difference {
+  std::vector<std::string> added, removed, changed;
+
+  static constexpr auto fields() {
+    using t = cluster_difference;
+    return std::tuple{&t::added, &t::removed, &t::changed};
+  }
+  bool operator==(const cluster_difference&) const = default;
+};
+
+struct reconfigure_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+  cluster_difference what;
+  std::vector<job_id> stopping;  // jobs on removed nodes, which are queued again
+
+  static constexpr auto fields() {
+    using t = reconfigure_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::what, &t::stopping};
+  }
+  bool operator==(const reconfigure_reply&) const = default;
+};
+
+/// No new work starts on drained nodes; operators only.
+struct drain_nodes {
+  std::uint64_t request = 0;
+  std::vector<std::string> nodes;
+  bool drained = true;  // false: they get work again
+  bool stop = false;    // running work gets its grace and is queued again
+
+  static constexpr auto fields() {
+    using t = drain_nodes;
+    return std::tuple{&t::request, &t::nodes, &t::drained, &t::stop};
+  }
+  bool operator==(const drain_nodes&) const = default;
+};
+
+struct drain_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+  std::vector<job_id> jobs;  // that still run on these nodes
+
+  static constexpr auto fields() {
+    using t = drain_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::jobs};
+  }
+  bool operator==(const drain_reply&) const = default;
+};
+
 /// One job as a table row.
 struct job_status {
   job_id job = 0;
@@ -215,13 +279,23 @@ struct node_status {
   std::string name, gpu_type;
   bool present = false;
   std::uint32_t gpus = 0, idle = 0;
+  std::optional<bool> drained{};  // none: no
+  std::optional<bool> removed{};  // it left the cluster; its name is that of earlier work
+  static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
     using t = node_status;
-    return std::tuple{&t::node, &t::name, &t::gpu_type, &t::present, &t::gpus, &t::idle};
+    return std::tuple{&t::node, &t::name, &t::gpu_type, &t::present,
+                      &t::gpus, &t::idle, &t::drained,  &t::removed};
   }
   bool operator==(const node_status&) const = default;
 };
+
+/// "present", "absent", "draining" (it still has work) or "drained".
+inline const char* state_of(const node_status& n) {
+  if (n.drained.value_or(false)) return n.idle < n.gpus ? "draining" : "drained";
+  return n.present ? "present" : "absent";
+}
 
 struct gateway_status {
   std::string datacenter;

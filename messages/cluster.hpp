@@ -78,12 +78,14 @@ struct node {
   std::string address{};  // host name or IP for programs; empty: the node's name
   // Its CPU devices take 1 / emulate_speed times as long; at most 1.
   double emulate_speed = 1;
+  /// It left the cluster file, and has no GPUs; what refers to it keeps its name.
+  bool removed = false;
   static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = node;
-    return std::tuple{&t::name,  &t::datacenter, &t::gpu,     &t::gpus,
-                      &t::intra, &t::inter,      &t::address, &t::emulate_speed};
+    return std::tuple{&t::name,  &t::datacenter, &t::gpu,           &t::gpus,   &t::intra,
+                      &t::inter, &t::address,    &t::emulate_speed, &t::removed};
   }
   bool operator==(const node&) const = default;
 };
@@ -91,8 +93,12 @@ struct node {
 struct datacenter {
   std::string name;
   std::string gateway;  // where its gateway listens (tcp://host:port); empty: chosen by `troupe up`
+  bool removed = false;  // as node::removed
+  static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() { return std::tuple{&datacenter::name, &datacenter::gateway}; }
+  static constexpr auto fields() {
+    return std::tuple{&datacenter::name, &datacenter::gateway, &datacenter::removed};
+  }
   bool operator==(const datacenter&) const = default;
 };
 
@@ -100,10 +106,12 @@ struct datacenter {
 struct front {
   std::string name;
   std::uint32_t datacenter = 0;
-  std::string http;  // address:port; empty: chosen by `troupe serve`
+  std::string http;      // address:port; empty: chosen by `troupe serve`
+  bool removed = false;  // as node::removed
+  static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
-    return std::tuple{&front::name, &front::datacenter, &front::http};
+    return std::tuple{&front::name, &front::datacenter, &front::http, &front::removed};
   }
   bool operator==(const front&) const = default;
 };
@@ -162,7 +170,9 @@ struct cluster_settings {
   bool operator==(const cluster_settings&) const = default;
 };
 
-/// The static description of a cluster. Nodes are in the file's order; groups are expanded.
+/// The description of a cluster. As loaded, nodes are in the file's order, and groups are expanded.
+/// The controller's has those of its journal, in the order in which they joined: an index keeps its
+/// meaning, whatever becomes of the file (actors/control/roster.hpp).
 struct cluster {
   std::string name;
   std::string controller;      // where the controller listens; empty: chosen by `troupe up`
@@ -173,13 +183,15 @@ struct cluster {
   cluster_settings settings;
   std::vector<gpu_price> prices{};
   std::vector<front> fronts{};
+  /// Of the controller's: increased by every change.
+  std::uint64_t version = 0;
   static constexpr std::size_t required = 7;
 
   const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
   static constexpr auto fields() {
     using t = cluster;
     return std::tuple{&t::name, &t::controller, &t::gpus,   &t::datacenters, &t::nodes,
-                      &t::wan,  &t::settings,   &t::prices, &t::fronts};
+                      &t::wan,  &t::settings,   &t::prices, &t::fronts,      &t::version};
   }
   bool operator==(const cluster&) const = default;
 };

@@ -225,11 +225,13 @@ struct front_report {
   // Of the newest first tokens, from the request to their arrival at the front; 0: there are none.
   double ttft_p50_s = 0, ttft_p99_s = 0;
   std::vector<heard_decoder> decoders;
+  std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
+  static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = front_report;
     return std::tuple{&t::incarnation, &t::sequence,   &t::requests, &t::counts,
-                      &t::ttft_p50_s,  &t::ttft_p99_s, &t::decoders};
+                      &t::ttft_p50_s,  &t::ttft_p99_s, &t::decoders, &t::cluster};
   }
   bool operator==(const front_report&) const = default;
 };

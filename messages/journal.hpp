@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "messages/client.hpp"
+#include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/stage.hpp"
@@ -278,13 +279,15 @@ struct lease_kept {
   std::optional<std::uint32_t> failed_part{};  // the first
   std::optional<program_end> program{};        // of all parts that have ended
   std::optional<std::vector<std::uint32_t>> ended_with_zero{};  // exit status; none: no part has
+  std::optional<double> grace_s{};                              // of its revocation; none: 0
   static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
     using t = lease_kept;
     return std::tuple{&t::granted,   &t::revoked,     &t::outcome,    &t::detail,
                       &t::ended,     &t::iterations,  &t::peak_bytes, &t::succeeded,
-                      &t::exit_code, &t::failed_part, &t::program,    &t::ended_with_zero};
+                      &t::exit_code, &t::failed_part, &t::program,    &t::ended_with_zero,
+                      &t::grace_s};
   }
   bool operator==(const lease_kept&) const = default;
 };
@@ -304,9 +307,41 @@ struct job_suspended {
   bool operator==(const job_suspended&) const = default;
 };
 
+/// The cluster from here on: nodes, datacenters, GPU types and fronts have the same indices as in
+/// the entry before, and new ones follow. Indices in other entries are of these.
+struct cluster_changed {
+  troupe::cluster cluster;
+  double at_s = 0;
+  // The longest lease that a node may still have: lease_s, or that of an earlier version.
+  double longest_lease_s = 0;
+  std::uint64_t file = 0;  // fingerprint of the file of the controller's last start
+
+  static constexpr auto fields() {
+    using t = cluster_changed;
+    return std::tuple{&t::cluster, &t::at_s, &t::longest_lease_s, &t::file};
+  }
+  bool operator==(const cluster_changed&) const = default;
+};
+
+/// The node gets no new work from now on, or gets it again.
+struct node_drained {
+  node_index node = 0;
+  double at_s = 0;
+  bool drained = true;
+  bool stop = false;  // work that runs there is stopped
+  std::string by;     // name of the key that requested it
+
+  static constexpr auto fields() {
+    using t = node_drained;
+    return std::tuple{&t::node, &t::at_s, &t::drained, &t::stop, &t::by};
+  }
+  bool operator==(const node_drained&) const = default;
+};
+
 /// In the order of the wire: new entries are added at the end.
-using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
-                                   part_ended, job_ended, training_progress, jobs_forgotten,
-                                   snapshot_begun, job_kept, lease_kept, job_suspended>;
+using journal_entry =
+    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
+                 training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
+                 job_suspended, cluster_changed, node_drained>;
 
 }  // namespace troupe

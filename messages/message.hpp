@@ -14,7 +14,7 @@
 namespace troupe {
 
 /// Increased when a header or a body changes its meaning; peers of other versions are rejected.
-inline constexpr std::uint8_t protocol_version = 1;
+inline constexpr std::uint8_t protocol_version = 2;
 
 /// Message types on the wire. Numbers are never reused.
 template <class T>
@@ -61,6 +61,14 @@ inline constexpr std::uint16_t type_id<move_job> = 22;
 template <>
 inline constexpr std::uint16_t type_id<move_reply> = 23;
 template <>
+inline constexpr std::uint16_t type_id<reconfigure> = 24;
+template <>
+inline constexpr std::uint16_t type_id<reconfigure_reply> = 25;
+template <>
+inline constexpr std::uint16_t type_id<drain_nodes> = 26;
+template <>
+inline constexpr std::uint16_t type_id<drain_reply> = 27;
+template <>
 inline constexpr std::uint16_t type_id<requeue_job> = 28;
 template <>
 inline constexpr std::uint16_t type_id<requeue_reply> = 29;
@@ -76,6 +84,8 @@ template <>
 inline constexpr std::uint16_t type_id<lease_renewals> = 34;
 template <>
 inline constexpr std::uint16_t type_id<lease_renewal> = 35;
+template <>
+inline constexpr std::uint16_t type_id<cluster_update> = 36;
 template <>
 inline constexpr std::uint16_t type_id<stage_setup> = 40;
 template <>
@@ -142,6 +152,7 @@ using message = std::variant<
     query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint,
     generate, generated, generated_heard, cancel_generate, decoder_state, prefill_request,
     prefill_reply, prefill_order, prefill_progress, cancel_prefill, prefill_block, blocks_received,
-    bubble_offer, stage_signal, front_report, requeue_job, requeue_reply, serving_leases>;
+    bubble_offer, stage_signal, front_report, requeue_job, requeue_reply, serving_leases,
+    reconfigure, reconfigure_reply, drain_nodes, drain_reply, cluster_update>;
 
 }  // namespace troupe

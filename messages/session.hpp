@@ -6,32 +6,60 @@
 #include <tuple>
 
 #include "messages/address.hpp"
+#include "messages/cluster.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe {
 
-/// First frame of a connection: who is there. `cluster_fingerprint` is a hash of the cluster file
-/// as loaded; a client sends 0.
+/// What a host's own cluster file says about it. Both ends of a connection must agree on it, and on
+/// nothing else in their files.
+struct host_entry {
+  std::string cluster;     // its name
+  std::string datacenter;  // all but the controller
+  std::string gpu_type;    // nodes
+  std::uint32_t gpus = 0;
+
+  static constexpr auto fields() {
+    using t = host_entry;
+    return std::tuple{&t::cluster, &t::datacenter, &t::gpu_type, &t::gpus};
+  }
+  bool operator==(const host_entry&) const = default;
+};
+
+/// Of a host of this cluster.
+inline host_entry entry_of(const cluster& c, address a) {
+  host_entry e{c.name, {}, {}, 0};
+  if (is_gateway(c, a)) e.datacenter = c.datacenters[datacenter_of(a)].name;
+  if (is_front(c, a)) e.datacenter = c.datacenters[c.fronts[front_of(a)].datacenter].name;
+  if (!is_node(c, a)) return e;
+  const auto& n = c.nodes[node_of(a)];
+  return {c.name, c.datacenters[n.datacenter].name, c.gpus[n.gpu].name, n.gpus};
+}
+
+/// First frame of a connection: who is there.
 struct hello {
   std::string name;
-  std::uint64_t cluster_fingerprint = 0;
   std::uint64_t incarnation = 0;
+  std::optional<host_entry> entry{};  // none: a client
   /// A node's: where the nodes of its datacenter connect to it for tensors.
   std::optional<std::string> endpoint{};
-  static constexpr std::size_t required = 3;
+  static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
     using t = hello;
-    return std::tuple{&t::name, &t::cluster_fingerprint, &t::incarnation, &t::endpoint};
+    return std::tuple{&t::name, &t::incarnation, &t::entry, &t::endpoint};
   }
   bool operator==(const hello&) const = default;
 };
 
-/// The answer: the greeted side's name for the other, from now on a number.
+/// The answer: the greeted side's name for the other, from now on a number, and for hosts that it
+/// leads to the controller also the controller's cluster, in which the number is one.
 struct welcome {
   address you = 0;
+  std::optional<troupe::cluster> cluster{};
+  static constexpr std::size_t required = 1;
 
-  static constexpr auto fields() { return std::tuple{&welcome::you}; }
+  static constexpr auto fields() { return std::tuple{&welcome::you, &welcome::cluster}; }
   bool operator==(const welcome&) const = default;
 };
 

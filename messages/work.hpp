@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/units.hpp"
@@ -174,12 +175,14 @@ struct node_report {
   // Free ports at which ranks of programs that begin here may meet, outside of the range from which
   // the kernel takes ports of outgoing connections; none: of a simulated node.
   std::optional<std::vector<std::uint16_t>> ports{};
+  std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,    &t::parts,
-                      &t::reserved,    &t::journal,  &t::lost,  &t::new_state, &t::ports};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch,   &t::orders,
+                      &t::parts,       &t::reserved, &t::journal, &t::lost,
+                      &t::new_state,   &t::ports,    &t::cluster};
   }
   bool operator==(const node_report&) const = default;
 };
@@ -220,13 +223,22 @@ struct gateway_report {
   std::uint64_t sequence = 0;
   std::vector<node_heartbeat> heartbeats;    // that it has gathered since its last report
   std::optional<gateway_traffic> traffic{};  // none: there was none yet
+  std::optional<std::uint64_t> cluster{};    // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
     using t = gateway_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats, &t::traffic};
+    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats, &t::traffic, &t::cluster};
   }
   bool operator==(const gateway_report&) const = default;
+};
+
+/// Controller to a host whose report names an older version: the cluster as it is now.
+struct cluster_update {
+  troupe::cluster cluster;
+
+  static constexpr auto fields() { return std::tuple{&cluster_update::cluster}; }
+  bool operator==(const cluster_update&) const = default;
 };
 
 /// Gateway to node: the answer to a heartbeat or a report that does not change the orders. Renews

@@ -39,8 +39,13 @@ json holders_of(const query_reply& r, node_index n) {
 }
 
 json node_document(const query_reply& r, const node_status& n) {
-  return {{"name", n.name}, {"gpu", n.gpu_type}, {"present", n.present},
-          {"gpus", n.gpus}, {"idle", n.idle},    {"holders", holders_of(r, n.node)}};
+  return {{"name", n.name},
+          {"gpu", n.gpu_type},
+          {"present", n.present},
+          {"gpus", n.gpus},
+          {"idle", n.idle},
+          {"state", state_of(n)},
+          {"holders", holders_of(r, n.node)}};
 }
 
 json bubbles_document(const bubble_use& b) {
@@ -116,7 +121,8 @@ std::string cluster(const query_reply& r) {
     const auto& name = r.gateways[d].datacenter;
     json nodes = json::array();
     for (const auto& n : r.nodes)
-      if (datacenter_of(r, n.node) == d) nodes.push_back(node_document(r, n));
+      if (!n.removed.value_or(false))
+        if (datacenter_of(r, n.node) == d) nodes.push_back(node_document(r, n));
     all.push_back(
         {{"name", name},
          {"gateway_present", std::ranges::find(r.gateways_absent, name) == r.gateways_absent.end()},

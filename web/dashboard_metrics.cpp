@@ -67,7 +67,8 @@ void add_hosts(document& d, const query_reply& r) {
         std::ranges::find(r.gateways_absent, g.datacenter) != r.gateways_absent.end();
     d.value({{"host", g.datacenter + "/gateway"}}, absent ? 0 : 1);
   }
-  for (const auto& n : r.nodes) d.value({{"host", n.name}}, n.present ? 1 : 0);
+  for (const auto& n : r.nodes)
+    if (!n.removed.value_or(false)) d.value({{"host", n.name}}, n.present ? 1 : 0);
   if (r.view && r.view->fronts)
     for (const auto& f : *r.view->fronts) d.value({{"host", f.name}}, f.present ? 1 : 0);
 }
@@ -103,6 +104,7 @@ void add_decoders(document& d, const query_reply& r) {
 void add_gpus(document& d, const query_reply& r) {
   d.family("gpus", gauge, "GPUs of present nodes");
   for (const auto& n : r.nodes) {
+    if (n.removed.value_or(false)) continue;
     if (!n.present) continue;
     const auto idle = std::min(n.idle, n.gpus);
     d.value({{"node", n.name}, {"state", "idle"}}, idle);

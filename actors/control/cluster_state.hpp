@@ -12,6 +12,7 @@ namespace troupe::actors {
 /// GPUs. Only the orchestrator creates these; other actors read the published ones, which are
 /// immutable.
 struct cluster_state {
+  std::shared_ptr<const troupe::cluster> cluster;
   ledger book;
   shared_value<std::vector<bool>> nodes_present;     // by node
   shared_value<std::vector<bool>> gateways_present;  // by datacenter

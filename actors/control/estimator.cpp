@@ -52,12 +52,15 @@ void estimator_state::on_tick() {
 plans_reply estimator_state::plans_for(const plans_request& w) {
   constexpr std::size_t max_known = 20'000;
   if (known_.size() >= max_known) known_.clear();
-  auto [it, is_new] = known_.try_emplace(
-      fmt::format("{} {}", w.memory_factor, key_of(*w.spec, options_.policy->plans_by_request())));
+  const auto& present = *options_.cluster;
+  auto [it, is_new] =
+      known_.try_emplace(fmt::format("{} {} {}", present.version, w.memory_factor,
+                                     key_of(*w.spec, options_.policy->plans_by_request())));
   bool late = false;
   if (is_new) {
+    it->second.cluster = present.version;
     // A job that ran out of memory gets the headroom that it is known to need.
-    const auto c = planners::with_more_headroom(*options_.cluster, w.memory_factor);
+    const auto c = planners::with_more_headroom(present, w.memory_factor);
     it->second.memory_factor = w.memory_factor;
     std::function<bool()> out_of_time;
     if (options_.clock)

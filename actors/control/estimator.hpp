@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "actors/protocol/protocol.hpp"
+#include "messages/shared_cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/clock.hpp"
 
 namespace troupe::actors {
 
 struct estimator_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   std::shared_ptr<const planners::policy> policy;
   /// Clock for the time limit in addition to the work budget; null: no time limit (virtual time).
   std::shared_ptr<const runtime::clock> clock;

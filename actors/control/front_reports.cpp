@@ -8,7 +8,7 @@ namespace troupe::actors {
 
 void front_reports::hear(const cluster& c, address from, front_report r, double now_s) {
   if (!is_front(c, from)) return;
-  auto& known = all_[front_of(c, from)];
+  auto& known = all_[front_of(from)];
   if (std::pair{r.incarnation, r.sequence} <=
       std::pair{known.says.incarnation, known.says.sequence})
     return;
@@ -19,6 +19,7 @@ std::vector<front_status> front_reports::list(const cluster& c, double now_s) co
   const double limit_s = c.settings.lease_s + 2 * c.settings.heartbeat_s;
   std::vector<front_status> result;
   for (std::uint32_t f = 0; f < c.fronts.size(); ++f) {
+    if (c.fronts[f].removed) continue;
     const auto known = all_.find(f);
     front_status s{c.fronts[f].name, false, {}};
     if (known != all_.end()) {

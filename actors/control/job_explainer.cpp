@@ -38,6 +38,7 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
   if (!(gpu.memory_bytes() > how.bytes_per_gpu))
     return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}{}", gpu.memory_gb,
                        how.bytes_per_gpu / bytes_per_gb, guests_part(job));
+  if (then.drained[n]) return "was drained";
   if (then.idle[n] == 0) return fmt::format("was full: 0 of {} GPUs idle", c.nodes[n].gpus);
   return {};
 }
@@ -87,7 +88,7 @@ std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, co
   }
   std::size_t others = 0;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
-    if (chosen[n] || ++others > shown_nodes) continue;
+    if (chosen[n] || c.nodes[n].removed || ++others > shown_nodes) continue;
     auto why = obstacle(c, job, how, n, then);
     if (why.empty() && where.size() == 1 && then.idle[n] < how.gpus())
       why = fmt::format("had {} idle, but the plan needs {} in one node", then.idle[n], how.gpus());
@@ -116,10 +117,16 @@ query_reply job_explainer::nodes() const {
     const auto& node = c.nodes[n];
     reply.nodes.push_back({n, node.name, c.gpu_of(n).name, (*s_.state.nodes_present)[n], node.gpus,
                            s_.state.idle->idle(n)});
+    if (s_.state.book.is_drained(n)) {
+      reply.nodes.back().drained = true;
+      reply.nodes.back().idle = s_.state.book.free(n);
+    }
+    if (node.removed) reply.nodes.back().removed = true;
   }
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
     const auto& name = c.datacenters[d].name;
-    if (!(*s_.state.gateways_present)[d]) reply.gateways_absent.push_back(name);
+    if (!(*s_.state.gateways_present)[d] && !c.datacenters[d].removed)
+      reply.gateways_absent.push_back(name);
     const auto traffic = s_.traffic.find(d);
     reply.gateways.push_back(
         {name, traffic == s_.traffic.end() ? gateway_traffic{} : traffic->second});
@@ -221,7 +228,7 @@ std::string job_explainer::absent_nodes() const {
   std::string names;
   std::size_t absent = 0;
   for (node_index n = 0; n < s_.state.nodes_present->size(); ++n)
-    if (!(*s_.state.nodes_present)[n] && ++absent <= shown)
+    if (!(*s_.state.nodes_present)[n] && !s_.cluster.nodes[n].removed && ++absent <= shown)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", s_.cluster.nodes[n].name);
   if (absent > shown) names += fmt::format(" and {} more", absent - shown);
   return names;

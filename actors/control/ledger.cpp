@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -142,8 +143,11 @@ expected<void> ledger::check_parts(const lease_granted& g) const {
   for (const auto& part : g.parts) {
     const auto* node = nodes_.find(part.node);
     if (!node)
-      return contradiction(
-          fmt::format("lease {} is for node {}, which does not exist", g.lease, part.node));
+      return contradiction(fmt::format(
+          "lease {} of job {} is for the node with number {}, and the cluster has {}: an earlier "
+          "version wrote this journal, which names nodes by their place in the cluster file. Start "
+          "the controller once with the file that it had then; later files may differ",
+          g.lease, g.job, part.node, nodes_.size()));
     for (auto d : part.devices)
       if (d >= node->holders.size() || node->holders[d] != 0)
         return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
@@ -180,6 +184,7 @@ expected<void> ledger::on(const lease_revoked& e) {
   // A user's request to end the job takes precedence over failures.
   if (e.why == lease_outcome::cancelled) l.outcome = e.why;
   l.revoked = true;
+  l.grace_s = e.grace_s;
   auto j = jobs_.at(l.granted.job);
   TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
   j.state = job_state::stopping;
@@ -376,6 +381,55 @@ expected<void> ledger::on(const job_suspended& e) {
   remember_request(j, e.request);
   jobs_.set(e.job, std::move(j));
   return {};
+}
+
+expected<void> ledger::on(const cluster_changed& e) {
+  const auto& now = e.cluster.nodes;
+  if (*roster_) {
+    const auto& before = (*roster_)->cluster.nodes;
+    if (before.size() > now.size() ||
+        !std::ranges::equal(before, now | std::views::take(before.size()), {}, &node::name,
+                            &node::name))
+      return contradiction("a change of the cluster moves its nodes");
+  } else if (leases_.empty()) {
+    nodes_ = {};  // until here they were those of the file
+  }
+  for (node_index n = 0; n < now.size(); ++n) {
+    auto held = nodes_.contains(n) ? nodes_.at(n) : node_gpus{};
+    held.removed = now[n].removed;
+    const bool busy = held.idle < held.holders.size();
+    // A removed node's GPUs are known until its work has ended.
+    if (!held.removed) {
+      if (busy && now[n].gpus != held.holders.size())
+        return contradiction(fmt::format("node {} changes while it has work", now[n].name));
+      held.memory_bytes = e.cluster.gpu_of(n).memory_bytes();
+      if (!busy) held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
+    }
+    if (held.removed) drained_.erase(n);
+    nodes_.set(n, std::move(held));
+  }
+  roster_ = shared_value{std::optional{e}};
+  return {};
+}
+
+expected<void> ledger::on(const node_drained& e) {
+  if (!nodes_.contains(e.node))
+    return contradiction(fmt::format("node {} is drained, and does not exist", e.node));
+  if (e.drained)
+    drained_.set(e.node, e);
+  else
+    drained_.erase(e.node);
+  return {};
+}
+
+std::optional<std::string> ledger::must_stop(node_index n) const {
+  const auto name = [&] {
+    return *roster_ ? (*roster_)->cluster.nodes[n].name : std::to_string(n);
+  };
+  if (nodes_.at(n).removed) return fmt::format("node {} was removed from the cluster", name());
+  const auto* d = drained_.find(n);
+  if (d == nullptr || !d->stop) return {};
+  return fmt::format("node {} was drained by {}", name(), d->by);
 }
 
 }  // namespace troupe::actors

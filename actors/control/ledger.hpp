@@ -70,6 +70,7 @@ struct lease_record {
   std::optional<std::uint32_t> failed_part;  // the first that failed
   std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
   std::vector<bool> ended_with_zero;         // exit status, by part
+  double grace_s = 0;                        // of its revocation
 
   bool operator==(const lease_record&) const = default;
 };
@@ -78,6 +79,7 @@ struct lease_record {
 /// journal reproduces the ledger that wrote it; an entry that contradicts the state is rejected.
 class ledger {
  public:
+  /// On this cluster until an entry has another.
   explicit ledger(const cluster& c);
 
   /// Applies one entry. Rejects contradictions and leaves the ledger unchanged: a GPU granted
@@ -105,8 +107,16 @@ class ledger {
   /// The job that a client's request created, or null.
   const job_record* job_of_request(std::uint64_t request) const;
 
-  /// GPUs of a node that no lease holds.
-  std::uint32_t idle(node_index n) const { return nodes_.at(n).idle; }
+  /// The latest entry with the cluster; null: the journal is of a version without.
+  const cluster_changed* roster() const { return *roster_ ? &**roster_ : nullptr; }
+  bool is_drained(node_index n) const { return drained_.contains(n); }
+  /// Must work on this node stop, because the node was removed, or drained so? Says why.
+  std::optional<std::string> must_stop(node_index n) const;
+
+  /// GPUs of a node that no lease holds,
+  std::uint32_t free(node_index n) const { return nodes_.at(n).removed ? 0 : nodes_.at(n).idle; }
+  /// and those of them that may get work.
+  std::uint32_t idle(node_index n) const { return is_drained(n) ? 0 : free(n); }
   /// The lease that holds a GPU, or 0.
   lease_id holder(node_index n, std::uint16_t device) const { return nodes_.at(n).holders[device]; }
   /// The lowest `count` free GPUs of a node; there must be enough.
@@ -140,6 +150,8 @@ class ledger {
   expected<void> on(const job_kept& e);
   expected<void> on(const lease_kept& e);
   expected<void> on(const job_suspended& e);
+  expected<void> on(const cluster_changed& e);
+  expected<void> on(const node_drained& e);
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   static void add_end(lease_record& l, const part_ended& e);
@@ -153,6 +165,7 @@ class ledger {
     std::vector<lease_id> holders;  // by GPU; 0: none
     std::uint32_t idle = 0;
     double memory_bytes = 0;  // of each
+    bool removed = false;
 
     bool operator==(const node_gpus&) const = default;
   };
@@ -171,6 +184,8 @@ class ledger {
   persistent_map<job_id, lease_outcome>
       closed_;  // jobs whose last lease ended finally, awaiting job_ended
   persistent_map<node_index, node_gpus> nodes_;
+  persistent_map<node_index, node_drained> drained_;
+  shared_value<std::optional<cluster_changed>> roster_;
   std::size_t unfinished_ = 0;
 };
 

@@ -133,17 +133,30 @@ std::vector<journal_entry> ledger::snapshot() const {
   std::vector<journal_entry> result;
   result.emplace_back(snapshot_begun{*epochs_, journal_, next_job_, next_lease_, clock_,
                                      latest_s_ > 0 ? std::optional{latest_s_} : std::nullopt});
+  if (*roster_) result.emplace_back(**roster_);
+  for (const auto& [n, d] : drained_) result.emplace_back(d);
   for (const auto& [id, j] : jobs_) {
     auto k = kept(j);
     if (const auto* outcome = closed_.find(id)) k.closed = *outcome;
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
-    lease_kept k{l.granted,           l.revoked,     l.outcome,    l.detail,
-                 indices_of(l.ended), l.iterations,  l.peak_bytes, indices_of(l.succeeded),
-                 l.exit_code,         l.failed_part, l.program,    {}};
+    lease_kept k{l.granted,
+                 l.revoked,
+                 l.outcome,
+                 l.detail,
+                 indices_of(l.ended),
+                 l.iterations,
+                 l.peak_bytes,
+                 indices_of(l.succeeded),
+                 l.exit_code,
+                 l.failed_part,
+                 l.program,
+                 {},
+                 {}};
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())
       k.ended_with_zero = std::move(zero);
+    if (l.grace_s > 0) k.grace_s = l.grace_s;
     result.emplace_back(std::move(k));
   }
   return result;
@@ -199,7 +212,8 @@ expected<void> ledger::on(const lease_kept& e) {
                  e.exit_code,
                  e.failed_part,
                  e.program,
-                 std::move(*with_zero)};
+                 std::move(*with_zero),
+                 e.grace_s.value_or(0)};
   // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

@@ -23,13 +23,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   self_ = self;
   host_ = std::move(h);
   options_ = std::move(options);
-  const auto& c = *options_.cluster;
-  ledger_.emplace(c);
-  idle_.emplace(c);
-  nodes_.resize(c.nodes.size());
-  gateways_.resize(c.datacenters.size());
-  nodes_present_ = shared_value{std::vector<bool>(nodes_.size(), false)};
-  gateways_present_ = shared_value{std::vector<bool>(gateways_.size(), false)};
+  const auto file = *options_.cluster;
+  ledger_.emplace(file);
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
@@ -37,10 +32,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
     if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
-  for (node_index n = 0; n < nodes_.size(); ++n) {
-    nodes_[n].last_report_s = now();  // silence counts from here, not from the previous epoch
-    idle_->set_idle(n, 0);
-  }
+  begin_time();
+  choose_cluster(file);
   for (const auto& [id, l] : ledger_->leases())
     for (std::size_t i = 0; i < l.ended.size(); ++i) {
       const auto& part = l.granted.parts[i];
@@ -55,7 +48,13 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   for (const auto& [id, l] : leases) {
     if (l.outcome != lease_outcome::succeeded && !l.revoked) revoke(id, l.outcome, l.detail);
     if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) begin_rank_wait(l);
+    // What was being stopped gets its grace once more: how much had passed is not known. Nodes keep
+    // that of programs.
+    if (const auto& now_l = *ledger_->lease(id);
+        now_l.revoked && now_l.grace_s > 0 && !is_program(*ledger_->job(l.granted.job)->spec))
+      grace_until_s_[id] = now() + now_l.grace_s;
   }
+  stop_unwanted();
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
@@ -67,7 +66,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   }
   for (const auto& [id, l] : ledger_->leases()) remember_limit(l);
   on_commit_now();
-  self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
+  self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(cluster_->settings.heartbeat_s),
+                      tick{});
 }
 
 // -- the policy's decisions
@@ -96,7 +96,7 @@ void orchestrator_state::on_proposal(const proposal& p) {
 }
 
 expected<void> orchestrator_state::grant(const planners::decision& d) {
-  const auto& c = *options_.cluster;
+  const auto& c = *cluster_;
   const auto* j = ledger_->job(d.job);
   if (!j || j->state != job_state::waiting)
     return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
@@ -128,7 +128,7 @@ void orchestrator_state::preempt(job_id id, const std::string& detail,
                                  std::optional<std::uint64_t> request) {
   const auto* j = ledger_->job(id);
   if (!j || j->state != job_state::running) return;
-  const auto usual_s = options_.cluster->settings.preempt_grace_s;
+  const auto usual_s = cluster_->settings.preempt_grace_s;
   revoke({j->lease,
           wall(),
           lease_outcome::preempted,
@@ -146,7 +146,7 @@ void orchestrator_state::revoke(lease_revoked e) {
   if (!l || (l->revoked && l->outcome == e.why)) return;
   const auto& spec = *ledger_->job(l->granted.job)->spec;
   const double ordered_s = is_program(spec) ? 0 : e.grace_s;
-  if (is_program(spec)) e.grace_s = grace_of(*options_.cluster, spec);
+  if (is_program(spec)) e.grace_s = grace_of(*cluster_, spec);
   if (!record(e)) return;
   grace_until_s_.erase(id);
   if (ordered_s > 0) grace_until_s_[id] = now() + ordered_s;
@@ -173,6 +173,12 @@ orchestrator_actor::behavior_type orchestrator(
       },
       [&s](const inbound<requeue_job>& m) {
         s.on_requeue_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<reconfigure>& m) {
+        s.on_reconfigure(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<drain_nodes>& m) {
+        s.on_drain_nodes(m.from, m.sender, m.body), s.commit_soon();
       },
       [&s](const inbound<move_job>& m) {
         s.on_move_job(m.from, m.sender, m.body), s.commit_soon();

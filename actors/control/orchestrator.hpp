@@ -14,6 +14,7 @@
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "messages/shared_cluster.hpp"
 #include "planners/core/idle_index.hpp"
 #include "runtime/host/host.hpp"
 
@@ -26,7 +27,7 @@ struct journal_limits {
 };
 
 struct orchestrator_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
   bool local = false;
   journal_limits limits;
@@ -53,6 +54,8 @@ class orchestrator_state {
   void on_cancel_job(address from, const runtime::caller& who, const cancel_job& c);
   void on_suspend_job(address from, const runtime::caller& who, const suspend_job& s);
   void on_requeue_job(address from, const runtime::caller& who, const requeue_job& r);
+  void on_reconfigure(address from, const runtime::caller& who, const reconfigure& r);
+  void on_drain_nodes(address from, const runtime::caller& who, const drain_nodes& d);
   void on_move_job(address from, const runtime::caller& who, const move_job& m);
   void on_read_log(address from, const runtime::caller& who, const read_log& r);
   void on_begin_scheduling(const begin_scheduling& m);
@@ -81,7 +84,14 @@ class orchestrator_state {
     gateway_traffic traffic;
   };
 
+  void begin_time();
   void begin_epoch();
+  void choose_cluster(const cluster& file);
+  void follow_cluster();
+  void settle_lease_length();
+  void stop_unwanted();
+  bool is_busy(node_index n) const { return n < nodes_.size() && !nodes_[n].leases.empty(); }
+  std::vector<job_id> jobs_on(node_index n) const;
   void compact();
   bool record(const journal_entry& e);
   void state_has_changed();
@@ -127,11 +137,15 @@ class orchestrator_state {
   void state_serving();
   double now() const { return host_.clock->now_s(); }
   double wall() const { return now() + journal_ahead_s_; }  // the journal's time
+  std::uint64_t wall_ms() const;                            // of the wall clock
   double silence_limit_s() const;
 
   orchestrator_actor::pointer self_ = nullptr;
   runtime::host host_;
   orchestrator_options options_;
+  // As in the ledger; options_.cluster follows once it is durable.
+  std::shared_ptr<const troupe::cluster> cluster_;
+  std::optional<double> longest_lease_until_s_;  // nodes may have an earlier, longer lease
   std::optional<ledger> ledger_;
   std::optional<planners::idle_index> idle_;
   std::vector<node_state> nodes_;

@@ -32,16 +32,19 @@ double orchestrator_state::silence_limit_s() const {
   // A node stops its own work lease_s after the last acknowledged report; it is considered lost
   // only later, by at least the time that killing programs takes on a busy machine.
   constexpr double kill_s = 1;
-  const auto& s = options_.cluster->settings;
-  return s.lease_s + std::max(2 * s.heartbeat_s, kill_s);
+  const auto& s = cluster_->settings;
+  return (longest_lease_until_s_ ? ledger_->roster()->longest_lease_s : s.lease_s) +
+         std::max(2 * s.heartbeat_s, kill_s);
 }
 
 void orchestrator_state::on_node_report(address from, const node_report& r) {
-  const auto& c = *options_.cluster;
+  const auto& c = *cluster_;
   if (!is_node(c, from)) return;
-  const auto n = node_of(c, from);
+  const auto n = node_of(from);
   auto& node = nodes_[n];
   if (std::pair{r.incarnation, r.sequence} <= std::pair{node.incarnation, node.sequence}) return;
+  // Its lease may have another length. Nothing renews that until it has the present one.
+  if (r.cluster.value_or(0) < c.version) return reply(from, cluster_update{c});
   if (may_have_predecessor(node, r)) return;
   renew_contact(node, r.sequence);
   node.incarnation = r.incarnation;
@@ -120,15 +123,16 @@ std::optional<lease_renewal> orchestrator_state::on_heartbeat(const node_heartbe
 }
 
 void orchestrator_state::on_gateway_report(address from, const gateway_report& r) {
-  const auto& c = *options_.cluster;
+  const auto& c = *cluster_;
   if (!is_gateway(c, from)) return;
-  auto& g = gateways_[from - 1];
+  auto& g = gateways_[datacenter_of(from)];
   if (std::pair{r.incarnation, r.sequence} <= std::pair{g.incarnation, g.report}) return;
   g.incarnation = r.incarnation;
   g.report = r.sequence;
   g.last_report_s = now();
-  set_gateway_present(from - 1, true);
-  report_traffic(from - 1, r.traffic.value_or(gateway_traffic{}));
+  if (r.cluster.value_or(0) < c.version) reply(from, cluster_update{c});
+  set_gateway_present(datacenter_of(from), true);
+  report_traffic(datacenter_of(from), r.traffic.value_or(gateway_traffic{}));
   lease_renewals result;
   for (const auto& h : r.heartbeats) {
     if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
@@ -163,7 +167,7 @@ void orchestrator_state::refresh_idle(node_index n) {
 }
 
 void orchestrator_state::on_tick() {
-  const auto& c = *options_.cluster;
+  const auto& c = *cluster_;
   if (auto ok = host_.journal->check(); !ok) throw std::runtime_error(ok.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
     auto& node = nodes_[n];
@@ -177,10 +181,9 @@ void orchestrator_state::on_tick() {
             id, part_on(*l, n),
             fmt::format("node {} was silent for {:.3g} s", c.nodes[n].name, silence_limit_s()));
   }
-  for (address a = 1; a <= gateways_.size(); ++a) {
-    auto& g = gateways_[a - 1];
-    if (now() - g.last_report_s > silence_limit_s()) set_gateway_present(a - 1, false);
-  }
+  for (std::uint32_t d = 0; d < gateways_.size(); ++d)
+    if (now() - gateways_[d].last_report_s > silence_limit_s()) set_gateway_present(d, false);
+  settle_lease_length();
   end_overdue();
   answer_held_submissions();
   end_long_runs();
@@ -205,24 +208,26 @@ void orchestrator_state::send_orders(node_index n) {
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
     if (l.revoked && !reached_.contains({id, n})) orders.answer = true;
     if (l.revoked && grace == grace_until_s_.end()) continue;
-    orders.work.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
+    orders.work.push_back(work_of(*cluster_, *ledger_, training_, l, part, options_.local));
     if (l.revoked) orders.work.back().stop_within_s = std::max(1e-3, grace->second - now());
   }
-  reply(node_address(*options_.cluster, n), std::move(orders));
+  reply(node_address(n), std::move(orders));
 }
 
 /// To every front and gateway; repeated, since it may be lost and they may be new. Where nobody
 /// asks for completions nobody needs it.
 void orchestrator_state::state_serving() {
   serving_changed_ = false;
-  const auto& c = *options_.cluster;
+  const auto& c = *cluster_;
   if (c.fronts.empty()) return;
   auto all = served_.statement(*ledger_);
   all.journal = host_.journal->id();
   all.epoch = ledger_->epoch();
   all.sequence = ++serving_statements_;
-  for (std::uint32_t f = 0; f < c.fronts.size(); ++f) reply(front_address(c, f), all);
-  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) reply(gateway_address(d), all);
+  for (std::uint32_t f = 0; f < c.fronts.size(); ++f)
+    if (!c.fronts[f].removed) reply(front_address(f), all);
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (!c.datacenters[d].removed) reply(gateway_address(d), all);
 }
 
 }  // namespace troupe::actors

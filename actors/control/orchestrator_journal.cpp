@@ -14,20 +14,27 @@
 
 namespace troupe::actors {
 
+/// Everything that is recorded has a time of the journal, the cluster before the epoch too.
+void orchestrator_state::begin_time() {
+  const clock_reading clock{host_.clock->wall_s(), now(), options_.boot};
+  journal_ahead_s_ = journal_time(clock, ledger_->clock(), ledger_->latest_s()) - clock.monotonic_s;
+}
+
+std::uint64_t orchestrator_state::wall_ms() const {
+  return static_cast<std::uint64_t>(std::max(0.0, host_.clock->wall_s()) * 1000);
+}
+
 void orchestrator_state::begin_epoch() {
   const auto before = ledger_->journal(), id = host_.journal->id();
   // Epochs are derived from the wall clock, so that they differ between two histories of one
   // journal (after a restored disk): see check_history. So are the leases of a new journal, since
   // their numbers are fencing tokens and must not repeat.
-  const auto wall_s = host_.clock->wall_s();
-  const auto wall_ms = static_cast<std::uint64_t>(std::max(0.0, wall_s) * 1000);
-  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms);
-  clock_reading clock{wall_s, now(), options_.boot};
-  clock.at_s = journal_time(clock, ledger_->clock(), ledger_->latest_s());
-  journal_ahead_s_ = clock.at_s - clock.monotonic_s;
+  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms());
+  const auto monotonic_s = now();
+  const clock_reading clock{monotonic_s + journal_ahead_s_, monotonic_s, options_.boot};
   record(epoch_begun{
       epoch, clock.at_s, id,
-      before == id ? ledger_->next_lease() : std::max<lease_id>(ledger_->next_lease(), wall_ms),
+      before == id ? ledger_->next_lease() : std::max<lease_id>(ledger_->next_lease(), wall_ms()),
       options_.boot == 0 ? std::nullopt : std::optional{clock}});
   if (before == 0 || before == id) return;
   // An older copy was accepted under a new id: nodes stop all work of the old one, so none of its
@@ -122,7 +129,7 @@ void orchestrator_state::publish() {
 std::shared_ptr<const cluster_state> orchestrator_state::state() {
   if (!published_idle_) published_idle_ = std::make_shared<const planners::idle_index>(*idle_);
   return std::make_shared<const cluster_state>(cluster_state{
-      *ledger_, nodes_present_, gateways_present_, published_idle_, journal_ahead_s_});
+      cluster_, *ledger_, nodes_present_, gateways_present_, published_idle_, journal_ahead_s_});
 }
 
 void orchestrator_state::reply(address to, message m) {
@@ -158,8 +165,7 @@ void orchestrator_state::check_history(node_index n, const node_report& r) const
       "node {} has followed orders that this journal does not contain ({} {}): the journal has "
       "lost its latest entries, like an older copy. Restore the newest copy, or start the "
       "controller once with --accept-older-journal to continue without them",
-      options_.cluster->nodes[n].name, known ? "lease" : "epoch",
-      known ? unknown->lease : r.epoch));
+      cluster_->nodes[n].name, known ? "lease" : "epoch", known ? unknown->lease : r.epoch));
 }
 
 }  // namespace troupe::actors

@@ -48,7 +48,7 @@ std::optional<double> time_limit_s(const cluster& c, const job_spec& spec) {
 
 void orchestrator_state::remember_limit(const lease_record& l) {
   const auto& j = *ledger_->job(l.granted.job);
-  if (const auto limit_s = time_limit_s(*options_.cluster, *j.spec))
+  if (const auto limit_s = time_limit_s(*cluster_, *j.spec))
     limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease);
 }
 
@@ -62,13 +62,13 @@ void orchestrator_state::end_long_runs() {
     const auto j = *ledger_->job(l->granted.job);
     const auto text = fmt::format(
         "its time limit has passed: time_limit_s is {:g}, it ran {:.0f} s in {} attempt{}",
-        *time_limit_s(*options_.cluster, *j.spec), j.ran_s + wall() - l->granted.at_s, j.attempts,
+        *time_limit_s(*cluster_, *j.spec), j.ran_s + wall() - l->granted.at_s, j.attempts,
         j.attempts == 1 ? "" : "s");
     revoke({id,
             wall(),
             lease_outcome::failed,
             text,
-            is_training(*j.spec) ? options_.cluster->settings.preempt_grace_s : 0,
+            is_training(*j.spec) ? cluster_->settings.preempt_grace_s : 0,
             {},
             {}});
   }

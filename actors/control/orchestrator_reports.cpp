@@ -41,7 +41,7 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
   const auto part = part_on(*l, n);
   if (part >= l->ended.size() || l->ended[part]) return;
   if (l->granted.parts[part].incarnation != r.incarnation)
-    return lose_part(id, part, fmt::format("node {} restarted", options_.cluster->nodes[n].name));
+    return lose_part(id, part, fmt::format("node {} restarted", cluster_->nodes[n].name));
   auto it =
       std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
   if (it == r.parts.end()) {
@@ -63,7 +63,7 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
   part_ended e{id, part, wall(), outcome, it->iterations, it->peak_bytes, it->detail, {}, {}};
   if (is_program(spec)) {
     if (!ordered && is_failure(outcome) && l->ended.size() > 1)
-      e.detail = fmt::format("{}: {}", rank_text(*options_.cluster, *l, part), e.detail);
+      e.detail = fmt::format("{}: {}", rank_text(*cluster_, *l, part), e.detail);
     e.exit_code = it->exit_code;
     e.program = end_of(it->program);
   }
@@ -163,7 +163,7 @@ void orchestrator_state::end_rank_waits() {
         static_cast<std::uint32_t>(std::ranges::find(l.ended, false) - l.ended.begin());
     const auto first =
         static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
-    const auto& c = *options_.cluster;
+    const auto& c = *cluster_;
     revoke({id,
             wall(),
             lease_outcome::failed,
@@ -194,7 +194,7 @@ void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::s
   const auto reached = reached_.find({id, l.granted.parts[part].node});
   part_ended e{id, part, wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
   if (reached != reached_.end()) {
-    e.iterations = kept_iterations(*options_.cluster, *ledger_, l, reached->second.iterations);
+    e.iterations = kept_iterations(*cluster_, *ledger_, l, reached->second.iterations);
     e.program = reached->second.program;
   }
   end_part(std::move(e));
@@ -208,8 +208,7 @@ void orchestrator_state::on_training_report(address from, const training_report&
   // Only the trainer of the job's last lease counts. Its last report may arrive after the lease's
   // end.
   const auto* j = ledger_->job(r.job);
-  if (!j || j->lease != r.lease || j->where.empty() ||
-      from != node_address(*options_.cluster, j->where.front().node))
+  if (!j || j->lease != r.lease || j->where.empty() || from != node_address(j->where.front().node))
     return;
   if (auto kept = training_.to_keep(r)) record(training_progress{std::move(*kept)});
   training_.add(r);

@@ -175,10 +175,10 @@ void orchestrator_state::on_read_log(address from, const runtime::caller& who, c
   if (!(*nodes_present_)[n])
     return refuse_it(
         {reason::kind::unavailable,
-         fmt::format("the log is on node {}, which is absent", options_.cluster->nodes[n].name)});
+         fmt::format("the log is on node {}, which is absent", cluster_->nodes[n].name)});
   auto forwarded = r;
   forwarded.lease = t.lease;
-  const auto to = node_address(*options_.cluster, n);
+  const auto to = node_address(n);
   host_.net->send(to, encode(from, to, forwarded));
 }
 

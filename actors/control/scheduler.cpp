@@ -23,7 +23,7 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   orchestrator_ = std::move(orchestrator);
   estimator_ = std::move(estimator);
   self_->send(orchestrator_, begin_scheduling{scheduler_actor{self_}});
-  const auto& how = options_.cluster->settings;
+  const auto& how = cluster().settings;
   self_->delayed_send(scheduler_actor{self_},
                       nanoseconds_of(std::min(3 * how.heartbeat_s, how.lease_s)), startup_over{});
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
@@ -33,20 +33,44 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
 // -------------------------------------------------------------------------------------
 
 void scheduler_state::on_state_changed(const state_changed& m) {
-  const auto before = std::exchange(state_, m.now);
-  reply_stale_ = true;
-  if (before) {
-    for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
+  if (!state_ || state_->cluster->version != m.now->cluster->version) {
+    begin_with(m.now);
   } else {
-    for (const auto& [id, j] : book().jobs())
-      if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
-    for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
-    begin_placing();
+    const auto before = std::exchange(state_, m.now);
+    reply_stale_ = true;
+    for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
+    if (before->nodes_present == state_->nodes_present) return;
   }
-  if (before && before->nodes_present == state_->nodes_present) return;
-  if (std::ranges::find(*state_->nodes_present, false) == state_->nodes_present->end())
-    on_startup_over();
+  bool all = true;
+  for (node_index n = 0; n < cluster().nodes.size(); ++n)
+    all = all && ((*state_->nodes_present)[n] || cluster().nodes[n].removed);
+  if (all) on_startup_over();
   something_changed();
+}
+
+/// The first state, or the first of another cluster: plans and reservations of the one before do
+/// not know what has joined, and may need what has left.
+void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
+  const bool first = !state_;
+  state_ = std::move(now);
+  reply_stale_ = true;
+  plans_.clear();
+  wanted_.clear();
+  waiting_.clear();
+  running_.clear();
+  moving_.clear();
+  stopping_.clear();
+  pending_ = {};
+  for (auto& [id, note] : notes_) {
+    note.present.resize(cluster().nodes.size(), false);
+    note.idle.resize(cluster().nodes.size(), 0);
+    note.drained.resize(cluster().nodes.size(), false);
+  }
+  for (const auto& [id, j] : book().jobs())
+    if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
+  if (!first) return;
+  for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
+  begin_placing();
 }
 
 /// `before`: the job in the previous state; null: it is new.
@@ -74,6 +98,10 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
   reply_stale_ = true;
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
+  if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
+    wanted_.erase(p.job);
+    return want_plans(*j);
+  }
   plans_[p.job] = p;
   wanted_.erase(p.job);
   const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
@@ -97,7 +125,9 @@ void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& 
 }
 
 void scheduler_state::on_front_report(address from, const front_report& r) {
-  fronts_.hear(*options_.cluster, from, r, host_.clock->now_s());
+  if (r.cluster.value_or(0) < cluster().version)
+    send_message(host_, from, cluster_update{cluster()});
+  fronts_.hear(cluster(), from, r, host_.clock->now_s());
 }
 
 void scheduler_state::want_plans(const job_record& j) {
@@ -177,8 +207,8 @@ void scheduler_state::update_views(const job_record& j) {
 // ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::policy_snapshot() {
-  return {journal_time_s(), *options_.cluster, pending_.rest(*state_->idle, not_kept_),
-          waiting_,         running_,          moving_};
+  return {journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
+          waiting_,         running_,  moving_};
 }
 
 void scheduler_state::something_changed() {
@@ -263,13 +293,16 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   proposal p;
   p.number = ++proposals_;
   placement_note now{{}, *state_->nodes_present};
-  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
+  for (node_index n = 0; n < now.present.size(); ++n) {
+    now.idle.push_back(state_->idle->idle(n));
+    now.drained.push_back(book().is_drained(n));
+  }
   for (auto& d : decisions) {
     if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
     if (const auto* j = book().job(d.job); j && !d.expected)
-      d.expected = planners::estimate_start(*options_.cluster, *j->spec, d.how, d.where);
+      d.expected = planners::estimate_start(cluster(), *j->spec, d.how, d.where);
     proposed_[d.job] = d;
     notes_[d.job] = now;
     notes_[d.job].why = d.why.text;
@@ -323,7 +356,7 @@ void scheduler_state::withdraw_hopeless() {
 /// Starts whose GPUs have become idle; false: there are none.
 bool scheduler_state::start_pending() {
   if (pending_.empty()) return false;
-  auto starts = pending_.possible(*options_.cluster, *state_->idle);
+  auto starts = pending_.possible(cluster(), *state_->idle);
   std::erase_if(starts, [&](const auto& d) {
     const auto* j = book().job(d.job);
     return !j || j->state != job_state::waiting;
@@ -389,7 +422,7 @@ bool scheduler_state::make_moves() {
       continue;
     }
     auto to =
-        planners::plan_move(*options_.cluster, rest, running->second,
+        planners::plan_move(cluster(), rest, running->second,
                             {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
     if (!to) {
       reply_to_move(w, refuse(to.error()));
@@ -409,67 +442,6 @@ bool scheduler_state::make_moves() {
   const bool any = !moves.empty();
   propose(std::move(moves));
   return any;
-}
-
-// -- queries
-// ------------------------------------------------------------------------------------------
-
-job_explainer scheduler_state::explainer() const {
-  return job_explainer{{*options_.cluster, *options_.policy, *state_, plans_, progress_, notes_,
-                        traffic_, starting_, journal_time_s()}};
-}
-
-const shared_reply& scheduler_state::reply_to_all() {
-  constexpr std::size_t shown_ended = 100, few_jobs = 1000;
-  constexpr double s_a_job = 10e-6;  // limits the time for many jobs to a tenth of a thread
-  const auto many = book().unfinished() > few_jobs;
-  const double now_s = host_.clock->now_s();
-  const double due_s = reply_s_ + (many ? s_a_job * double(book().unfinished()) : 0);
-  // Progress and remaining time change without any event.
-  const double keeps_s = many ? 1 : 0.2;
-  const bool stale = reply_stale_ || now_s >= reply_s_ + keeps_s;
-  if (reply_ && (!stale || now_s < due_s)) return *reply_;
-  auto explain = explainer();
-  auto all = explain.nodes();
-  std::size_t ended = book().jobs().size() - book().unfinished();
-  for (const auto& [id, j] : book().jobs()) {
-    if (is_final(j.state) && ended-- > shown_ended) continue;
-    all.jobs.push_back(explain.status_of(j));
-  }
-  reply_stale_ = false;
-  reply_s_ = now_s;
-  return reply_.emplace(all);
-}
-
-void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
-  if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, q); });
-  const double now_s = journal_time_s();
-  if (q.job == 0) {
-    host_.net->send(from, reply_to_all().encode_for(host_.net->self(), from, q.request, now_s),
-                    runtime::lane_of(message{query_reply{}}));
-    return;
-  }
-  auto explain = explainer();
-  auto reply = explain.nodes();
-  reply.request = q.request;
-  reply.now_s = now_s;
-  if (q.view.value_or(false)) reply.view = explain.view(counts_);
-  if (reply.view && !options_.cluster->fronts.empty())
-    reply.view->fronts = fronts_.list(*options_.cluster, host_.clock->now_s());
-  if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
-  send_message(host_, from, reply);
-}
-
-void scheduler_state::on_explain_job(address from, const explain_job& q) {
-  if (!state_) return waiting_queries_.push_back([=, this] { on_explain_job(from, q); });
-  auto now = policy_snapshot();
-  std::vector<planners::unusable_node> unusable;
-  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
-    if (!(*state_->nodes_present)[n]) unusable.push_back({n, "absent"});
-  now.unusable = unusable;
-  auto reply = explainer().explain(q.job, now);
-  reply.request = q.request;
-  send_message(host_, from, reply);
 }
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,

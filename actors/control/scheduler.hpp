@@ -14,6 +14,7 @@
 #include "actors/control/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/shared_reply.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/core/policy.hpp"
@@ -22,7 +23,7 @@
 namespace troupe::actors {
 
 struct scheduler_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   std::shared_ptr<const planners::policy> policy;
   /// Called after each decide() with its duration in real microseconds and the number of jobs it
   /// started or stopped.
@@ -52,6 +53,8 @@ class scheduler_state {
 
  private:
   const ledger& book() const { return state_->book; }
+  const troupe::cluster& cluster() const { return state_ ? *state_->cluster : *options_.cluster; }
+  void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
   static std::optional<planners::reported_progress> reported(const job_record& j,
                                                              const job_progress& p);

@@ -11,14 +11,14 @@
 
 namespace troupe::actors {
 
-void gateway_state::start(gateway_actor::pointer self, runtime::host h,
-                          std::shared_ptr<const troupe::cluster> c, wan_options wan) {
+void gateway_state::start(gateway_actor::pointer self, runtime::host h, shared_cluster c,
+                          wan_options wan) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
   guard_ = frame_guard{host_, cluster_};
   router_ = tensor_router{host_, cluster_, std::move(wan)};
-  prefills_ = prefill_controller{cluster_, host_.self - gateway_address(0), host_.incarnation};
+  prefills_ = prefill_controller{cluster_, datacenter_of(host_.self), host_.incarnation};
   on_tick();
 }
 
@@ -60,6 +60,8 @@ void gateway_state::on_message(address from, const message& m, const payload& bo
     on_node_heartbeat(from, *heartbeat);
   else if (const auto* renewals = std::get_if<lease_renewals>(&m))
     on_lease_renewals(*renewals);
+  else if (const auto* changed = std::get_if<cluster_update>(&m))
+    on_cluster_update(*changed);
   else
     send_all(prefills_.on_message(from, m, body, host_.clock->now_s()));
   log_rejections();
@@ -94,7 +96,7 @@ void gateway_state::on_prefills_due(const prefills_due& m) {
 void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
   // Heartbeats that arrive within this fraction of a heartbeat are reported together.
   constexpr double batching = 0.1;
-  if (!is_local(h.node) || from != node_address(*cluster_, h.node)) return;
+  if (!is_local(h.node) || from != node_address(h.node)) return;
   if (heartbeats_.empty())
     self_->delayed_send(gateway_actor{self_},
                         nanoseconds_of(batching * cluster_->settings.heartbeat_s),
@@ -104,15 +106,26 @@ void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
 
 void gateway_state::on_lease_renewals(const lease_renewals& all) {
   for (const auto& r : all.renewals)
-    if (is_local(r.node)) send_message(host_, node_address(*cluster_, r.node), r);
+    if (is_local(r.node)) send_message(host_, node_address(r.node), r);
+}
+
+void gateway_state::on_cluster_update(const cluster_update& u) {
+  if (!may_follow(*cluster_, u.cluster, host_.self) || !cluster_.adopt(u.cluster)) return;
+  router_.follow_cluster();
+  report();
+}
+
+gateway_report gateway_state::take_report() {
+  std::vector<node_heartbeat> heartbeats;
+  for (const auto& [n, heartbeat] : std::exchange(heartbeats_, {})) heartbeats.push_back(heartbeat);
+  const auto version = cluster_->version;
+  return {host_.incarnation, ++reports_, std::move(heartbeats),
+          router_.traffic() == gateway_traffic{} ? std::nullopt : std::optional{router_.traffic()},
+          version > 0 ? std::optional{version} : std::nullopt};
 }
 
 void gateway_state::report() {
-  gateway_report r{host_.incarnation, ++reports_, {}};
-  if (router_.traffic() != gateway_traffic{}) r.traffic = router_.traffic();
-  for (const auto& [n, heartbeat] : std::exchange(heartbeats_, {}))
-    r.heartbeats.push_back(heartbeat);
-  send_message(host_, controller_address, r);
+  send_message(host_, controller_address, take_report());
 }
 
 void gateway_state::on_heartbeats_due() {
@@ -127,8 +140,7 @@ void gateway_state::on_tick() {
 }
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                                     wan_options wan) {
+                                     runtime::host h, shared_cluster c, wan_options wan) {
   auto& s = self->state;
   begin_actor(self, "gateway", [&] { s.start(self, std::move(h), std::move(c), std::move(wan)); });
   return {

@@ -7,6 +7,7 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill_controller.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
@@ -28,8 +29,7 @@ namespace troupe::actors {
 class gateway_state {
  public:
   gateway_state() = default;
-  void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             wan_options wan);
+  void start(gateway_actor::pointer self, runtime::host h, shared_cluster c, wan_options wan);
   void on_frame(const frame& f);
   void on_crossing_due(const crossing_due& m);
   void on_heartbeats_due();
@@ -38,17 +38,19 @@ class gateway_state {
 
  private:
   void set_timer();
+  gateway_report take_report();
   void report();
   void on_message(address from, const message& m, const payload& body);
   void log_rejections();
   void send_all(const prefill_controller::outbox& out);
   void on_node_heartbeat(address from, const node_heartbeat& h);
   void on_lease_renewals(const lease_renewals& all);
+  void on_cluster_update(const cluster_update& u);
   bool is_local(node_index n) const;
 
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::map<node_index, node_heartbeat> heartbeats_;  // the newest of each node since the report
   std::uint64_t reports_ = 0;                        // sent, to number them
   tensor_router router_;
@@ -64,7 +66,6 @@ class gateway_state {
 };
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                                     wan_options wan);
+                                     runtime::host h, shared_cluster c, wan_options wan);
 
 }  // namespace troupe::actors

@@ -27,22 +27,27 @@ std::uint64_t tensor_bytes(const frame& f) {
 
 }  // namespace
 
-tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                             wan_options wan)
+tensor_router::tensor_router(runtime::host h, shared_cluster c, wan_options wan)
     : host_{std::move(h)},
       cluster_{std::move(c)},
-      datacenter_{host_.self - 1},
+      datacenter_{troupe::datacenter_of(host_.self)},
       pacing_{std::move(wan.pacing)},
       arbiter_{wan.rounds},
       retry_queue_{host_.net},
       unhandled_(cluster_->nodes.size()) {}
+
+void tensor_router::follow_cluster() {
+  unhandled_.resize(cluster_->nodes.size());
+  if (traffic_.sent_to) traffic_.sent_to->resize(cluster_->datacenters.size());
+  pacing_->follow(*cluster_);
+}
 
 time_ns tensor_router::now() const {
   return std::llround(host_.clock->now_s() * 1e9);
 }
 
 std::uint32_t tensor_router::datacenter_of(address node) const {
-  return cluster_->nodes[node_of(*cluster_, node)].datacenter;
+  return cluster_->nodes[node_of(node)].datacenter;
 }
 
 bool tensor_router::is_local(address node) const {
@@ -54,8 +59,7 @@ bool tensor_router::is_local(address node) const {
 std::uint32_t tensor_router::hold(transfer t) {
   const auto token = transfers_.add(std::move(t));
   auto& held = transfers_[token];
-  if (is_local(held.from) && unhandled_[node_of(*cluster_, held.from)]++ >= max_in_flight)
-    give_credit(held);
+  if (is_local(held.from) && unhandled_[node_of(held.from)]++ >= max_in_flight) give_credit(held);
   return token;
 }
 
@@ -74,7 +78,7 @@ void tensor_router::release(std::uint32_t token, bool dropped) {
 void tensor_router::give_credit(transfer& t) {
   if (!t.state.take_credit()) return;
   if (is_local(t.from)) {
-    auto& unhandled = unhandled_[node_of(*cluster_, t.from)];
+    auto& unhandled = unhandled_[node_of(t.from)];
     TROUPE_INVARIANT(unhandled > 0);
     --unhandled;
   }

@@ -12,6 +12,7 @@
 #include "actors/gateway/transfer.hpp"
 #include "actors/gateway/wan_arbiter.hpp"
 #include "messages/cluster.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/link_pacing.hpp"
@@ -64,7 +65,10 @@ class tensor_router {
   static constexpr time_ns retry_every = 2'000'000;
 
   tensor_router() = default;
-  tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c, wan_options wan);
+  tensor_router(runtime::host h, shared_cluster c, wan_options wan);
+
+  /// Hosts have joined, or links have changed.
+  void follow_cluster();
 
   /// A frame for another host, or a stripe for this one. The router calls the transport's
   /// handled() for it, at once or later.
@@ -123,7 +127,7 @@ class tensor_router {
   void retry(time_ns too_old);
 
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::uint32_t datacenter_ = 0;
   std::shared_ptr<runtime::link_pacing> pacing_;
   wan_arbiter arbiter_;

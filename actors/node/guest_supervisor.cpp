@@ -39,15 +39,14 @@ expected<void> can_lend(const stage_setup& s) {
 
 }  // namespace
 
-void guest_supervisor::start(node_actor::pointer self, runtime::host h,
-                             std::shared_ptr<const troupe::cluster> c) {
+void guest_supervisor::start(node_actor::pointer self, runtime::host h, shared_cluster c) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
 }
 
 address guest_supervisor::gateway() const {
-  return gateway_address(cluster_->nodes[node_of(*cluster_, host_.self)].datacenter);
+  return gateway_address(cluster_->nodes[node_of(host_.self)].datacenter);
 }
 
 std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_setup& s) {

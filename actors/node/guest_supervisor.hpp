@@ -8,6 +8,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/guest.hpp"
 #include "messages/message.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/stage.hpp"
 
 namespace troupe::actors {
@@ -16,7 +17,7 @@ namespace troupe::actors {
 /// outlive a stage that is replaced. Owned by the training_supervisor.
 class guest_supervisor {
  public:
-  void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c);
+  void start(node_actor::pointer self, runtime::host h, shared_cluster c);
 
   /// A stage is being set up: its guest runs beside it from now on; one with the same layers of the
   /// same model goes on. Returns the device's executor; null: the stage has no guest, or one that
@@ -47,7 +48,7 @@ class guest_supervisor {
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::map<std::uint16_t, std::shared_ptr<gpu::device_executor>> devices_;
   std::map<stage_name, entry> guests_;
   caf::typed_actor<caf::reacts_to<call_now>> timers_;  // of simulated devices

@@ -18,6 +18,14 @@ namespace {
 // Some program ends come without an event. Simulated work has its own timers.
 constexpr double poll_s = 0.5;
 
+/// A training's parts are on nodes of a cluster that may be newer than this host's.
+bool knows_hosts(const cluster& c, const work_order& w) {
+  if (!w.train) return true;
+  return w.train->trainer < c.nodes.size() &&
+         std::ranges::all_of(w.train->parts,
+                             [&](const lease_part& p) { return p.node < c.nodes.size(); });
+}
+
 bool is_over(const part_report& r) {
   return r.now != part_report::state::running;
 }
@@ -52,6 +60,8 @@ void node_state::on_frame(const frame& f) {
   else if (const auto* renewal = std::get_if<lease_renewal>(&m);
            renewal && envelope.from == my_gateway())
     on_lease_renewal(*renewal);
+  else if (const auto* changed = std::get_if<cluster_update>(&m))
+    on_cluster_update(*changed);
   else if (const auto* log = std::get_if<read_log>(&m))
     on_read_log(envelope.from, *log);
   else if (!serving_.on_message(envelope.from, m, f.body))
@@ -76,7 +86,7 @@ void node_state::on_node_orders(const node_orders& o) {
       if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
     } else if (w.stop_within_s > 0)
       continue;
-    else if (w.incarnation == host_.incarnation && may_begin)
+    else if (w.incarnation == host_.incarnation && may_begin && knows_hosts(*options_.cluster, w))
       fresh.push_back(&w);
     else if (w.incarnation == host_.incarnation)
       followed_ = 0;  // request the orders again
@@ -86,6 +96,13 @@ void node_state::on_node_orders(const node_orders& o) {
   forget_ended();
   for (const auto* w : fresh) begin(*w);
   if (changed_ || o.answer) report();
+}
+
+/// Its own place stays as it is. The controller acknowledges nothing before it has this report.
+void node_state::on_cluster_update(const cluster_update& u) {
+  if (!may_follow(*options_.cluster, u.cluster, host_.self)) return;
+  if (!options_.cluster.adopt(u.cluster)) return;
+  send_report(make_report());
 }
 
 void node_state::on_lease_renewal(const lease_renewal& r) {
@@ -268,6 +285,8 @@ void node_state::on_programs_changed() {
 
 void node_state::on_tick() {
   poll_programs();
+  if (options_.on_removed && options_.cluster->nodes[index()].removed && parts_.empty())
+    options_.on_removed();
   training_.remove_released();
   training_.return_memory();
   if (now() > lease_until_s_) {
@@ -294,6 +313,7 @@ node_report node_state::make_report() {
   r.lost = lost_;
   r.new_state = options_.new_state;
   if (!ports_.empty()) r.ports = ports_;
+  if (options_.cluster->version > 0) r.cluster = options_.cluster->version;
   for (auto& [id, p] : parts_) {
     if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
     r.parts.push_back(p.report);

@@ -15,12 +15,13 @@
 #include "actors/node/work_observer.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "messages/shared_cluster.hpp"
 #include "runtime/host/host.hpp"
 
 namespace troupe::actors {
 
 struct node_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   /// Null: all work is simulated, whether it has a command or not.
   std::shared_ptr<actors::process_runner> process_runner;
   /// Its state directory is new: processes of an earlier start are unknown.
@@ -32,6 +33,8 @@ struct node_options {
   /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
   std::shared_ptr<work_observer> observer;  // null: none
+  /// Called once the node was removed from the cluster and its work has ended; null: it stays.
+  std::function<void()> on_removed;
 };
 
 /// The node agent. It executes the latest orders and nothing else. Without contact to the
@@ -73,6 +76,7 @@ class node_state {
 
   void on_node_orders(const node_orders& o);
   void on_lease_renewal(const lease_renewal& r);
+  void on_cluster_update(const cluster_update& u);
   void on_read_log(address from, const read_log& r);
   void renew(std::uint64_t acknowledged);
   void forget_ended();
@@ -87,7 +91,7 @@ class node_state {
   void send_report(node_report r);
   std::uint64_t iterations_by_now(const part& p) const;
   double now() const { return host_.clock->now_s(); }
-  node_index index() const { return node_of(*options_.cluster, host_.self); }
+  node_index index() const { return node_of(host_.self); }
   address my_gateway() const {
     return gateway_address(options_.cluster->nodes[index()].datacenter);
   }

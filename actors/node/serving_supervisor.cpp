@@ -10,8 +10,8 @@
 
 namespace troupe::actors {
 
-void serving_supervisor::start(node_actor::pointer self, runtime::host h,
-                               std::shared_ptr<const troupe::cluster> c, std::string backend) {
+void serving_supervisor::start(node_actor::pointer self, runtime::host h, shared_cluster c,
+                               std::string backend) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);

@@ -7,6 +7,7 @@
 
 #include "actors/protocol/protocol.hpp"
 #include "messages/message.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
 #include "runtime/host/host.hpp"
 
@@ -17,8 +18,7 @@ namespace troupe::actors {
 class serving_supervisor {
  public:
   /// `backend`: kind of this node's devices: sim, cpu, cuda.
-  void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             std::string backend);
+  void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend);
 
   /// Starts the decoder of an order with `serve`. It loads its model on a thread of its own.
   /// `slowdown`: factor for simulated devices.
@@ -37,7 +37,7 @@ class serving_supervisor {
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::string backend_;
   std::map<lease_id, decoder_actor> decoders_;
 };

@@ -34,9 +34,8 @@ stage_setup topology_of(const stage_setup& s) {
 
 }  // namespace
 
-void training_supervisor::start(node_actor::pointer self, runtime::host h,
-                                std::shared_ptr<const troupe::cluster> c, std::string backend,
-                                gpu::cuda_device_maker make_cuda) {
+void training_supervisor::start(node_actor::pointer self, runtime::host h, shared_cluster c,
+                                std::string backend, gpu::cuda_device_maker make_cuda) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
@@ -214,7 +213,7 @@ void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
   o.slowdown = p->slowdown;
   o.start_s = p->order.start_s;
   o.received_s = host_.clock->now_s();
-  const auto me = node_of(*cluster_, host_.self);
+  const auto me = node_of(host_.self);
   o.same_node = link_cost_between(*cluster_, me, me);
   for (node_index n = 0; n < cluster_->nodes.size(); ++n)
     if (n != me && cluster_->nodes[n].datacenter == cluster_->nodes[me].datacenter)

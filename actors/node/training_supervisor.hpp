@@ -15,6 +15,7 @@
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_maker.hpp"
 #include "messages/message.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
 
 namespace troupe::actors {
@@ -25,8 +26,8 @@ class training_supervisor {
  public:
   /// `backend`: kind of this node's devices: sim, cpu, cuda. `make_cuda`: of CUDA devices; null:
   /// this machine's.
-  void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             std::string backend, gpu::cuda_device_maker make_cuda = nullptr);
+  void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend,
+             gpu::cuda_device_maker make_cuda = nullptr);
 
   /// Starts a part of a training; on the first part's node, its trainer as well. `slowdown`: factor
   /// for simulated devices. Real stages have their own threads, so that the node keeps reporting.
@@ -79,7 +80,7 @@ class training_supervisor {
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::string backend_;
   gpu::cuda_device_maker make_cuda_;
   std::map<lease_id, part> parts_;

@@ -45,6 +45,10 @@ constexpr std::array table{
     // To a node it is sent by the controller itself, in the client's name: see may_arrive.
     row<read_log>("read_log", client, controller | node, condition::owner),
     row<log_chunk>("log_chunk", controller | node, client),
+    row<reconfigure>("reconfigure", client, controller, condition::is_operator),
+    row<reconfigure_reply>("reconfigure_reply", controller, client),
+    row<drain_nodes>("drain_nodes", client, controller, condition::is_operator),
+    row<drain_reply>("drain_reply", controller, client),
     row<node_report>("node_report", node, controller),
     row<node_orders>("node_orders", controller, node),
     row<gateway_report>("gateway_report", gateway, controller),
@@ -82,6 +86,7 @@ constexpr std::array table{
     row<stage_signal>("stage_signal", node, gateway, condition::same_datacenter, condition::guest),
     row<front_report>("front_report", front, controller),
     row<serving_leases>("serving_leases", controller, front | gateway),
+    row<cluster_update>("cluster_update", controller, gateway | node | front),
 };
 
 constexpr const permission* row_of(std::uint16_t type) {
@@ -148,6 +153,11 @@ reason not_theirs(const runtime::caller& who, job_id job, const std::string& own
   return {reason::kind::refused,
           fmt::format("job {} belongs to {}: {} may not {}; only its owner or an operator may", job,
                       owner, who.name, what)};
+}
+
+reason operators_only(const runtime::caller& who, const char* what) {
+  return {reason::kind::refused,
+          fmt::format("{} may not {}: only an operator may", who.name, what)};
 }
 
 bool frame_guard::admits(const envelope& e) {

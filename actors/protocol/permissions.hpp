@@ -9,6 +9,7 @@
 #include "messages/address.hpp"
 #include "messages/frame.hpp"
 #include "messages/reason.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/units.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
@@ -25,6 +26,7 @@ enum class role : std::uint8_t { client = 1, node = 2, gateway = 4, controller =
 /// Checks beyond the roles. All but same_datacenter are made after decoding.
 enum class condition : std::uint8_t {
   none,
+  is_operator,      // the sender is an operator
   owner,            // the job is the sender's, or the sender is an operator
   lease_node,       // the sender is a node of the message's lease
   trainer,          // the sender is the lease's first node
@@ -66,12 +68,15 @@ bool may_act_on(const runtime::caller& who, const std::string& owner);
 reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
                   const char* what);
 
+/// The error for a client that is no operator; `what`: "change the cluster", ...
+reason operators_only(const runtime::caller& who, const char* what);
+
 /// Checks every frame that a host receives: refused frames are counted, and logged once a minute
 /// per sender. Not thread-safe.
 class frame_guard {
  public:
   frame_guard() = default;
-  frame_guard(const runtime::host& h, std::shared_ptr<const troupe::cluster> c)
+  frame_guard(const runtime::host& h, shared_cluster c)
       : clock_{h.clock}, self_{h.self}, cluster_{std::move(c)} {}
 
   bool admits(const envelope& e);
@@ -80,7 +85,7 @@ class frame_guard {
  private:
   std::shared_ptr<const runtime::clock> clock_;
   address self_ = 0;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   runtime::log_limiter limiter_;
   std::uint64_t refused_ = 0;
 };

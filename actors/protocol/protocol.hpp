@@ -69,7 +69,8 @@ struct plans_reply {
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;
   double memory_factor = 1;
-  std::string warning{};  // the job's limits exclude its best plan
+  std::string warning{};      // the job's limits exclude its best plan
+  std::uint64_t cluster = 0;  // version of the cluster that they are for
 };
 
 /// Scheduler to orchestrator: a job's plans are known; `never`: why there is none on this cluster
@@ -179,6 +180,7 @@ using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
                      caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<requeue_job>>,
+                     caf::reacts_to<inbound<reconfigure>>, caf::reacts_to<inbound<drain_nodes>>,
                      caf::reacts_to<inbound<move_job>>, caf::reacts_to<inbound<gateway_report>>,
                      caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
@@ -244,6 +246,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::requeue_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::reconfigure>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::drain_nodes>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::move_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)

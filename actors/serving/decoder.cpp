@@ -45,7 +45,7 @@ void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
     simulated_batch::options s;
     s.what = o_.what;
     const auto& c = *o_.cluster;
-    s.gpu = c.gpus[c.nodes[node_of(c, o_.messenger.self())].gpu];
+    s.gpu = c.gpus[c.nodes[node_of(o_.messenger.self())].gpu];
     s.start_s = o_.start_s;
     s.slowdown = o_.slowdown;
     s.after = [self](double wait_s, std::function<void()> what) {
@@ -269,7 +269,7 @@ void decoder_behavior::say_state() {
   s.folder = o_.what.model.folder;
   s.files = o_.what.model.hash;  // which its files had when they were opened
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
-    o_.messenger.send(front_address(*o_.cluster, f), s);
+    o_.messenger.send(front_address(f), s);
 }
 
 void decoder_behavior::on_tick() {

@@ -18,13 +18,14 @@
 #include "gpu/inference/batch_queue.hpp"
 #include "messages/cluster.hpp"
 #include "messages/serving.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "runtime/host/log_limiter.hpp"
 
 namespace troupe::actors {
 
 struct decoder_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   lease_id lease = 0;
   std::uint64_t incarnation = 0;  // of its node
   serving what;

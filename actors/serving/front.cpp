@@ -9,8 +9,8 @@
 
 namespace troupe::actors {
 
-void front_state::start(front_actor::pointer self, runtime::host h,
-                        std::shared_ptr<const troupe::cluster> c, completions local) {
+void front_state::start(front_actor::pointer self, runtime::host h, shared_cluster c,
+                        completions local) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = c;
@@ -39,6 +39,11 @@ void front_state::on_frame(const frame& f) {
   if (!envelope || !guard_.admits(*envelope) || envelope->to != host_.self) return;
   const auto decoded = decode(f.header.bytes());
   if (!decoded) return;
+  if (const auto* changed = std::get_if<cluster_update>(&decoded->second)) {
+    if (may_follow(*cluster_, changed->cluster, host_.self) && cluster_.adopt(changed->cluster))
+      report_at_s_ = 0, report();
+    return;
+  }
   requests_.on_message(envelope->from, decoded->second);
   const auto& m = decoded->second;
   if (std::holds_alternative<decoder_state>(m) || std::holds_alternative<serving_leases>(m))
@@ -71,6 +76,7 @@ void front_state::report() {
   auto r = requests_.report();
   r.incarnation = host_.incarnation;
   r.sequence = ++reports_;
+  if (cluster_->version > 0) r.cluster = cluster_->version;
   send_message(host_, controller_address, r);
 }
 
@@ -103,7 +109,7 @@ void front_state::publish() {
 }
 
 front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 std::shared_ptr<const troupe::cluster> c, completions local) {
+                                 shared_cluster c, completions local) {
   auto& s = self->state;
   auto net = h.net;
   begin_actor(self, "front", [&] { s.start(self, std::move(h), std::move(c), std::move(local)); });

@@ -8,6 +8,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/completions.hpp"
 #include "actors/serving/front_requests.hpp"
+#include "messages/shared_cluster.hpp"
 
 namespace troupe::actors {
 
@@ -29,8 +30,7 @@ using front_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<sub
 class front_state {
  public:
   front_state() = default;
-  void start(front_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             completions local);
+  void start(front_actor::pointer self, runtime::host h, shared_cluster c, completions local);
   void on_frame(const frame& f);
   void on_submit(const submit_completion& s);
   void on_cancel(const cancel_completion& c);
@@ -43,7 +43,7 @@ class front_state {
 
   front_actor::pointer self_ = nullptr;
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   completions local_;
   front_requests requests_;
   frame_guard guard_;
@@ -54,7 +54,7 @@ class front_state {
 
 /// `local` becomes the way to this front.
 front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 std::shared_ptr<const troupe::cluster> c, completions local);
+                                 shared_cluster c, completions local);
 
 }  // namespace troupe::actors
 

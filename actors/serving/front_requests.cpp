@@ -46,7 +46,7 @@ std::optional<reason> refusal_of(const completion_request& r) {
 
 }  // namespace
 
-front_requests::front_requests(runtime::host h, std::shared_ptr<const troupe::cluster> c)
+front_requests::front_requests(runtime::host h, shared_cluster c)
     : host_{std::move(h)}, cluster_{c}, decoders_{std::move(c)} {}
 
 void front_requests::submit(std::uint64_t number, completion_request r,
@@ -205,7 +205,7 @@ void front_requests::place(request_map::iterator at, bool may_wait) {
     return end(at, failed,
                {reason::kind::unavailable, fmt::format("{} decoders have failed; the last: {}",
                                                        most_attempts, r.last_failure.text)});
-  const auto site = cluster_->fronts[front_of(*cluster_, host_.self)].datacenter;
+  const auto site = cluster_->fronts[front_of(host_.self)].datacenter;
   const auto to =
       choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked), site, r.failed});
   if (to) return begin_attempt(r, *to);
@@ -251,8 +251,7 @@ front_report front_requests::report() const {
   front_report r;
   r.requests = static_cast<std::uint32_t>(requests_.size());
   tally_.write(r);
-  for (const auto& [name, d] : decoders_.all())
-    r.decoders.push_back({node_of(*cluster_, name.node), d.says});
+  for (const auto& [name, d] : decoders_.all()) r.decoders.push_back({node_of(name.node), d.says});
   return r;
 }
 

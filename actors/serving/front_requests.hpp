@@ -11,6 +11,7 @@
 #include "actors/serving/front_tally.hpp"
 #include "actors/serving/known_decoders.hpp"
 #include "messages/message.hpp"
+#include "messages/shared_cluster.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
 
@@ -30,7 +31,7 @@ class front_requests {
   static constexpr double tick_s = 0.1;
 
   front_requests() = default;
-  front_requests(runtime::host h, std::shared_ptr<const troupe::cluster> c);
+  front_requests(runtime::host h, shared_cluster c);
 
   /// `number` must be new.
   void submit(std::uint64_t number, completion_request r, completion_listener listener);
@@ -91,7 +92,7 @@ class front_requests {
   double lease_s() const { return cluster_->settings.lease_s; }
 
   runtime::host host_;
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   known_decoders decoders_;
   front_tally tally_;
   request_map requests_;

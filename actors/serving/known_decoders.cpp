@@ -51,7 +51,7 @@ bool known_decoders::state(const serving_leases& s) {
   leases_.clear();
   for (const auto& d : s.decoders)
     if (d.node < cluster_->nodes.size() && d.model < s.models.size())
-      leases_[{node_address(*cluster_, d.node), d.lease}] = d;
+      leases_[{node_address(d.node), d.lease}] = d;
   std::erase_if(all_, [this](const auto& entry) {
     return !check(entry.first.node, entry.second.says).has_value();
   });
@@ -62,7 +62,7 @@ expected<bool> known_decoders::hear(address from, const decoder_state& s, double
   if (auto ok = check(from, s); !ok) return refuse(ok.error());
   const auto at = all_.find({from, s.lease});
   if (at != all_.end() && s.sequence <= at->second.says.sequence) return false;
-  all_[{from, s.lease}] = {s, cluster_->nodes[node_of(*cluster_, from)].datacenter, now_s};
+  all_[{from, s.lease}] = {s, cluster_->nodes[node_of(from)].datacenter, now_s};
   return true;
 }
 

@@ -11,6 +11,7 @@
 #include "messages/cluster.hpp"
 #include "messages/generation.hpp"
 #include "messages/serving_leases.hpp"
+#include "messages/shared_cluster.hpp"
 
 namespace troupe::actors {
 
@@ -55,7 +56,7 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
 class known_decoders {
  public:
   known_decoders() = default;
-  explicit known_decoders(std::shared_ptr<const troupe::cluster> c) : cluster_{std::move(c)} {}
+  explicit known_decoders(shared_cluster c) : cluster_{std::move(c)} {}
 
   /// The controller's statement. False: it is older than the last one; nothing changes.
   bool state(const serving_leases& s);
@@ -79,7 +80,7 @@ class known_decoders {
  private:
   expected<void> check(address from, const decoder_state& s) const;
 
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   serving_leases statement_;
   std::map<decoder_name, decoder_lease> leases_;  // of the statement
   decoder_table all_;

@@ -21,8 +21,8 @@ bool prefill_controller::promise::over() const {
   return std::ranges::all_of(ended, [](bool e) { return e; });
 }
 
-prefill_controller::prefill_controller(std::shared_ptr<const troupe::cluster> c,
-                                       std::uint32_t datacenter, std::uint64_t incarnation)
+prefill_controller::prefill_controller(shared_cluster c, std::uint32_t datacenter,
+                                       std::uint64_t incarnation)
     : cluster_{std::move(c)}, datacenter_{datacenter}, incarnation_{incarnation} {}
 
 /// The forecast's time: under look-ahead later than now, so that orders arrive before they can be
@@ -32,7 +32,7 @@ double prefill_controller::plan_time_s(const lending& l, double now_s) {
 }
 
 bool prefill_controller::is_local(address a) const {
-  return is_node(*cluster_, a) && cluster_->nodes[node_of(*cluster_, a)].datacenter == datacenter_;
+  return is_node(*cluster_, a) && cluster_->nodes[node_of(a)].datacenter == datacenter_;
 }
 
 prefill_controller::outbox prefill_controller::on_message(address from, const message& m,

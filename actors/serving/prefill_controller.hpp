@@ -17,6 +17,7 @@
 #include "messages/frame.hpp"
 #include "messages/message.hpp"
 #include "messages/prefill.hpp"
+#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "planners/bubbletea/prefill_forecast.hpp"
 
@@ -56,8 +57,7 @@ class prefill_controller {
 
   prefill_controller() = default;
   /// `incarnation`: of its host; orders of a later one come after those of an earlier one.
-  prefill_controller(std::shared_ptr<const troupe::cluster> c, std::uint32_t datacenter,
-                     std::uint64_t incarnation);
+  prefill_controller(shared_cluster c, std::uint32_t datacenter, std::uint64_t incarnation);
 
   /// A message that its sender may not send.
   struct rejection {
@@ -166,7 +166,7 @@ class prefill_controller {
   void remember(const prefill_name& name, reason declined, double now_s);
   const guest_group& group_of(const promise& p) const;
 
-  std::shared_ptr<const troupe::cluster> cluster_;
+  shared_cluster cluster_;
   std::uint32_t datacenter_ = 0;
   std::uint64_t incarnation_ = 0;
   serving_leases leases_;  // the controller's last statement

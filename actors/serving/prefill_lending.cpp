@@ -97,8 +97,7 @@ void prefill_controller::state(const serving_leases& s, double now_s, outbox& ou
   std::vector<lease_id> over;
   for (const auto& [lease, l] : lendings_) {
     const auto* lends = lease_of(l.offer);
-    if (!lends || !may_offer(node_address(*cluster_, lends->nodes.front()), l.offer))
-      over.push_back(lease);
+    if (!lends || !may_offer(node_address(lends->nodes.front()), l.offer)) over.push_back(lease);
   }
   for (const auto lease : over) withdraw(lease, now_s, out);
 }
@@ -116,7 +115,7 @@ expected<void> prefill_controller::may_offer(address from, const bubble_offer& o
   };
   const auto* lends = lease_of(o);
   if (!lends) return no("which lends none by the controller");
-  const auto is = [&](node_index n, address a) { return node_address(*cluster_, n) == a; };
+  const auto is = [&](node_index n, address a) { return node_address(n) == a; };
   if (!is(lends->nodes.front(), from)) return no("whose trainer is on another node");
   if (!o.groups.empty() && o.how.model.name != lends->model)
     return no(fmt::format("which lends to '{}', not to '{:.64}'", lends->model, o.how.model.name));
@@ -130,7 +129,7 @@ expected<void> prefill_controller::may_offer(address from, const bubble_offer& o
 
 expected<void> prefill_controller::may_request(address from, const prefill_request& r) const {
   for (const auto& d : leases_.decoders)
-    if (d.lease == r.name.lease && node_address(*cluster_, d.node) == from &&
+    if (d.lease == r.name.lease && node_address(d.node) == from &&
         d.model < leases_.models.size() && leases_.models[d.model].name == r.model)
       return {};
   return refuse(reason::kind::refused,

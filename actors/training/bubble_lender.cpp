@@ -91,7 +91,7 @@ std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) 
 
 /// From a stage's node to the trainer's, by the cluster file.
 double news_s(const cluster& c, address stage, address trainer) {
-  const auto a = c.nodes[node_of(c, stage)].datacenter, b = c.nodes[node_of(c, trainer)].datacenter;
+  const auto a = c.nodes[node_of(stage)].datacenter, b = c.nodes[node_of(trainer)].datacenter;
   const auto* wan = wan_between(c, a, b);
   return wan ? wan->rtt_ms * 1e-3 / 2 : 0;
 }

@@ -27,8 +27,7 @@ void device_times::complete(std::uint64_t iteration, double begin_s, double end_
     for (auto& t : all) t.begin_s -= begin_s, t.end_s -= begin_s;
 }
 
-std::optional<iteration_timeline> device_times::report(const cluster& c,
-                                                       const training_plan& plan) const {
+std::optional<iteration_timeline> device_times::report(const training_plan& plan) const {
   if (iteration_ == 0) return {};
   std::size_t count = 0;
   for (const auto& [who, all] : newest_) count += all.size();
@@ -39,7 +38,7 @@ std::optional<iteration_timeline> device_times::report(const cluster& c,
     if (busy == busy_s_.end()) continue;
     const auto known = newest_.find(who);
     const bool shown = known != newest_.end() && count <= max_tasks;
-    result.stages.push_back({who.first, who.second, node_of(c, setup.neighbours[setup.name.stage]),
+    result.stages.push_back({who.first, who.second, node_of(setup.neighbours[setup.name.stage]),
                              setup.devices, shown ? known->second : std::vector<timed_task>{},
                              busy->second});
   }

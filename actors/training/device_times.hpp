@@ -24,7 +24,7 @@ class device_times {
   void complete(std::uint64_t iteration, double begin_s, double end_s);
 
   /// Nothing before the first iteration is complete.
-  std::optional<iteration_timeline> report(const cluster& c, const training_plan& plan) const;
+  std::optional<iteration_timeline> report(const training_plan& plan) const;
 
  private:
   using stage_key = std::pair<std::uint32_t, std::uint32_t>;  // pipeline, stage

@@ -27,14 +27,14 @@ bool has_own_place(const stage_setup& s) {
 
 bool is_trainer(const cluster& c, const work_order& part, address from) {
   return part.train && part.train->trainer < c.nodes.size() &&
-         from == node_address(c, part.train->trainer);
+         from == node_address(part.train->trainer);
 }
 
 bool is_lease_node(const cluster& c, const work_order& part, address from) {
   if (!part.train || !is_node(c, from)) return false;
   const auto& parts = part.train->parts;
   return std::any_of(parts.begin(), parts.end(),
-                     [n = node_of(c, from)](const lease_part& p) { return p.node == n; });
+                     [n = node_of(from)](const lease_part& p) { return p.node == n; });
 }
 
 expected<void> check_setup(const stage_setup& s, const work_order& part) {

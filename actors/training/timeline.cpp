@@ -127,7 +127,7 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
   for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
   const auto cell_size = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
   const auto node_of_stage = [&](std::uint32_t pipeline, std::uint32_t stage) {
-    return node_of(c, plan.stages[pipeline * plan.shape.stages + stage].neighbours[stage]);
+    return node_of(plan.stages[pipeline * plan.shape.stages + stage].neighbours[stage]);
   };
   writer w{out};
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) w.process(d, c.datacenters[d].name);

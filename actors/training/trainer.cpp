@@ -263,7 +263,7 @@ void trainer_state::on_starting(const stage_report& r) {
   const auto& s = plan_.stages[index(r.name)];
   add_event(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
                         r.name.stage, r.name.pipeline,
-                        o_.cluster->nodes[node_of(*o_.cluster, s.neighbours[r.name.stage])].name,
+                        o_.cluster->nodes[node_of(s.neighbours[r.name.stage])].name,
                         last_starting_s_ - last_progress_s_));
 }
 

@@ -18,11 +18,12 @@
 #include "actors/training/device_times.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_plan.hpp"
+#include "messages/shared_cluster.hpp"
 
 namespace troupe::actors {
 
 struct trainer_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   lease_id lease = 0;
   job_id job = 0;
   train_order order;

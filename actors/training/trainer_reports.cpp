@@ -50,7 +50,7 @@ void trainer_state::report() {
   r.iterations.assign(unacknowledged_.begin(),
                       unacknowledged_.begin() + static_cast<std::ptrdiff_t>(count));
   r.events = unacknowledged_events_;
-  if (uses_real_devices(plan_)) r.timeline = times_.report(*o_.cluster, plan_);
+  if (uses_real_devices(plan_)) r.timeline = times_.report(plan_);
   reports_in_flight_.emplace_back(r.sequence, std::pair{count, unacknowledged_events_.size()});
   o_.messenger.send(controller_address, r);
 }

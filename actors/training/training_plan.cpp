@@ -125,9 +125,9 @@ class plan_builder {
     x.microbatches = timed_.batch.microbatches;
     x.rows = timed_.batch.rows;
     for (std::uint32_t other = 0; other <= last; ++other)
-      x.neighbours.push_back(node_address(c_, node_of(p, other)));
+      x.neighbours.push_back(node_address(node_of(p, other)));
     for (std::uint32_t peer = 0; peer < layout().pipelines; ++peer)
-      x.peers.push_back(node_address(c_, node_of(peer, s)));
+      x.peers.push_back(node_address(node_of(peer, s)));
     x.forward = shape.is_wan(s) ? across(p, s, s + 1) : inside();
     x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
     x.tied = datacenter_of(0) != datacenter_of(last) ? across(p, 0, last) : inside();

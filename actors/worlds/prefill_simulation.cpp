@@ -208,8 +208,7 @@ simulated_prefills prefill_player::result() const {
   for (const auto& [name, s] : hop_s_) r.hops_s.push_back(s);
   for (const auto& [gateway, o] : r.offers)
     for (const auto& g : o.groups)
-      for (const auto& guest : g.guests)
-        r.devices[guest.stage].node = node_of(*watched_, guest.node);
+      for (const auto& guest : g.guests) r.devices[guest.stage].node = node_of(guest.node);
   const auto view = cluster_->front(0).view();
   if (const auto m = view.models.find(model_); m != view.models.end())
     r.pages_leaked = m->second.pages - m->second.free_pages;

@@ -1,10 +1,12 @@
 #include "actors/worlds/real_host.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
+#include <mutex>
 
 #include <fmt/format.h>
 #include <caf/all.hpp>
@@ -37,21 +39,22 @@ void hold_signals() {
 
 /// The gateways that this one connects to, if their endpoints are known: one connection for small
 /// frames, and enough for tensors.
-std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
+std::vector<runtime::zeromq_link> links_of(const real_host_options& options, const cluster& c,
+                                           address self) {
   std::vector<runtime::zeromq_link> links;
-  const auto& c = *options.cluster;
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
     const auto other = gateway_address(d);
-    if (!greets(self, other)) continue;
-    const auto given = options.gateways.find(d);
-    const auto& at = given == options.gateways.end() ? c.datacenters[d].gateway : given->second;
+    if (!greets(self, other) || c.datacenters[d].removed) continue;
+    auto at = c.datacenters[d].gateway;
+    for (const auto& [in_file, given] : options.gateways)
+      if (options.cluster->datacenters[in_file].name == c.datacenters[d].name) at = given;
     if (at.empty())
       runtime::log(runtime::log_level::warn, "gateway", "no address known for another gateway",
                    {{"who", host_name(c, other)}});
     else
-      links.push_back(
-          {other, at,
-           1 + (options.connections > 0 ? options.connections : wan_connections(c, self - 1, d))});
+      links.push_back({other, at,
+                       1 + (options.connections > 0 ? options.connections
+                                                    : wan_connections(c, datacenter_of(self), d))});
   }
   return links;
 }
@@ -82,6 +85,11 @@ struct real_host::impl {
   std::vector<caf::actor> actors;
   client_actor client;
   actors::completions completions;  // of a front
+  shared_cluster cluster;           // the transport's and the actors'
+  std::function<void()> start_actors;
+  std::atomic<bool> removed = false;  // a node: from the cluster, and its work has ended
+  std::mutex mutex;                   // its transport's thread starts the actors
+  bool ending = false;
   failure_watch failures;
 
   /// The state directory, the incarnation, and a node's programs. Call before starting threads.
@@ -101,12 +109,30 @@ struct real_host::impl {
     return {};
   }
 
+  /// The host's place is known now.
+  void on_admitted() {
+    const std::lock_guard guard{mutex};
+    if (ending) return;
+    host.self = net->self();
+    if (is_gateway(*cluster, host.self))
+      for (const auto& l : links_of(options, *cluster, host.self))
+        if (auto ok = net->add_link(l); !ok)
+          runtime::log(runtime::log_level::error, "gateway", "cannot connect to another gateway",
+                       {{"why", ok.error().text}});
+    start_actors();
+    watch();
+  }
+
   /// Actors live as long as the process: one that ends has failed.
   void watch() {
     for (const auto& a : actors) failures.add(a);
   }
 
   ~impl() {
+    {
+      const std::lock_guard guard{mutex};
+      ending = true;
+    }
     for (const auto& a : actors) caf::anon_send_exit(a, caf::exit_reason::user_shutdown);
     if (client) caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
   }
@@ -132,14 +158,17 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   runtime::zeromq_options z;
   z.name = std::move(name);
   z.client = is_client(self);
-  if (options.cluster) z.cluster = *options.cluster;
+  if (options.cluster) i->cluster = options.cluster;
+  z.cluster = i->cluster;
+  z.waits_for_cluster = self == controller_address;
+  if (!is_client(self) && self != controller_address)
+    z.on_admitted = [host = i.get()] { host->on_admitted(); };
   z.incarnation = i->host.incarnation;
   z.listen = options.listen;
   z.upstream = options.upstream;
   z.keys = options.keys;
   z.client_key = options.client_key;
   if (options.cluster && is_node(*options.cluster, self)) z.connections = runtime::node_connections;
-  if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
   auto net = runtime::zeromq_transport::open(std::move(z));
   if (!net) return refuse(net.error());
   i->net = *net;
@@ -163,7 +192,7 @@ expected<std::unique_ptr<real_host>> real_host::controller(
                 controller_address, open_journal);
   if (!i) return refuse(i.error());
   controller_options c;
-  c.cluster = (*i)->options.cluster;
+  c.cluster = (*i)->cluster;
   c.policy = std::move(policy);
   c.local = local;
   c.boot = runtime::boot_number();
@@ -177,36 +206,43 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
   const auto self = gateway_address(datacenter);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return refuse(i.error());
-  (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster, false);
-  (*i)->watch();
+  (*i)->start_actors = [i = i->get()] {
+    i->actors = start_gateway(*i->system, i->host, i->cluster, false);
+  };
+  (*i)->net->begin();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
 expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, node_index n) {
-  const auto self = node_address(*options.cluster, n);
+  const auto self = node_address(n);
   if (options.listen.empty())
     options.listen = listen_of_node(options.upstream, !options.keys.empty());
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return refuse(i.error());
   node_options how;
-  how.cluster = (*i)->options.cluster;
+  how.cluster = (*i)->cluster;
+  how.on_removed = [i = i->get()] { i->removed = true; };
   how.process_runner = (*i)->programs;
   how.new_state = (*i)->state && (*i)->state->is_new();
   how.backend = "cpu";
   how.make_cuda = (*i)->options.make_cuda;
   how.observer = std::make_shared<work_log>();
-  (*i)->actors = start_node(*(*i)->system, (*i)->host, std::move(how));
-  (*i)->watch();
+  (*i)->start_actors = [i = i->get(), how = std::move(how)] {
+    i->actors = start_node(*i->system, i->host, how);
+  };
+  (*i)->net->begin();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
 expected<std::unique_ptr<real_host>> real_host::front(real_host_options options,
                                                       std::uint32_t number) {
-  const auto self = front_address(*options.cluster, number);
+  const auto self = front_address(number);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return refuse(i.error());
-  (*i)->actors = start_front(*(*i)->system, (*i)->host, (*i)->options.cluster, (*i)->completions);
-  (*i)->watch();
+  (*i)->start_actors = [i = i->get()] {
+    i->actors = start_front(*i->system, i->host, i->cluster, i->completions);
+  };
+  (*i)->net->begin();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
@@ -235,6 +271,10 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
   const timespec look_every{0, 100'000'000};
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
+    if (impl_->removed)
+      return refuse(reason::kind::refused,
+                    fmt::format("node {} was removed from the cluster",
+                                host_name(*impl_->cluster, impl_->host.self)));
     // A newer instance of this host is connected. Any other refusal may be resolved at the other
     // side: the transport logs it and retries, and work continues until its lease expires.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)

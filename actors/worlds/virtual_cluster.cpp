@@ -56,7 +56,7 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
       submissions_{std::make_shared<submissions>()},
       fronts_(options_.cluster->fronts.size()),
       requests_{options_.seed ^ 0x5eedULL},
-      world_{*options_.cluster, options_of_world()} {
+      world_{options_.machines ? *options_.machines : *options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
@@ -79,16 +79,9 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
         return world_.link_slowdown(d, other);
       });
     });
-  for (node_index n = 0; n < c->nodes.size(); ++n)
-    world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
-      node_options how;
-      how.cluster = c;
-      how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
-      if (options_.on_work) how.observer = std::make_shared<watched_work>(n, options_.on_work);
-      return start_node(system, h, std::move(how));
-    });
+  for (node_index n = 0; n < c->nodes.size(); ++n) add_node(n, c);
   for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
-    world_.add_host(front_address(*c, f), [this, c, f, &system](const runtime::host& h) {
+    world_.add_host(front_address(f), [this, c, f, &system](const runtime::host& h) {
       fronts_[f] = {};
       auto all = start_front(system, h, c, fronts_[f]);
       if (options_.on_front)
@@ -103,6 +96,24 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
 
 virtual_cluster::~virtual_cluster() = default;
 
+void virtual_cluster::add_node(node_index n, std::shared_ptr<const troupe::cluster> c) {
+  world_.add_host(node_address(n), [this, c = std::move(c), n](const runtime::host& h) {
+    node_options how;
+    how.cluster = c;
+    how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
+    if (options_.on_work) how.observer = std::make_shared<watched_work>(n, options_.on_work);
+    return start_node(world_.system(), h, std::move(how));
+  });
+}
+
+void virtual_cluster::join(node_index n) {
+  std::shared_ptr<const troupe::cluster> now;
+  for (const auto& e : journal())
+    if (const auto* changed = std::get_if<cluster_changed>(&e))
+      now = std::make_shared<const troupe::cluster>(changed->cluster);
+  add_node(n, std::move(now));
+}
+
 runtime::virtual_options virtual_cluster::options_of_world() const {
   runtime::virtual_options o;
   o.seed = options_.seed;
@@ -110,8 +121,9 @@ runtime::virtual_options virtual_cluster::options_of_world() const {
   o.on_append = options_.on_append;
   o.loses = options_.loses;
   if (options_.on_work)
-    o.on_crash = [c = options_.cluster, watcher = options_.on_work](address a) {
-      if (is_node(*c, a)) watcher(node_of(*c, a), nullptr, nullptr);
+    o.on_crash = [c = options_.machines ? options_.machines : options_.cluster,
+                  watcher = options_.on_work](address a) {
+      if (is_node(*c, a)) watcher(node_of(a), nullptr, nullptr);
     };
   return o;
 }

@@ -15,6 +15,8 @@ namespace troupe::actors {
 
 struct virtual_cluster_options {
   std::shared_ptr<const troupe::cluster> cluster;
+  /// The first nodes of these are the cluster's; the others may join(). Null: there are no others.
+  std::shared_ptr<const troupe::cluster> machines;
   std::shared_ptr<const planners::policy> policy;
   std::uint64_t seed = 1;
   fault_plan faults;
@@ -54,6 +56,9 @@ class virtual_cluster {
   /// passed.
   answer ask(message request, double limit_s = 60);
 
+  /// Starts a node that is in the controller's cluster by now.
+  void join(node_index n);
+
   /// The way to a front as it is now: after a crash, to its next start.
   const completions& front(std::uint32_t number) const { return fronts_[number]; }
 
@@ -71,6 +76,7 @@ class virtual_cluster {
  private:
   struct submissions;
   runtime::virtual_options options_of_world() const;
+  void add_node(node_index n, std::shared_ptr<const troupe::cluster> c);
 
   virtual_cluster_options options_;
   std::shared_ptr<submissions> submissions_;

@@ -32,8 +32,7 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// node's reply to a client).
 class frame_dispatcher {
  public:
-  frame_dispatcher(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
-                   scheduler_actor s)
+  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, scheduler_actor s)
       : host_{std::move(h)},
         guard_{std::make_shared<frame_guard>(host_, std::move(c))},
         orchestrator_{std::move(o)},
@@ -81,7 +80,8 @@ class frame_dispatcher {
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
                        std::is_same_v<T, suspend_job> || std::is_same_v<T, requeue_job> ||
-                       std::is_same_v<T, move_job> || std::is_same_v<T, read_log> ||
+                       std::is_same_v<T, move_job> || std::is_same_v<T, reconfigure> ||
+                       std::is_same_v<T, drain_nodes> || std::is_same_v<T, read_log> ||
                        std::is_same_v<T, training_report> || std::is_same_v<T, query_training>)
       to_actor(orchestrator_);
     // Other messages are replies, and the controller sends no requests.
@@ -124,14 +124,13 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
 }
 
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      shared_cluster c, bool virtual_time,
                                       runtime::link_slowdown slow_links) {
   // In virtual time transfers that arrive at one instant compete.
   constexpr std::uint32_t rounds_of_an_instant = 3;
   wan_options wan;
-  wan.pacing = std::make_shared<runtime::paced_links>(
-      runtime::rates_from(*c, h.self - gateway_address(0), !virtual_time), h.random,
-      std::move(slow_links));
+  wan.pacing = std::make_shared<runtime::paced_links>(*c, datacenter_of(h.self), !virtual_time,
+                                                      h.random, std::move(slow_links));
   wan.rounds = virtual_time ? rounds_of_an_instant : 0;
   return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan)));
 }
@@ -142,7 +141,7 @@ std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::hos
 }
 
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
-                                    std::shared_ptr<const troupe::cluster> c, completions local) {
+                                    shared_cluster c, completions local) {
   return listen(h, system.spawn(front, h, std::move(c), std::move(local)));
 }
 

@@ -12,6 +12,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/completions.hpp"
 #include "messages/cluster.hpp"
+#include "messages/shared_cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/virtual/paced_links.hpp"
@@ -21,7 +22,7 @@
 namespace troupe::actors {
 
 struct controller_options {
-  std::shared_ptr<const troupe::cluster> cluster;
+  shared_cluster cluster;
   std::shared_ptr<const planners::policy> policy;
   bool local = false;                                         // all nodes are on this machine
   bool virtual_time = false;                                  // else planning has its own thread
@@ -41,13 +42,13 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
                                    const controller_options& options);
 /// `slow_links`: in virtual time, the present slowdown of tensors to a datacenter; null: none.
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      shared_cluster c, bool virtual_time,
                                       runtime::link_slowdown slow_links = {});
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
 /// `local` becomes the way to it.
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
-                                    std::shared_ptr<const troupe::cluster> c, completions local);
+                                    shared_cluster c, completions local);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);
 
 }  // namespace troupe::actors

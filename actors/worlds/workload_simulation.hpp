@@ -72,6 +72,8 @@ class workload_record {
   void on(const job_kept&) {}
   void on(const lease_kept&) {}
   void on(const job_suspended&) {}
+  void on(const cluster_changed&) {}
+  void on(const node_drained&) {}
   void note(double at_s, int gpus, int waiting, double samples_per_s = 0);
   void note_move(job_outcome& j, const lease_granted& e);
 

@@ -169,8 +169,8 @@ double frames_s(std::uint32_t pairs, std::uint64_t events, bool codec) {
     };
   };
   for (std::uint32_t i = 0; i < pairs; ++i) {
-    world.add_host(gateway_address(i), start(node_address(c, i)));
-    world.add_host(node_address(c, i), start(gateway_address(i)));
+    world.add_host(gateway_address(i), start(node_address(i)));
+    world.add_host(node_address(i), start(gateway_address(i)));
   }
   const stopwatch watch;
   world.run_until([&] { return handled >= each * pairs; }, 1e9);

@@ -7,7 +7,9 @@
 namespace troupe::cli {
 
 void host_options::options(CLI::App& app) {
-  app.add_option("--cluster", cluster_file, "Cluster file, the same on every host")->required();
+  app.add_option("--cluster", cluster_file,
+                 "Cluster file; of all hosts but the controller only their own entry counts")
+      ->required();
   app.add_option("--state", state, "State directory of this host")->required();
   app.add_option("--keys", keys, "Key directory (troupe keys make); TCP is then encrypted");
 }

@@ -40,7 +40,7 @@ std::string absentees(const query_reply& r) {
   std::vector<std::string> names;
   for (const auto& d : r.gateways_absent) names.push_back("the gateway of " + d);
   for (const auto& n : r.nodes)
-    if (!n.present) names.push_back(n.name);
+    if (!n.present && !n.removed.value_or(false)) names.push_back(n.name);
   if (names.empty()) return {};
   return fmt::format("{} {} absent", fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }

@@ -61,7 +61,7 @@ inline const job_views no_jobs;
 /// A node whose GPUs cannot be used at present, for people.
 struct unusable_node {
   node_index node = 0;
-  const char* state = "";  // "absent"
+  const char* state = "";  // "absent" or "drained"
 };
 
 /// Input of a policy: the state at `now_s`.

@@ -30,7 +30,9 @@ std::string types_of(const job_spec& job) {
 std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, const job_spec& job,
                                    const plan& how) {
   for (const auto g : idle.types_above(how.bytes_per_gpu)) {
-    if (most_of_type(c, job, g) == 0) continue;
+    const bool exists =
+        std::ranges::any_of(c.nodes, [g](const node& n) { return n.gpu == g && n.gpus > 0; });
+    if (!exists || most_of_type(c, job, g) == 0) continue;
     // Types of the same memory follow each other in the file's order.
     if (const auto p = idle.first_with(g, 1); p != idle_index::none) return idle.node_at(g, p);
   }

@@ -32,7 +32,8 @@ bool is_elastic(const job_spec& job) {
 
 std::vector<double> relative_speeds(const cluster& c) {
   double fastest = 0;
-  for (const auto& n : c.nodes) fastest = std::max(fastest, flops_s(c.gpus[n.gpu]));
+  for (const auto& n : c.nodes)
+    if (n.gpus > 0) fastest = std::max(fastest, flops_s(c.gpus[n.gpu]));
   std::vector<double> speeds;
   for (const auto& g : c.gpus) speeds.push_back(fastest > 0 ? flops_s(g) / fastest : 1);
   return speeds;

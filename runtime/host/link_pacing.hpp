@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "messages/cluster.hpp"
 #include "messages/time.hpp"
 #include "messages/units.hpp"
 
@@ -47,6 +48,9 @@ class link_pacing {
 
   virtual time_ns next_event_at() const = 0;  // never: none before another start
   virtual std::optional<event> take_event(time_ns now) = 0;
+
+  /// The cluster has changed: other links, or other rates.
+  virtual void follow(const cluster&) {}
 
   /// Forgets pairs last used before a time.
   virtual void forget(time_ns before) = 0;

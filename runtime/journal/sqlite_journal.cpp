@@ -279,13 +279,13 @@ expected<void> sqlite_journal::check_witness() {
 }
 
 /// Version 1 (the first release) had neither an id nor a witness. Its entries are readable, because
-/// records have only grown at their ends.
+/// records have only grown at their ends. Version 2 had no entries with the cluster.
 expected<void> sqlite_journal::upgrade() {
   if (version_ == schema_version) return {};
   log(log_level::info, "journal", "upgraded the schema",
       {{"file", path_}, {"from", version_}, {"to", schema_version}, {"entries", size()}});
-  return run(
-      fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;", make_identity(), schema_version));
+  return run(fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;",
+                         version_ == 1 ? make_identity() : "", schema_version));
 }
 
 /// All checks have passed: from here on the files may change.

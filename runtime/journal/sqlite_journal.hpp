@@ -21,7 +21,7 @@ namespace troupe::runtime {
 
 /// Of the tables and entries that this program writes. Older versions are upgraded at open, newer
 /// ones are rejected.
-inline constexpr long long journal_schema_version = 2;
+inline constexpr long long journal_schema_version = 3;
 
 /// The journal in a file: SQLite in WAL mode, one row per entry, each with a checksum, and a
 /// witness next to it that records what the file must contain. Any SQLite program can read it while

@@ -40,6 +40,16 @@ paced_links::rates rates_from(const cluster& c, std::uint32_t datacenter, bool o
   return all;
 }
 
+paced_links::paced_links(const cluster& c, std::uint32_t datacenter, bool only_emulated,
+                         random_source random, link_slowdown slow)
+    : paced_links{rates_from(c, datacenter, only_emulated), random, std::move(slow)} {
+  of_.emplace(datacenter, only_emulated);
+}
+
+void paced_links::follow(const cluster& c) {
+  if (of_) to_ = rates_from(c, of_->first, of_->second);
+}
+
 link_rates paced_links::rates_now(std::uint32_t datacenter) const {
   TROUPE_INVARIANT(paces(datacenter));
   auto r = *to_[datacenter];

@@ -35,7 +35,11 @@ class paced_links final : public link_pacing {
 
   explicit paced_links(rates to, random_source random = random_source{0}, link_slowdown slow = {})
       : to_{std::move(to)}, random_{random}, slow_{std::move(slow)} {}
+  /// Those of this datacenter's links, which follow the cluster.
+  paced_links(const cluster& c, std::uint32_t datacenter, bool only_emulated, random_source random,
+              link_slowdown slow = {});
 
+  void follow(const cluster& c) override;
   bool paces(std::uint32_t datacenter) const override { return to_[datacenter].has_value(); }
   time_ns delay_ns(std::uint32_t datacenter) const override {
     return to_[datacenter] ? to_[datacenter]->delay_ns : 0;
@@ -81,6 +85,7 @@ class paced_links final : public link_pacing {
   void schedule(time_ns at, std::uint32_t token, std::uint32_t part);
 
   rates to_;
+  std::optional<std::pair<std::uint32_t, bool>> of_;  // the datacenter; only emulated links
   random_source random_;
   link_slowdown slow_;
   std::uint64_t sequence_ = 0;

@@ -58,7 +58,7 @@ class simulated_network::door final : public transport {
 
 bool is_meant(const cluster& c, address a, const std::string& name) {
   if (host_name(c, a) == name) return true;
-  if (is_gateway(c, a)) return c.datacenters[a - 1].name == name;
+  if (is_gateway(c, a)) return c.datacenters[datacenter_of(a)].name == name;
   const bool inside = is_node(c, a) || is_front(c, a);
   return inside && host_name(c, gateway_of(c, a)) == name + "/gateway";
 }
@@ -69,7 +69,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
     : time_{time}, cluster_{c}, faults_{faults}, random_{random}, credit_frames_{credit_frames} {
   random_faults_ = faults.loss > 0 || faults.duplication > 0 || faults.reordering > 0;
   const auto n = static_cast<std::uint32_t>(c.datacenters.size());
-  by_number_.assign(1 + n + c.nodes.size(), unknown_host);
+  by_number_.assign(1 + n + c.nodes.size() + c.fronts.size(), unknown_host);
   wan_.reserve(std::size_t{n} * n);
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
@@ -227,8 +227,8 @@ void simulated_network::depart_tensor(std::uint32_t i, address from, address to)
   const auto m = decode(f.content.header.bytes());
   const auto t =
       m && std::holds_alternative<tensor>(m->second) ? std::get<tensor>(m->second) : tensor{};
-  const auto node = node_of(cluster_, from);
-  const auto link = link_cost_between(cluster_, node, node_of(cluster_, to));
+  const auto node = node_of(from);
+  const auto link = link_cost_between(cluster_, node, node_of(to));
   f.latency = to_ns(link.latency_s);
   auto& card = cards_[node];
   card.share.start(time_.now(),
@@ -247,8 +247,8 @@ void simulated_network::depart_block(std::uint32_t i, address from, address to) 
   }
   const auto m = decode(f.content.header.bytes());
   const auto* block = m ? std::get_if<prefill_block>(&m->second) : nullptr;
-  const auto node = node_of(cluster_, from);
-  const auto link = link_cost_between(cluster_, node, node_of(cluster_, to));
+  const auto node = node_of(from);
+  const auto link = link_cost_between(cluster_, node, node_of(to));
   f.latency = to_ns(link.latency_s);
   const auto bytes = static_cast<double>(block ? block->bytes : f.content.size());
   cards_[node].blocks.push_back({i, to_ns(link.alone_s(bytes))});
@@ -378,8 +378,17 @@ void simulated_network::retire(endpoint& e) {
 }
 
 std::uint32_t simulated_network::endpoint_of(address a) {
-  if (a >= by_number_.size()) return add_endpoint(a);
-  auto& known = by_number_[a];
+  const auto sites = cluster_.datacenters.size(), nodes = cluster_.nodes.size();
+  std::size_t number = 0;
+  if (is_gateway(cluster_, a))
+    number = 1 + datacenter_of(a);
+  else if (is_node(cluster_, a))
+    number = 1 + sites + node_of(a);
+  else if (is_front(cluster_, a))
+    number = 1 + sites + nodes + front_of(a);
+  else if (a != controller_address)
+    return add_endpoint(a);
+  auto& known = by_number_[number];
   if (known == unknown_host) known = add_endpoint(a);
   return known;
 }
@@ -417,8 +426,8 @@ std::uint32_t simulated_network::connect_first(std::uint32_t from, address to) {
 }
 
 std::uint32_t simulated_network::site_of(address a) const {
-  if (is_gateway(cluster_, a)) return a - 1;
-  return is_node(cluster_, a) || is_front(cluster_, a) ? gateway_of(cluster_, a) - 1 : 0;
+  if (is_gateway(cluster_, a)) return datacenter_of(a);
+  return is_node(cluster_, a) || is_front(cluster_, a) ? datacenter_of(gateway_of(cluster_, a)) : 0;
 }
 
 void simulated_network::describe(connection& c) {
@@ -434,8 +443,8 @@ void simulated_network::describe(connection& c) {
     c.latency = to_ns((w ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
     c.wan = static_cast<std::int32_t>(direction(cluster_, from_site, to_site));
   } else {
-    const auto* n = is_node(cluster_, a)   ? &cluster_.nodes[node_of(cluster_, a)]
-                    : is_node(cluster_, b) ? &cluster_.nodes[node_of(cluster_, b)]
+    const auto* n = is_node(cluster_, a)   ? &cluster_.nodes[node_of(a)]
+                    : is_node(cluster_, b) ? &cluster_.nodes[node_of(b)]
                                            : nullptr;
     const bool given = n && n->inter.gbps > 0;
     c.latency = to_ns(given ? n->inter.latency_us * 1e-6 : site_latency_s);

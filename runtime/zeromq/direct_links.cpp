@@ -49,7 +49,7 @@ std::string reachable_endpoint(const std::string& endpoint, std::string_view pee
 
 /// The connection for a tensor to that host; null: it goes through the gateway.
 std::shared_ptr<lane> zeromq_transport::engine::direct_lane(address to) {
-  if (!are_local_nodes(options_.cluster, self_, to)) return {};
+  if (!are_local_nodes(*options_.cluster, self_, to)) return {};
   const auto [at, fresh] = direct_.try_emplace(to);
   auto& d = at->second;
   using enum direct_link::state;
@@ -70,7 +70,7 @@ std::shared_ptr<lane> zeromq_transport::engine::direct_lane(address to) {
 
 /// Carries the links' states forward; closes the sockets of those that are unusable.
 void zeromq_transport::engine::update_direct_links() {
-  if (!is_node(options_.cluster, self_)) return;
+  if (!is_node(*options_.cluster, self_)) return;
   const auto now = steady::now();
   std::vector<address> to_find;
   {
@@ -140,7 +140,7 @@ void zeromq_transport::engine::on_direct_welcome(const lane& l) {
   d->is = direct_link::state::open;
   d->pause = {};
   log(log_level::debug, "transport", "exchanges tensors directly",
-      {{"with", host_name(options_.cluster, l.peer)}});
+      {{"with", host_name(*options_.cluster, l.peer)}});
 }
 
 void zeromq_transport::engine::on_direct_failure(const lane& l, std::string_view why) {
@@ -153,7 +153,7 @@ void zeromq_transport::engine::on_direct_failure(const lane& l, std::string_view
 /// asked for again by its receiver.
 void zeromq_transport::engine::mark_unusable(direct_link& d, std::string_view why) {
   TROUPE_INVARIANT(d.is != direct_link::state::unusable);
-  const auto name = host_name(options_.cluster, d.over->peer);
+  const auto name = host_name(*options_.cluster, d.over->peer);
   if (const auto lines = refusals_.pass(fmt::format("{}: {}", name, why), now_s()); lines > 0)
     log(log_level::info, "transport", "tensors go through the gateway",
         {{"to", name}, {"why", why}, {"times", lines}});
@@ -194,7 +194,7 @@ zeromq_transport::engine::steady::duration zeromq_transport::engine::until_direc
 /// A node of this gateway's has greeted and said where it listens.
 void zeromq_transport::engine::remember_endpoint(address who, const hello& h,
                                                  std::string_view peer_address) {
-  if (!is_gateway(options_.cluster, self_) || !is_node(options_.cluster, who)) return;
+  if (!is_gateway(*options_.cluster, self_) || !is_node(*options_.cluster, who)) return;
   const std::lock_guard guard{mutex_};
   if (const auto at = peers_.find(who); at != peers_.end())
     at->second.endpoint = reachable_endpoint(h.endpoint.value_or(""), peer_address);
@@ -203,8 +203,8 @@ void zeromq_transport::engine::remember_endpoint(address who, const hello& h,
 void zeromq_transport::engine::on_find_node(lane& l, const zmq::message_t& header) {
   const auto m = decode({static_cast<const std::byte*>(header.data()), header.size()});
   const auto* asked = m ? std::get_if<find_node>(&m->second) : nullptr;
-  if (asked == nullptr || !is_gateway(options_.cluster, self_) ||
-      !are_local_nodes(options_.cluster, l.peer, asked->node))
+  if (asked == nullptr || !is_gateway(*options_.cluster, self_) ||
+      !are_local_nodes(*options_.cluster, l.peer, asked->node))
     return add(strangers);
   node_endpoint answer{asked->node, {}};
   {

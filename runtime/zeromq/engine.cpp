@@ -16,6 +16,8 @@ namespace {
 
 // ZeroMQ does not notify when a full queue has room again.
 constexpr int retry_blocked_ms = 10;
+// Greetings that wait until this host knows its cluster.
+constexpr int retry_held_ms = 20;
 // Frames read from one socket before queued frames are written again.
 constexpr int frames_a_round = 1024;
 
@@ -44,7 +46,7 @@ bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
     add(no_route);
     return false;
   }
-  const auto hop = next_hop(options_.cluster, me, to);
+  const auto hop = next_hop(*options_.cluster, me, to);
   const std::lock_guard guard{mutex_};
   if (lane == tensor_lane)
     if (const auto direct = direct_lane(to)) return enqueue(direct, std::move(f));
@@ -118,6 +120,7 @@ zeromq_counts zeromq_transport::engine::counts() const {
 
 void zeromq_transport::engine::start(receiver r) {
   receiver_ = std::move(r);
+  if (thread_.joinable()) return;  // on_admitted, by the thread itself
   thread_ = std::thread{[this] { run(); }};
   ::pthread_setname_np(thread_.native_handle(), "troupe/net");
 }
@@ -146,6 +149,7 @@ void zeromq_transport::engine::run() {
     greet_when_due();
     more = router_ && drain_router();
     for (auto& d : dealers_) more = drain_dealer(*d) || more;
+    more = admit_held() || more;
     if (!more && go_on) wait_for_work();
   }
 }
@@ -185,6 +189,7 @@ void zeromq_transport::engine::wait_for_work() {
   auto wait = std::chrono::ceil<milliseconds>(idle).count();
   if (!blocked_.empty()) wait = std::min<decltype(wait)>(wait, retry_blocked_ms);
   if (trim_due_) wait = std::min<decltype(wait)>(wait, 1000);
+  if (!held_.empty()) wait = std::min<decltype(wait)>(wait, retry_held_ms);
   if (!pending_.empty()) wait = std::min<decltype(wait)>(wait, pending_.look_every_ms);
   ::poll(items_.data(), items_.size(), static_cast<int>(wait));
   {
@@ -416,12 +421,13 @@ void zeromq_transport::engine::on_batch(lane& l, zmq::message_t body) {
 // other.
 bool zeromq_transport::engine::is_valid_source(const lane& l, const envelope& e) const {
   if (l.direct) return e.type == type_id<tensor> && e.from == l.peer && e.to == self_;
-  return next_hop(options_.cluster, self_, e.from) == l.peer;
+  return next_hop(*options_.cluster, self_, e.from) == l.peer;
 }
 
 void zeromq_transport::engine::deliver(lane& l, frame f) {
   // Credit in flight during a new greeting lets an honest peer exceed its window once; a multiple
   // is a violation.
+  if (!receiver_) return discard(l, lost, f.size());  // its actors are about to start
   if (l.in->uncredited() > 5 * std::uint64_t{options_.window_frames}) return add(over_credit);
   l.in->arrived();
   add(received);

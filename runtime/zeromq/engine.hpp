@@ -18,6 +18,7 @@
 #include <zmq.hpp>
 
 #include "messages/message.hpp"
+#include "messages/session.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/zeromq/keys.hpp"
 #include "runtime/zeromq/lane.hpp"
@@ -61,6 +62,7 @@ class zeromq_transport::engine {
 
   expected<void> open();
   void start(receiver r);
+  expected<void> add_link(const zeromq_link& l);
   bool send(address to, frame f, std::uint32_t lane);
   void handled(const frame& f);
 
@@ -186,10 +188,13 @@ class zeromq_transport::engine {
   void greet_when_due();
   void reconnect(dealer& d);
   steady::duration until_greeting() const;
-  void on_hello(const zmq::message_t& id, zmq::message_t& header);
+  void on_hello(zmq::message_t& id, zmq::message_t& header);
   expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);
   caller caller_with(std::string_view key_name) const;
   bool has_its_key(const lane& l, zmq::message_t& header) const;
+  bool take_place(const welcome& w);
+  bool knows_cluster() const;
+  bool admit_held();
   expected<address> admit_client(const std::string& id, std::string_view key_name);
   expected<std::shared_ptr<lane>> assign_lane(address who, std::uint64_t incarnation,
                                               const std::string& id);
@@ -213,8 +218,8 @@ class zeromq_transport::engine {
   lane* lane_of(const zmq::message_t& id);
   void add(count c, std::uint64_t n = 1) { counts_[c].fetch_add(n, std::memory_order_relaxed); }
 
-  const zeromq_options options_;
-  std::uint64_t fingerprint_ = 0;
+  zeromq_options options_;
+  host_entry entry_;         // a host's own, by its file
   std::uint64_t token_ = 0;  // secret: part of routing ids, so that nobody can guess another's
   std::atomic<address> self_{first_client_address};
   address upstream_ = controller_address;
@@ -235,6 +240,8 @@ class zeromq_transport::engine {
 
   // Used by the engine's thread only.
   std::unordered_map<std::string, std::shared_ptr<lane>> by_id_;
+  bool admitted_ = false, admission_due_ = false;  // by the upstream; on_admitted to be called
+  std::map<std::string, std::pair<zmq::message_t, zmq::message_t>> held_;  // hellos until then
   std::map<address, std::uint64_t> newest_;  // incarnations of hosts that have greeted
   std::string last_id_;
   lane* last_lane_ = nullptr;

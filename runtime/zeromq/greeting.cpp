@@ -28,10 +28,15 @@ std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std
   return {number, of};
 }
 
-std::optional<address> find_host(const cluster& c, const std::string& name) {
-  for (address a = 0; a < front_address(c, static_cast<std::uint32_t>(c.fronts.size())); ++a)
-    if (name == host_name(c, a)) return a;
-  return {};
+bool is_removed(const cluster& c, address a) {
+  if (is_node(c, a)) return c.nodes[node_of(a)].removed;
+  if (is_front(c, a)) return c.fronts[front_of(a)].removed;
+  return is_gateway(c, a) && c.datacenters[datacenter_of(a)].removed;
+}
+
+std::string shown(const host_entry& e) {
+  if (e.gpus > 0) return fmt::format("{} {} in {}", e.gpus, e.gpu_type, e.datacenter);
+  return fmt::format("datacenter {}", e.datacenter);
 }
 
 /// The name of the key that the connection was opened with; empty where it is not encrypted.
@@ -56,8 +61,9 @@ constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
 
 void zeromq_transport::engine::greet(dealer& d) {
   d.next_hello = steady::now() + greetings(1);
-  hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation, {}};
-  if (is_node(options_.cluster, self_) && router_ && !d.over->direct) h.endpoint = endpoint_;
+  hello h{options_.name, options_.incarnation, {}, {}};
+  if (!options_.client) h.entry = entry_;
+  if (is_node(*options_.cluster, self_) && router_ && !d.over->direct) h.endpoint = endpoint_;
   const auto f = encode(self_, d.over->peer, h);
   auto header = outgoing_message(f.header, d.over->unsent, false);
   // Lets the socket see a connection that has just come: sending alone may look only a millisecond
@@ -104,6 +110,12 @@ zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greet
 void zeromq_transport::engine::on_greeting_reply(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) {
     if (options_.client) self_ = yes->you;
+    const bool first = d.over->peer == upstream_ && !options_.client && !admitted_;
+    if (!options_.client && d.over->peer == upstream_ && !take_place(*yes)) {
+      return on_refusal(d, {reason::kind::stale,
+                            "the controller has another journal, in whose cluster this host has "
+                            "another number: start it again"});
+    }
     d.over->restart(fresh_inbox(d.over));
     d.backoff = {};
     if (d.over->peer == upstream_) {
@@ -113,8 +125,9 @@ void zeromq_transport::engine::on_greeting_reply(dealer& d, const message& m) {
     }
     if (d.over->direct) on_direct_welcome(*d.over);
     log(log_level::debug, "transport", "welcomed",
-        {{"by", host_name(options_.cluster, d.over->peer)},
-         {"as", host_name(options_.cluster, self_)}});
+        {{"by", host_name(*options_.cluster, d.over->peer)},
+         {"as", host_name(*options_.cluster, self_)}});
+    if (first) admission_due_ = true;
     return flush(*d.over);
   }
   const auto* no = std::get_if<refusal>(&m);
@@ -123,6 +136,41 @@ void zeromq_transport::engine::on_greeting_reply(dealer& d, const message& m) {
   // The peer was restarted and does not know us; each frame in flight causes this reply.
   const bool first = d.over->open.exchange(false);
   if (first) greet(d);
+}
+
+/// False: this host cannot go on under the number that it has been given.
+bool zeromq_transport::engine::take_place(const welcome& w) {
+  if (admitted_) return w.you == self_;
+  if (w.cluster) {
+    if (!indices_exist(*w.cluster) || host_name(*w.cluster, w.you) != options_.name) return false;
+    options_.cluster.replace(*w.cluster);
+    const auto up = next_hop(*w.cluster, w.you, controller_address);
+    const std::lock_guard guard{mutex_};
+    if (up != upstream_) {
+      auto known = peers_.extract(upstream_);
+      known.key() = up;
+      for (const auto& l : known.mapped().lanes) l->peer = up;
+      peers_.insert(std::move(known));
+      upstream_ = up;
+    }
+    self_ = w.you;
+  }
+  admitted_ = true;
+  return true;
+}
+
+bool zeromq_transport::engine::knows_cluster() const {
+  if (!options_.upstream.empty()) return admitted_;
+  return !options_.waits_for_cluster || options_.cluster->version > 0;
+}
+
+/// What an admission leads to, between two rounds: it may open sockets. False: nothing was due.
+bool zeromq_transport::engine::admit_held() {
+  const bool due = std::exchange(admission_due_, false);
+  if (due && options_.on_admitted) options_.on_admitted();
+  if (held_.empty() || !knows_cluster()) return due;
+  for (auto& [id, hello] : std::exchange(held_, {})) on_hello(hello.first, hello.second);
+  return true;
 }
 
 void zeromq_transport::engine::on_refusal(dealer& d, reason why) {
@@ -138,7 +186,7 @@ void zeromq_transport::engine::on_refusal(dealer& d, reason why) {
   if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
       lines > 0)
     log(log_level::error, "transport", d.refused ? "refused" : "rejected; retrying",
-        {{"by", host_name(options_.cluster, d.over->peer)},
+        {{"by", host_name(*options_.cluster, d.over->peer)},
          {"at", d.endpoint},
          {"why", why.text},
          {"times", lines}});
@@ -232,8 +280,13 @@ void zeromq_transport::engine::on_unknown_sender(const zmq::message_t& id,
         refusal{{reason::kind::unknown, "greet first"}});
 }
 
-void zeromq_transport::engine::on_hello(const zmq::message_t& id_part, zmq::message_t& header) {
+void zeromq_transport::engine::on_hello(zmq::message_t& id_part, zmq::message_t& header) {
+  constexpr std::size_t max_held = 4096;
   const auto id = id_part.to_string();
+  if (!knows_cluster()) {
+    if (held_.size() < max_held) held_[id] = {std::move(id_part), std::move(header)};
+    return;
+  }
   const auto m = decode(bytes_of(header));
   const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
   if (h == nullptr) {
@@ -258,7 +311,10 @@ void zeromq_transport::engine::on_hello(const zmq::message_t& id_part, zmq::mess
   (*l)->who = caller_with(key_name);
   pending_.welcomed(zmq_msg_get(header.handle(), ZMQ_SRCFD));
   (*l)->restart(fresh_inbox(*l));
-  reply(id, *who, welcome{*who});
+  welcome yes{*who, {}};
+  if (h->entry && next_hop(*options_.cluster, *who, controller_address) == self_)
+    yes.cluster = *options_.cluster;
+  reply(id, *who, yes);
   log(log_level::debug, "transport", "welcomed a peer",
       {{"name", shown(h->name)}, {"address", *who}, {"incarnation", h->incarnation}});
   flush(**l);
@@ -278,24 +334,35 @@ bool zeromq_transport::engine::has_its_key(const lane& l, zmq::message_t& header
 
 expected<address> zeromq_transport::engine::admit(const hello& h, std::string_view key_name,
                                                   const std::string& id) {
-  const auto& c = options_.cluster;
+  const auto& c = *options_.cluster;
   using enum reason::kind;
   if (encrypts(options_.listen) && key_name.empty())
     return refuse(refused, fmt::format("{} did not prove a key", shown(h.name)));
   const bool has_key = !key_name.empty();
   const bool is_host_key = has_key && keys_->role_of(key_name) == key_role::host;
-  if (h.cluster_fingerprint == 0) {
+  if (!h.entry) {
     if (is_host_key)
       return refuse(refused,
                     fmt::format("the key of {} is a host's: clients need user keys", key_name));
     return admit_client(id, key_name);
   }
-  if (h.cluster_fingerprint != fingerprint_)
-    return refuse(refused, fmt::format("{} and {} have loaded different cluster files",
-                                       shown(h.name), options_.name));
+  if (h.entry->cluster != c.name)
+    return refuse(refused,
+                  fmt::format("{} is of cluster '{}', and {} of cluster '{}'", shown(h.name),
+                              shown(h.entry->cluster), options_.name, c.name));
   const auto who = find_host(c, h.name);
   if (!who)
     return refuse(refused, fmt::format("no host '{}' in cluster {}", shown(h.name), c.name));
+  if (is_removed(c, *who)) {
+    // Its work may still have its grace.
+    if (const auto known = newest_.find(*who);
+        known == newest_.end() || known->second != h.incarnation)
+      return refuse(refused, fmt::format("{} was removed from the cluster", h.name));
+  } else if (const auto right = entry_of(c, *who); right != *h.entry) {
+    return refuse(refused, fmt::format("{} has {} by its own cluster file, and {} by the "
+                                       "controller's",
+                                       h.name, shown(shown(*h.entry)), shown(right)));
+  }
   // Only nodes of its datacenter connect to a node, for tensors; not even its gateway does.
   const bool connects =
       is_node(c, self_) ? are_local_nodes(c, self_, *who) : next_hop(c, self_, *who) == *who;
@@ -338,7 +405,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::assign_lane(address wh
     auto& newest = newest_[who];
     if (incarnation < newest)
       return refuse(reason::kind::stale, fmt::format("superseded by a newer instance of {}",
-                                                     host_name(options_.cluster, who)));
+                                                     host_name(*options_.cluster, who)));
     newest = incarnation;
   }
   const auto [number, of] = connection_of(id, max_connections);
@@ -353,7 +420,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::assign_lane(address wh
     while (p.lanes.size() < of) {
       p.lanes.push_back(std::make_shared<lane>());
       p.lanes.back()->peer = who;
-      p.lanes.back()->direct = are_local_nodes(options_.cluster, self_, who);
+      p.lanes.back()->direct = are_local_nodes(*options_.cluster, self_, who);
       if (!is_client(who)) {
         p.lanes.back()->batches = true;  // a client may be another program
       } else {

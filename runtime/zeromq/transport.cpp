@@ -39,6 +39,12 @@ void keep_memory(bool tensors) {
   if (tensors) std::call_once(those_with_tensors, [] { ::mallopt(M_MMAP_MAX, 0); });
 }
 
+/// A client's may be empty.
+zeromq_options with_cluster(zeromq_options o) {
+  if (!o.cluster) o.cluster = cluster{};
+  return o;
+}
+
 bool is_ipc(const std::string& endpoint) {
   return endpoint.starts_with("ipc://");
 }
@@ -54,7 +60,7 @@ bool is_reachable(const std::string& endpoint) {
 // ---- opening
 
 zeromq_transport::engine::engine(zeromq_options options)
-    : options_{std::move(options)}, fingerprint_{troupe::fingerprint(options_.cluster)} {}
+    : options_{with_cluster(std::move(options))} {}
 
 expected<void> zeromq_transport::engine::open() {
   if (::getrandom(&token_, sizeof token_, 0) != sizeof token_)
@@ -99,15 +105,14 @@ void zeromq_transport::engine::list_poll_items() {
 
 expected<void> zeromq_transport::engine::find_self() {
   if (options_.client) return {};
-  const auto& c = options_.cluster;
-  const auto hosts = front_address(c, static_cast<std::uint32_t>(c.fronts.size()));
-  address a = 0;
-  while (a < hosts && host_name(c, a) != options_.name) ++a;
-  if (a == hosts)
+  const auto& c = *options_.cluster;
+  const auto found = find_host(c, options_.name);
+  if (!found)
     return refuse(reason::kind::unknown,
                   fmt::format("no host '{}' in cluster {}", options_.name, c.name));
-  self_ = a;
-  if (a != controller_address) upstream_ = next_hop(c, a, controller_address);
+  entry_ = entry_of(c, *found);
+  self_ = *found;
+  if (*found != controller_address) upstream_ = next_hop(c, *found, controller_address);
   return {};
 }
 
@@ -145,7 +150,7 @@ std::unique_ptr<socket_monitor> zeromq_transport::engine::watch(zmq::socket_t& s
 expected<void> zeromq_transport::engine::open_router() try {
   if (options_.listen.empty()) return {};
   router_.emplace(context_, zmq::socket_type::router);
-  set_up(*router_, self_ != controller_address, is_node(options_.cluster, self_));
+  set_up(*router_, self_ != controller_address, is_node(*options_.cluster, self_));
   // A peer that claims credit and reads nothing: the last bound, beyond that of its credit.
   router_->set(zmq::sockopt::sndhwm, static_cast<int>(5 * options_.window_frames));
   router_->set(zmq::sockopt::router_mandatory, true);
@@ -183,10 +188,10 @@ expected<void> zeromq_transport::engine::open_dealers() {
   if (!options_.upstream.empty())
     if (auto ok = open_link({upstream_, options_.upstream, options_.connections}); !ok) return ok;
   for (const auto& l : options_.links) {
-    if (!is_gateway(options_.cluster, self_) || !is_gateway(options_.cluster, l.to) ||
+    if (!is_gateway(*options_.cluster, self_) || !is_gateway(*options_.cluster, l.to) ||
         !greets(self_, l.to))
       return refuse(reason::kind::invalid, fmt::format("{} does not connect to {}", options_.name,
-                                                       host_name(options_.cluster, l.to)));
+                                                       host_name(*options_.cluster, l.to)));
     if (auto ok = open_link(l); !ok) return ok;
   }
   return {};
@@ -196,6 +201,7 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) {
   if (l.connections < 1 || l.connections > max_connections)
     return refuse(reason::kind::invalid,
                   fmt::format("{} connections: expected 1 to {}", l.connections, max_connections));
+  const std::lock_guard guard{mutex_};
   auto& p = peers_[l.to];
   for (std::uint32_t n = 0; n < l.connections; ++n) {
     auto over = std::make_shared<lane>();
@@ -210,6 +216,12 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) {
   return {};
 }
 
+expected<void> zeromq_transport::engine::add_link(const zeromq_link& l) {
+  auto ok = open_link(l);
+  list_poll_items();
+  return ok;
+}
+
 /// A socket that connects, over which one lane goes.
 auto zeromq_transport::engine::make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
                                            std::uint32_t connection, std::uint32_t connections)
@@ -219,7 +231,7 @@ auto zeromq_transport::engine::make_dealer(std::shared_ptr<lane> over, const std
   socket.set(zmq::sockopt::immediate, true);
   socket.set(zmq::sockopt::routing_id, routing_id_of(connection, connections));
   if (encrypts(endpoint)) {
-    const auto name = host_name(options_.cluster, over->peer);
+    const auto name = host_name(*options_.cluster, over->peer);
     const auto server = keys_->key_of(name);
     if (server.empty())
       return refuse(reason::kind::unknown,
@@ -269,7 +281,7 @@ expected<void> zeromq_transport::engine::wait_until_greeted(double seconds) cons
   if (refused_) return refuse(*refused_);
   return refuse(reason::kind::unavailable,
                 fmt::format("no answer from {} at {} within {:.1f} s{}",
-                            host_name(options_.cluster, upstream_), options_.upstream, seconds,
+                            host_name(*options_.cluster, upstream_), options_.upstream, seconds,
                             trouble_.empty() ? "" : " (" + trouble_ + ")"));
 }
 
@@ -292,6 +304,12 @@ bool zeromq_transport::send(address to, frame f, std::uint32_t lane) {
 }
 void zeromq_transport::listen(receiver r) {
   engine_->start(std::move(r));
+}
+void zeromq_transport::begin() {
+  engine_->start({});
+}
+expected<void> zeromq_transport::add_link(const zeromq_link& l) {
+  return engine_->add_link(l);
 }
 caller zeromq_transport::caller_of(const frame& f) const {
   const auto* in = inbox_of(f);

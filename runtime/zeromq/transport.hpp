@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
 #include "messages/reason.hpp"
+#include "messages/shared_cluster.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::runtime {
@@ -25,8 +26,15 @@ struct zeromq_options {
   /// free.
   std::string name;
   bool client = false;
-  /// As loaded; a client may leave it empty.
-  troupe::cluster cluster;
+  /// As loaded, until a host's upstream has welcomed it with the controller's; a client may leave
+  /// it empty.
+  shared_cluster cluster;
+  /// Called by the transport's thread once a host's upstream has welcomed it: its address and the
+  /// cluster are final. It calls listen().
+  std::function<void()> on_admitted{};
+  /// The controller's: nobody is welcomed before its journal's cluster, which has a version, is in
+  /// `cluster`.
+  bool waits_for_cluster = false;
   /// Larger after every start; a client takes a random number.
   std::uint64_t incarnation = 0;
   /// Where others greet this host: tcp://address:port or ipc://path; a port may be `*`. Empty:
@@ -38,7 +46,7 @@ struct zeromq_options {
   std::string upstream;
   /// TCP connections to the upstream, up to 64.
   std::uint32_t connections = 1;
-  /// A gateway's links to others, beside the upstream.
+  /// A gateway's links to others, beside the upstream; on_admitted adds more.
   std::vector<zeromq_link> links;
   /// Directory of keys (keys.hpp). Given, tcp is encrypted and only listed keys are let in; ipc
   /// never is.
@@ -92,6 +100,10 @@ class zeromq_transport final : public transport {
   bool send(address to, frame f, std::uint32_t lane = 0) override;
   /// Nothing is greeted, sent or received before this.
   void listen(receiver r) override;
+  /// Greets the upstream; on_admitted then calls listen().
+  void begin();
+  /// In on_admitted: connects to another gateway.
+  expected<void> add_link(const zeromq_link& l);
   caller caller_of(const frame& f) const override;
   void handled(const frame& f) override;
 

@@ -26,8 +26,9 @@
 
 namespace troupe::actors::tests {
 
-inline constexpr address gateway_of_decoder = 1, decoder_node = 4, guest_node = 5,
-                         second_guest_node = 6, front_of_decoder = 9, second_front = 10;
+inline constexpr address gateway_of_decoder = 1, decoder_node = node_address(0),
+                         guest_node = node_address(1), second_guest_node = node_address(2),
+                         front_of_decoder = front_address(0), second_front = front_address(1);
 inline constexpr lease_id lease_of_decoder = 7;
 
 inline std::shared_ptr<cluster> cluster_with_fronts() {

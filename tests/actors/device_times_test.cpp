@@ -18,7 +18,7 @@ training_plan two_stages() {
     stage_setup x;
     x.name = {1, 0, s};
     x.devices = {static_cast<std::uint16_t>(3 + s)};
-    x.neighbours = {node_address(*c, 0), node_address(*c, 2)};
+    x.neighbours = {node_address(0), node_address(2)};
     plan.stages.push_back(x);
   }
   return plan;
@@ -45,10 +45,10 @@ TEST_CASE("the newest iteration of all stages is told, while a stage is ahead of
   device_times times;
   times.add(report_of(0, 1, {forward(10, 11)}));
   times.add(report_of(0, 2, {forward(13, 14)}));
-  CHECK_FALSE(times.report(*c, plan));
+  CHECK_FALSE(times.report(plan));
   times.add(report_of(1, 1, {forward(11, 12.5)}));
   times.complete(1, 10, 13);
-  const auto told = times.report(*c, plan);
+  const auto told = times.report(plan);
   REQUIRE(told);
   CHECK(told->iteration == 1);
   CHECK(told->length_s == 3);
@@ -63,7 +63,7 @@ TEST_CASE("the newest iteration of all stages is told, while a stage is ahead of
   CHECK(told->stages[0].busy_s.at(index_of(task_kind::forward)) == 2);
   times.add(report_of(1, 2, {forward(14, 15)}));
   times.complete(2, 13, 16);
-  CHECK(times.report(*c, plan)->iteration == 2);
+  CHECK(times.report(plan)->iteration == 2);
 }
 
 TEST_CASE("a task of an unknown kind is left out, and a timeline of too many tasks has none") {
@@ -72,14 +72,14 @@ TEST_CASE("a task of an unknown kind is left out, and a timeline of too many tas
   device_times times;
   times.add(report_of(0, 1, {timed_task{200, 0, 0, 1}, forward(0, 1)}));
   times.complete(1, 0, 1);
-  CHECK(times.report(*c, plan)->stages[0].tasks.size() == 1);
+  CHECK(times.report(plan)->stages[0].tasks.size() == 1);
   times.add(report_of(0, 2, std::vector(device_times::max_tasks, forward(1, 2))));
   times.complete(2, 1, 2);
-  CHECK(times.report(*c, plan)->stages[0].tasks.size() == device_times::max_tasks);
+  CHECK(times.report(plan)->stages[0].tasks.size() == device_times::max_tasks);
   times.add(report_of(0, 3, std::vector(device_times::max_tasks, forward(2, 3))));
   times.add(report_of(1, 3, {forward(2, 3)}));
   times.complete(3, 2, 3);
-  const auto told = times.report(*c, plan);
+  const auto told = times.report(plan);
   CHECK(told->iteration == 3);
   CHECK(told->stages[0].tasks.empty());
   CHECK(told->stages[0].busy_s.at(0) == 1.0 + 2 * double(device_times::max_tasks));

@@ -50,7 +50,8 @@ std::shared_ptr<const cluster> with_front() {
   return c;
 }
 
-constexpr address a0 = 4, a1 = 5, b0 = 6, this_front = 9;
+constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
+                  this_front = front_address(0);
 
 struct heard_news {
   std::vector<std::uint32_t> tokens;
@@ -73,7 +74,7 @@ struct front_by_hand {
     all.epoch = 1, all.sequence = ++statements;
     all.models.push_back(harness::model_named("m"));
     for (const auto& [name, incarnation] : leases)
-      all.decoders.push_back({name.lease, node_of(*cluster, name.node), incarnation, 0});
+      all.decoders.push_back({name.lease, node_of(name.node), incarnation, 0});
     front.on_message(controller_address, all);
   }
   void state(address node, lease_id lease, std::uint32_t free = 10, std::uint64_t incarnation = 1) {
@@ -161,7 +162,7 @@ TEST_CASE("a decoder that the controller has not stated gets no request, and is 
   // Nor do others state decoders.
   serving_leases theirs;
   theirs.epoch = 99, theirs.models.push_back(harness::model_named("m"));
-  theirs.decoders.push_back({forged.lease, node_of(*f.cluster, a1), 0, 0});
+  theirs.decoders.push_back({forged.lease, node_of(a1), 0, 0});
   for (const auto from : {a1, b0, address{1}, this_front}) f.front.on_message(from, theirs);
   forged.sequence = 2;
   f.front.on_message(a1, forged);

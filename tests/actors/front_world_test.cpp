@@ -97,7 +97,7 @@ class played_decoder {
     s.pages = s.free_pages = 64, s.running = static_cast<std::uint32_t>(requests_.size());
     s.most_sequences = 64, s.incarnation = host_.incarnation;
     for (std::uint32_t f = 0; f < cluster_->fronts.size(); ++f) {
-      const auto to = front_address(*cluster_, f);
+      const auto to = front_address(f);
       host_.net->send(to, encode(host_.self, to, s));
     }
   }
@@ -135,7 +135,7 @@ struct world_of_fronts {
       });
     for (node_index n = 0; n < c->nodes.size(); ++n) add_decoder(n);
     for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
-      world.add_host(front_address(*c, f), [this, f](const runtime::host& h) {
+      world.add_host(front_address(f), [this, f](const runtime::host& h) {
         fronts[f] = {};
         return start_front(world.system(), h, c, fronts[f]);
       });
@@ -154,9 +154,9 @@ struct world_of_fronts {
       all.epoch = 1, all.sequence = ++statements;
       all.models.push_back(harness::model_named("m"));
       for (const auto& [n, lease] : lease_of)
-        all.decoders.push_back({lease, n, world.incarnation(node_address(*c, n)), 0});
+        all.decoders.push_back({lease, n, world.incarnation(node_address(n)), 0});
       for (std::uint32_t f = 0; f < c->fronts.size(); ++f) {
-        const auto to = front_address(*c, f);
+        const auto to = front_address(f);
         h.net->send(to, encode(controller_address, to, all));
       }
       state_leases(h);
@@ -164,7 +164,7 @@ struct world_of_fronts {
   }
 
   void add_decoder(node_index n) {
-    world.add_host(node_address(*c, n), [this, n](const runtime::host& h) {
+    world.add_host(node_address(n), [this, n](const runtime::host& h) {
       lease_of[n] = ++leases;
       auto d = std::make_shared<played_decoder>(world, h, c, leases);
       decoders[n] = d;
@@ -196,7 +196,7 @@ struct world_of_fronts {
   std::size_t held() const {
     std::size_t all = 0;
     for (const auto& [n, d] : decoders)
-      if (world.is_up(node_address(*c, n))) all += d->held();
+      if (world.is_up(node_address(n))) all += d->held();
     return all;
   }
   /// Each ended once, and the completed ones have the tokens of their seeds.
@@ -249,7 +249,7 @@ TEST_CASE("fronts report to the controller every heartbeat, with requests and wi
   w.world.run_until(9);
   const auto heartbeats = static_cast<std::size_t>(9 / w.c->settings.heartbeat_s);
   for (std::uint32_t f = 0; f < 2; ++f) {
-    const auto& all = w.reports[front_address(*w.c, f)];
+    const auto& all = w.reports[front_address(f)];
     CHECK(all.size() + 1 >= heartbeats);
     CHECK(all.size() <= heartbeats + 2);
     CHECK(std::ranges::is_sorted(all, {}, &front_report::sequence));
@@ -311,7 +311,7 @@ TEST_CASE("cancelled requests and those of a dead front leave the decoders") {
   w.world.run_until(1.7);
   CHECK(w.held() == 10);
   for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(w.heard[seed].ends == 0);
-  w.world.crash(front_address(*w.c, 1), 0.5);
+  w.world.crash(front_address(1), 0.5);
   w.world.run_until(3);
   CHECK(w.held() == 0);  // its next start does not know them
   w.submit(1, 40, 20);

@@ -16,8 +16,9 @@ using namespace troupe;
 
 namespace {
 
-constexpr address dc1 = 1, dc2 = 2;                // gateways
-constexpr address a0 = 3, a1 = 4, b0 = 5, b1 = 6;  // nodes
+constexpr address dc1 = 1, dc2 = 2;  // gateways
+constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
+                  b1 = node_address(3);  // nodes
 constexpr std::uint64_t tensor_bytes = 1'000'000;
 
 /// Two datacenters of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.

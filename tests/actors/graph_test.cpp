@@ -85,7 +85,7 @@ TEST_CASE("the job of a node that dies moves to another node") {
   v.world().run_until(100.0);
   const auto before = status(v, 1);
   REQUIRE(before.state == job_state::running);
-  v.world().crash(node_address(*small_cluster(), before.where[0].node));
+  v.world().crash(node_address(before.where[0].node));
   v.world().run_until(115.0);
   const auto after = status(v, 1);
   CHECK(after.state == job_state::running);
@@ -98,7 +98,7 @@ TEST_CASE("a node that restarts at once has lost its work, and the controller no
   virtual_cluster v{options()};
   v.submit({{1, small_job("survivor", 20'000)}});
   v.world().run_until(10.0);
-  const auto a = node_address(*small_cluster(), status(v, 1).where[0].node);
+  const auto a = node_address(status(v, 1).where[0].node);
   v.world().crash(a);
   v.world().restart(a);
   v.world().run_until(13.0);
@@ -112,7 +112,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease") {
   v.submit({{1, small_job("steady", 1'000'000)}});
   v.world().run_until(10.0);
   const auto n = status(v, 1).where[0].node;
-  const auto a = node_address(*small_cluster(), n);
+  const auto a = node_address(n);
   const auto g = gateway_address(small_cluster()->nodes[n].datacenter);
   for (const auto host : {a, g, controller_address})
     for (const double ahead_s : {-3600.0, 600.0, 0.0}) {

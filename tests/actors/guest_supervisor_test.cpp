@@ -93,8 +93,7 @@ class node_with_guests {
   }
 
   std::shared_ptr<const troupe::cluster> cluster;
-  const address here = node_address(*cluster, 0), decoder = node_address(*cluster, 1),
-                gateway = gateway_address(0);
+  const address here = node_address(0), decoder = node_address(1), gateway = gateway_address(0);
   guest_supervisor guests;
   std::string why;  // of the latest said_of()
 

@@ -20,7 +20,8 @@ std::shared_ptr<const cluster> with_front() {
   return c;
 }
 
-constexpr address a0 = 4, a1 = 5, b0 = 6, this_front = 9;
+constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
+                  this_front = front_address(0);
 
 }  // namespace
 

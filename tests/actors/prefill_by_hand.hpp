@@ -31,7 +31,7 @@ inline bubble_offer an_offer(const cluster& c) {
   for (std::uint32_t p = 0; p < 2; ++p) {
     guest_place g;
     g.stage = {lease, p, 0};
-    g.node = node_address(c, p);
+    g.node = node_address(p);
     g.layers = 1;
     g.token_s = 0.01;
     o.groups.push_back({{g}, 0, 0});
@@ -43,7 +43,7 @@ inline bubble_offer an_offer(const cluster& c) {
 struct by_hand {
   std::shared_ptr<const cluster> c = harness::small_cluster();
   prefill_controller controller{c, 0, 5};
-  address decoder = node_address(*c, 0), trainer_node = node_address(*c, 4);
+  address decoder = node_address(0), trainer_node = node_address(4);
   double now_s = 0;
   prefill_controller::outbox out;
   serving_leases leases = stated();
@@ -55,7 +55,7 @@ struct by_hand {
     all.epoch = 1;
     all.models.push_back(harness::model_named("m"));
     all.decoders.push_back({9, 0, 1, 0});
-    lending_lease lends{lease, {node_of(*c, trainer_node)}, "m"};
+    lending_lease lends{lease, {node_of(trainer_node)}, "m"};
     for (node_index n = 0; n < c->nodes.size(); ++n) lends.nodes.push_back(n);
     all.lendings.push_back(lends);
     return all;
@@ -79,7 +79,7 @@ struct by_hand {
   void offer() { say(trainer_node, an_offer(*c)); }
   /// By default the first iteration began so long ago that its guests have seen all of it.
   void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
-    say(node_address(*c, pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
+    say(node_address(pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
   }
   void lend() {
     offer();
@@ -94,7 +94,7 @@ struct by_hand {
     prefill_progress p;
     p.name = name(number);
     p.now = now;
-    say(node_address(*c, pipeline), p);
+    say(node_address(pipeline), p);
   }
   template <class T>
   std::vector<T> take() {

@@ -28,7 +28,7 @@ TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].declined.text.empty());
   CHECK_THAT(replies[0].promised_s, WithinAbs(10, 1e-6));  // from 10 to 11
-  CHECK(replies[0].guests == std::vector<address>{node_address(*x.c, 0)});
+  CHECK(replies[0].guests == std::vector<address>{node_address(0)});
   auto orders = x.take<prefill_order>();
   REQUIRE(orders.size() == 1);
   CHECK(orders[0].name == x.name(1));
@@ -138,7 +138,7 @@ TEST_CASE("a cancelled prefill is over, and guests are told until they answer") 
 TEST_CASE("messages that their sender may not send change nothing") {
   by_hand x;
   x.lend();
-  const auto other = node_address(*x.c, 1), far = node_address(*x.c, 3);
+  const auto other = node_address(1), far = node_address(3);
   x.say(other, x.request(1));
   auto theirs = x.request(2);
   theirs.name.decoder = far;
@@ -160,7 +160,7 @@ TEST_CASE("messages that their sender may not send change nothing") {
   ended.now = prefill_progress::state::ended;
   x.say(other, ended);
   ended.guest = 1;
-  x.say(node_address(*x.c, 0), ended);
+  x.say(node_address(0), ended);
   x.say(other, stage_signal{{lease, 0, 0}, trainer, 9, 0});
   CHECK(x.out.empty());
   CHECK(x.controller.promised() == 1);
@@ -173,7 +173,7 @@ TEST_CASE("a promise allows for what the guest has measured of its own operation
   const auto measured = [&](std::uint64_t iteration, double factor) {
     x.now_s = 20.0 * static_cast<double>(iteration);
     for (std::uint32_t pipeline : {0, 1})
-      x.say(node_address(*x.c, pipeline),
+      x.say(node_address(pipeline),
             stage_signal{{lease, pipeline, 0}, trainer, iteration, 0, factor});
   };
   const auto promised_s = [&](std::uint64_t number) {
@@ -222,7 +222,7 @@ TEST_CASE("offers that make no sense are refused") {
   CHECK(refused([](auto& o) { o.groups[0].guests[0].token_s = -1; }));
   CHECK(refused([](auto& o) { o.groups[0].guests[0].stage.lease = 8; }));
   CHECK(refused([](auto& o) { o.groups[1].guests[0] = o.groups[0].guests[0]; }));
-  CHECK(refused([&](auto& o) { o.groups[0].guests[0].node = node_address(*x.c, 3); }));
+  CHECK(refused([&](auto& o) { o.groups[0].guests[0].node = node_address(3); }));
 }
 
 TEST_CASE("silence of a lease's duration ends the lending and its promises") {

@@ -28,7 +28,7 @@ constexpr double token_s = 0.001, iteration_s = 4;   // busy for the first half 
 class faulty_world {
  public:
   explicit faulty_world(std::uint64_t seed) : random_{seed} {
-    for (std::uint32_t i = 0; i < hosts; ++i) address_[i] = node_address(*cluster_, i);
+    for (std::uint32_t i = 0; i < hosts; ++i) address_[i] = node_address(i);
     restart_gateway();
     every(1, [this] { offer(); });
     for (std::uint32_t i = 0; i < hosts; ++i) {
@@ -165,7 +165,7 @@ class faulty_world {
       o.groups.push_back({{g}, 0, 0});
       o.stages.push_back({g.stage, {{0, iteration_s / 2}}});
     }
-    to_controller(node_address(*cluster_, 4), o);
+    to_controller(node_address(4), o);
   }
   void begin_iteration(std::uint32_t host, std::uint64_t n) {
     to_controller(address_[host], stage_signal{{lease, host, 0}, trainer_, n, 0});

@@ -31,29 +31,29 @@ TEST_CASE("the decoder hears at once that the guest of its prefill is gone") {
   gone.now = prefill_progress::state::gone;
   SECTION("because its training is delayed too often") {
     gone.why = {reason::kind::unavailable, "paused_by_delay_budget: ..."};
-    x.say(node_address(*x.c, 0), gone);
+    x.say(node_address(0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
+    CHECK(x.guest_of(x.request(2)) == node_address(1));
     gone.name = x.name(2);
-    x.say(node_address(*x.c, 1), gone);
+    x.say(node_address(1), gone);
     CHECK(x.answer(x.request(3)) == "paused_by_delay_budget");
     x.signal(0, 1);
-    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
+    CHECK(x.guest_of(x.request(4)) == node_address(0));
   }
   SECTION("because its time was over") {
     x.progress(1, prefill_progress::state::held);
-    x.say(node_address(*x.c, 0), gone);
+    x.say(node_address(0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
     CHECK(x.controller.promised() == 0);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 0));
+    CHECK(x.guest_of(x.request(2)) == node_address(0));
   }
   SECTION("because its stage has ended: it gets no more until the stage begins an iteration") {
-    x.say(node_address(*x.c, 0), gone);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
+    x.say(node_address(0), gone);
+    CHECK(x.guest_of(x.request(2)) == node_address(1));
     x.signal(0);  // a repetition
-    CHECK(x.guest_of(x.request(3)) == node_address(*x.c, 1));
+    CHECK(x.guest_of(x.request(3)) == node_address(1));
     x.signal(0, 1);
-    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
+    CHECK(x.guest_of(x.request(4)) == node_address(0));
   }
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("promises allow for how late prefills usually end, plans do not") {
 
 TEST_CASE("only the trainer of a lease that lends by the controller offers its nodes' bubbles") {
   by_hand x;
-  const auto other = node_address(*x.c, 1);
+  const auto other = node_address(1);
   SECTION("another node's offer is no lending, whatever it names") {
     for (const auto forged_lease : {lease, lease_id{1}, lease_id{1} << 40}) {
       auto o = an_offer(*x.c);
@@ -117,7 +117,7 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
     CHECK(x.controller.promised() == 1);
   }
   SECTION("nodes without a part of the lease have no guests of it") {
-    x.leases.lendings[0].nodes = {node_of(*x.c, x.trainer_node), 0};
+    x.leases.lendings[0].nodes = {node_of(x.trainer_node), 0};
     x.state();
     x.lend();
     CHECK(x.controller.counts().rejected == 1);
@@ -167,7 +167,7 @@ TEST_CASE("only decoders that the controller states get prefills") {
   r.model = "other";
   x.say(x.decoder, r);
   r = x.request(3);
-  r.name.decoder = node_address(*x.c, 1);
+  r.name.decoder = node_address(1);
   x.say(r.name.decoder, r);
   CHECK(x.out.empty());
   CHECK(x.controller.counts().rejected == 3);

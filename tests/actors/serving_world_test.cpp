@@ -47,13 +47,13 @@ class serving_world {
         return start_gateway(world.system(), h, c, true);
       });
     for (node_index n = 0; n < c->nodes.size(); ++n)
-      world.add_host(node_address(*c, n), [this](const runtime::host& h) {
+      world.add_host(node_address(n), [this](const runtime::host& h) {
         node_options o;
         o.cluster = c;
         return start_node(world.system(), h, std::move(o));
       });
     for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
-      world.add_host(front_address(*c, f), [this, f](const runtime::host& h) {
+      world.add_host(front_address(f), [this, f](const runtime::host& h) {
         fronts[f] = {};
         return start_front(world.system(), h, c, fronts[f]);
       });
@@ -131,7 +131,7 @@ class serving_world {
 
   void on_message(address from, const message& m) {
     if (const auto* r = std::get_if<node_report>(&m)) {
-      const auto n = node_of(*c, from);
+      const auto n = node_of(from);
       reports[n] = *r;
       answer(n, r->incarnation, r->sequence);
     } else if (const auto* g = std::get_if<gateway_report>(&m)) {
@@ -148,7 +148,7 @@ class serving_world {
       if (const auto at = incarnations_.find(n); at != incarnations_.end())
         all.decoders.push_back({work.first, n, at->second, 0});
     for (std::uint32_t f = 0; f < c->fronts.size(); ++f) {
-      const auto to = front_address(*c, f);
+      const auto to = front_address(f);
       controller_.net->send(to, encode(controller_address, to, all));
     }
     world.at(world.now_s() + c->settings.heartbeat_s / 4, [this] { state_leases(); });
@@ -172,7 +172,7 @@ class serving_world {
       w.serve = at->second.second;
       o.work = {w};
     }
-    const auto to = node_address(*c, n);
+    const auto to = node_address(n);
     controller_.net->send(to, encode(controller_address, to, o));
   }
 

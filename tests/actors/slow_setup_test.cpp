@@ -26,7 +26,7 @@ using namespace troupe::actors;
 namespace {
 
 constexpr double long_s = 20;  // a limit, never a proof
-constexpr address trainers_node = 5, this_node = 4;
+constexpr address trainers_node = node_address(1), this_node = node_address(0);
 constexpr lease_id lease = 3;
 
 /// Keeps what the node's stages report. They send from several threads.

@@ -9,7 +9,7 @@ using namespace troupe::actors;
 
 namespace {
 
-constexpr address at_a0 = 3, at_a1 = 4, at_b0 = 5;
+constexpr address at_a0 = node_address(0), at_a1 = node_address(1), at_b0 = node_address(2);
 
 /// The middle stage of three on a-0, a-1 and b-0, in the first of two pipelines.
 stage_setup middle_stage() {

@@ -14,7 +14,8 @@ using namespace troupe::actors;
 
 namespace {
 
-constexpr address dc1 = 1, dc2 = 2, a0 = 4, a1 = 5, b0 = 6, b1 = 7;
+constexpr address dc1 = 1, dc2 = 2, a0 = node_address(0), a1 = node_address(1),
+                  b0 = node_address(2), b1 = node_address(3);
 
 class router_clock final : public runtime::clock {
  public:

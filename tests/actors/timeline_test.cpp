@@ -33,7 +33,7 @@ training_plan three_pipelines(bool shares_wan) {
       x.name = {1, p, s};
       x.backend = "sim";
       x.devices = {static_cast<std::uint16_t>(p % 2)};
-      x.neighbours = {node_address(*c, p / 2), node_address(*c, 2 + p / 2)};
+      x.neighbours = {node_address(p / 2), node_address(2 + p / 2)};
       plan.stages.push_back(x);
     }
   return plan;
@@ -194,7 +194,7 @@ TEST_CASE("every hop has its own tracks") {
   for (std::uint32_t s = 0; s < 3; ++s) {
     stage_setup x;
     x.devices = {0};
-    x.neighbours = {node_address(*c, 0), node_address(*c, 2), node_address(*c, 4)};
+    x.neighbours = {node_address(0), node_address(2), node_address(4)};
     plan.stages.push_back(x);
   }
   timeline t;

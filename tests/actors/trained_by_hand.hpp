@@ -85,7 +85,7 @@ class trained_by_hand {
     }
     if (change) change(o.order);
     node_.sent = &net_->sent;
-    world_.add_host(node_address(*c, 0), [this, o](const runtime::host& h) mutable {
+    world_.add_host(node_address(0), [this, o](const runtime::host& h) mutable {
       auto host = h;
       host.net = net_;
       wall_ahead_s = h.clock->wall_s() - h.clock->now_s();

@@ -109,7 +109,7 @@ TEST_CASE("of its links a training uses what its bytes are of what they carry in
   REQUIRE(setups.size() == 2);
   const auto c = harness::small_cluster();
   const auto site = [&](std::uint32_t s) {
-    return c->nodes[node_of(*c, setups[0].neighbours[s])].datacenter;
+    return c->nodes[node_of(setups[0].neighbours[s])].datacenter;
   };
   REQUIRE(site(0) != site(1));
   t.begin();

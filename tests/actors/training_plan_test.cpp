@@ -98,7 +98,7 @@ TEST_CASE("every stage of every pipeline is set up with its neighbours, its peer
     at += x.sublayers;
     REQUIRE(x.neighbours.size() == 3);
     for (std::uint32_t s = 0; s < 3; ++s) {
-      CHECK(c.nodes[node_of(c, x.neighbours[s])].datacenter == s);
+      CHECK(c.nodes[node_of(x.neighbours[s])].datacenter == s);
       CHECK(x.neighbours[s] == p.stages[x.name.pipeline * 3 + s].neighbours[s]);
     }
     REQUIRE(x.peers.size() == 2);

@@ -47,7 +47,7 @@ class zeromq final : public network {
     zeromq_options o;
     o.cluster = two_datacenters();
     o.client = is_client(a);
-    o.name = host_name(o.cluster, a);
+    o.name = host_name(*o.cluster, a);
     o.incarnation = ++incarnations_[a];
     o.window_frames = credit_frames / 2;
     o.queue_frames = credit_frames / 2;

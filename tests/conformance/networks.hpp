@@ -15,7 +15,8 @@
 
 namespace troupe::runtime::conformance {
 
-inline constexpr address controller = 0, dc1 = 1, dc2 = 2, a0 = 3, a1 = 4, b0 = 5;
+inline constexpr address controller = 0, dc1 = 1, dc2 = 2, a0 = node_address(0),
+                         a1 = node_address(1), b0 = node_address(2);
 inline constexpr address a_client = first_client_address + 1;
 /// Maximum number of frames in flight or waiting between two hosts: small, so that tests reach it.
 inline constexpr std::uint32_t credit_frames = 128;

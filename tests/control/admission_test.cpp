@@ -104,7 +104,7 @@ TEST_CASE(
 TEST_CASE("a job for GPUs of nodes that are absent is accepted, and says so") {
   auto v = admission_cluster("troupe");
   v->world().run_until(5.0);
-  v->world().crash(node_address(*harness::small_cluster(), 1));
+  v->world().crash(node_address(1));
   v->world().run_until(30.0);
   auto program = harness::small_job("program", 1'000'000);
   program.command = {"train"};

@@ -36,8 +36,7 @@ struct asked_controller : spoken_world {
     if (working)
       r.epoch = working->epoch, r.orders = working->sequence, r.journal = working->journal;
     r.parts = std::move(parts);
-    say(gateway_address(cluster_->nodes[n].datacenter), node_address(*cluster_, n),
-        controller_address, r);
+    say(gateway_address(cluster_->nodes[n].datacenter), node_address(n), controller_address, r);
   }
   void submit(job_spec job) {
     say(a_client, a_client, controller_address, submit_job{++asked, job});
@@ -177,7 +176,7 @@ TEST_CASE("of a training only the trainer's reports of the present lease are ack
     r.job = id;
     r.sequence = ++c.sequence;
     const auto g = gateway_address(c.cluster_->nodes[from].datacenter);
-    c.say(g, node_address(*c.cluster_, from), controller_address, r);
+    c.say(g, node_address(from), controller_address, r);
     return c.take<training_report_ack>(g).size() == 1;
   };
   CHECK(acknowledged(1, 1, n));

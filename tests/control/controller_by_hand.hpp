@@ -34,8 +34,7 @@ struct controller_by_hand : spoken_world {
       r.epoch = known->second.epoch, r.orders = known->second.sequence,
       r.journal = known->second.journal;
     r.parts = std::move(parts);
-    say(gateway_address(cluster_->nodes[n].datacenter), node_address(*cluster_, n),
-        controller_address, r);
+    say(gateway_address(cluster_->nodes[n].datacenter), node_address(n), controller_address, r);
   }
   void all_report() {
     for (node_index n = 0; n < cluster_->nodes.size(); ++n) report(n);
@@ -62,7 +61,7 @@ struct controller_by_hand : spoken_world {
   }
   void note_orders() {
     for (address g = 1; g <= 3; ++g)
-      for (auto& [to, o] : take_all(g)) orders[node_of(*cluster_, to)] = o;
+      for (auto& [to, o] : take_all(g)) orders[node_of(to)] = o;
   }
   /// Orders by their receiver, which a gateway would forward.
   std::vector<std::pair<address, node_orders>> take_all(address gateway) {

@@ -27,12 +27,12 @@ front_report says(std::uint64_t incarnation, std::uint64_t sequence, std::uint32
 
 TEST_CASE("the newest report of each front counts, whatever comes late") {
   const auto c = with_fronts();
-  const auto front = front_address(c, 1);
+  const auto front = front_address(1);
   front_reports all;
   all.hear(c, front, says(2, 1, 7), 5);
   all.hear(c, front, says(1, 99, 8), 6);  // of an earlier process
   all.hear(c, front, says(2, 1, 9), 6);
-  all.hear(c, node_address(c, 0), says(3, 1, 10), 6);
+  all.hear(c, node_address(0), says(3, 1, 10), 6);
   auto list = all.list(c, 6);
   REQUIRE(list.size() == 2);
   CHECK_FALSE(list[0].present);
@@ -46,7 +46,7 @@ TEST_CASE("the newest report of each front counts, whatever comes late") {
 TEST_CASE("a front that is silent is absent, and keeps what it said") {
   const auto c = with_fronts();
   front_reports all;
-  all.hear(c, front_address(c, 0), says(1, 1, 7), 5);
+  all.hear(c, front_address(0), says(1, 1, 7), 5);
   CHECK(all.list(c, 17)[0].present);
   CHECK_FALSE(all.list(c, 17.5)[0].present);
   CHECK(all.list(c, 17.5)[0].says.requests == 7);

@@ -185,9 +185,13 @@ TEST_CASE(
     m.job = 1;
     if (random.below(2) == 0) m.data_parallel = 1;
     v.send(m, 1e6, [](const answer&) {});
-    const auto hosts = 1 + o.cluster->datacenters.size() + o.cluster->nodes.size();
+    const auto& c = *o.cluster;
+    const auto sites = c.datacenters.size(), hosts = 1 + sites + c.nodes.size();
     v.world().at(v.world().now_s() + 4 * random.uniform(), [&, victim = random.below(hosts)] {
-      v.world().crash(static_cast<address>(victim), 2);
+      v.world().crash(
+          static_cast<address>(
+              victim <= sites ? victim : node_address(static_cast<node_index>(victim - 1 - sites))),
+          2);
     });
     INFO("seed " << seed);
     run_to_end(v);

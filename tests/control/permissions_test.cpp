@@ -16,7 +16,7 @@ class still_clock final : public runtime::clock {
   double wall_s() const override { return 5; }
 };
 
-constexpr address dc1 = 1, dc2 = 2, a0 = 4, a1 = 5, nobody = 1000;
+constexpr address dc1 = 1, dc2 = 2, a0 = node_address(0), a1 = node_address(1), nobody = 1000;
 constexpr address a_client = first_client_address + 1;
 
 bool may(address self, address from, address to, std::uint16_t type) {
@@ -51,7 +51,7 @@ TEST_CASE("a message arrives if its sender's kind of host may send it to that ki
 TEST_CASE("fronts talk to nodes, and nodes of one datacenter about prefills to each other") {
   auto c = *harness::small_cluster();
   c.fronts = {{"front-1", 1, ""}};
-  const auto front = front_address(c, 0);
+  const auto front = front_address(0);
   const auto between = [&](address from, address to, std::uint16_t type) {
     return may_arrive(c, to, {type, from, to}).has_value();
   };

@@ -118,7 +118,7 @@ TEST_CASE("a policy is not called while no job waits or runs") {
           job_state::finished);
   const auto for_the_job = calls;
   CHECK(for_the_job > 0);
-  v.world().crash(node_address(*o.cluster, 1));  // its loss is an event
+  v.world().crash(node_address(1));  // its loss is an event
   v.world().run_until(600);
   CHECK(calls == for_the_job);
 }

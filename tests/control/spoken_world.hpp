@@ -15,7 +15,8 @@
 
 namespace troupe::actors::tests {
 
-inline constexpr address dc1 = 1, dc2 = 2, a0 = 4, a1 = 5, b0 = 6;
+inline constexpr address dc1 = 1, dc2 = 2, a0 = node_address(0), a1 = node_address(1),
+                         b0 = node_address(2);
 
 /// A world in which the test speaks for the hosts that it adds, and for those behind them.
 class spoken_world {

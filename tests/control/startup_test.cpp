@@ -29,7 +29,7 @@ explanation asked_about(virtual_cluster& v, job_id id) {
 TEST_CASE("nothing is placed until all nodes have reported, for three heartbeats at most") {
   auto o = startup_options();
   virtual_cluster v{o};
-  const auto late = node_address(*o.cluster, 1), never = node_address(*o.cluster, 2);
+  const auto late = node_address(1), never = node_address(2);
   v.world().crash(late);
   v.world().crash(never);
   v.submit({{0.5, harness::small_job("early", 1'000'000)}});
@@ -84,7 +84,7 @@ TEST_CASE("a job whose nodes keep dying fails after its restarts, with a sentenc
     const auto s = asked_about(v, 1).job;
     REQUIRE(s.state == job_state::running);
     CHECK(s.attempts == static_cast<std::uint32_t>(attempt + 1));
-    const auto n = node_address(*o.cluster, s.where.front().node);
+    const auto n = node_address(s.where.front().node);
     v.world().crash(n);
     v.world().run_until(v.world().now_s() + 10);
     v.world().restart(n);
@@ -108,7 +108,7 @@ TEST_CASE("attempts with progress do not count against a job's restarts") {
     v.world().run_until(v.world().now_s() + 100);  // longer than checkpoint_s
     const auto s = asked_about(v, 1).job;
     REQUIRE(s.state == job_state::running);
-    const auto n = node_address(*o.cluster, s.where.front().node);
+    const auto n = node_address(s.where.front().node);
     v.world().crash(n);
     v.world().run_until(v.world().now_s() + 10);
     v.world().restart(n);

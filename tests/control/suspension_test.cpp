@@ -92,10 +92,15 @@ TEST_CASE("a training is suspended and resumed under message loss and host crash
     v.world().run_until(30.0 + 0.01 * static_cast<double>(seed));
     random_source random{seed};
     v.send(suspend_job{seed, 1, true}, 1e6, [](const answer&) {});
-    const auto hosts = 1 + o.cluster->datacenters.size() + o.cluster->nodes.size();
+    const auto& c = *o.cluster;
+    const auto sites = c.datacenters.size(), hosts = 1 + sites + c.nodes.size();
     if (seed % 2 == 0)
       v.world().at(v.world().now_s() + 3 * random.uniform(), [&, victim = random.below(hosts)] {
-        v.world().crash(static_cast<address>(victim), 2);
+        v.world().crash(
+            static_cast<address>(victim <= sites
+                                     ? victim
+                                     : node_address(static_cast<node_index>(victim - 1 - sites))),
+            2);
       });
     INFO("seed " << seed);
     v.world().run_until(v.world().now_s() + 150);

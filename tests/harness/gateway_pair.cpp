@@ -43,7 +43,7 @@ gateway_pair::gateway_pair(gateway_pair_options options)
   open_gateway(1, {{gateway_address(0), gateways_[0]->endpoint(), 1 + o_.lanes}});
   for (std::uint32_t side = 0; side < 2; ++side)
     inside(side, [&, side] {
-      const auto a = node_address(*cluster_, side);
+      const auto a = node_address(side);
       nodes_[side] = open(a, gateways_[side]->endpoint(), {});
       nodes_[side]->listen([this, net = nodes_[side].get()](const frame& f) {
         net->handled(f);
@@ -97,7 +97,7 @@ void gateway_pair::open_gateway(std::uint32_t side, std::vector<zeromq_link> lin
 }
 
 bool gateway_pair::send(const tensor& t, const payload& body) {
-  const auto a = node_address(*cluster_, 0), b = node_address(*cluster_, 1);
+  const auto a = node_address(0), b = node_address(1);
   return nodes_[0]->send(b, encode(a, b, t, body), runtime::tensor_lane);
 }
 

@@ -124,7 +124,7 @@ TEST_CASE("a direct connection that breaks with tensors on it costs under 2 s an
 
 namespace {
 
-constexpr address gateway_1 = 1, node_a = 2, node_b = 3;
+constexpr address gateway_1 = 1, node_a = node_address(0), node_b = node_address(1);
 
 cluster one_datacenter() {
   cluster c;

@@ -156,12 +156,12 @@ TEST_CASE("whoever has a node's key decodes nothing and lends no bubbles: no pro
   served_place p;
   auto net = p.stolen();
   runtime::test::mailbox heard{net};
-  const auto me = node_address(p.described, 2), gateway = gateway_address(0);
+  const auto me = node_address(2), gateway = gateway_address(0);
   std::uint64_t sequence = 0;
   const auto forge = [&] {
     ++sequence;
     const auto say = [&](address to, const message& m) { net->send(to, encode(me, to, m)); };
-    say(front_address(p.described, 0), forged_state(p.spec, sequence));
+    say(front_address(0), forged_state(p.spec, sequence));
     say(gateway, forged_offer(p.spec, me, sequence));
     stage_signal s{{1, 0, 0}, std::uint64_t{1} << 60, sequence, 1};
     say(gateway, s);
@@ -170,7 +170,7 @@ TEST_CASE("whoever has a node's key decodes nothing and lends no bubbles: no pro
     all.epoch = all.sequence = ~std::uint64_t{0};
     all.models.push_back(p.spec.serve->model);
     all.decoders.push_back({lease_id{1} << 40, 2, std::uint64_t{1} << 62, 0});
-    say(front_address(p.described, 0), all);
+    say(front_address(0), all);
     say(gateway, all);
   };
   for (int i = 0; i < 5; ++i) forge();

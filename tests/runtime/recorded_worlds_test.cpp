@@ -78,9 +78,13 @@ TEST_CASE("virtual worlds with random faults behave as recorded") {
     o.on_crash = [&](address a) { all.add("dies", a, world->world.now_s()); };
     fixture f{o, c};
     world = &f;
-    const auto hosts = static_cast<address>(1 + c.datacenters.size() + c.nodes.size());
-    for (address a = 0; a <= hosts; ++a) {
-      const auto self = a < hosts ? a : client;
+    std::vector<address> all_hosts{controller};
+    for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+      all_hosts.push_back(gateway_address(d));
+    for (node_index n = 0; n < c.nodes.size(); ++n) all_hosts.push_back(node_address(n));
+    const auto hosts = all_hosts.size();
+    for (std::size_t a = 0; a <= hosts; ++a) {
+      const auto self = a < hosts ? all_hosts[a] : client;
       f.add(self, [&](const host& me, const frame& x) {
         const auto e = peek(x.header.bytes());
         all.add(f.world.now_s(), me.self, me.incarnation, e->from, e->to, e->type, x.size());
@@ -92,9 +96,9 @@ TEST_CASE("virtual worlds with random faults behave as recorded") {
       });
     }
     for (int i = 0; i < 150; ++i)
-      f.world.at(some_time(r, 60), [&f, &r, hosts] {
-        const auto from = static_cast<address>(r.below(hosts)),
-                   to = static_cast<address>(r.below(hosts));
+      f.world.at(some_time(r, 60), [&f, &r, &all_hosts] {
+        const auto from = all_hosts[r.below(all_hosts.size())],
+                   to = all_hosts[r.below(all_hosts.size())];
         if (r.chance(0.1)) {
           f.send(client, controller, r.next());
         } else if (r.chance(0.5)) {
@@ -105,7 +109,7 @@ TEST_CASE("virtual worlds with random faults behave as recorded") {
       });
     for (double t = 2.5; t < 70; t += 2.5) {
       f.world.run_until(t);
-      for (address a = 0; a < hosts; ++a)
+      for (const auto a : all_hosts)
         all.add(f.hosts[a].clock->now_s(), f.hosts[a].clock->wall_s(), f.world.is_up(a),
                 f.world.incarnation(a), f.world.slowdown(a));
       for (std::uint32_t a = 0; a < c.datacenters.size(); ++a)

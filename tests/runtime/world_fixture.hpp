@@ -102,7 +102,8 @@ struct fixture {
   virtual_world world;
 };
 
-inline constexpr address controller = 0, east = 1, west = 2, n0 = 3, n1 = 4, n2 = 5,
+inline constexpr address controller = 0, east = 1, west = 2, n0 = node_address(0),
+                         n1 = node_address(1), n2 = node_address(2),
                          client = first_client_address + 1;
 
 }  // namespace troupe::runtime::tests

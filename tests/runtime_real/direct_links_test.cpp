@@ -39,8 +39,8 @@ class keyed_peer {
     return m->second;
   }
   message greet(address from, address to, const std::string& name,
-                std::uint64_t fingerprint_of_cluster = fingerprint(two_datacenters())) {
-    send(encode(from, to, hello{name, fingerprint_of_cluster, 7, {}}));
+                std::optional<host_entry> entry = entry_of(two_datacenters(), a0)) {
+    send(encode(from, to, hello{name, 7, std::move(entry), {}}));
     return receive();
   }
 
@@ -92,10 +92,10 @@ TEST_CASE("a node welcomes only nodes of its own datacenter, authenticated by th
   datacenter_of_two d;
   const auto at = datacenter_of_two::endpoint_of(d.second);
   const auto refused = [&](const std::string& key, address claimed, const std::string& name,
-                           std::uint64_t cluster = fingerprint(two_datacenters())) {
+                           std::optional<host_entry> entry = entry_of(two_datacenters(), a0)) {
     INFO(name << " with the key of " << key);
     keyed_peer p{d.keys, key, "a-1", at};
-    const auto answer = p.greet(claimed, a1, name, cluster);
+    const auto answer = p.greet(claimed, a1, name, std::move(entry));
     CHECK(std::holds_alternative<refusal>(answer));
     p.send(a_tensor(a0, a1));
     CHECK(std::holds_alternative<refusal>(p.receive()));
@@ -104,10 +104,10 @@ TEST_CASE("a node welcomes only nodes of its own datacenter, authenticated by th
   refused("b-0", a0, "a-0");                   // under another node's name
   refused("dc1/gateway", dc1, "dc1/gateway");  // over the node's own connection only
   refused("controller", controller_address, "controller");
-  refused("alice", first_client_address, "alice", 0);
+  refused("alice", first_client_address, "alice", std::nullopt);
   refused("operator", a0, "a-0");
-  refused("a-1", a1, "a-1");     // itself
-  refused("a-0", a0, "a-0", 1);  // of another cluster
+  refused("a-1", a1, "a-1");  // itself
+  refused("a-0", a0, "a-0", host_entry{"other", "dc1", "V100-32GB", 4});
   CHECK(d.second.size() == 0);
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("a gateway gives its nodes' endpoints only to nodes of its own datacen
   const auto at_gateway = datacenter_of_two::endpoint_of(d.gateway);
   keyed_peer node{d.keys, "a-0", "dc1/gateway", at_gateway};
   // A newer incarnation of a-0.
-  node.send(encode(a0, dc1, hello{"a-0", fingerprint(two_datacenters()), 7, {}}));
+  node.send(encode(a0, dc1, hello{"a-0", 7, entry_of(two_datacenters(), a0), {}}));
   REQUIRE(std::holds_alternative<welcome>(node.receive()));
   node.send(encode(a0, dc1, find_node{a1}));
   const auto answer = node.receive();
@@ -145,7 +145,8 @@ TEST_CASE("a gateway gives its nodes' endpoints only to nodes of its own datacen
   CHECK(std::get<node_endpoint>(node.receive()).node == a1);
 
   keyed_peer gateway{d.keys, "dc2/gateway", "dc1/gateway", at_gateway};
-  REQUIRE(std::holds_alternative<welcome>(gateway.greet(dc2, dc1, "dc2/gateway")));
+  REQUIRE(std::holds_alternative<welcome>(
+      gateway.greet(dc2, dc1, "dc2/gateway", entry_of(two_datacenters(), dc2))));
   gateway.send(encode(b0, dc1, find_node{a1}));
   keyed_peer stranger{d.keys, "b-0", "dc1/gateway", at_gateway};
   stranger.send(encode(b0, dc1, find_node{a1}));
@@ -171,7 +172,7 @@ TEST_CASE("tensors take no direct connection that is less protected than the gat
   const auto open = "ipc://" + (directory / "a-1");
   // a-1 starts again, with an endpoint that is not encrypted.
   keyed_peer second{d.keys, "a-1", "dc1/gateway", datacenter_of_two::endpoint_of(d.gateway)};
-  second.send(encode(a1, dc1, hello{"a-1", fingerprint(two_datacenters()), 7, open}));
+  second.send(encode(a1, dc1, hello{"a-1", 7, entry_of(two_datacenters(), a1), open}));
   REQUIRE(std::holds_alternative<welcome>(second.receive()));
   zmq::context_t context;
   zmq::socket_t listening{context, zmq::socket_type::router};

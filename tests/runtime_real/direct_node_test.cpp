@@ -16,7 +16,7 @@ using namespace troupe::runtime::test;
 
 namespace {
 
-constexpr address of_gateway = 1, of_a0 = 3, of_a1 = 4;
+constexpr address of_gateway = 1, of_a0 = node_address(0), of_a1 = node_address(1);
 constexpr double greeting_s = 0.04;
 
 /// Node a-0, under a gateway that has welcomed it.

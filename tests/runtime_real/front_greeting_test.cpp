@@ -9,9 +9,9 @@ using namespace troupe::runtime::test;
 TEST_CASE("a front is welcomed by its datacenter's gateway alone, and may only speak for itself") {
   auto c = two_datacenters();
   c.fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
-  const auto front_1 = front_address(c, 0);
+  const auto front_1 = front_address(0);
   const auto greets_as = [&](raw_connector& at, const std::string& name) {
-    const hello as{name, troupe::fingerprint(c), 1, {}};
+    const hello as{name, 1, entry_of(c, front_1), {}};
     return at.greet(as, front_1);
   };
   for (const auto* host : {"controller", "dc1/gateway", "dc2/gateway", "a-0", "front-2"}) {
@@ -31,8 +31,8 @@ TEST_CASE("a front is welcomed by its datacenter's gateway alone, and may only s
     raw_connector stranger{net->endpoint()};
     CHECK(std::holds_alternative<refusal>(greets_as(stranger, "front-3")));
     front.send(numbered(front_1, 0, 5));
-    front.send(numbered(front_address(c, 1), 0, 6));
-    front.send(numbered(node_address(c, 0), 0, 7));
+    front.send(numbered(front_address(1), 0, 6));
+    front.send(numbered(node_address(0), 0, 7));
     front.send(numbered(front_1, 0, 8));
     REQUIRE(at.has(2));
     CHECK(number_of(at.at(0)) == 5);

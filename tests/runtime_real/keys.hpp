@@ -20,7 +20,8 @@ using runtime::test::mailbox;
 using runtime::test::must_open;
 using runtime::test::two_datacenters;
 
-inline constexpr address dc1 = 1, dc2 = 2, a0 = 3, a1 = 4, b0 = 5;
+inline constexpr address dc1 = 1, dc2 = 2, a0 = node_address(0), a1 = node_address(1),
+                         b0 = node_address(2);
 inline constexpr address client_1 = first_client_address + 1;
 
 /// Keys of the hosts, of "client" and "operator", and of two more people.

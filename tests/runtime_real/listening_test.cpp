@@ -46,7 +46,7 @@ std::string id_of(int number, int of, char begin = 'T', std::size_t size = 19) {
 
 message greet_as_gateway(raw_connector& c, std::uint64_t incarnation = 1,
                          const std::string& name = "dc1/gateway") {
-  return c.greet(hello{name, fingerprint(two_datacenters()), incarnation, {}}, gateway);
+  return c.greet(hello{name, incarnation, entry_of(two_datacenters(), gateway), {}}, gateway);
 }
 
 bool welcomes(raw_connector& c, std::uint64_t incarnation = 1) {
@@ -138,7 +138,7 @@ TEST_CASE("every accepted frame counts as sent or as lost when a newer incarnati
   for (std::uint64_t i = 2; i < 2 + restarts; ++i) {
     // The host may read both in one go: then what it replies to the first is still queued.
     c.send(numbered(gateway, 0, i));
-    c.send(encode(gateway, 0, hello{"dc1/gateway", fingerprint(two_datacenters()), i, {}}));
+    c.send(encode(gateway, 0, hello{"dc1/gateway", i, entry_of(two_datacenters(), gateway), {}}));
     while (!std::holds_alternative<welcome>(c.receive())) continue;
   }
   CHECK(accepted > 0);
@@ -152,7 +152,7 @@ TEST_CASE("frames for a connection that is not up yet are queued, and sent once 
   REQUIRE(welcomes(one));
   for (std::uint64_t n = 0; n < 3; ++n) CHECK(net->send(gateway, numbered(0, gateway, n), 1));
   raw_connector other{net->endpoint(), id_of(1, 2)};
-  other.send(encode(gateway, 0, hello{"dc1/gateway", fingerprint(two_datacenters()), 1, {}}));
+  other.send(encode(gateway, 0, hello{"dc1/gateway", 1, entry_of(two_datacenters(), gateway), {}}));
   other.receive_a<welcome>();
   REQUIRE(eventually([&] { return net->counts().sent == 3; }));
   CHECK(net->counts().lost == 0);
@@ -174,7 +174,7 @@ TEST_CASE("a refused host gets the reason with its name, truncated to 64 charact
   CHECK(why("controller") == "controller must not connect to controller");
   CHECK(why("a-0") == "a-0 must not connect to controller");
   raw_connector malformed{net->endpoint()};
-  auto f = encode(gateway, 0, hello{"dc1/gateway", 1, 1, {}});
+  auto f = encode(gateway, 0, hello{"dc1/gateway", 1, {}, {}});
   auto header = raw_connector::text(f.header);
   header.resize(header.size() - 3);
   malformed.send_parts({header, ""});

@@ -29,7 +29,7 @@ zeromq_options host_options(const std::string& name, const std::string& upstream
   return o;
 }
 
-constexpr address dc1 = 1, a0 = 3;
+constexpr address dc1 = 1, a0 = node_address(0);
 
 std::vector<std::byte> megabytes(std::size_t n) {
   return std::vector<std::byte>(n << 20, std::byte{7});
@@ -82,15 +82,18 @@ TEST_CASE("a client learns its address from the welcome, and two clients get dif
   }
 }
 
-TEST_CASE(
-    "a host is refused if it is unknown, has another cluster file or connects to the wrong host") {
+TEST_CASE("a host is refused if it is unknown, of another cluster or connects to the wrong host") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto other = host_options("dc1/gateway", controller->endpoint());
-  other.cluster.nodes.pop_back();
+  auto renamed = two_datacenters();
+  renamed.name = "other";
+  other.cluster = renamed;
   auto wrong_place = host_options("a-0", controller->endpoint());
   auto unknown = host_options("dc3/gateway", controller->endpoint());
-  unknown.cluster.datacenters.push_back({"dc3", ""});
+  auto larger = two_datacenters();
+  larger.datacenters.push_back({"dc3", ""});
+  unknown.cluster = larger;
   for (const auto& o : {other, wrong_place, unknown}) {
     auto t = must_open(o);
     t->listen([](const frame&) {});
@@ -101,6 +104,68 @@ TEST_CASE(
     REQUIRE(greeted.error() == *t->refused());
   }
   REQUIRE_FALSE(zeromq_transport::open(host_options("nobody", controller->endpoint())));
+}
+
+TEST_CASE("a host's file needs its own entry alone; a difference in that is named") {
+  auto controller = must_open(controller_options());
+  mailbox at_controller{controller};
+  auto gateway = must_open(host_options("dc1/gateway", controller->endpoint()));
+  mailbox at_gateway{gateway};
+  REQUIRE(gateway->wait_until_greeted(long_s));
+  // Of its own datacenter alone, at another place of the file.
+  auto small = two_datacenters();
+  small.nodes = {small.nodes[1]};
+  small.datacenters.resize(1);
+  small.wan.clear();
+  auto o = host_options("a-1", gateway->endpoint());
+  o.cluster = small;
+  auto node = must_open(o);
+  CHECK(node->self() == a0);
+  mailbox at_node{node};
+  REQUIRE(node->wait_until_greeted(long_s));
+  CHECK(node->self() == node_address(1));
+  CHECK(o.cluster->nodes.size() == 3);
+  small.nodes[0].gpus += 1;
+  o.cluster = small;
+  o.incarnation = 9;
+  auto different = must_open(o);
+  mailbox at_different{different};
+  const auto no = different->wait_until_greeted(long_s);
+  REQUIRE_FALSE(no);
+  CHECK(no.error().text.find("a-1 has") != std::string::npos);
+}
+
+TEST_CASE("a node that was removed from the cluster is refused with that sentence") {
+  auto controller = must_open(controller_options());
+  mailbox at_controller{controller};
+  auto removed = two_datacenters();
+  removed.version = 2;
+  removed.nodes[1].removed = true;
+  removed.nodes[1].gpus = 0;
+  auto o = host_options("dc1/gateway", controller->endpoint());
+  auto gateway = must_open(o);
+  mailbox at_gateway{gateway};
+  REQUIRE(gateway->wait_until_greeted(long_s));
+  o.cluster.adopt(removed);
+  auto node = must_open(host_options("a-1", gateway->endpoint()));
+  mailbox at_node{node};
+  const auto no = node->wait_until_greeted(long_s);
+  REQUIRE_FALSE(no);
+  CHECK(no.error().text == "a-1 was removed from the cluster");
+}
+
+TEST_CASE("a node that greets its gateway before that knows the cluster is welcomed afterwards") {
+  scratch dir;
+  auto of_controller = controller_options();
+  of_controller.listen = "ipc://" + dir / "controller";
+  auto gateway = must_open(host_options("dc1/gateway", of_controller.listen));
+  mailbox at_gateway{gateway};
+  auto node = must_open(host_options("a-0", gateway->endpoint()));
+  mailbox at_node{node};
+  CHECK_FALSE(node->wait_until_greeted(0.3));
+  auto controller = must_open(of_controller);
+  mailbox at_controller{controller};
+  CHECK(node->wait_until_greeted(long_s));
 }
 
 TEST_CASE("a gateway greets a restarted controller again by itself") {

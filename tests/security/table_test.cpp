@@ -22,7 +22,7 @@ cluster with_fronts() {
   c.fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
   return c;
 }
-constexpr address front_1 = 6, front_2 = 7;
+constexpr address front_1 = front_address(0), front_2 = front_address(1);
 
 std::string words_of(std::uint8_t roles) {
   std::string all;
@@ -34,6 +34,8 @@ std::string words_of(std::uint8_t roles) {
 
 const char* words_of(actors::condition c) {
   switch (c) {
+    case actors::condition::is_operator:
+      return "an operator";
     case actors::condition::owner:
       return "the job's owner, or an operator";
     case actors::condition::lease_node:
@@ -79,7 +81,7 @@ TEST_CASE("every type of message has a row, and exactly the roles on the page ma
         CHECK(actors::may_arrive(c, dc1, {type, from, to}).has_value() == wanted);
       }
   });
-  CHECK(allowed == 49);
+  CHECK(allowed == 60);
 }
 
 TEST_CASE("messages about prefills stay in a datacenter, and the others may leave it") {

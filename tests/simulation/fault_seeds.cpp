@@ -1,5 +1,6 @@
 #include "simulation/fault_seeds.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -25,7 +26,7 @@ constexpr double last_submission_s = 1200;
 constexpr int jobs_a_seed = 12;
 constexpr double largest_drift = 0.03;
 constexpr std::uint64_t fault_stream = 1, workload_stream = 2, trouble_stream = 3, disk_stream = 4,
-                        move_stream = 5;
+                        move_stream = 5, change_stream = 6;
 
 /// Between `low` and `high`, each order of magnitude as likely.
 double spread(random_source& random, double low, double high) {
@@ -114,13 +115,12 @@ class trouble {
     if (v_.world().now_s() >= heal_s) return;
     const auto* granted = std::get_if<lease_granted>(&e);
     if (random_.chance(0.02)) crash_soon(controller_address);
-    if (granted && random_.chance(0.03))
-      crash_soon(node_address(*harness::small_cluster(), granted->parts.front().node));
+    if (granted && random_.chance(0.03)) crash_soon(node_address(granted->parts.front().node));
     // Orders of the previous controller are still in flight when the job is cancelled.
     if (granted && random_.chance(0.1)) {
       crash_soon(controller_address, 0.3);
       if (random_.chance(0.3))
-        crash_soon(node_address(*harness::small_cluster(), granted->parts.front().node), 0.3);
+        crash_soon(node_address(granted->parts.front().node), 0.3);
       else
         cancel_soon(granted->job, spread(random_, 0.3, 2));
     }
@@ -182,6 +182,77 @@ class trouble {
   int cancels_left_ = 3;
 };
 
+/// Operators at work: each change has a heartbeat of its own, by which the journal is searched for
+/// those that were confirmed.
+class operators {
+ public:
+  operators(virtual_cluster& v, std::shared_ptr<const troupe::cluster> whole, random_source random)
+      : v_{v}, whole_{std::move(whole)}, random_{random} {
+    for (auto n = 3 + random_.below(8); n > 0; --n)
+      change_at(random_.uniform() * last_submission_s, some_cluster());
+    change_at(heal_s - 1, *whole_);
+    for (auto n = random_.below(4); n > 0; --n) drain_at(random_.uniform() * last_submission_s);
+  }
+
+  /// Empty: the journal has all that was confirmed.
+  std::string missing(const std::vector<journal_entry>& journal) const {
+    for (const auto heartbeat_s : confirmed_) {
+      const bool has = std::ranges::any_of(journal, [&](const journal_entry& e) {
+        const auto* c = std::get_if<cluster_changed>(&e);
+        return c && c->cluster.settings.heartbeat_s == heartbeat_s;
+      });
+      if (!has)
+        return fmt::format("the change to a heartbeat of {} s was confirmed and is lost",
+                           heartbeat_s);
+    }
+    return {};
+  }
+
+ private:
+  troupe::cluster some_cluster() {
+    auto c = *whole_;
+    for (auto n = random_.below(3); n > 0; --n)
+      c.nodes.erase(c.nodes.begin() + static_cast<std::ptrdiff_t>(random_.below(c.nodes.size())));
+    for (std::size_t i = c.nodes.size(); i > 1; --i)
+      std::swap(c.nodes[i - 1], c.nodes[random_.below(i)]);
+    c.settings.heartbeat_s = 0.5 + random_.uniform();
+    c.settings.lease_s = spread(random_, 3, 30);
+    return c;
+  }
+
+  void change_at(double at_s, troupe::cluster to) {
+    const auto request = random_.next() | 1;
+    v_.world().at(at_s, [this, request, to = std::move(to)] {
+      v_.send(reconfigure{request, to}, 1e6, [this, to](const answer& a) {
+        const auto* reply = a.reply ? std::get_if<reconfigure_reply>(&a.reply->first) : nullptr;
+        if (reply && reply->done && to.settings != whole_->settings)
+          confirmed_.push_back(to.settings.heartbeat_s);
+      });
+    });
+  }
+
+  void drain_at(double at_s) {
+    drain_nodes d{random_.next() | 1,
+                  {whole_->nodes[random_.below(whole_->nodes.size())].name},
+                  true,
+                  random_.chance(0.5)};
+    auto back = d;
+    back.request = random_.next() | 1;
+    back.drained = false;
+    v_.world().at(at_s, [this, d, back, for_s = spread(random_, 1, 100)] {
+      v_.send(d, 1e6, [this, back, for_s](const answer&) {
+        v_.world().at(v_.world().now_s() + for_s,
+                      [this, back] { v_.send(back, 1e6, [](const answer&) {}); });
+      });
+    });
+  }
+
+  virtual_cluster& v_;
+  std::shared_ptr<const troupe::cluster> whole_;
+  random_source random_;
+  std::vector<double> confirmed_;
+};
+
 /// The controller's disk is full for a while, or damaged while the controller is down, until
 /// somebody puts a copy back.
 class disk_trouble {
@@ -222,9 +293,7 @@ class disk_trouble {
   std::optional<runtime::memory_disk> copy_;  // of what is damaged
 };
 
-}  // namespace
-
-std::string run_fault_seed(std::uint64_t seed) {
+std::string run_seed(std::uint64_t seed, bool changes) {
   random_source random{seed};
   const auto workload = workload_of(random.split(workload_stream));
   virtual_cluster* cluster = nullptr;
@@ -234,9 +303,8 @@ std::string run_fault_seed(std::uint64_t seed) {
   const auto small = harness::small_cluster();
   small->settings.checkpoint_s = 10;  // so that lost work has often saved something
   o.cluster = small;
-  oracle watch{*o.cluster, [&](node_index n) {
-                 return cluster->world().slowdown(node_address(*o.cluster, n));
-               }};
+  oracle watch{*o.cluster,
+               [&](node_index n) { return cluster->world().slowdown(node_address(n)); }};
   if (std::getenv("TROUPE_TRACE")) watch.trace();
   constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",    "troupe",
                                 "crius",  "elasticflow-ls", "gavel", "gandiva"};
@@ -275,6 +343,8 @@ std::string run_fault_seed(std::uint64_t seed) {
   more = &t;
   v.submit(workload);
   auto& world = v.world();
+  std::optional<operators> people;
+  if (changes) people.emplace(v, o.cluster, random.split(change_stream));
   disk.damage_some_time(world);
   world.run_until([&] { return all_ended() || !watch.wrong().empty() || !wrong.empty(); },
                   40'000.0);
@@ -283,9 +353,20 @@ std::string run_fault_seed(std::uint64_t seed) {
     std::set<std::string> names;
     for (const auto& a : workload) names.insert(a.spec.name);
     watch.check_end(names, v.accepted(), v.journal(), live ? &*live : nullptr);
+    if (people) wrong = people->missing(v.journal());
   }
   if (wrong.empty()) wrong = watch.wrong();
   return wrong.empty() ? wrong : fmt::format("policy {}: {}", o.policy->name(), wrong);
+}
+
+}  // namespace
+
+std::string run_fault_seed(std::uint64_t seed) {
+  return run_seed(seed, false);
+}
+
+std::string run_changing_seed(std::uint64_t seed) {
+  return run_seed(seed, true);
 }
 
 }  // namespace troupe::simulation

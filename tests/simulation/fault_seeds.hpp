@@ -9,5 +9,8 @@ namespace troupe::simulation {
 /// hosts crash and links lose, duplicate, reorder and split, all from one seed. An oracle
 /// (oracle.hpp) watches. Gives what is wrong, or an empty string.
 std::string run_fault_seed(std::uint64_t seed);
+/// The same while operators change the cluster: nodes leave and come back, the file's order and its
+/// settings change, nodes are drained.
+std::string run_changing_seed(std::uint64_t seed);
 
 }  // namespace troupe::simulation

@@ -122,7 +122,7 @@ class frame_oracle {
 
  private:
   std::uint32_t datacenter_of(address node) const {
-    return cluster_.nodes[node_of(cluster_, node)].datacenter;
+    return cluster_.nodes[node_of(node)].datacenter;
   }
 
   cluster cluster_;

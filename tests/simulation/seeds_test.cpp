@@ -39,6 +39,10 @@ TEST_CASE("500 fault seeds satisfy the oracle") {
   expect_good_seeds(500);
 }
 
+TEST_CASE("50 fault seeds with a cluster that changes satisfy the oracle") {
+  expect_good_seeds(50, run_changing_seed, " '50 fault seeds *'");
+}
+
 TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {
   expect_good_seeds(2000);
 }

@@ -54,7 +54,9 @@ function nodeRow() {
       node.dataset.node = n.name;
       node.dataset.present = n.present;
       node.classList.toggle("absent", !n.present);
-      state.hidden = n.present;
+      const drains = n.state === "draining" || n.state === "drained";
+      setText(state, n.present && drains ? n.state : "lost");
+      state.hidden = n.present && !drains;
       cell.replaceChildren(gpus(n));
     },
   };

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cli/common/host_options.hpp"
+#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
@@ -12,7 +13,7 @@ class gateway_verb final : public verb {
   void options(CLI::App& app) override {
     host_.options(app);
     host_.realtime_option(app);
-    app.add_option("--datacenter", datacenter_, "Datacenter of this gateway")->required();
+    app.add_option("--datacenter,--name", datacenter_, "Datacenter of this gateway")->required();
     app.add_option("--listen", host_.listen,
                    "Address to listen on (default: from the cluster file)");
     app.add_option("--controller", host_.upstream,
@@ -32,7 +33,8 @@ class gateway_verb final : public verb {
     const auto it = std::find_if(sites.begin(), sites.end(),
                                  [&](const auto& d) { return d.name == datacenter_; });
     if (it == sites.end())
-      return out.bad(fmt::format("{}: no datacenter '{}'", host_.cluster_file, datacenter_));
+      return out.bad(fmt::format("{}: no datacenter '{}'{}", host_.cluster_file, datacenter_,
+                                 formats::hint(datacenter_, names_of(sites))));
     if (host_.listen.empty()) host_.listen = it->gateway;
     if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
     if (host_.listen.empty() || host_.upstream.empty())

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cli/common/host_options.hpp"
+#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
@@ -26,7 +27,8 @@ class node_verb final : public verb {
     const auto it =
         std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.name == name_; });
     if (it == nodes.end())
-      return out.bad(fmt::format("{}: no node '{}'", host_.cluster_file, name_));
+      return out.bad(fmt::format("{}: no node '{}'{}", host_.cluster_file, name_,
+                                 formats::hint(name_, names_of(nodes))));
     if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
     if (host_.upstream.empty())
       return out.bad("a node needs --gateway, or its gateway's address in the cluster file");

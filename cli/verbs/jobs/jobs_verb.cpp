@@ -140,11 +140,13 @@ class jobs_verb final : public verb {
   static void add_nodes(const query_reply& reply, json& document) {
     document["nodes"] = json::array();
     for (const auto& n : reply.nodes)
-      document["nodes"].push_back({{"node", n.name},
-                                   {"gpu", n.gpu_type},
-                                   {"gpus", n.gpus},
-                                   {"idle", n.idle},
-                                   {"present", n.present}});
+      if (!n.removed.value_or(false))
+        document["nodes"].push_back({{"node", n.name},
+                                     {"gpu", n.gpu_type},
+                                     {"gpus", n.gpus},
+                                     {"idle", n.idle},
+                                     {"present", n.present},
+                                     {"state", state_of(n)}});
     document["gateways_absent"] = reply.gateways_absent;
     document["gateways"] = json::array();
     for (const auto& g : reply.gateways)
@@ -157,8 +159,10 @@ class jobs_verb final : public verb {
   static void show_nodes(const output& out, const query_reply& reply) {
     table nodes{{"node", "GPU type", "GPUs", "idle", "state"}};
     for (const auto& n : reply.nodes)
-      nodes.row({n.name, n.gpu_type, fmt::to_string(n.gpus), fmt::to_string(n.idle),
-                 n.present ? "present" : "absent"});
+      if (!n.removed.value_or(false))
+        nodes.row({n.name, n.gpu_type, fmt::to_string(n.gpus), fmt::to_string(n.idle),
+                   fmt::format("{}{}", state_of(n),
+                               n.drained.value_or(false) && !n.present ? ", absent" : "")});
     out.text("\n" + nodes.text());
     table gateways{{"gateway", "WAN sent", "WAN received", "relayed inside"}};
     for (const auto& g : reply.gateways)

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/parse/reader.hpp"
+
+namespace troupe::cli {
+
+/// Of a list of nodes, datacenters, ...: the known names for formats::hint.
+template <class List>
+std::vector<std::string> names_of(const List& all) {
+  std::vector<std::string> names;
+  for (const auto& one : all) names.push_back(one.name);
+  return names;
+}
+
+}  // namespace troupe::cli
