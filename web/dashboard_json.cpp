@@ -112,6 +112,12 @@ json task_kinds_document() {
   return all;
 }
 
+/// The page's readers are not known to be the job's owner: they see the program, not its arguments.
+json shown_to_all(const query_reply& r, job_status j) {
+  if (j.command.size() > 1) j.command.resize(1);
+  return job_document(r, j);
+}
+
 }  // namespace
 
 std::string cluster(const query_reply& r) {
@@ -144,13 +150,13 @@ std::string cluster(const query_reply& r) {
 
 std::string jobs(const query_reply& r) {
   json all = json::array();
-  for (const auto& j : r.jobs) all.push_back(job_document(r, j));
+  for (const auto& j : r.jobs) all.push_back(shown_to_all(r, j));
   return text_of({{"now_s", r.now_s}, {"jobs", all}});
 }
 
 std::string job(const query_reply& r, job_id id) {
   const auto found = std::ranges::find(r.jobs, id, &job_status::job);
-  return found == r.jobs.end() ? std::string{} : text_of(job_document(r, *found));
+  return found == r.jobs.end() ? std::string{} : text_of(shown_to_all(r, *found));
 }
 
 std::string explain(const explanation& e) {

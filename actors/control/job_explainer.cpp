@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/protocol/permissions.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/core/shortage.hpp"
@@ -163,6 +164,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.owner = j.owner;
   s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
   s.command = j.spec->command;
+  if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
   s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
   if (j.failed_rank && !j.tries.empty() && *j.failed_rank < j.tries.back().nodes.size()) {

@@ -37,6 +37,7 @@ class job_explainer {
     const std::map<std::uint32_t, gateway_traffic>& traffic;  // by datacenter
     bool starting = false;                                    // nodes may not have reported yet
     double now_s = 0;  // on the wall clock, like the journal's times
+    runtime::caller viewer{};  // arguments of commands are for the owner and operators
   };
   explicit job_explainer(sources s) : s_{std::move(s)} {}
 

@@ -213,7 +213,7 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
     if (e.program->saved)
       all.saved = std::min(all.saved.value_or(*e.program->saved), *e.program->saved);
   }
-  // A part that fails because another one's node is gone is often heard of first.
+  // The report of a part that failed because of another one's lost node often arrives first.
   const bool beside_a_loss =
       e.outcome == lease_outcome::lost && l.outcome == lease_outcome::failed && l.failed_part;
   if (is_bad(e.outcome) && (!is_bad(l.outcome) || beside_a_loss)) {

@@ -56,12 +56,19 @@ void orchestrator_state::choose_cluster(const cluster& file) {
       return false;
     };
     auto merged = merge(known->cluster, file, wall_ms(), has_lease);
-    if (!merged)
+    if (merged) {
+      if (merged->cluster != known->cluster) log_difference(merged->what);
+      next.cluster = std::move(merged->cluster);
+      next.longest_lease_s = std::max(known->longest_lease_s, file.settings.lease_s);
+      if (!record(next)) throw std::runtime_error("the cluster file does not fit the journal");
+    } else if (merged.error().code == reason::kind::unavailable) {
+      // That lease cannot end without a controller, so this one starts.
+      runtime::log(runtime::log_level::warn, "orchestrator",
+                   "the cluster file is not followed before the next reconfigure or start",
+                   {{"why", merged.error().text}});
+    } else {
       throw std::runtime_error("the cluster file does not fit the journal: " + merged.error().text);
-    if (merged->cluster != known->cluster) log_difference(merged->what);
-    next.cluster = std::move(merged->cluster);
-    next.longest_lease_s = std::max(known->longest_lease_s, file.settings.lease_s);
-    if (!record(next)) throw std::runtime_error("the cluster file does not fit the journal");
+    }
   }
   follow_cluster();
 }

@@ -8,6 +8,7 @@
 
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission.hpp"
+#include "messages/codec.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

@@ -128,12 +128,12 @@ class merger {
     auto& old = out_.nodes[n];
     const bool same = old.gpu == by.gpu && old.gpus == by.gpus && old.datacenter == by.datacenter;
     if (old.removed && busy_(n))
-      return refuse(reason::kind::invalid,
+      return refuse(reason::kind::unavailable,
                     fmt::format("node {} was removed, and its work has not ended yet: add it again "
                                 "once it has",
                                 old.name));
     if (!same && !old.removed && busy_(n))
-      return refuse(reason::kind::invalid,
+      return refuse(reason::kind::unavailable,
                     fmt::format("node {} has {} and cannot become {} while it has work: drain it "
                                 "first",
                                 old.name, hardware(out_, old), hardware(out_, by)));

@@ -23,7 +23,7 @@ expected<void> check_cluster(const cluster& file);
 
 /// The present cluster as the file wants it, with `version` if that differs. `busy`: does a lease
 /// hold GPUs of this node? Its GPUs and its datacenter must not change under that lease. Refuses
-/// with the node and what to do.
+/// with the node and what to do: `unavailable` while there is such a lease, else `invalid`.
 expected<merged_cluster> merge(const cluster& present, const cluster& file, std::uint64_t version,
                                const std::function<bool(node_index)>& busy);
 

@@ -37,7 +37,7 @@ void scheduler_state::on_state_changed(const state_changed& m) {
     begin_with(m.now);
   } else {
     const auto before = std::exchange(state_, m.now);
-    reply_stale_ = true;
+    ++reply_version_;
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     if (before->nodes_present == state_->nodes_present) return;
   }
@@ -53,7 +53,7 @@ void scheduler_state::on_state_changed(const state_changed& m) {
 void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   const bool first = !state_;
   state_ = std::move(now);
-  reply_stale_ = true;
+  ++reply_version_;
   plans_.clear();
   wanted_.clear();
   waiting_.clear();
@@ -95,7 +95,7 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
 }
 
 void scheduler_state::on_plans_reply(const plans_reply& p) {
-  reply_stale_ = true;
+  ++reply_version_;
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
@@ -113,7 +113,7 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
 void scheduler_state::on_job_progress(const job_progress& p) {
   auto& known = progress_[p.job];
   if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
-    known = p, reply_stale_ = true;
+    known = p, ++reply_version_;
   const auto view = running_.find(p.job);
   if (const auto* j = book().job(p.job); j && view != running_.end())
     view->second.reported = reported(*j, known);
@@ -121,7 +121,7 @@ void scheduler_state::on_job_progress(const job_progress& p) {
 
 void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
   traffic_[m.datacenter] = m.traffic;
-  reply_stale_ = true;
+  ++reply_version_;
 }
 
 void scheduler_state::on_front_report(address from, const front_report& r) {
@@ -220,7 +220,7 @@ void scheduler_state::something_changed() {
 
 void scheduler_state::on_startup_over() {
   if (!std::exchange(starting_, false)) return;
-  reply_stale_ = true;
+  ++reply_version_;
   begin_placing();
 }
 
@@ -462,8 +462,8 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
       [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
-      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },
-      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.body); },
+      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.sender, m.body); },
+      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.sender, m.body); },
       [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
   };
 }

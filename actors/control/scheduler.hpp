@@ -48,8 +48,8 @@ class scheduler_state {
   void on_startup_over();
   void on_decide_now();
   void on_tick();
-  void on_query_jobs(address from, const query_jobs& q);
-  void on_explain_job(address from, const explain_job& q);
+  void on_query_jobs(address from, const runtime::caller& who, const query_jobs& q);
+  void on_explain_job(address from, const runtime::caller& who, const explain_job& q);
 
  private:
   const ledger& book() const { return state_->book; }
@@ -77,8 +77,8 @@ class scheduler_state {
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
   planners::snapshot policy_snapshot();
   bool placing() const { return state_ && !starting_; }
-  const shared_reply& reply_to_all();
-  job_explainer explainer() const;
+  const shared_reply& reply_to_all(const runtime::caller& viewer);
+  job_explainer explainer(const runtime::caller& viewer) const;
 
   scheduler_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -108,9 +108,14 @@ class scheduler_state {
   // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
   std::optional<double> again_at_s_;   // the next call of an event-driven policy without an event
-  std::optional<shared_reply> reply_;  // the reply to queries for all jobs
-  double reply_s_ = 0;                 // when it was made
-  bool reply_stale_ = true;
+  // Replies to queries for all jobs, by user; one for all operators.
+  struct kept_reply {
+    shared_reply reply;
+    double made_s = 0;
+    std::uint64_t version = 0;
+  };
+  std::map<std::string, kept_reply> replies_;
+  std::uint64_t reply_version_ = 0;  // of what they are made from
   std::uint64_t proposals_ = 0;
   scheduling_counts counts_;
   bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet

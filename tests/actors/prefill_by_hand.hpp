@@ -19,7 +19,7 @@ inline constexpr lease_id lease = 7;
 inline constexpr std::uint64_t trainer = 3;
 
 /// Two groups of one guest in dc1, each busy in [0, 10) of every 20 seconds; a token takes 10 ms.
-inline bubble_offer an_offer(const cluster& c) {
+inline bubble_offer an_offer() {
   bubble_offer o;
   o.lease = lease;
   o.trainer = trainer;
@@ -76,7 +76,7 @@ struct by_hand {
     }
     now_s = until_s;
   }
-  void offer() { say(trainer_node, an_offer(*c)); }
+  void offer() { say(trainer_node, an_offer()); }
   /// By default the first iteration began so long ago that its guests have seen all of it.
   void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
     say(node_address(pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});

@@ -66,7 +66,7 @@ TEST_CASE("prompts of a group follow each other, and free groups come first") {
 TEST_CASE("what is not promised is declined with the reason") {
   by_hand x;
   CHECK(x.answer(x.request(1)) == "no_guest_for_model");
-  auto offer = an_offer(*x.c);
+  auto offer = an_offer();
   offer.most_tokens = 5000;
   x.say(x.trainer_node, offer);
   CHECK(x.answer(x.request(2)) == "timetable_unknown");
@@ -202,7 +202,7 @@ TEST_CASE("a promise allows for what the guest has measured of its own operation
 TEST_CASE("offers that make no sense are refused") {
   by_hand x;
   const auto refused = [&](const std::function<void(bubble_offer&)>& spoil) {
-    auto o = an_offer(*x.c);
+    auto o = an_offer();
     spoil(o);
     const auto before = x.controller.counts().rejected;
     x.say(x.trainer_node, o);
@@ -254,7 +254,7 @@ TEST_CASE("a new timetable keeps promises, a new trainer breaks them") {
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
   x.out.clear();
-  auto next = an_offer(*x.c);
+  auto next = an_offer();
   next.sequence = 2;
   SECTION("new times") {
     for (auto& s : next.stages) s.busy = {{0, 4}, {4, 14}};
@@ -320,7 +320,7 @@ TEST_CASE("a promise that nobody speaks of any more expires") {
 
 TEST_CASE("under look-ahead a bubble's orders are sent just before they can be executed") {
   by_hand x;
-  auto o = an_offer(*x.c);
+  auto o = an_offer();
   o.how.rule = "look-ahead";
   o.groups.pop_back();
   x.say(x.trainer_node, o);

@@ -91,7 +91,7 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
   const auto other = node_address(1);
   SECTION("another node's offer is no lending, whatever it names") {
     for (const auto forged_lease : {lease, lease_id{1}, lease_id{1} << 40}) {
-      auto o = an_offer(*x.c);
+      auto o = an_offer();
       o.lease = forged_lease, o.trainer = std::uint64_t{1} << 60;
       for (auto& g : o.groups) g.guests[0].stage.lease = forged_lease;
       for (auto& s : o.stages) s.stage.lease = forged_lease;
@@ -107,7 +107,7 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
   }
   SECTION("nor does it replace or end one that is there") {
     x.lend();
-    auto o = an_offer(*x.c);
+    auto o = an_offer();
     o.trainer = trainer + 1, o.sequence = 99;
     x.say(other, o);
     o.groups.clear(), o.stages.clear();
@@ -152,7 +152,7 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
     auto forged = x.leases;
     forged.sequence = 99, forged.lendings[0].nodes.front() = 1;
     x.say(other, forged);
-    x.say(other, an_offer(*x.c));
+    x.say(other, an_offer());
     CHECK(x.answer(x.request(1)) == "no_guest_for_model");
   }
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A cluster of ten processes with keys under SIGKILL, SIGSTOP and steps of the wall clock, while jobs are submitted
-and cancelled, and clients of its front read streams of a served model. At the end: every accepted job has ended once,
+"""A cluster of ten processes with keys under SIGKILL, SIGSTOP, steps of the wall clock and reconfigurations (a node
+leaves and joins, nodes change places in the file, the lease changes), while jobs are submitted and cancelled, and
+clients of its front read streams of a served model. At the end: every accepted job has ended once,
 no GPU was granted twice, no two attempts of a job lived at a time (what their programs started included), every stream
 had the tokens of the undisturbed answer, nothing is left running, and no process grew or ended by itself.
 
@@ -29,7 +30,7 @@ datacenters:
     nodes:
       - {name: n1, gpu: A100-40GB, gpus: 4, intra: nvlink, inter: ib100}
       - {name: n2, gpu: A100-40GB, gpus: 4, intra: nvlink, inter: ib100}
-  - name: east
+%s  - name: east
     nodes:
       - {name: e1, gpu: A100-80GB, gpus: 4, intra: nvlink, inter: ib100}
       - {name: e2, gpu: V100-32GB, gpus: 4, intra: pcie3, inter: eth25}
@@ -42,8 +43,10 @@ wan:
   - {between: [east, west], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
 fronts:
   - {name: front-1, datacenter: east, http: "127.0.0.1:%d"}
-settings: {heartbeat_s: 0.2, lease_s: 2, restart_s: 5, checkpoint_s: 60}
+settings: {heartbeat_s: 0.2, lease_s: %.1f, restart_s: 5, checkpoint_s: 60}
 """
+LEAVING = "n3"  # the node that leaves and joins
+LEAVING_ENTRY = "      - {name: n3, gpu: A100-40GB, gpus: 4, intra: nvlink, inter: ib100}\n"
 
 JOB = """name: %s
 model: {name: small, family: bert, hidden: 256, layers: 4, heads: 4, sequence: 128, vocabulary: 30522}
@@ -72,6 +75,7 @@ class Host:
         self.stopped = False
         self.clock = os.path.join(place.dir, "clock-" + name.replace("/", "-"))
         os.makedirs(self.clock)
+        self.removed = False  # from the cluster: its process has to end by itself
         self.log = os.path.join(place.dir, name.replace("/", "-") + ".log")
         self.set_clock(0)
         self.max_memory_mb = self.max_descriptors = 0
@@ -122,8 +126,8 @@ class Cluster:
         self.file, self.keys = self.path("cluster.yaml"), self.path("keys")
         ports = free_ports(5)
         self.http_port = ports.pop()
-        with open(self.file, "w") as f:
-            f.write(CLUSTER % self.http_port)
+        self.has_leaving, self.lease_s, self.swapped = True, 2, False
+        self.write_file()
         subprocess.run([o.troupe, "keys", "make", self.keys, "--cluster", self.file], check=True,
                        stdout=subprocess.DEVNULL)
         self.hosts = {}
@@ -135,10 +139,21 @@ class Cluster:
             self.add(name + "/gateway", ["gateway", "--datacenter", name, "--listen", listen, "--controller",
                                          self.controller] + others)
             others += ["--gateway", f"{name}={listen}"]
-            for node in {"north": ("n1", "n2"), "east": ("e1", "e2"), "west": ("w1",)}[name]:
+            for node in {"north": ("n1", "n2", LEAVING), "east": ("e1", "e2"), "west": ("w1",)}[name]:
                 self.add(node, ["node", "--name", node, "--gateway", listen])
             if name == "east":
                 self.add("front-1", ["serve", "--name", "front-1", "--gateway", listen])
+
+    def write_file(self):
+        text = CLUSTER % (LEAVING_ENTRY if self.has_leaving else "", self.http_port, self.lease_s)
+        if self.swapped:
+            lines = text.splitlines(keepends=True)
+            a, b = (next(i for i, line in enumerate(lines) if f"name: {n}," in line) for n in ("n1", "n2"))
+            lines[a], lines[b] = lines[b], lines[a]
+            text = "".join(lines)
+        with open(self.file + ".next", "w") as f:
+            f.write(text)
+        os.replace(self.file + ".next", self.file)
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -214,6 +229,8 @@ class Chaos:
         self.log = []  # (when, what was done to whom)
         self.by_itself = []
         self.later = []  # (when, what)
+        self.reconfiguring = None  # the thread that waits for the reply
+        self.not_reconfigured = []
 
     def run(self, actions, pause_s=1.0):
         while sum(self.done.values()) < actions:
@@ -222,6 +239,8 @@ class Chaos:
         for host in self.cluster.hosts.values():
             self.at(0, lambda h=host: self.heal(h))
         self.wait(0.1)
+        while self.reconfiguring and self.reconfiguring.is_alive():
+            self.wait(0.1)
 
     def wait(self, seconds):
         until = time.monotonic() + seconds
@@ -244,10 +263,49 @@ class Chaos:
     def look_at(self, host):
         """A process that ended and was not told to."""
         if host.process is not None and host.process.poll() is not None:
+            if host.removed and "was removed from the cluster" in host.actor_failure():
+                host.process = None
+                return
             self.by_itself.append(f"{host.name} ended by itself with {host.process.returncode}: {host.actor_failure()}")
             host.start()
 
+    def reconfigure(self):
+        """Changes the cluster's file and tells the controller, whatever happens to it meanwhile."""
+        c = self.cluster
+        leaving = c.hosts[LEAVING]
+        what = self.random.choice(("leave or join", "swap", "lease"))
+        if what == "leave or join":
+            if not c.has_leaving and leaving.process is not None:
+                return  # it has not ended yet
+            c.has_leaving = not c.has_leaving
+            leaving.removed = not c.has_leaving
+        elif what == "swap":
+            c.swapped = not c.swapped
+        else:
+            c.lease_s = self.random.choice([s for s in (1.5, 2, 3) if s != c.lease_s])
+        c.write_file()
+        joins = what == "leave or join" and c.has_leaving
+
+        def ask():
+            # A node whose work of before has not ended cannot join yet.
+            until = time.monotonic() + 60
+            while c.ask("reconfigure", c.file) is None:
+                if time.monotonic() > until:
+                    return self.not_reconfigured.append(what)
+                time.sleep(0.5)
+            if joins:
+                self.at(0, lambda: self.heal(leaving))
+
+        self.reconfiguring = threading.Thread(target=ask)
+        self.reconfiguring.start()
+        self.log.append((time.monotonic(), f"reconfigure: {what}"))
+        self.done["reconfigure", "controller"] += 1
+
     def act(self):
+        if self.random.random() < 0.12:
+            if not (self.reconfiguring and self.reconfiguring.is_alive()):
+                self.reconfigure()
+            return
         kind = self.random.choices(KINDS, (54, 25, 12, 9))[0]
         host = self.random.choice([h for h in self.cluster.hosts.values() if h.kind == kind])
         if not host.up() or host.stopped:
@@ -270,6 +328,8 @@ class Chaos:
 
     def heal(self, host):
         if not host.up():
+            if host.removed:
+                return
             host.start()
             self.note("start", host)
         elif host.stopped:
@@ -399,6 +459,7 @@ def main():
         ended = wait_for_the_end(cluster, chaos, 180)
         workload.stop()
         ended = wait_for_the_end(cluster, chaos, 60) and ended
+        staying = [h.name for h in cluster.hosts.values() if h.removed and h.up()]
     finally:
         workload.over.set()
         streams.over.set()
@@ -418,14 +479,14 @@ def main():
              if h.max_memory_mb > MOST_MEMORY_MB or h.max_descriptors > MOST_DESCRIPTORS]
 
     print(f"seed {o.seed}, {time.monotonic() - began:.0f} s, {cluster.dir if o.keep else 'directory removed'}")
-    for what in ("SIGKILL", "SIGSTOP", "clock"):
+    for what in ("SIGKILL", "SIGSTOP", "clock", "reconfigure"):
         per_kind = {kind: chaos.done[what, kind] for kind in KINDS}
-        print(f"  {what:8} {sum(per_kind.values()):4}  " + ", ".join(f"{k} {n}" for k, n in per_kind.items()))
-    print(f"  jobs     {len(workload.accepted):4}  accepted, {workload.unanswered} not answered, "
+        print(f"  {what:11} {sum(per_kind.values()):4}  " + ", ".join(f"{k} {n}" for k, n in per_kind.items()))
+    print(f"  jobs        {len(workload.accepted):4}  accepted, {workload.unanswered} not answered, "
           f"{len(workload.cancelled)} cancelled, {attempts} attempts with {runs} processes")
-    print(f"  streams  {sum(streams.count.values()):4}  " + ", ".join(f"{n} {how}" for how, n in streams.count.items()))
-    print("  journal       " + ", ".join(f"{v} {k}" for k, v in facts.items()))
-    print("  most          " + ", ".join(
+    print(f"  streams     {sum(streams.count.values()):4}  " + ", ".join(f"{n} {how}" for how, n in streams.count.items()))
+    print("  journal          " + ", ".join(f"{v} {k}" for k, v in facts.items()))
+    print("  most             " + ", ".join(
         f"{kind} {max(h.max_memory_mb for h in cluster.hosts.values() if h.kind == kind):.0f} MB and "
         f"{max(h.max_descriptors for h in cluster.hosts.values() if h.kind == kind)} descriptors"
         for kind in KINDS))
@@ -437,6 +498,8 @@ def main():
                         ("attempts of one job at a time", job_conflicts), ("processes left over", orphans),
                         ("streams with wrong tokens", streams.wrong),
                         ("streams that were never whole", [] if streams.count["whole"] else ["see the front's log"]),
+                        ("reconfigurations without a reply", chaos.not_reconfigured),
+                        ("removed nodes whose process stayed", staying),
                         ("processes that ended by themselves", chaos.by_itself), ("processes that grew", grown),
                         ("processes that did not stop when told to", slow),
                         ("jobs that did not end in time", [] if ended else ["see the queue"])):

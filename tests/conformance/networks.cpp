@@ -45,20 +45,21 @@ class zeromq final : public network {
 
   void start(address a, bool handles) override {
     zeromq_options o;
-    o.cluster = two_datacenters();
+    const auto c = two_datacenters();
+    o.cluster = c;
     o.client = is_client(a);
-    o.name = host_name(*o.cluster, a);
+    o.name = host_name(c, a);
     o.incarnation = ++incarnations_[a];
     o.window_frames = credit_frames / 2;
     o.queue_frames = credit_frames / 2;
-    if (is_node(o.cluster, a)) o.connections = node_connections;
+    if (is_node(c, a)) o.connections = node_connections;
     if (!o.client) o.listen = place_of(a);
-    if (a != controller) o.upstream = endpoints_.at(next_hop(o.cluster, a, controller));
+    if (a != controller) o.upstream = endpoints_.at(next_hop(c, a, controller));
     for (const auto& [other, at] : endpoints_)
-      if (is_gateway(o.cluster, a) && is_gateway(o.cluster, other) && greets(a, other))
+      if (is_gateway(c, a) && is_gateway(c, other) && greets(a, other))
         o.links.push_back({other, at, gateway_connections});
     auto t = test::must_open(o);
-    if (!is_node(o.cluster, a)) endpoints_[a] = t->endpoint();
+    if (!is_node(c, a)) endpoints_[a] = t->endpoint();
     listen(a, t, handles);
     if (a == controller) return;
     REQUIRE(t->wait_until_greeted(long_s));

@@ -239,6 +239,36 @@ TEST_CASE(
   CHECK(where(r, 1) == "c-0");
 }
 
+TEST_CASE("a controller starts with a file that changes a busy node, and follows it once it can") {
+  const auto first = harness::small_cluster();
+  auto changed = std::make_shared<cluster>(*first);
+  --changed->nodes[4].gpus;
+  std::shared_ptr<runtime::memory_disk> disk;
+  {
+    auto o = options_of(first);
+    virtual_cluster v{o};
+    v.submit({{1, on("RTX2080Ti", "job")}});
+    v.world().run_until(10);
+    REQUIRE(where(status_of(v), 1) == "c-0");
+    disk = v.world().disk(controller_address);
+  }
+  const auto copy = *disk;
+  auto o = options_of(changed);
+  o.machines = first;
+  virtual_cluster v{o};
+  *v.world().disk(controller_address) = copy;
+  v.world().crash(controller_address, 0.1);
+  v.world().run_until(1);
+  CHECK(status_of(v).nodes[4].gpus == first->nodes[4].gpus);
+  const auto early = asked<reconfigure_reply>(v, reconfigure{5, *changed});
+  CHECK_FALSE(early.done);
+  CHECK(has_facts(early.why.text, {"c-0", "drain"}));
+  v.world().run_until(60);  // the work's lease has ended: nobody had it any more
+  v.world().crash(controller_address, 0.1);
+  v.world().run_until(62);
+  CHECK(status_of(v).nodes[4].gpus == changed->nodes[4].gpus);
+}
+
 TEST_CASE("a journal of the version before is opened; what ran on absent nodes is queued again") {
   const auto from = test::source_dir() + "/tests/control/first_journal/";
   const test::scratch dir;

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "harness/files.hpp"
 #include "harness/sanitized.hpp"
+#include "harness/scratch.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/process/free_ports.hpp"
@@ -248,10 +248,12 @@ TEST_CASE("a program gets a MASTER_PORT at which it can listen, though others li
     WARN("skipped: no python3");
     return;
   }
-  const auto one_node = temporary("one.yaml",
-                                  "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
-                                  "      - {name: n, gpu: A40, gpus: 2, intra: pcie4, inter: "
-                                  "eth100}\nsettings: {heartbeat_s: 0.2, lease_s: 5}\n");
+  const scratch directory;
+  const auto one_node = directory.write(
+      "one.yaml",
+      "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
+      "      - {name: n, gpu: A40, gpus: 2, intra: pcie4, inter: eth100}\n"
+      "settings: {heartbeat_s: 0.2, lease_s: 5}\n");
   fixture f{"ports", one_node, cli::default_policy};
   REQUIRE(f.wait_for_nodes());
   const auto port_of = [&](const std::string& name) {

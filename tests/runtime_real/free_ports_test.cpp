@@ -13,8 +13,8 @@ using namespace troupe::runtime;
 namespace {
 
 /// A socket that listens at a port of one address.
-struct listener {
-  listener(int family, std::uint16_t port) : fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
+struct bound_port {
+  bound_port(int family, std::uint16_t port) : fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     sockaddr_in v4{};
     v4.sin_family = AF_INET;
     v4.sin_port = htons(port);
@@ -28,7 +28,7 @@ struct listener {
         six ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
     listens = fd >= 0 && ::bind(fd, at, six ? sizeof v6 : sizeof v4) == 0 && ::listen(fd, 1) == 0;
   }
-  ~listener() { ::close(fd); }
+  ~bound_port() { ::close(fd); }
   int fd;
   bool listens = false;
 };
@@ -55,12 +55,12 @@ TEST_CASE("a port at which somebody listens on any address is not free") {
     CHECK(is_free_port(port));
   }
   {
-    const listener first{AF_INET, all[0]};
+    const bound_port first{AF_INET, all[0]};
     REQUIRE(first.listens);
     CHECK(!is_free_port(all[0]));
     const auto others = free_ports(3, all[0] - low);
     CHECK(std::ranges::find(others, all[0]) == others.end());
-    if (const listener second{AF_INET6, all[1]}; second.listens) CHECK(!is_free_port(all[1]));
+    if (const bound_port second{AF_INET6, all[1]}; second.listens) CHECK(!is_free_port(all[1]));
   }
   CHECK(is_free_port(all[0]));
 }

@@ -199,7 +199,7 @@ TEST_CASE("of two gateways, only the one that has to connect to the other is wel
             (first_listens || name == std::string{"controller"}));
     }
     raw_connector client{net->endpoint()};
-    CHECK(std::holds_alternative<refusal>(client.greet(hello{"somebody", 0, 1, {}})));
+    CHECK(std::holds_alternative<refusal>(client.greet(hello{"somebody", 1})));
   }
 }
 
@@ -309,7 +309,7 @@ TEST_CASE(
   client.set(zmq::sockopt::rcvhwm, 1);
   client.set(zmq::sockopt::rcvtimeo, static_cast<int>(1000 * long_s));
   client.connect(net->endpoint());
-  const auto h = encode(first_client_address, 0, hello{"somebody", 0, 1, {}});
+  const auto h = encode(first_client_address, 0, hello{"somebody", 1});
   client.send(zmq::buffer(raw_connector::text(h.header)), zmq::send_flags::sndmore);
   client.send(zmq::message_t{}, zmq::send_flags::none);
   zmq::message_t header, body;

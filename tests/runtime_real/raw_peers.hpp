@@ -97,7 +97,7 @@ class raw_connector : public raw_socket {
   }
   /// As a client; its address.
   address greet() {
-    const auto m = greet(hello{"somebody", 0, 1, {}});
+    const auto m = greet(hello{"somebody", 1});
     REQUIRE(std::holds_alternative<welcome>(m));
     return std::get<welcome>(m).you;
   }

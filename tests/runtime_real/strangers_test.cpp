@@ -39,7 +39,7 @@ class stranger {
     return m->second;
   }
   address greet() {
-    send(encode(first_client_address, 0, hello{"stranger", 0, 1}));
+    send(encode(first_client_address, 0, hello{"stranger", 1}));
     return std::get<welcome>(receive()).you;
   }
 
@@ -93,7 +93,7 @@ TEST_CASE("malformed messages are counted, and the next valid frame is delivered
   s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // a truncated length
   s.send({"\xc1", std::string("\x01\x00\x00\x00\x93", 5)});  // not a frame
   s.send_batch(
-      {encode(me, 0, hello{"stranger", 0, 1}), encode(me, 0, node_endpoint{}), numbered(me, 0, 4)});
+      {encode(me, 0, hello{"stranger", 1}), encode(me, 0, node_endpoint{}), numbered(me, 0, 4)});
   s.send(numbered(me, 0, 5));
   REQUIRE(at_controller.has(2));
   REQUIRE(number_of(at_controller.at(0)) == 4);

@@ -199,7 +199,7 @@ class raw_dealer {
     return m->second;
   }
   address greet() {
-    REQUIRE(send(encode(first_client_address, 0, hello{"raw", 0, incarnation_})));
+    REQUIRE(send(encode(first_client_address, 0, hello{"raw", incarnation_})));
     return std::get<welcome>(receive()).you;
   }
 

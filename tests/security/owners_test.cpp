@@ -102,6 +102,38 @@ TEST_CASE("others may see a user's job, but not cancel it, suspend it or read it
   CHECK(ask<cancel_reply>(*root, cancel_job{0, second}).done);
 }
 
+TEST_CASE("the arguments of a command are shown to its owner and to operators alone") {
+  controller_world w;
+  auto alice = *w.client("alice"), bob = *w.client("bob"), root = *w.client("root");
+  auto job = a_job();
+  job.spec.command = {"curl", "-H", "Authorization: secret"};
+  const auto alices = ask<submit_reply>(*alice, job).job;
+  const auto bobs = ask<submit_reply>(*bob, job).job;
+  REQUIRE(alices != 0);
+  REQUIRE(bobs != 0);
+  const auto words = [](actors::real_host& who, job_id of, message question) {
+    const auto reply = ask<query_reply>(who, std::move(question));
+    const auto found = std::ranges::find(reply.jobs, of, &job_status::job);
+    REQUIRE(found != reply.jobs.end());
+    return found->command.size();
+  };
+  // Twice: replies to questions about all jobs are kept.
+  for (int i = 0; i < 2; ++i) {
+    for (const auto of : {alices, bobs}) {
+      INFO("job " << of);
+      const std::size_t to_alice = of == alices ? 3 : 1, to_bob = of == bobs ? 3 : 1;
+      for (const message& q : {message{query_jobs{}}, message{query_jobs{0, of}}}) {
+        CHECK(words(*alice, of, q) == to_alice);
+        CHECK(words(*bob, of, q) == to_bob);
+        CHECK(words(*root, of, q) == 3);
+      }
+      CHECK(ask<explanation>(*alice, explain_job{0, of}).job.command.size() == to_alice);
+      CHECK(ask<explanation>(*bob, explain_job{0, of}).job.command.size() == to_bob);
+      CHECK(ask<explanation>(*root, explain_job{0, of}).job.command.size() == 3);
+    }
+  }
+}
+
 TEST_CASE("a job description of more than a megabyte is refused with a sentence and not stored") {
   controller_world w;
   auto alice = *w.client("alice");

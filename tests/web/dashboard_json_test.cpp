@@ -56,6 +56,13 @@ TEST_CASE("a waiting job's JSON has its time in the queue, a running one's where
   CHECK(dashboard_json::job(sample_cluster(), 3).empty());
 }
 
+TEST_CASE("the dashboard shows which program a job runs, and not its arguments") {
+  auto r = sample_cluster();
+  r.jobs[1].command = {"curl", "-H", "Authorization: secret"};
+  CHECK(json::parse(dashboard_json::jobs(r))["jobs"][1]["command"] == json{"curl"});
+  CHECK(json::parse(dashboard_json::job(r, 2))["command"] == json{"curl"});
+}
+
 TEST_CASE("numbers that are not finite become null, and bytes that are not UTF-8 are replaced") {
   auto t = sample_training();
   t.report.iterations[0].loss = std::numeric_limits<double>::quiet_NaN();

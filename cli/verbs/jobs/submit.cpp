@@ -47,8 +47,7 @@ class submit_verb final : public verb {
         app.add_option("--model", model_, "For a command: model file or name of a shipped model"),
         app.add_option("--batch", batch_, "For a command: sequences per step (1)"),
         app.add_option("--gpus", gpus_,
-                       "For a command: number of GPUs; it gets exactly so many, as many of each "
-                       "node"),
+                       "For a command: exact number of GPUs, as many of each of its nodes"),
         app.add_option("--max-gpus", max_gpus_, "For a command: largest number of GPUs"),
         app.add_option("--memory", memory_gb_, "For a command: memory that it needs, GB per GPU"),
         app.add_option("--name", name_, "For a command: job name"),
