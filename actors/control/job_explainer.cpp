@@ -39,7 +39,7 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
   if (!(gpu.memory_bytes() > how.bytes_per_gpu))
     return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}{}", gpu.memory_gb,
                        how.bytes_per_gpu / bytes_per_gb, guests_part(job));
-  if (then.drained[n]) return "was drained";
+  if (n < then.drained.size() && then.drained[n]) return "was drained";
   if (then.idle[n] == 0) return fmt::format("was full: 0 of {} GPUs idle", c.nodes[n].gpus);
   return {};
 }

@@ -19,7 +19,7 @@ struct placement_note {
   std::vector<std::uint32_t> idle;
   std::vector<bool> present;
   std::string why{};  // the policy's own sentence, if it has one
-  std::vector<bool> drained{};
+  std::vector<bool> drained{};  // empty: none
 };
 
 /// Describes jobs and nodes to users: their state, and why. Decides nothing; lives while one reply

@@ -163,8 +163,14 @@ void ledger::give(const lease_part& part, lease_id to) {
                      (to == 0));  // never directly from one lease to another
     node.holders[d] = to;
   }
+  node.keep_only_held_if_removed();
   node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
   nodes_.set(part.node, std::move(node));
+}
+
+void ledger::node_gpus::keep_only_held_if_removed() {
+  if (!removed) return;
+  while (!holders.empty() && holders.back() == 0) holders.pop_back();
 }
 
 void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) {
@@ -398,14 +404,16 @@ expected<void> ledger::on(const cluster_changed& e) {
     auto held = nodes_.contains(n) ? nodes_.at(n) : node_gpus{};
     held.removed = now[n].removed;
     const bool busy = held.idle < held.holders.size();
-    // A removed node's GPUs are known until its work has ended.
-    if (!held.removed) {
-      if (busy && now[n].gpus != held.holders.size())
-        return contradiction(fmt::format("node {} changes while it has work", now[n].name));
-      held.memory_bytes = e.cluster.gpu_of(n).memory_bytes();
-      if (!busy) held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
+    held.memory_bytes = e.cluster.gpu_of(n).memory_bytes();
+    if (held.removed) {
+      held.keep_only_held_if_removed();
+      held.idle = static_cast<std::uint32_t>(std::ranges::count(held.holders, lease_id{0}));
+      drained_.erase(n);
+    } else if (!busy) {
+      held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
+    } else if (now[n].gpus != held.holders.size()) {
+      return contradiction(fmt::format("node {} changes while it has work", now[n].name));
     }
-    if (held.removed) drained_.erase(n);
     nodes_.set(n, std::move(held));
   }
   roster_ = shared_value{std::optional{e}};

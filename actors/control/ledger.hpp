@@ -110,6 +110,7 @@ class ledger {
   /// The latest entry with the cluster; null: the journal is of a version without.
   const cluster_changed* roster() const { return *roster_ ? &**roster_ : nullptr; }
   bool is_drained(node_index n) const { return drained_.contains(n); }
+  const persistent_map<node_index, node_drained>& drained() const { return drained_; }
   /// Must work on this node stop, because the node was removed, or drained so? Says why.
   std::optional<std::string> must_stop(node_index n) const;
 
@@ -118,7 +119,10 @@ class ledger {
   /// and those of them that may get work.
   std::uint32_t idle(node_index n) const { return is_drained(n) ? 0 : free(n); }
   /// The lease that holds a GPU, or 0.
-  lease_id holder(node_index n, std::uint16_t device) const { return nodes_.at(n).holders[device]; }
+  lease_id holder(node_index n, std::uint16_t device) const {
+    const auto& all = nodes_.at(n).holders;
+    return device < all.size() ? all[device] : 0;
+  }
   /// The lowest `count` free GPUs of a node; there must be enough.
   std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
   std::size_t unfinished() const { return unfinished_; }
@@ -167,6 +171,9 @@ class ledger {
     double memory_bytes = 0;  // of each
     bool removed = false;
 
+    /// The cluster no longer says how many GPUs a removed node has: those up to the last that a
+    /// lease holds are kept, so that a snapshot can bring them back.
+    void keep_only_held_if_removed();
     bool operator==(const node_gpus&) const = default;
   };
   void give(const lease_part& part, lease_id to);

@@ -218,6 +218,14 @@ expected<void> ledger::on(const lease_kept& e) {
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)
     if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));
+  for (const auto& part : held.parts) {
+    const auto* known = nodes_.find(part.node);
+    if (!known || !known->removed) continue;
+    auto node = *known;
+    for (const auto d : part.devices)
+      if (d >= node.holders.size()) node.holders.resize(std::size_t{d} + 1, 0);
+    nodes_.set(part.node, std::move(node));
+  }
   if (auto ok = check_parts(held); !ok) return ok;
   hold_parts(g, l.ended);
   leases_.set(g.lease, std::move(l));

@@ -39,7 +39,9 @@ void scheduler_state::on_state_changed(const state_changed& m) {
     const auto before = std::exchange(state_, m.now);
     ++reply_version_;
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
-    if (before->nodes_present == state_->nodes_present) return;
+    const bool same_nodes = before->nodes_present == state_->nodes_present &&
+                            before->book.drained() == state_->book.drained();
+    if (same_nodes) return;
   }
   bool all = true;
   for (node_index n = 0; n < cluster().nodes.size(); ++n)

@@ -26,9 +26,10 @@ const std::map<std::string_view, std::string_view>& examples() {
        "  troupe logs 1 --attempt 1 --rank 3"},
       {"wait", "troupe wait 3 4 && troupe submit next.yaml"},
       {"export", "troupe export out/checkpoint out/my-gpt"},
-      {"cancel", "troupe cancel 1"},
-      {"suspend", "troupe suspend 1"},
+      {"cancel", "troupe cancel 1\n  troupe cancel --mine --states waiting"},
+      {"suspend", "troupe suspend 1\n  troupe suspend --name 'sweep-*'"},
       {"resume", "troupe resume 1"},
+      {"requeue", "troupe requeue 1"},
       {"move", "troupe move 1 --stages 2\n  troupe move 1 --nodes north-1,north-2"},
       {"train",
        "troupe train configs/jobs/train-two-stages.yaml\n"
@@ -64,6 +65,9 @@ const std::map<std::string_view, std::string_view>& examples() {
       {"gateway",
        "troupe gateway --cluster cluster.yaml --state /var/lib/troupe --datacenter north --listen "
        "tcp://0.0.0.0:7001 --controller tcp://10.0.0.1:7000"},
+      {"reconfigure", "troupe reconfigure cluster.yaml"},
+      {"drain", "troupe drain n1 n2\n  troupe drain n1 --stop"},
+      {"undrain", "troupe undrain n1"},
       {"node",
        "troupe node --cluster cluster.yaml --state /var/lib/troupe --name n1 --gateway "
        "tcp://10.0.0.2:7001"},

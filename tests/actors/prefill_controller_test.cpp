@@ -71,7 +71,11 @@ TEST_CASE("what is not promised is declined with the reason") {
   x.say(x.trainer_node, offer);
   CHECK(x.answer(x.request(2)) == "timetable_unknown");
   x.signal(0);
+  x.leases.models.push_back(harness::model_named("another"));
+  x.leases.decoders.push_back({10, 0, 1, 1});
+  x.state();
   auto other = x.request(3);
+  other.name.lease = 10;
   other.model = "another";
   CHECK(x.answer(other) == "no_guest_for_model");
   CHECK(x.answer(x.request(4, 100, 5)) == "no_bubble_before_deadline");

@@ -80,10 +80,10 @@ TEST_CASE(
     return std::vector<caf::actor>{caf::actor_cast<caf::actor>(a)};
   });
   world.run_until(0.5);
-  // The epoch's beginning, and all jobs.
+  // The cluster and the epoch's beginning, and all jobs.
   REQUIRE(sent_before.size() == 2);
   CHECK(sent_before[1] == 0);
-  CHECK(durable == jobs + 1);
+  CHECK(durable == jobs + 2);
   CHECK(world.count().network.sent == jobs);
 }
 

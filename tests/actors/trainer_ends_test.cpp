@@ -289,7 +289,7 @@ TEST_CASE("a training on devices is not over before it is saved, and fails if a 
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::failed);
-  CHECK(says(t.over()->detail, ".safetensors cannot be opened"));
+  CHECK(says(t.over()->detail, ".safetensors: cannot be opened"));
 }
 
 TEST_CASE("a training that is over has written its timeline, or says why it could not") {

@@ -62,7 +62,7 @@ job_status job(const query_reply& r, job_id id) {
 
 job_spec on(const std::string& type, std::string name, std::uint64_t iterations = long_work) {
   auto spec = harness::small_job(std::move(name), iterations, 1);
-  spec.gpu_type = type;
+  spec.gpu_type = spec.required_gpu_type = type;
   return spec;
 }
 
@@ -71,10 +71,18 @@ job_spec on(const std::string& type, std::string name, std::uint64_t iterations 
 TEST_CASE("a node that is added gets work, and nothing else notices") {
   auto o = four_of_five();
   virtual_cluster v{o};
-  v.submit({{1, on("A100-40GB", "stays")}, {2, on("RTX2080Ti", "waits")}});
+  const auto four = [](const std::string& type, std::string name) {
+    auto spec = on(type, std::move(name));
+    spec.command = {"a program"};
+    spec.gpus = 4;
+    spec.exact_gpus = true;
+    return spec;
+  };
+  v.submit({{1, four("A100-40GB", "stays")}, {2, four("A40", "fills")}, {5, four("", "waits")}});
   v.world().run_until(10);
   CHECK(job(status_of(v), 1).state == job_state::running);
-  CHECK(job(status_of(v), 2).state == job_state::waiting);
+  CHECK(job(status_of(v), 2).state == job_state::running);
+  CHECK(job(status_of(v), 3).state == job_state::waiting);
   const auto reply = asked<reconfigure_reply>(v, reconfigure{11, *harness::small_cluster()});
   REQUIRE(reply.done);
   CHECK(reply.what.added == std::vector<std::string>{"c-0"});
@@ -82,9 +90,10 @@ TEST_CASE("a node that is added gets work, and nothing else notices") {
   v.join(4);
   v.world().run_until(v.world().now_s() + 20);
   const auto r = status_of(v);
-  CHECK(job(r, 2).state == job_state::running);
-  CHECK(where(r, 2) == "c-0");
+  CHECK(job(r, 3).state == job_state::running);
+  CHECK(where(r, 3) == "c-0");
   CHECK(job(r, 1).attempts == 1);
+  CHECK(job(r, 2).attempts == 1);
 }
 
 TEST_CASE("work on a removed node is queued again; other work and names stay") {
@@ -263,7 +272,8 @@ TEST_CASE("a controller starts with a file that changes a busy node, and follows
   const auto early = asked<reconfigure_reply>(v, reconfigure{5, *changed});
   CHECK_FALSE(early.done);
   CHECK(has_facts(early.why.text, {"c-0", "drain"}));
-  v.world().run_until(60);  // the work's lease has ended: nobody had it any more
+  REQUIRE(asked<drain_reply>(v, drain_nodes{6, {"c-0"}, true, true}).done);
+  v.world().run_until(60);
   v.world().crash(controller_address, 0.1);
   v.world().run_until(62);
   CHECK(status_of(v).nodes[4].gpus == changed->nodes[4].gpus);

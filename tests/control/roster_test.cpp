@@ -220,7 +220,8 @@ TEST_CASE("the ledger keeps the holders of a removed node, and gives its GPUs to
   CHECK_FALSE(l.must_stop(3));
   // Replay of a snapshot gives the same, whatever file the controller was started with.
   ledger again{file};
-  for (const auto& e : l.snapshot()) REQUIRE(again.apply(e));
+  for (const auto& e : l.snapshot())
+    if (const auto ok = again.apply(e); !ok) FAIL(ok.error().text);
   CHECK(again == l);
   REQUIRE(l.apply(lease_revoked{1, 3, lease_outcome::preempted, "removed", 9}));
   CHECK(l.lease(1)->grace_s == 9);

@@ -103,11 +103,11 @@ const std::vector<golden_frame>& golden_frames() {
        "95 02 0d 00 ce 80 00 00 01 93 cd 10 93 c2 92 04 b2 54 68 65 72 65 20 69 73 20 6e 6f "
        "20 6a 6f 62 20 39 2e"},
       {"submit_job", client_1, controller_address, a_job(),
-       "95 02 0a ce 80 00 00 01 00 92 cf 01 23 45 67 89 ab cd ef dc 00 19 a4 74 69 6e 79 9b "
+       "95 02 0a ce 80 00 00 01 00 92 cf 01 23 45 67 89 ab cd ef dc 00 1c a4 74 69 6e 79 9b "
        "a4 67 70 74 32 a3 67 70 74 cd 03 00 0c 0c 00 00 cd 04 00 cd c4 51 c3 90 08 cd 03 e8 "
        "c0 c0 cb 40 ac 20 00 00 00 00 00 c0 00 01 a0 90 c3 92 a7 70 79 74 68 6f 6e 33 a8 74 "
        "72 61 69 6e 2e 70 79 81 a4 53 45 45 44 a1 31 a0 a9 65 66 66 69 63 69 65 6e 74 c0 c0 "
-       "9b 00 00 00 00 00 00 00 c3 00 90 00 c0 a0 05 c0 a0"},
+       "9b 00 00 00 00 00 00 00 c3 00 90 00 c0 a0 05 c0 a0 c0 c2 c2"},
       {"log_chunk", 5, client_1, log_chunk{4244, 5, 65536, true, {}},
        "95 02 13 05 ce 80 00 00 01 95 cd 10 94 05 ce 00 01 00 00 c3 92 00 a0"},
       {"stripe", 2, 1, a_stripe(),

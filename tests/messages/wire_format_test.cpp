@@ -121,7 +121,7 @@ const refused_case refused_messages[] = {
 const refused_case refused_entries[] = {
     {"nothing at all", "", malformed, "end in the middle"},
     {"an entry without a body", "91 00", malformed, "number of fields"},
-    {"an entry of an unknown kind", "92 0c 90", malformed, "no such alternative"},
+    {"an entry of an unknown kind", "92 0e 90", malformed, "no such alternative"},
     {"an entry of a kind beyond all", "92 cf ffffffffffffffff 90", malformed,
      "no such alternative"},
     {"an entry of a negative kind", "92 ff 90", malformed, "out of its field's range"},

@@ -165,6 +165,7 @@ TEST_CASE(
   const auto report = [&](address node, std::uint64_t sequence) {
     node_report r;
     r.incarnation = 7, r.sequence = sequence;
+    r.cluster = o.cluster->version;  // the controller's, with its welcome
     say(node, r);
   };
   // Both nodes are there; the job gets a lease on one of them.
