@@ -24,7 +24,9 @@ class work_log final : public work_observer {
                  {{"lease", w.lease}, {"job", w.job}, {"gpus", w.devices.size()}});
   }
   void on_end(const work_order& w, const part_report& ended) override {
-    constexpr std::array names{"running", "succeeded", "failed", "out of memory", "stopped"};
+    constexpr std::array names{"running",       "succeeded", "failed",
+                               "out of memory", "stopped",   "not started"};
+    static_assert(names.size() == 1 + static_cast<std::size_t>(part_report::state::not_started));
     runtime::log(runtime::log_level::debug, "node", "work ended",
                  {{"lease", w.lease},
                   {"job", w.job},

@@ -31,7 +31,12 @@ struct changing_cluster : fixture {
       : fixture{name, directory.write("three.yaml", with_nodes({"a", "b", "c"})), "fcfs"},
         files{directory} {
     REQUIRE(wait_for_nodes());
-    for (int i = 0; i < 10; ++i) submit(fmt::format("program-{}", i), "echo begun; exec sleep 600");
+    for (int i = 0; i < 10; ++i) {
+      auto job = program(fmt::format("program-{}", i), "echo begun; exec sleep 600");
+      job.gpus = 1;  // two nodes hold them all
+      job.exact_gpus = true;
+      submit(job);
+    }
     auto training = formats::load_job(shipped("jobs/train-tiny.yaml"));
     REQUIRE(training);
     training->iterations = 10'000'000;
@@ -125,11 +130,15 @@ TEST_CASE("nodes join and leave, their order and the heartbeat change: other wor
   said = f.change("two.yaml", with_nodes(rest, 0.5));
   CHECK(said.what.removed == std::vector<std::string>{busy});
   CHECK(said.stopping == on(busy));
-  REQUIRE(f.wait_until([&](const query_reply& r) {
+  const bool all_run = f.wait_until([&](const query_reply& r) {
     return std::ranges::all_of(r.jobs, [&](const job_status& j) {
       return j.state == job_state::running && r.nodes[j.where[0].node].name != busy;
     });
-  }));
+  });
+  for (const auto& j : f.jobs().jobs)
+    UNSCOPED_INFO("job " << j.job << " " << to_string(j.state) << " " << j.waiting_reason << " "
+                         << j.detail);
+  REQUIRE(all_run);
   for (const auto& [id, place] : f.places()) {
     const bool moved = f.at_first[id].starts_with(busy);
     INFO("job " << id << ": " << f.at_first[id] << ", then " << place);

@@ -83,9 +83,7 @@ struct served_place {
     o.keys = keys;
     o.upstream = cluster->gateway_address("dc");
     o.connections = runtime::node_connections;
-    auto net = runtime::test::must_open(o);
-    REQUIRE(net->wait_until_greeted(long_s));
-    return net;
+    return runtime::test::must_open(o);
   }
   static submit_reply submit(actors::real_host& as, const job_spec& spec) {
     auto reply = as.ask(submit_job{0, spec}, long_s).reply;
@@ -155,7 +153,10 @@ bubble_offer forged_offer(const job_spec& spec, address me, std::uint64_t sequen
 TEST_CASE("whoever has a node's key decodes nothing and lends no bubbles: no prompt gets there") {
   served_place p;
   auto net = p.stolen();
-  runtime::test::mailbox heard{net};
+  runtime::test::mailbox received{net};
+  const auto greeted = net->wait_until_greeted(long_s);
+  INFO((greeted ? std::string{} : greeted.error().text));
+  REQUIRE(greeted);
   const auto me = node_address(2), gateway = gateway_address(0);
   std::uint64_t sequence = 0;
   const auto forge = [&] {
@@ -187,7 +188,7 @@ TEST_CASE("whoever has a node's key decodes nothing and lends no bubbles: no pro
     CHECK(a->body.find(R"("decoder":"n-2")") == std::string::npos);
     CHECK(a->body.find(R"("prefill":"bubbles")") == std::string::npos);
   }
-  for (const auto& f : heard.take()) {
+  for (const auto& f : received.take()) {
     const auto e = peek(f.header.bytes());
     REQUIRE(e);
     INFO("type " << e->type);
