@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "actors/protocol/protocol.hpp"
-#include "messages/shared_cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/clock.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

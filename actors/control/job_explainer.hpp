@@ -18,7 +18,7 @@ namespace troupe::actors {
 struct placement_note {
   std::vector<std::uint32_t> idle;
   std::vector<bool> present;
-  std::string why{};  // the policy's own sentence, if it has one
+  std::string why{};            // the policy's own sentence, if it has one
   std::vector<bool> drained{};  // empty: none
 };
 
@@ -36,7 +36,7 @@ class job_explainer {
     const std::map<job_id, placement_note>& notes;            // of running jobs
     const std::map<std::uint32_t, gateway_traffic>& traffic;  // by datacenter
     bool starting = false;                                    // nodes may not have reported yet
-    double now_s = 0;  // on the wall clock, like the journal's times
+    double now_s = 0;          // on the wall clock, like the journal's times
     runtime::caller viewer{};  // arguments of commands are for the owner and operators
   };
   explicit job_explainer(sources s) : s_{std::move(s)} {}

@@ -14,9 +14,9 @@
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "messages/shared_cluster.hpp"
 #include "planners/core/idle_index.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

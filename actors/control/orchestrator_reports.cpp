@@ -87,8 +87,7 @@ void orchestrator_state::end_decoder(const lease_record& l, std::uint32_t part,
 void orchestrator_state::report_progress(const lease_record& l, const part_report& r) {
   const auto& j = *ledger_->job(l.granted.job);
   const bool reports = (r.program && r.program->iteration) || r.iterations > 0;
-  if (scheduler_ && reports)
-    self_->send(scheduler_, progress_of(l, j.iterations_done, r, wall()));
+  if (scheduler_ && reports) self_->send(scheduler_, progress_of(l, j.iterations_done, r, wall()));
 }
 
 /// What a trainer has reported so far.

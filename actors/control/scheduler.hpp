@@ -14,11 +14,11 @@
 #include "actors/control/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/shared_reply.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 
@@ -107,7 +107,7 @@ class scheduler_state {
   // For two or three heartbeats after its start the controller may not know every node: a job that
   // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
-  std::optional<double> again_at_s_;   // the next call of an event-driven policy without an event
+  std::optional<double> again_at_s_;  // the next call of an event-driven policy without an event
   // Replies to queries for all jobs, by user; one for all operators.
   struct kept_reply {
     shared_reply reply;

@@ -25,8 +25,8 @@ const shared_reply& scheduler_state::reply_to_all(const runtime::caller& viewer)
   const double keeps_s = many ? 1 : 0.2;
   const auto key = viewer.is_operator ? std::string{} : viewer.name;
   if (const auto known = replies_.find(key); known != replies_.end()) {
-    const bool stale = known->second.version != reply_version_ ||
-                       now_s >= known->second.made_s + keeps_s;
+    const bool stale =
+        known->second.version != reply_version_ || now_s >= known->second.made_s + keeps_s;
     // Many users together get no more of the thread than one.
     const double users = static_cast<double>(replies_.size());
     if (!stale || now_s < known->second.made_s + pause_s * users) return known->second.reply;
@@ -45,8 +45,7 @@ const shared_reply& scheduler_state::reply_to_all(const runtime::caller& viewer)
       .first->second.reply;
 }
 
-void scheduler_state::on_query_jobs(address from, const runtime::caller& who,
-                                    const query_jobs& q) {
+void scheduler_state::on_query_jobs(address from, const runtime::caller& who, const query_jobs& q) {
   if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, who, q); });
   const double now_s = journal_time_s();
   if (q.job == 0) {

@@ -7,10 +7,10 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill_controller.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

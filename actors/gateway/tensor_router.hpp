@@ -12,10 +12,10 @@
 #include "actors/gateway/transfer.hpp"
 #include "actors/gateway/wan_arbiter.hpp"
 #include "messages/cluster.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/link_pacing.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

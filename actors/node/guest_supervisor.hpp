@@ -8,8 +8,8 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/guest.hpp"
 #include "messages/message.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/stage.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

@@ -7,9 +7,9 @@
 
 #include "actors/protocol/protocol.hpp"
 #include "messages/message.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

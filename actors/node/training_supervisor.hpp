@@ -15,8 +15,8 @@
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_maker.hpp"
 #include "messages/message.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/work.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

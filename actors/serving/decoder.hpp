@@ -18,9 +18,9 @@
 #include "gpu/inference/batch_queue.hpp"
 #include "messages/cluster.hpp"
 #include "messages/serving.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "runtime/host/log_limiter.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

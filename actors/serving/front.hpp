@@ -8,7 +8,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/completions.hpp"
 #include "actors/serving/front_requests.hpp"
-#include "messages/shared_cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

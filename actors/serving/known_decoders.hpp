@@ -11,7 +11,7 @@
 #include "messages/cluster.hpp"
 #include "messages/generation.hpp"
 #include "messages/serving_leases.hpp"
-#include "messages/shared_cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

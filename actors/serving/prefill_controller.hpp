@@ -17,9 +17,9 @@
 #include "messages/frame.hpp"
 #include "messages/message.hpp"
 #include "messages/prefill.hpp"
-#include "messages/shared_cluster.hpp"
 #include "messages/time.hpp"
 #include "planners/bubbletea/prefill_forecast.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

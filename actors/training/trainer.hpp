@@ -18,7 +18,7 @@
 #include "actors/training/device_times.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_plan.hpp"
-#include "messages/shared_cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 

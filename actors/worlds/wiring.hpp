@@ -12,9 +12,9 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/completions.hpp"
 #include "messages/cluster.hpp"
-#include "messages/shared_cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/shared_cluster.hpp"
 #include "runtime/virtual/paced_links.hpp"
 
 // Connects the actors to a host of some world. Only the host knows which world it is.

@@ -14,8 +14,9 @@ namespace troupe::cli {
 namespace {
 
 constexpr const char* name_of(reason::kind k) {
-  constexpr std::array names{"invalid", "infeasible", "insufficient", "stale",       "unknown",
-                             "refused", "malformed",  "unavailable",  "device_lost", "out_of_memory"};
+  constexpr std::array names{"invalid",     "infeasible",   "insufficient", "stale",
+                             "unknown",     "refused",      "malformed",    "unavailable",
+                             "device_lost", "out_of_memory"};
   static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::out_of_memory));
   return names[static_cast<std::size_t>(k)];
 }

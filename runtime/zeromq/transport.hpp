@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "messages/reason.hpp"
-#include "messages/shared_cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::runtime {

@@ -10,7 +10,7 @@
 #include "harness/facts.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/random.hpp"
-#include "messages/shared_cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -76,9 +78,21 @@ class fixture {
   }
 
   bool wait_for_nodes() {
-    return wait_until([](const query_reply& r) {
+    const bool all = wait_until([](const query_reply& r) {
       return std::all_of(r.nodes.begin(), r.nodes.end(), [](const auto& n) { return n.present; });
     });
+    if (!all) show_logs();
+    return all;
+  }
+
+  /// With the next failure: what the cluster's processes have written.
+  void show_logs() const {
+    for (const auto& file : fs::recursive_directory_iterator{state}) {
+      if (file.path().extension() != ".log") continue;
+      std::ifstream in{file.path()};
+      const std::string text{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
+      UNSCOPED_INFO(file.path().filename().string() << ": " << text);
+    }
   }
 
   static job_spec program(const std::string& name, const std::string& script) {

@@ -249,11 +249,11 @@ TEST_CASE("a program gets a MASTER_PORT at which it can listen, though others li
     return;
   }
   const scratch directory;
-  const auto one_node = directory.write(
-      "one.yaml",
-      "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
-      "      - {name: n, gpu: A40, gpus: 2, intra: pcie4, inter: eth100}\n"
-      "settings: {heartbeat_s: 0.2, lease_s: 5}\n");
+  const auto one_node =
+      directory.write("one.yaml",
+                      "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
+                      "      - {name: n, gpu: A40, gpus: 2, intra: pcie4, inter: eth100}\n"
+                      "settings: {heartbeat_s: 0.2, lease_s: 5}\n");
   fixture f{"ports", one_node, cli::default_policy};
   REQUIRE(f.wait_for_nodes());
   const auto port_of = [&](const std::string& name) {

@@ -40,6 +40,7 @@ struct changing_cluster : fixture {
     auto training = formats::load_job(shipped("jobs/train-tiny.yaml"));
     REQUIRE(training);
     training->iterations = 10'000'000;
+    training->max_gpus = 2;
     training->train->checkpoint.clear();
     submit(*training);
     REQUIRE(wait_until([](const query_reply& r) {
@@ -136,8 +137,8 @@ TEST_CASE("nodes join and leave, their order and the heartbeat change: other wor
     });
   });
   for (const auto& j : f.jobs().jobs)
-    UNSCOPED_INFO("job " << j.job << " " << to_string(j.state) << " " << j.waiting_reason << " "
-                         << j.detail);
+    UNSCOPED_INFO("job " << j.job << ": " << f.at_first[j.job] << ", then " << to_string(j.state)
+                         << ' ' << j.waiting_reason << ' ' << j.detail);
   REQUIRE(all_run);
   for (const auto& [id, place] : f.places()) {
     const bool moved = f.at_first[id].starts_with(busy);
