@@ -95,10 +95,13 @@ expected<void> untrusted_file::read(std::uint64_t offset, std::span<std::byte> t
     const auto n = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(end - to.size()));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return cannot_read(path_, errno);
-    if (n == 0)
+    if (n == 0) {
+      struct stat s {};
+      const bool known = ::fstat(fd_, &s) == 0;
       return refuse(reason::kind::malformed,
                     fmt::format("{}: has become shorter: found {} bytes, expected at least {}",
-                                path_, end - to.size(), end));
+                                path_, known ? s.st_size : 0, end));
+    }
     to = to.subspan(static_cast<std::size_t>(n));
   }
   return {};

@@ -120,7 +120,8 @@ zeromq_counts zeromq_transport::engine::counts() const {
 
 void zeromq_transport::engine::start(receiver r) {
   receiver_ = std::move(r);
-  if (thread_.joinable()) return;  // on_admitted, by the thread itself
+  // On admission the thread itself comes here, perhaps before `thread_` has its value.
+  if (std::exchange(started_, true)) return;
   thread_ = std::thread{[this] { run(); }};
   ::pthread_setname_np(thread_.native_handle(), "troupe/net");
 }

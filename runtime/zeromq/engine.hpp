@@ -271,6 +271,7 @@ class zeromq_transport::engine {
   bool sleeping_ = false;
   bool stopping_ = false;
 
+  bool started_ = false;
   std::thread thread_;
 };
 
