@@ -1,5 +1,6 @@
 // Loaded before libc (LD_PRELOAD): this process's reads of files that are named $HELD_READS.json
 // wait for as long as the file $HELD_READS.held exists, as on a slow disk.
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ ssize_t held(int fd, void* to, std::size_t size, off64_t offset) {
     const auto length = ::readlink(link, name, sizeof name);
     const std::string wanted = std::string{path} + ".json", mark = std::string{path} + ".held";
     if (length > 0 && std::string_view{name, static_cast<std::size_t>(length)} == wanted)
-      while (::access(mark.c_str(), F_OK) == 0) ::usleep(50'000);
+      while (::access(mark.c_str(), F_OK) == 0) ::poll(nullptr, 0, 50);
   }
   return ::syscall(SYS_pread64, fd, to, size, offset);
 }
