@@ -24,7 +24,7 @@ zeromq_options controller_options() {
 zeromq_options host_options(const std::string& name, const std::string& upstream) {
   auto o = controller_options();
   o.name = name;
-  o.listen.clear();
+  if (name != "dc1/gateway") o.listen.clear();
   o.upstream = upstream;
   return o;
 }
