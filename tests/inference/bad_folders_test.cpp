@@ -178,12 +178,12 @@ TEST_CASE("files that are no safetensors files are named") {
   };
   mentions(with_length(10ull << 30), "truncated, or not a safetensors file");
   mentions(with_length(~0ull), "truncated, or not a safetensors file");
-  mentions(with_length(100), "header that is not JSON");
+  mentions(with_length(100), "is not a JSON object in its header");
   mentions(good.substr(0, good.size() - 1), "places 'lm_head.weight' at bytes");
   mentions(good.substr(0, 4), "too short");
   auto nan = good;
   nan.replace(nan.find("[96,64]"), 7, "[NaN,1]");
-  mentions(nan, "header that is not JSON");
+  mentions(nan, "is not a JSON object in its header");
   fs::remove(file);
   CHECK_THAT(refused(folder), Contains(folder.string()) && Contains("has no *.safetensors"));
 }

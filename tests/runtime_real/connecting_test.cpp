@@ -240,7 +240,7 @@ TEST_CASE("a frame with a forged sender is dropped, and its credit is returned b
   const auto forged = numbered(first_client_address, dc1_gateway, 1,
                                payload{std::vector<std::byte>(3)});  // its sender is a client
   o.window_frames = 1000;
-  const auto bad = numbered(3, dc1_gateway, 1, payload{std::vector<std::byte>(3)});
+  const auto bad = numbered(node_address(0), dc1_gateway, 1, payload{std::vector<std::byte>(3)});
   o.window_bytes = 4 * bad.size();
   const auto net = must_open(o);
   mailbox at_gateway{net, false};

@@ -313,7 +313,7 @@ TEST_CASE("a program whose process group cannot be recorded is not run") {
   REQUIRE(server);
   auto p = (*server)->run(shell("touch " + dir / "ran"), no_limit_s);
   REQUIRE(p);
-  CHECK(end_of(**p).what == kept_end::how::not_started);
+  CHECK(end_of(**p).what == kept_end::how::no_room);
   CHECK_FALSE(std::filesystem::exists(dir / "ran"));
 }
 

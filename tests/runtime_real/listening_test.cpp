@@ -46,7 +46,8 @@ std::string id_of(int number, int of, char begin = 'T', std::size_t size = 19) {
 
 message greet_as_gateway(raw_connector& c, std::uint64_t incarnation = 1,
                          const std::string& name = "dc1/gateway") {
-  return c.greet(hello{name, incarnation, entry_of(two_datacenters(), gateway), {}}, gateway);
+  const auto who = find_host(two_datacenters(), name).value_or(gateway);
+  return c.greet(hello{name, incarnation, entry_of(two_datacenters(), who), {}}, gateway);
 }
 
 bool welcomes(raw_connector& c, std::uint64_t incarnation = 1) {
