@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <system_error>
 
@@ -13,8 +14,10 @@ namespace troupe::cli {
 namespace {
 
 constexpr const char* name_of(reason::kind k) {
-  constexpr const char* names[] = {"invalid", "infeasible", "insufficient", "stale",
-                                   "unknown", "refused",    "malformed",    "unavailable"};
+  constexpr std::array names{"invalid",     "infeasible",   "insufficient", "stale",
+                             "unknown",     "refused",      "malformed",    "unavailable",
+                             "device_lost", "out_of_memory"};
+  static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::out_of_memory));
   return names[static_cast<std::size_t>(k)];
 }
 
