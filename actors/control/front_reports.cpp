@@ -1,17 +1,34 @@
 #include "actors/control/front_reports.hpp"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "messages/address.hpp"
 
 namespace troupe::actors {
 
-void front_reports::hear(const cluster& c, address from, front_report r, double now_s) {
+namespace {
+
+bool decodes(const ledger& book, const heard_decoder& d) {
+  const auto* l = book.lease(d.says.lease);
+  const auto* j = l ? book.job(l->granted.job) : nullptr;
+  return j && j->spec->serve && l->granted.parts.front().node == d.node;
+}
+
+}  // namespace
+
+void front_reports::take(const cluster& c, const ledger& book, address from, front_report r,
+                         double now_s) {
   if (!is_front(c, from)) return;
   auto& known = all_[front_of(from)];
   if (std::pair{r.incarnation, r.sequence} <=
       std::pair{known.says.incarnation, known.says.sequence})
     return;
+  std::set<lease_id> listed;  // each once: what is kept is bounded by the leases
+  std::erase_if(r.decoders, [&](const heard_decoder& d) {
+    return !decodes(book, d) || !listed.insert(d.says.lease).second;
+  });
   known = {std::move(r), now_s};
 }
 

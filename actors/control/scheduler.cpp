@@ -129,7 +129,7 @@ void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& 
 void scheduler_state::on_front_report(address from, const front_report& r) {
   if (r.cluster.value_or(0) < cluster().version)
     send_message(host_, from, cluster_update{cluster()});
-  fronts_.hear(cluster(), from, r, host_.clock->now_s());
+  fronts_.take(cluster(), book(), from, r, host_.clock->now_s());
 }
 
 void scheduler_state::want_plans(const job_record& j) {
