@@ -165,12 +165,18 @@ class Cluster:
 
     def ask(self, *arguments, patience=120):
         """A client's verb; its JSON, or None."""
+        return self.answer(*arguments, patience=patience)[0]
+
+    def answer(self, *arguments, patience=120):
+        """A client's verb; its JSON, or None and what it printed instead."""
         done = subprocess.run([self.troupe, *arguments, "--controller", self.controller, "--keys", self.keys,
                                "--patience", str(patience), "--json"], capture_output=True, text=True)
         try:
-            return json.loads(done.stdout) if done.returncode == 0 else None
+            if done.returncode == 0:
+                return json.loads(done.stdout), ""
         except ValueError:
-            return None
+            pass
+        return None, f"status {done.returncode}: {done.stdout}{done.stderr}"
 
 
 def free_ports(count):
@@ -289,10 +295,12 @@ class Chaos:
         def ask():
             # A node whose work of before has not ended cannot join yet.
             until = time.monotonic() + 60
-            while c.ask("reconfigure", c.file) is None:
+            reply, why = c.answer("reconfigure", c.file, "--as", "operator")
+            while reply is None:
                 if time.monotonic() > until:
-                    return self.not_reconfigured.append(what)
+                    return self.not_reconfigured.append(f"{what}: {why}")
                 time.sleep(0.5)
+                reply, why = c.answer("reconfigure", c.file, "--as", "operator")
             if joins:
                 self.at(0, lambda: self.heal(leaving))
 
