@@ -11,6 +11,7 @@
 #include "actors/control/commit_batch.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/ledger.hpp"
+#include "actors/control/roster.hpp"
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
@@ -88,9 +89,12 @@ class orchestrator_state {
   void begin_epoch();
   void choose_cluster(const cluster& file);
   void follow_cluster();
+  bool record_cluster(merged_cluster next, std::uint64_t file);
+  bool change_cluster(merged_cluster next, std::uint64_t file);
+  void follow_awaited_file();
   void settle_lease_length();
   void stop_unwanted();
-  bool is_busy(node_index n) const { return n < nodes_.size() && !nodes_[n].leases.empty(); }
+  bool is_busy(node_index n) const;
   std::vector<job_id> jobs_on(node_index n) const;
   void compact();
   bool record(const journal_entry& e);
@@ -146,6 +150,7 @@ class orchestrator_state {
   // As in the ledger; options_.cluster follows once it is durable.
   std::shared_ptr<const troupe::cluster> cluster_;
   std::optional<double> longest_lease_until_s_;  // nodes may have an earlier, longer lease
+  std::optional<cluster> awaited_file_;          // of the start; it changes nodes that are busy
   std::optional<ledger> ledger_;
   std::optional<planners::idle_index> idle_;
   std::vector<node_state> nodes_;

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "actors/control/orchestrator.hpp"
-#include "actors/control/roster.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/codec.hpp"
@@ -49,23 +48,16 @@ void orchestrator_state::choose_cluster(const cluster& file) {
       if (auto ok = host_.journal->compact(entries); !ok) throw std::runtime_error(ok.error().text);
     }
   } else if (known->file != print) {
-    const auto has_lease = [this](node_index n) {
-      for (const auto& [id, l] : ledger_->leases())
-        for (std::size_t i = 0; i < l.ended.size(); ++i)
-          if (!l.ended[i] && l.granted.parts[i].node == n) return true;
-      return false;
-    };
-    auto merged = merge(known->cluster, file, wall_ms(), has_lease);
+    auto merged = merge(known->cluster, file, wall_ms(), [this](auto n) { return is_busy(n); });
     if (merged) {
-      if (merged->cluster != known->cluster) log_difference(merged->what);
-      next.cluster = std::move(merged->cluster);
-      next.longest_lease_s = std::max(known->longest_lease_s, file.settings.lease_s);
-      if (!record(next)) throw std::runtime_error("the cluster file does not fit the journal");
+      if (!record_cluster(std::move(*merged), print))
+        throw std::runtime_error("the cluster file does not fit the journal");
     } else if (merged.error().code == reason::kind::unavailable) {
       // That lease cannot end without a controller, so this one starts.
       runtime::log(runtime::log_level::warn, "orchestrator",
-                   "the cluster file is not followed before the next reconfigure or start",
+                   "the cluster file is followed once its nodes are idle, or by a reconfigure",
                    {{"why", merged.error().text}});
+      awaited_file_ = file;
     } else {
       throw std::runtime_error("the cluster file does not fit the journal: " + merged.error().text);
     }
@@ -73,8 +65,50 @@ void orchestrator_state::choose_cluster(const cluster& file) {
   follow_cluster();
 }
 
+bool orchestrator_state::is_busy(node_index n) const {
+  for (const auto& [id, l] : ledger_->leases())
+    for (std::size_t i = 0; i < l.ended.size(); ++i)
+      if (!l.ended[i] && l.granted.parts[i].node == n) return true;
+  return false;
+}
+
+/// False: the journal does not take it.
+bool orchestrator_state::record_cluster(merged_cluster next, std::uint64_t file) {
+  const auto& known = *ledger_->roster();
+  if (next.cluster == known.cluster && file == known.file) return true;
+  if (next.cluster != known.cluster) log_difference(next.what);
+  const auto longest_s = std::max(known.longest_lease_s, next.cluster.settings.lease_s);
+  return record(cluster_changed{std::move(next.cluster), wall(), longest_s, file});
+}
+
+/// While the hosts are connected: they get it, and what may not run on it is stopped.
+bool orchestrator_state::change_cluster(merged_cluster next, std::uint64_t file) {
+  const bool is_new = next.cluster != ledger_->roster()->cluster;
+  if (!record_cluster(std::move(next), file)) return false;
+  awaited_file_.reset();
+  if (!is_new) return true;
+  follow_cluster();
+  limits_.clear();
+  for (const auto& [id, l] : ledger_->leases()) remember_limit(l);
+  stop_unwanted();
+  for (std::uint32_t d = 0; d < gateways_.size(); ++d)
+    if ((*gateways_present_)[d]) reply(gateway_address(d), cluster_update{*cluster_});
+  for (node_index n = 0; n < nodes_.size(); ++n)
+    if ((*nodes_present_)[n]) reply(node_address(n), cluster_update{*cluster_});
+  return true;
+}
+
+/// The file of the controller's start, as soon as the nodes that it changes are idle.
+void orchestrator_state::follow_awaited_file() {
+  if (!awaited_file_) return;
+  auto merged = merge(ledger_->roster()->cluster, *awaited_file_, wall_ms(),
+                      [this](auto n) { return is_busy(n); });
+  if (merged) change_cluster(std::move(*merged), fingerprint(*awaited_file_));
+}
+
 /// Everything that has a place for each host gets those of the new ones.
 void orchestrator_state::follow_cluster() {
+  const auto previous = cluster_;
   cluster_ = std::make_shared<const cluster>(ledger_->roster()->cluster);
   const auto& c = *cluster_;
   const auto grow = [this](auto& hosts, auto& present, std::size_t size) {
@@ -88,6 +122,15 @@ void orchestrator_state::follow_cluster() {
   };
   grow(nodes_, nodes_present_, c.nodes.size());
   grow(gateways_, gateways_present_, c.datacenters.size());
+  // Heartbeats renew nothing before the node has reported that it follows this cluster: its lease
+  // may have another length. The process of a node that had been removed has ended.
+  auto present = *nodes_present_;
+  for (node_index n = 0; n < nodes_.size(); ++n) {
+    nodes_[n].report = 0;
+    if (previous && n < previous->nodes.size() && previous->nodes[n].removed && !c.nodes[n].removed)
+      present[n] = false;
+  }
+  nodes_present_ = shared_value{std::move(present)};
   idle_.emplace(c);
   published_idle_ = nullptr;
   for (node_index n = 0; n < nodes_.size(); ++n)
@@ -104,7 +147,8 @@ void orchestrator_state::follow_cluster() {
   });
 }
 
-/// No node has been sent anything that would renew a lease of the earlier length since then.
+/// No node has been sent anything that would renew a lease of the earlier length since then
+/// (`follow_cluster`).
 void orchestrator_state::settle_lease_length() {
   if (!longest_lease_until_s_ || now() <= *longest_lease_until_s_) return;
   auto next = *ledger_->roster();
@@ -142,28 +186,16 @@ void orchestrator_state::on_reconfigure(address from, const runtime::caller& who
   };
   if (!who.is_operator) return refuse_it(operators_only(who, "change the cluster"));
   if (auto ok = check_cluster(r.cluster); !ok) return refuse_it(ok.error());
-  auto merged =
-      merge(known.cluster, r.cluster, wall_ms(), [this](node_index n) { return is_busy(n); });
+  auto merged = merge(known.cluster, r.cluster, wall_ms(), [this](auto n) { return is_busy(n); });
   if (!merged) return refuse_it(merged.error());
-  result.done = true;
   result.what = merged->what;
-  if (merged->cluster != known.cluster) {
-    const auto longest = std::max(known.longest_lease_s, r.cluster.settings.lease_s);
-    if (!record(cluster_changed{std::move(merged->cluster), wall(), longest, known.file}))
-      return refuse_it({reason::kind::invalid, "the journal does not take this cluster"});
-    log_difference(result.what);
-    follow_cluster();
-    limits_.clear();
-    for (const auto& [id, l] : ledger_->leases()) remember_limit(l);
+  if (merged->cluster != known.cluster)
     for (node_index n = 0; n < nodes_.size(); ++n)
-      if (cluster_->nodes[n].removed)
+      if (merged->cluster.nodes[n].removed)
         std::ranges::copy(jobs_on(n), std::back_inserter(result.stopping));
-    stop_unwanted();
-    for (std::uint32_t d = 0; d < gateways_.size(); ++d)
-      if ((*gateways_present_)[d]) reply(gateway_address(d), cluster_update{*cluster_});
-    for (node_index n = 0; n < nodes_.size(); ++n)
-      if ((*nodes_present_)[n]) reply(node_address(n), cluster_update{*cluster_});
-  }
+  if (!change_cluster(std::move(*merged), known.file))
+    return refuse_it({reason::kind::invalid, "the journal does not take this cluster"});
+  result.done = true;
   reply(from, std::move(result));
 }
 

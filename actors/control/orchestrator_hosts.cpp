@@ -184,6 +184,7 @@ void orchestrator_state::on_tick() {
   for (std::uint32_t d = 0; d < gateways_.size(); ++d)
     if (now() - gateways_[d].last_report_s > silence_limit_s()) set_gateway_present(d, false);
   settle_lease_length();
+  follow_awaited_file();
   end_overdue();
   answer_held_submissions();
   end_long_runs();

@@ -58,6 +58,12 @@ class merger {
     merge_datacenters();
     if (auto ok = merge_nodes(); !ok) return refuse(ok.error());
     merge_fronts();
+    for (const auto& f : out_.fronts)
+      if (!f.removed && index_of(out_.nodes, f.name) < out_.nodes.size())
+        return refuse(reason::kind::invalid,
+                      fmt::format("front '{}' has the name of a node that was removed: the journal "
+                                  "keeps that name for the node; choose another",
+                                  f.name));
     merge_links();
     out_.controller = file_.controller;
     out_.settings = file_.settings;

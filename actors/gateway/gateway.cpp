@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 #include "runtime/host/log.hpp"
@@ -110,7 +111,7 @@ void gateway_state::on_lease_renewals(const lease_renewals& all) {
 }
 
 void gateway_state::on_cluster_update(const cluster_update& u) {
-  if (!may_follow(*cluster_, u.cluster, host_.self) || !cluster_.adopt(u.cluster)) return;
+  if (!follow_cluster(cluster_, u.cluster, host_.self)) return;
   router_.follow_cluster();
   report();
 }

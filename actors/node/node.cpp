@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/training/stage_backend.hpp"
@@ -100,9 +101,7 @@ void node_state::on_node_orders(const node_orders& o) {
 
 /// Its own place stays as it is. The controller acknowledges nothing before it has this report.
 void node_state::on_cluster_update(const cluster_update& u) {
-  if (!may_follow(*options_.cluster, u.cluster, host_.self)) return;
-  if (!options_.cluster.adopt(u.cluster)) return;
-  send_report(make_report());
+  if (follow_cluster(options_.cluster, u.cluster, host_.self)) send_report(make_report());
 }
 
 void node_state::on_lease_renewal(const lease_renewal& r) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 
@@ -40,8 +41,7 @@ void front_state::on_frame(const frame& f) {
   const auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   if (const auto* changed = std::get_if<cluster_update>(&decoded->second)) {
-    if (may_follow(*cluster_, changed->cluster, host_.self) && cluster_.adopt(changed->cluster))
-      report_at_s_ = 0, report();
+    if (follow_cluster(cluster_, changed->cluster, host_.self)) report_at_s_ = 0, report();
     return;
   }
   requests_.on_message(envelope->from, decoded->second);

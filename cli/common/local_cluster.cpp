@@ -135,15 +135,19 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
   endpoints_["controller"] = endpoint("controller");
   add("controller", "controller",
       {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
-  std::vector<std::string> others;  // each gateway connects to those before it
+  for (const auto& d : c.datacenters)
+    endpoints_[d.name + "/gateway"] = endpoint(d.name + "/gateway");
   for (const auto& d : c.datacenters) {
     const auto name = d.name + "/gateway";
-    endpoints_[name] = endpoint(name);
     std::vector<std::string> rest{"--datacenter",   d.name,         "--listen",
                                   endpoints_[name], "--controller", endpoints_["controller"]};
-    rest.insert(rest.end(), others.begin(), others.end());
+    // Of two gateways one connects to the other: which one, the journal's order says, not the
+    // file's.
+    for (const auto& other : c.datacenters)
+      if (other.name != d.name)
+        rest.insert(rest.end(),
+                    {"--gateway", other.name + "=" + endpoints_[other.name + "/gateway"]});
     add(name, "gateway", rest);
-    others.insert(others.end(), {"--gateway", d.name + "=" + endpoints_[name]});
   }
   for (const auto& n : c.nodes) {
     std::vector<std::string> rest{"--name", n.name, "--gateway",

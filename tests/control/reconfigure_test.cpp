@@ -274,9 +274,73 @@ TEST_CASE("a controller starts with a file that changes a busy node, and follows
   CHECK(has_facts(early.why.text, {"c-0", "drain"}));
   REQUIRE(asked<drain_reply>(v, drain_nodes{6, {"c-0"}, true, true}).done);
   v.world().run_until(60);
-  v.world().crash(controller_address, 0.1);
-  v.world().run_until(62);
   CHECK(status_of(v).nodes[4].gpus == changed->nodes[4].gpus);
+}
+
+TEST_CASE("a controller's file that changes a busy node is not followed after a reconfigure") {
+  const auto first = harness::small_cluster();
+  auto changed = std::make_shared<cluster>(*first);
+  --changed->nodes[4].gpus;
+  std::shared_ptr<runtime::memory_disk> disk;
+  {
+    auto o = options_of(first);
+    virtual_cluster v{o};
+    v.submit({{1, on("RTX2080Ti", "job")}});
+    v.world().run_until(10);
+    disk = v.world().disk(controller_address);
+  }
+  const auto copy = *disk;
+  auto o = options_of(changed);
+  o.machines = first;
+  virtual_cluster v{o};
+  *v.world().disk(controller_address) = copy;
+  v.world().crash(controller_address, 0.1);
+  v.world().run_until(1);
+  REQUIRE(asked<reconfigure_reply>(v, reconfigure{5, *first}).done);
+  REQUIRE(asked<drain_reply>(v, drain_nodes{6, {"c-0"}, true, true}).done);
+  v.world().run_until(60);
+  CHECK(status_of(v).nodes[4].gpus == first->nodes[4].gpus);
+}
+
+TEST_CASE("a node that has missed a shorter lease gets it before anything renews the longer one") {
+  auto c = harness::small_cluster();
+  c->settings.lease_s = 60;
+  auto o = options_of(c);
+  std::size_t updates = 0, renewals = 0;
+  const auto of = node_address(4);
+  // Its first update is lost, as if its gateway had ended with it.
+  o.loses = [&](address, address to, const frame& f) {
+    const auto e = peek(f.header.bytes());
+    if (!e || e->to != of || to != of) return false;
+    renewals += updates == 1 && e->type == type_id<lease_renewal>;
+    return e->type == type_id<cluster_update> && ++updates == 1;
+  };
+  virtual_cluster v{o};
+  v.submit({{1, on("RTX2080Ti", "job")}});
+  v.world().run_until(10);
+  auto file = *c;
+  file.settings.lease_s = 3;
+  REQUIRE(asked<reconfigure_reply>(v, reconfigure{5, file}).done);
+  v.world().run_until(v.world().now_s() + 10);
+  CHECK(updates == 2);
+  CHECK(renewals == 0);
+  v.world().run_until(v.world().now_s() + 100);
+  CHECK(job(status_of(v), 1).attempts == 1);
+}
+
+TEST_CASE("a node that was removed and is added again gets work once its new process reports") {
+  auto o = options_of(harness::small_cluster());
+  virtual_cluster v{o};
+  v.world().run_until(10);
+  auto without = *harness::small_cluster();
+  without.nodes.pop_back();
+  REQUIRE(asked<reconfigure_reply>(v, reconfigure{5, without}).done);
+  v.world().crash(node_address(4), 1000);
+  REQUIRE(asked<reconfigure_reply>(v, reconfigure{6, *harness::small_cluster()}).done);
+  v.submit({{v.world().now_s() + 0.1, on("RTX2080Ti", "waits")}});
+  v.world().run_until(v.world().now_s() + 2);
+  CHECK(job(status_of(v), 1).state == job_state::waiting);
+  CHECK(job(status_of(v), 1).attempts == 0);
 }
 
 TEST_CASE("a journal of the version before is opened; what ran on absent nodes is queued again") {

@@ -187,6 +187,20 @@ TEST_CASE(
   CHECK_FALSE(may_follow(older, newer, self));
 }
 
+TEST_CASE("a front cannot take the name of a removed node, whose number it would get") {
+  const auto whole = *harness::small_cluster();
+  auto file = whole;
+  const auto name = file.nodes.back().name;
+  file.nodes.pop_back();
+  const auto without = merged(whole, file).cluster;
+  file.fronts.push_back({name, 0, ""});
+  const auto m = merge(without, file, without.version + 1, is_idle);
+  REQUIRE_FALSE(m);
+  CHECK(has_facts(m.error().text, {name, "node that was removed"}));
+  file.fronts.back().name = "another";
+  CHECK(merged(without, file).what.added == std::vector<std::string>{"another"});
+}
+
 TEST_CASE("references to an older cluster outlive its successors") {
   const shared_cluster shared{*harness::small_cluster()};
   const auto& first = *shared;

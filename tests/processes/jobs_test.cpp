@@ -1,5 +1,6 @@
 #include <fstream>
 
+#include "planners/core/policy.hpp"
 #include "processes/detached.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"
@@ -10,6 +11,13 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
+
+const std::string two_nodes_of_three = R"(name: six
+settings: {restart_s: 0}
+datacenters:
+  - name: here
+    nodes: [{name: n, gpu: A100-40GB, gpus: 3, count: 2, intra: nvlink, inter: ib100}]
+)";
 
 /// Runs on both nodes of the cluster, or on one.
 std::string job_file(const scratch& where, const std::string& name, const std::string& script) {
@@ -73,12 +81,7 @@ TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
 
 TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or is refused") {
   const scratch where;
-  const auto cluster_file = where.write("six.yaml", R"(name: six
-settings: {restart_s: 0}
-datacenters:
-  - name: here
-    nodes: [{name: n, gpu: A100-40GB, gpus: 3, count: 2, intra: nvlink, inter: ib100}]
-)");
+  const auto cluster_file = where.write("six.yaml", two_nodes_of_three);
   for (const std::string policy : {"troupe", "fcfs", "frenzy", "gandiva"}) {
     CAPTURE(policy);
     detached cluster{{"--policy", policy}, {}, cluster_file};
@@ -114,6 +117,29 @@ datacenters:
     CHECK(assumed.status == 0);
     CHECK_THAT(assumed.err, Catch::Contains("no --model, --gpus or --memory: planned as "
                                             "gpt2-124m, batch 1, 3.55 GB"));
+  }
+}
+
+TEST_CASE("every policy that needs no deadline starts a program with the GPUs it asks for",
+          "[.long]") {
+  const scratch where;
+  const auto cluster_file = where.write("six.yaml", two_nodes_of_three);
+  for (const auto name : planners::policy_names()) {
+    const std::string policy{name};
+    if (policy == "crius-ddl" || policy == "elasticflow") continue;
+    CAPTURE(policy);
+    detached cluster{{"--policy", policy}, {}, cluster_file};
+    INFO(cluster.said.err);
+    REQUIRE(cluster.said.status == 0);
+    for (const std::string gpus : {"1", "3", "6"}) {
+      const auto ranks = cluster.where / ("ranks-" + gpus);
+      const auto said =
+          troupe::test::troupe({"submit", "--state", cluster.state, "--gpus", gpus, "--wait", "--",
+                                "sh", "-c", "echo $WORLD_SIZE > " + ranks});
+      INFO(said.err);
+      CHECK(said.status == 0);
+      CHECK(printed_in(ranks) == gpus + "\n");
+    }
   }
 }
 

@@ -255,6 +255,43 @@ TEST_CASE("with a new journal, running nodes drop their work and new jobs run") 
   CHECK(jobs.front().state == job_state::finished);
 }
 
+TEST_CASE(
+    "hosts to which a new journal gives other numbers end with that reason, and start again") {
+  const scratch directory;
+  const auto text = [](const std::string& nodes) {
+    return "name: numbered\ndatacenters:\n  - name: here\n    nodes:\n" + nodes +
+           "settings: {heartbeat_s: 0.2, lease_s: 3}\n";
+  };
+  const std::string a = "      - {name: a, gpu: A100-40GB, gpus: 8, intra: nvlink, inter: ib100}\n",
+                    b = "      - {name: b, gpu: A40, gpus: 4, intra: pcie3, inter: eth25}\n";
+  fixture f{"numbered", directory.write("cluster.yaml", text(a + b)), "fcfs"};
+  REQUIRE(f.wait_for_nodes());
+  f.cluster->kill("controller");
+  move_journal(f.state / "controller", f.state / "damaged");
+  directory.write("cluster.yaml", text(b + a));
+  REQUIRE(f.cluster->restart("controller"));
+  const auto in_place = [](const query_reply& r) {
+    return r.nodes.size() == 2 && r.nodes[0].name == "b" &&
+           std::ranges::all_of(r.nodes, [](const node_status& n) { return n.present; });
+  };
+  std::set<std::string> ended;
+  const runtime::stopwatch waited;
+  while (!in_place(f.jobs()) && waited.s() < long_s) {
+    for (const auto& e : f.cluster->ended()) {
+      CHECK(e.status == 1);
+      ended.insert(e.name);
+      REQUIRE(f.cluster->restart(e.name));  // as its supervisor does
+    }
+    runtime::pause(0.1);
+  }
+  CHECK(in_place(f.jobs()));
+  REQUIRE(ended.contains("a"));
+  std::ifstream in{f.state / "output" / "a.log"};
+  const std::string said{std::istreambuf_iterator<char>{in}, {}};
+  INFO(said);
+  CHECK(said.find("has another journal") != std::string::npos);
+}
+
 TEST_CASE("a restored backup is refused by its witness or by the nodes, and can be accepted") {
   fixture f{"backup"};
   const auto state = f.state / "controller";

@@ -104,7 +104,11 @@ std::vector<arrival> workload_of(random_source random) {
 class trouble {
  public:
   trouble(virtual_cluster& v, oracle& watch, random_source random)
-      : v_{v}, watch_{watch}, random_{random}, moves_{random.split(move_stream)} {
+      : v_{v},
+        watch_{watch},
+        random_{random},
+        moves_{random.split(move_stream)},
+        changes_{random.split(change_stream)} {
     for (auto n = random_.below(3); n > 0; --n)
       cancel_soon(1 + random_.below(jobs_a_seed), random_.uniform() * last_submission_s);
     for (auto n = random_.below(3); n > 0; --n)
@@ -113,6 +117,7 @@ class trouble {
 
   void on_entry(const journal_entry& e) {
     if (v_.world().now_s() >= heal_s) return;
+    if (std::holds_alternative<cluster_changed>(e)) crash_in_a_change();
     const auto* granted = std::get_if<lease_granted>(&e);
     if (random_.chance(0.02)) crash_soon(controller_address);
     if (granted && random_.chance(0.03)) crash_soon(node_address(granted->parts.front().node));
@@ -138,6 +143,17 @@ class trouble {
     const double at_s = v_.world().now_s() + spread(random_, 0.001, 3);
     const double down_s = spread(random_, 0.05, longest_down_s);
     v_.world().at(at_s, [this, a, down_s] { v_.world().crash(a, down_s); });
+  }
+
+  /// Before some hosts have the new cluster, or while they report that they follow it.
+  void crash_in_a_change() {
+    const auto sites = static_cast<std::uint32_t>(harness::small_cluster()->datacenters.size());
+    const auto gateway = gateway_address(static_cast<std::uint32_t>(changes_.below(sites)));
+    for (const auto& [a, chance] : {std::pair{controller_address, 0.5}, {gateway, 0.3}}) {
+      const double at_s = v_.world().now_s() + spread(changes_, 0.0001, 0.1);
+      const double down_s = spread(changes_, 0.05, 5);
+      if (changes_.chance(chance)) v_.world().at(at_s, [=, this] { v_.world().crash(a, down_s); });
+    }
   }
 
   void cancel_soon(job_id id, double after_s) {
@@ -178,7 +194,7 @@ class trouble {
 
   virtual_cluster& v_;
   oracle& watch_;
-  random_source random_, moves_;
+  random_source random_, moves_, changes_;
   int cancels_left_ = 3;
 };
 
