@@ -73,8 +73,9 @@ TEST_CASE("a kept program that cannot be started reports why") {
                                 {"no-such-program", "No such file or directory"}));
   CHECK(troupe::test::has_facts(why({.command = {"true"}, .directory = "/no/such"}),
                                 {"/no/such", "No such file or directory"}));
-  CHECK(troupe::test::has_facts(why({.command = {"true"}, .output = "/no/such/log"}),
-                                {"/no/such/log", "No such file or directory"}));
+  const auto no_output = end_of(*w.run({.command = {"true"}, .output = "/no/such/log"}));
+  CHECK(no_output.what == kept_end::how::no_room);  // its node's, not its own failure
+  CHECK(troupe::test::has_facts(no_output.why, {"/no/such/log", "No such file or directory"}));
 }
 
 TEST_CASE("a kept program's daemons end with it") {
