@@ -73,6 +73,17 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
 // -- the policy's decisions
 // -----------------------------------------------------------------------------
 
+namespace {
+
+/// What the policy says of a job that it gives up, and what its last attempt ran out of memory
+/// with.
+std::string reason_to_give_up(const job_record& j, const std::string& why) {
+  const bool ran_out = !j.memory.empty() && j.memory.back().out_of_memory;
+  return ran_out && !j.detail.empty() ? fmt::format("{}; most recently: {}", why, j.detail) : why;
+}
+
+}  // namespace
+
 void orchestrator_state::on_proposal(const proposal& p) {
   proposal_result result{p.number, {}};
   for (const auto& d : p.decisions) {
@@ -88,7 +99,7 @@ void orchestrator_state::on_proposal(const proposal& p) {
         result.refused.emplace_back(
             d.job, reason{reason::kind::stale, fmt::format("job {} is not running", d.job)});
     } else if (j && j->state == job_state::waiting) {
-      record(job_ended{d.job, wall(), job_state::failed, d.why.text});
+      record(job_ended{d.job, wall(), job_state::failed, reason_to_give_up(*j, d.why.text)});
     }
   }
   for (auto n : std::exchange(to_order_, {})) send_orders(n);

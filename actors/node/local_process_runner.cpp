@@ -1,6 +1,7 @@
 #include "actors/node/local_process_runner.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -12,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/protocol/launch_environment.hpp"
 #include "messages/untrusted_file.hpp"
@@ -31,6 +33,7 @@ using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
 constexpr double file_poll_s = 1;                  // of a running program's files
+constexpr double longest_retry_s = 60;             // of a node that can start nothing
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
 
 /// The signal of an exit status of 128 + n, in brackets: shells and keepers report the end by a
@@ -38,32 +41,6 @@ constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the o
 std::string signal_of(int status) {
   const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
   return name ? fmt::format(" (SIG{})", name) : std::string{};
-}
-
-/// What frameworks and libraries write when a GPU's memory is used up. Host memory is something
-/// else: no plan on other GPUs would help.
-constexpr std::string_view memory_errors[] = {
-    "CUDA out of memory",                    // PyTorch's allocator
-    "HIP out of memory",                     // the same on AMD's GPUs
-    "CUDA error: out of memory",             // PyTorch, outside of its allocator
-    "CUDNN_STATUS_ALLOC_FAILED",             //
-    "CUBLAS_STATUS_ALLOC_FAILED",            //
-    "CUDA_ERROR_OUT_OF_MEMORY",              // the driver
-    "cudaErrorMemoryAllocation",             // the runtime
-    "Cuda failure 2 'out of memory'",        // NCCL
-    "Cuda failure 'out of memory'",          //
-    "CUDA failed with error out of memory",  // CTranslate2
-    "RESOURCE_EXHAUSTED: Out of memory",     // JAX
-    "OOM when allocating tensor",            // TensorFlow
-};
-/// An error ends a program, so it is among the last lines: behind it are at most a traceback's end,
-/// a launcher's summary and what other ranks write.
-constexpr int error_lines = 60;
-
-std::string_view last_lines(std::string_view text, int count) {
-  for (auto at = text.size(); at > 0; --at)
-    if (text[at - 1] == '\n' && at < text.size() && --count == 0) return text.substr(at);
-  return text;
 }
 
 class local_process_runner final : public process_runner {
@@ -99,9 +76,10 @@ class local_process_runner final : public process_runner {
     if (w.port && !runtime::is_free_port(*w.port))
       return refuse(reason::kind::stale,
                     fmt::format("its port {} (MASTER_PORT) is in use on this node", *w.port));
-    if (const auto failed = files_.make(w.lease))
-      return refuse(reason::kind::unavailable, fmt::format("cannot create a directory in {}: {}",
-                                                           logs_.string(), failed.message()));
+    if (auto ok = files_.prepare(w.lease); !ok) {
+      take_no_more(ok.error().text);
+      return ok;
+    }
     runtime::process_options o;
     o.command = w.command;
     for (const auto& pair : w.environment)
@@ -115,6 +93,7 @@ class local_process_runner final : public process_runner {
     auto started = keepers_->run(o, until_s_);
     if (!started) {
       check_keepers();
+      if (started.error().code == reason::kind::unavailable) take_no_more(started.error().text);
       append_log(w.lease, "troupe: " + started.error().text);
       return refuse(started.error());
     }
@@ -151,6 +130,7 @@ class local_process_runner final : public process_runner {
     check_keepers();
     std::vector<part_report> result;
     const double now_s = clock_.now_s();
+    if (!unable_.empty() && now_s >= retry_s_) try_again();
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
       const auto end = r.program->poll();
@@ -159,12 +139,16 @@ class local_process_runner final : public process_runner {
         r.next_poll_s = now_s + file_poll_s;
         troupe::limit_disk_use(files_.log(lease), log_bytes);
       }
+      if (end && end->what == kept_end::how::no_room) take_no_more(end->why);
+      if (end && end->what == kept_end::how::exited) failures_ = 0;
       if (end && !end->why.empty()) append_log(lease, "troupe: " + end->why);
       result.push_back(report_on(lease, r, end));
       it = end ? running_.erase(it) : std::next(it);
     }
     return result;
   }
+
+  std::string unable() const override { return unable_; }
 
   void append_log(lease_id lease, const std::string& line) override {
     if (!files_.make(lease)) (void)troupe::append_to(files_.log(lease), line + '\n');
@@ -189,6 +173,24 @@ class local_process_runner final : public process_runner {
       throw std::runtime_error{"the process that starts programs' keepers was killed"};
   }
 
+  /// Whatever could not be started here is queued again, and would otherwise come back at once.
+  void take_no_more(const std::string& why) {
+    const double wait_s = std::min(longest_retry_s, std::exp2(failures_++));
+    retry_s_ = clock_.now_s() + wait_s;
+    unable_ = why;
+    runtime::log(runtime::log_level::warn, "node", "no program can be started, so none is taken",
+                 {{"why", why}, {"next_try_s", wait_s}});
+  }
+
+  void try_again() {
+    auto ok = files_.try_out();
+    std::error_code failed;
+    fs::create_directories(records_, failed);
+    if (!ok || failed) return take_no_more(ok ? failed.message() : ok.error().text);
+    unable_.clear();
+    runtime::log(runtime::log_level::info, "node", "programs are taken again", {});
+  }
+
   struct running {
     std::unique_ptr<runtime::kept_program> program;
     program_order order;
@@ -209,8 +211,8 @@ class local_process_runner final : public process_runner {
     p.program->signalled = end->signalled;
     p.exit_code = end->status;
     using state = part_report::state;
-    if (end->what == kept_end::how::not_started) {
-      p.now = state::failed;
+    if (end->what == kept_end::how::not_started || end->what == kept_end::how::no_room) {
+      p.now = end->what == kept_end::how::no_room ? state::not_started : state::failed;
       p.detail = end->why;
     } else if (end->what != kept_end::how::exited) {  // not the job's failure
       p.now = state::stopped;
@@ -221,7 +223,9 @@ class local_process_runner final : public process_runner {
       p.now = state::stopped;
     } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
       p.now = state::out_of_memory;
-      p.detail = fmt::format("out of memory (exit status {})", end->status);
+      const auto line = memory_error_in(output);
+      p.detail = fmt::format("exit status {}: {}", end->status,
+                             line.empty() ? "it says that it ran out of memory" : line);
     } else {
       p.now = state::failed;
       p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
@@ -246,20 +250,15 @@ class local_process_runner final : public process_runner {
   runtime::real_clock clock_;
   double until_s_ = std::numeric_limits<double>::infinity();
   std::uint64_t first_port_;  // of the next that are looked for; nodes of a machine differ
+  std::string unable_;        // to start programs: the reason,
+  double retry_s_ = 0;        // and when it is tried again
+  int failures_ = 0;          // in a row
   std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
   std::optional<runtime::readable_watch> watch_;
 };
 
 }  // namespace
-
-bool ran_out_of_memory(int exit_code, std::string_view last_output) {
-  if (exit_code == out_of_memory_exit) return true;
-  if (exit_code == 0) return false;
-  const auto end = last_lines(last_output, error_lines);
-  return std::any_of(std::begin(memory_errors), std::end(memory_errors),
-                     [&](std::string_view text) { return end.find(text) != end.npos; });
-}
 
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,
                                                                 std::uint64_t incarnation,

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "actors/node/process_runner.hpp"
 
@@ -16,9 +15,5 @@ namespace troupe::actors {
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,
                                                                 std::uint64_t incarnation,
                                                                 int lock = -1);
-
-/// Did the program run out of GPU memory? True for the agreed exit status (launch_environment.hpp),
-/// and for a failed one whose last output is PyTorch's or CUDA's out-of-memory error.
-bool ran_out_of_memory(int exit_code, std::string_view last_output);
 
 }  // namespace troupe::actors

@@ -186,7 +186,7 @@ void node_state::begin(const work_order& w) {
     const bool taken = ok.error().code == reason::kind::stale;
     // What this machine lacks another may have.
     const bool lacks = ok.error().code == reason::kind::unavailable;
-    p.report.now = taken ? state::not_started : lacks ? state::stopped : state::failed;
+    p.report.now = taken || lacks ? state::not_started : state::failed;
     p.report.exit_code = taken ? 0 : 127;
     p.report.detail = ok.error().text;
     if (taken) ports_ = options_.process_runner->free_ports();
@@ -275,6 +275,7 @@ void node_state::poll_programs() {
     changed_ = true;
     notify_end(it->second);
   }
+  if (lost() != last_report_.lost) changed_ = true;
 }
 
 void node_state::on_programs_changed() {
@@ -302,6 +303,11 @@ void node_state::on_tick() {
   self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
 }
 
+/// Why nothing can be started here: it may not last, unless a device is lost.
+std::string node_state::lost() const {
+  return lost_.empty() && options_.process_runner ? options_.process_runner->unable() : lost_;
+}
+
 /// The present state, without a sequence number.
 node_report node_state::make_report() {
   node_report r;
@@ -309,7 +315,7 @@ node_report node_state::make_report() {
   r.epoch = epoch_;
   r.orders = followed_;
   r.journal = journal_;
-  r.lost = lost_;
+  r.lost = lost();
   r.new_state = options_.new_state;
   if (!ports_.empty()) r.ports = ports_;
   if (options_.cluster->version > 0) r.cluster = options_.cluster->version;

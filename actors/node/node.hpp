@@ -86,6 +86,7 @@ class node_state {
   void notify_end(const part& p) const;
   void poll_programs();
   node_report make_report();
+  std::string lost() const;
   std::uint64_t next_sequence();
   void report();
   void send_report(node_report r);

@@ -26,7 +26,8 @@ class process_runner {
   virtual ~process_runner() = default;
 
   /// Starts the order's command in its own process group, or returns why it cannot: `stale` if its
-  /// port is taken, so that it may start with another one. Failures found later, such as a missing
+  /// port is taken, so that it may start with another one, `unavailable` for what this node lacks.
+  /// Failures found later, such as a missing
   /// program, are reported by poll().
   virtual expected<void> start(const work_order& w) = 0;
 
@@ -39,6 +40,10 @@ class process_runner {
 
   /// Terminates the group with a grace period; `at_once`: without one.
   virtual void stop(lease_id lease, bool at_once) = 0;
+
+  /// Why nothing can be started here at present, such as a full disk; empty: it can, as far as is
+  /// known. Changes with start() and poll().
+  virtual std::string unable() const { return {}; }
 
   /// Calls `on_event`, from any thread, when poll() may have changes, as long as this object lives.
   /// Some ends come without an event: poll from a timer, too.

@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t report_bytes = 4096;
+constexpr std::size_t probe_bytes = 4096;
 constexpr double max_value = 1e15;  // larger values are implausible; a double is exact up to here
 
 std::string_view trimmed(std::string_view s) {
@@ -73,6 +74,26 @@ std::error_code program_files::make(lease_id lease) const {
   fs::create_directories(directory(lease), failed);
   if (!failed) fs::permissions(directory(lease), fs::perms::owner_all, failed);
   return failed;
+}
+
+expected<void> program_files::prepare(lease_id lease) const {
+  if (const auto failed = make(lease))
+    return refuse(reason::kind::unavailable, fmt::format("cannot create a directory in {}: {}",
+                                                         logs_.string(), failed.message()));
+  // On a full disk there may be room for a directory, but not for any output.
+  const auto probe = directory(lease) / "probe";
+  const auto written = troupe::append_to(probe.string(), std::string(probe_bytes, '.'));
+  std::error_code ignored;
+  fs::remove(probe, ignored);
+  if (!written) return refuse(reason::kind::unavailable, written.error().text);
+  return {};
+}
+
+expected<void> program_files::try_out() const {
+  auto result = prepare(0);  // no lease has this number
+  std::error_code ignored;
+  fs::remove_all(directory(0), ignored);
+  return result;
 }
 
 std::string program_files::newest_log(lease_id lease) const {

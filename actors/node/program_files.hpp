@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "messages/reason.hpp"
 #include "messages/units.hpp"
 
 namespace troupe::actors {
@@ -40,6 +41,10 @@ class program_files {
 
   /// Creates a new attempt's directory.
   std::error_code make(lease_id lease) const;
+  /// The same, and fails with `unavailable` if programs could not write there.
+  expected<void> prepare(lease_id lease) const;
+  /// Would prepare() succeed?
+  expected<void> try_out() const;
   std::string log(lease_id lease) const { return (directory(lease) / "output.log").string(); }
   std::string report(lease_id lease) const { return (directory(lease) / "report").string(); }
 

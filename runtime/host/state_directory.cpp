@@ -19,6 +19,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process_group.hpp"
+#include "runtime/process/starters.hpp"
 
 namespace troupe::runtime {
 
@@ -74,6 +75,7 @@ expected<void> state_directory::take(double limit_s) {
   bool taken = false;
   const auto known = [&] { return (taken = mine()) || (other = holder(file)) != 0; };
   if (!known()) {
+    end_recorded_starters(process_records(path_));
     reap_orphans(process_records(path_), limit_s);
     wait_until(known, limit_s, 0.01);
   }

@@ -1,6 +1,7 @@
 #include "runtime/process/keeper.hpp"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/keeper_process.hpp"
@@ -22,23 +24,24 @@ namespace {
 constexpr double shutdown_wait_s = 5;  // limit for the destructor
 constexpr double keeper_wait_s = 1;    // for a keeper to kill
 constexpr double lease_wait_s = 0.25;  // the same at the end of a lease, which it knows of before
+constexpr double wake_after_s = 1;     // for a keeper to begin, before whoever starts it is woken,
+constexpr double give_up_after_s = 5;  // and before it is replaced
 
 auto cannot(const char* what) {
   return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-/// Passes two descriptors over a Unix socket.
-bool send_two(int control, int first, int second) {
-  const int two[2] = {first, second};
+/// Passes three descriptors over a Unix socket.
+bool send_three(int control, const int (&three)[3]) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof two)] = {};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof three)] = {};
   msghdr m{};
   m.msg_iov = &data, m.msg_iovlen = 1;
   m.msg_control = room, m.msg_controllen = sizeof room;
   auto* c = CMSG_FIRSTHDR(&m);
-  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof two);
-  std::memcpy(CMSG_DATA(c), two, sizeof two);
+  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof three);
+  std::memcpy(CMSG_DATA(c), three, sizeof three);
   return ::sendmsg(control, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
@@ -57,13 +60,14 @@ expected<std::unique_ptr<keeper_server>> keeper_server::start(std::string record
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return cannot("cannot create a socket for keepers");
   const auto child = ::fork();
-  if (child == 0) serve_keepers(ends[1], lock);
+  if (child == 0) serve_keepers(ends[1], lock, records);
   ::close(ends[1]);
   if (child < 0) {
     ::close(ends[0]);
     return cannot("cannot start the keeper process");
   }
-  return std::unique_ptr<keeper_server>{new keeper_server{ends[0], child, std::move(records)}};
+  return std::unique_ptr<keeper_server>{
+      new keeper_server{ends[0], {std::move(records), identify(child)}}};
 }
 
 bool keeper_server::alive() const {
@@ -72,20 +76,37 @@ bool keeper_server::alive() const {
 }
 
 keeper_server::~keeper_server() {
+  const auto all = where_.find();
   ::close(control_);
-  ::waitpid(process_, nullptr, 0);
+  all.wake();
+  bool reaped = false;
+  const auto over = [&] {
+    reaped = reaped || ::waitpid(where_.guard.pid, nullptr, WNOHANG) != 0;
+    return reaped && !all.alive();
+  };
+  if (!wait_until(over, wake_after_s)) {
+    where_.find().end();
+    wait_until(over, wake_after_s);
+  }
+  forget_starters(where_.records);
 }
 
 expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options& o,
                                                            double until_s) {
   if (o.command.empty()) return refuse(reason::kind::invalid, "an empty command cannot be run");
-  keeper_request r{o, fresh_group_token(), records_, until_s};
+  keeper_request r{o, fresh_group_token(), where_.records, until_s};
+  const int permission = make_permission();
+  if (permission < 0) return cannot("cannot create a descriptor for a program's keeper");
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return cannot("cannot create a socket for a program's keeper");
-  std::unique_ptr<kept_program> result{new kept_program{ends[0], o, r.token, until_s}};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    const auto failed = cannot("cannot create a socket for a program's keeper");
+    ::close(permission);
+    return failed;
+  }
+  std::unique_ptr<kept_program> result{
+      new kept_program{ends[0], permission, o, r.token, until_s, where_}};
   const int file = r.write();
-  const bool sent = file >= 0 && send_two(control_, ends[1], file);
+  const bool sent = file >= 0 && send_three(control_, {ends[1], file, permission});
   const int why = errno;
   if (file >= 0) ::close(file);
   ::close(ends[1]);
@@ -97,10 +118,15 @@ expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options
 // -- a program
 // -----------------------------------------------------------------------------------------
 
-kept_program::kept_program(int control, process_options o, std::string token, double until_s)
+kept_program::kept_program(int control, int permission, process_options o, std::string token,
+                           double until_s, keeper_server_place server)
     : control_{control},
+      permission_{permission},
       options_{std::move(o)},
       group_{0, 0, this_boot(), std::move(token), 0, 0},
+      server_{std::move(server)},
+      asked_s_{real_clock{}.now_s()},
+      wake_s_{asked_s_ + wake_after_s},
       until_s_{until_s} {}
 
 kept_program::~kept_program() {
@@ -109,6 +135,7 @@ kept_program::~kept_program() {
     wait_until([this] { return poll().has_value(); }, shutdown_wait_s);
   }
   ::close(control_);
+  ::close(permission_);
 }
 
 void kept_program::renew(double until_s) {
@@ -116,12 +143,24 @@ void kept_program::renew(double until_s) {
   send_command(control_, keeper_command::renew, until_s);
 }
 
+bool kept_program::withdraw() const {
+  return take_permission(permission_);
+}
+
 void kept_program::terminate(double grace_s) {
+  if (withdraw()) {
+    end_ = {kept_end::how::exited, 128 + SIGTERM, {}, true};
+    return;
+  }
   kill_by_s_ = std::min(kill_by_s_, real_clock{}.now_s() + grace_s + keeper_wait_s);
   send_command(control_, keeper_command::terminate, grace_s);
 }
 
 void kept_program::kill() {
+  if (withdraw()) {
+    end_ = {kept_end::how::exited, 128 + SIGKILL, {}};
+    return;
+  }
   kill_by_s_ = std::min(kill_by_s_, real_clock{}.now_s() + keeper_wait_s);
   send_command(control_, keeper_command::kill, 0);
 }
@@ -129,10 +168,62 @@ void kept_program::kill() {
 void kept_program::enforce() {
   const double now_s = real_clock{}.now_s();
   const bool due = now_s >= until_s_ + lease_wait_s;
+  if (due && withdraw()) {
+    end_ = {kept_end::how::lease_expired, 128 + SIGKILL, {}};
+    return;
+  }
+  // A stopped keeper does not notice the program's end.
+  if (started_ && !is_alive({group_.leader, group_.started}))
+    signal_process({group_.keeper, group_.keeper_started}, SIGCONT);
   if (!due && now_s < kill_by_s_) return;
   enforced_ = true;
   expired_ = expired_ || due;
   kill_kept(group_);
+}
+
+void kept_program::see_to_start() {
+  const double now_s = real_clock{}.now_s();
+  if (now_s < wake_s_) return;
+  wake_s_ = now_s + wake_after_s;
+  if (begun_) {
+    signal_process({group_.keeper, group_.keeper_started}, SIGCONT);
+    return;
+  }
+  log(log_level::warn, "node", "woke the processes that start keepers: nothing was started",
+      {{"seconds", now_s - asked_s_}});
+  const auto them = server_.find();
+  them.wake();
+  if (now_s < asked_s_ + give_up_after_s || !withdraw()) return;
+  log(log_level::warn, "node", "killed the process that starts keepers, which hung", {});
+  them.replace_server();
+  end_ = {kept_end::how::no_room, 127,
+          fmt::format("the process that starts keepers did nothing for {:g} s", give_up_after_s)};
+}
+
+void kept_program::hear(const keeper_event& e) {
+  using how = kept_end::how;
+  if (e.what == keeper_event::begun) {
+    begun_ = true;
+    group_.keeper = e.keeper;
+    group_.keeper_started = e.keeper_ticks;
+  } else if (e.what == keeper_event::started) {
+    started_ = true;
+    group_.leader = e.leader;
+    group_.started = e.leader_ticks;
+  } else if (e.what == keeper_event::not_started) {
+    using step = start_failure::step;
+    // The output's file is in the node's directory.
+    const auto at = e.failure.where;
+    const bool mine = at == step::fork || at == step::group || at == step::output;
+    end_ = {mine ? how::no_room : how::not_started, 127, describe(e.failure, options_)};
+  } else if (e.what == keeper_event::exited && expired_) {
+    end_ = {how::lease_expired, e.status, {}};
+  } else {
+    end_ = {e.what == keeper_event::exited ? how::exited : how::lease_expired,
+            e.status,
+            {},
+            e.signalled || enforced_};
+  }
 }
 
 std::optional<kept_end> kept_program::poll() {
@@ -142,28 +233,15 @@ std::optional<kept_end> kept_program::poll() {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
     // The keeper ended with unread commands from us; its own last event can still be received.
     if (n < 0 && errno == ECONNRESET) continue;
-    if (n != static_cast<ssize_t>(sizeof e)) {
+    if (n != static_cast<ssize_t>(sizeof e))
       keeper_gone_ = true;
-    } else if (e.what == keeper_event::started) {
-      group_.leader = e.leader;
-      group_.started = e.leader_ticks;
-      group_.keeper = e.keeper;
-      group_.keeper_started = e.keeper_ticks;
-    } else if (e.what == keeper_event::not_started) {
-      using step = start_failure::step;
-      const bool mine = e.failure.where == step::fork || e.failure.where == step::group;
-      end_ = {mine ? kept_end::how::no_room : kept_end::how::not_started, 127,
-              describe(e.failure, options_)};
-    } else if (e.what == keeper_event::exited && expired_) {
-      end_ = {kept_end::how::lease_expired, e.status, {}};
-    } else {
-      end_ = {e.what == keeper_event::exited ? kept_end::how::exited : kept_end::how::lease_expired,
-              e.status,
-              {},
-              e.signalled || enforced_};
-    }
+    else
+      hear(e);
   }
   if (!end_ && !keeper_gone_) enforce();
+  if (!end_ && !keeper_gone_ && !started_) see_to_start();
+  if (!end_ && keeper_gone_ && withdraw())
+    end_ = {kept_end::how::no_room, 127, "the process that was to start it was killed"};
   // The keeper's child died with it; that child's descendants are found by their token.
   if (keeper_gone_ && !end_ && kill_members(group_) == 0)
     end_ = {kept_end::how::lost, 128 + 9, "the program's keeper was killed"};

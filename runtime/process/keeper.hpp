@@ -9,16 +9,28 @@
 #include "messages/reason.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/program.hpp"
+#include "runtime/process/starters.hpp"
 
 // Runs programs so that they outlive neither their lease nor the process that started them, and
 // leave no processes behind. Each has a keeper: a small process that is its parent and the
 // subreaper of all its descendants (daemons cannot escape). The keeper kills them all when it is
 // ordered to, when the lease expires on the machine's monotonic clock, or when the process that
 // started it has died. A keeper may be stopped, or busy: what is due a moment later is done by the
-// process that started it. So two attempts of one job never run at the same time, even if a node is
-// killed or stopped.
+// process that started it. So may the processes that start keepers: they are woken, then replaced,
+// and what they have not begun by then is not started. So two attempts of one job never run at the
+// same time, even if a node is killed or stopped.
 
 namespace troupe::runtime {
+
+struct keeper_event;
+
+/// Where the processes that start keepers are found, also once one of them was replaced.
+struct keeper_server_place {
+  std::string records;
+  process_id guard;
+
+  starters find() const { return starters::find(records, guard); }
+};
 
 /// How a program under a keeper ended.
 struct kept_end {
@@ -27,7 +39,7 @@ struct kept_end {
     not_started,    // `why`
     lease_expired,  // killed, because its lease was not renewed
     lost,           // the keeper was killed, and the program with it
-    no_room,        // `why`: this machine cannot start another process
+    no_room,        // `why`: this machine cannot start it, and another one may
   };
   how what = how::exited;
   int status = 0;  // exit status; 128 + n: ended by signal n
@@ -44,7 +56,7 @@ class kept_program {
 
   /// The program may run until then, in seconds of the monotonic clock (clock.hpp).
   void renew(double until_s);
-  /// SIGTERM to its group; after `grace_s`, SIGKILL to all.
+  /// SIGTERM to its group; after `grace_s`, SIGKILL to all. If it has not started it never will.
   void terminate(double grace_s);
   /// SIGKILL to all its descendants.
   void kill();
@@ -57,13 +69,23 @@ class kept_program {
 
  private:
   friend class keeper_server;
-  kept_program(int control, process_options o, std::string token, double until_s);
+  /// Owns the descriptors. `server`: where to find the processes that are to start its keeper.
+  kept_program(int control, int permission, process_options o, std::string token, double until_s,
+               keeper_server_place server);
+  /// True: no keeper has started it, and none will.
+  bool withdraw() const;
+  void hear(const keeper_event& e);
+  /// Whoever is to start it may have been stopped, or hang.
+  void see_to_start();
   /// Kills it without its keeper, which may have been stopped, if it has been due for a while.
   void enforce();
 
-  int control_;
+  int control_, permission_;
   process_options options_;
   process_group group_;
+  keeper_server_place server_;
+  double asked_s_, wake_s_;               // when it was to start; when whoever starts it is woken
+  bool begun_ = false, started_ = false;  // its keeper, and itself
   std::optional<kept_end> end_;
   bool keeper_gone_ = false;
   double until_s_;                                              // the lease's end
@@ -79,6 +101,7 @@ class keeper_server {
   /// `records`: directory of files that describe running groups, for reap_orphans. `lock`: a
   /// descriptor, or -1; keepers inherit it, so its lock is held until the last of them has ended.
   static expected<std::unique_ptr<keeper_server>> start(std::string records, int lock = -1);
+  /// Waits for the end of those processes, a few seconds at most.
   ~keeper_server();
   keeper_server(const keeper_server&) = delete;
 
@@ -89,12 +112,11 @@ class keeper_server {
   expected<std::unique_ptr<kept_program>> run(const process_options& o, double until_s);
 
  private:
-  keeper_server(int control, pid_t process, std::string records)
-      : control_{control}, process_{process}, records_{std::move(records)} {}
+  keeper_server(int control, keeper_server_place where)
+      : control_{control}, where_{std::move(where)} {}
 
   int control_;
-  pid_t process_;
-  std::string records_;
+  keeper_server_place where_;
 };
 
 }  // namespace troupe::runtime

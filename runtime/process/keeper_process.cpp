@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -17,6 +18,7 @@
 #include "messages/time.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/process_group.hpp"
+#include "runtime/process/starters.hpp"
 
 extern char** environ;
 
@@ -27,7 +29,8 @@ namespace {
 /// The parent of one program and the subreaper of its descendants.
 class keeper {
  public:
-  keeper(int control, keeper_request r) : control_{control}, request_{std::move(r)} {
+  keeper(int control, int permission, keeper_request r)
+      : control_{control}, permission_{permission}, request_{std::move(r)} {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigset_t set;
     sigemptyset(&set);
@@ -39,8 +42,14 @@ class keeper {
   }
 
   void run() {
+    keeper_event begun;
+    begun.what = keeper_event::begun;
+    begun.keeper = me_.pid;
+    begun.keeper_ticks = me_.started;
+    send_event(begun);
     // The owner may have been stopped between its decision and this process' start.
     if (clock_.now_s() >= request_.until_s) return tell(keeper_event::lease_expired);
+    if (owner_is_gone() || !take_permission(permission_)) return;
     if (!launch()) return tell(keeper_event::not_started);
     while (true) {
       check_limits();
@@ -80,10 +89,8 @@ class keeper {
     ::setpgid(child, child);  // the child does the same: whichever is first
     group_ = describe_group(child, request_.token)
                  .value_or(process_group{child, 0, this_boot(), request_.token, 0, 0});
-    if (const auto me = describe_group(::getpid(), {})) {
-      group_.keeper = me->leader;
-      group_.keeper_started = me->started;
-    }
+    group_.keeper = me_.pid;
+    group_.keeper_started = me_.started;
     // Without a record, the program's processes could not be found if this keeper were killed.
     if (!record_group(request_.records, group_)) {
       failure_ = {start_failure::step::group, errno};
@@ -93,11 +100,14 @@ class keeper {
     keeper_event e;
     e.leader = group_.leader;
     e.leader_ticks = group_.started;
-    e.keeper = group_.keeper;
-    e.keeper_ticks = group_.keeper_started;
     send_event(e);
     go.write_one();
     return true;
+  }
+
+  bool owner_is_gone() const {
+    pollfd owner{control_, 0, 0};
+    return ::poll(&owner, 1, 0) > 0 && (owner.revents & POLLHUP) != 0;
   }
 
   void check_limits() {
@@ -175,8 +185,9 @@ class keeper {
 
   void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
 
-  int control_;
+  int control_, permission_;
   keeper_request request_;
+  process_id me_ = identify(::getpid());
   real_clock clock_;
   int children_ = -1;
   pipe_ends report_;
@@ -213,26 +224,26 @@ bool take(std::string_view& from, std::string& to) {
   return true;
 }
 
-/// Receives two descriptors; false: the owner has died.
-bool receive(int control, int (&two)[2]) {
+/// Receives three descriptors; false: the owner has died.
+bool receive(int control, int (&three)[3]) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof two)] = {};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof three)] = {};
   msghdr m{};
   m.msg_iov = &data, m.msg_iovlen = 1;
   m.msg_control = room, m.msg_controllen = sizeof room;
   ssize_t n = 0;
   while ((n = ::recvmsg(control, &m, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) continue;
   const auto* c = CMSG_FIRSTHDR(&m);
-  if (n != 1 || c == nullptr || c->cmsg_len != CMSG_LEN(sizeof two)) return false;
-  std::memcpy(two, CMSG_DATA(c), sizeof two);
+  if (n != 1 || c == nullptr || c->cmsg_len != CMSG_LEN(sizeof three)) return false;
+  std::memcpy(three, CMSG_DATA(c), sizeof three);
   return true;
 }
 
 /// Returns in a child that is to serve. That one may be killed, by the kernel for memory or by a
 /// program of the same user: the next takes its place, and receives what the owner sends to the
 /// same socket. Ends with a child that ends by itself, as its owner has.
-void restart_when_killed(int control) {
+void restart_when_killed(int control, const std::string& records) {
   for (;;) {
     const auto server = ::fork();
     if (server == 0) return;
@@ -240,6 +251,7 @@ void restart_when_killed(int control) {
       ::usleep(100'000);  // the machine has no process left
       continue;
     }
+    record_starters(records, {identify(::getpid()), identify(server)});
     int status = 0;
     while (::waitpid(server, &status, 0) < 0 && errno == EINTR) continue;
     pollfd owner{control, 0, 0};
@@ -249,6 +261,15 @@ void restart_when_killed(int control) {
 }
 
 }  // namespace
+
+int make_permission() {
+  return ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+bool take_permission(int permission) {
+  eventfd_t count = 0;
+  return ::eventfd_read(permission, &count) == 0;
+}
 
 int keeper_request::write() const {
   std::string all;
@@ -296,7 +317,7 @@ bool keeper_request::read(int file, keeper_request& to) {
   return true;
 }
 
-void serve_keepers(int control, int lock) {
+void serve_keepers(int control, int lock, const std::string& records) {
   const auto low = static_cast<unsigned>(std::min(control, lock)),
              high = static_cast<unsigned>(std::max(control, lock));
   if (lock >= 0 && low > 3) ::close_range(3, low - 1, 0);
@@ -310,27 +331,26 @@ void serve_keepers(int control, int lock) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  restart_when_killed(control);
+  restart_when_killed(control, records);
   ::signal(SIGCHLD, SIG_IGN);
-  int two[2] = {-1, -1};
-  while (receive(control, two)) {
+  int three[3] = {-1, -1, -1};
+  while (receive(control, three)) {
     const auto child = ::fork();
     if (child == 0) {
       ::close(control);
       keeper_request r;
-      const bool whole = keeper_request::read(two[1], r);
-      ::close(two[1]);
-      if (whole) keeper{two[0], std::move(r)}.run();
+      const bool whole = keeper_request::read(three[1], r);
+      ::close(three[1]);
+      if (whole) keeper{three[0], three[2], std::move(r)}.run();
       ::_exit(0);
     }
     if (child < 0) {
       keeper_event e;
       e.what = keeper_event::not_started;
       e.failure.why = errno;
-      ::send(two[0], &e, sizeof e, MSG_NOSIGNAL);
+      ::send(three[0], &e, sizeof e, MSG_NOSIGNAL);
     }
-    ::close(two[0]);
-    ::close(two[1]);
+    for (const int d : three) ::close(d);
   }
   ::_exit(0);
 }

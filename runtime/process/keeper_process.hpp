@@ -17,18 +17,23 @@ struct keeper_command {
   double value = 0;  // renew: the new end; terminate: the grace period; in seconds
 };
 
-/// Keeper to owner: the program has started, or has ended.
+/// Keeper to owner: it exists, the program has started, or has ended.
 struct keeper_event {
-  enum kind : std::int32_t { started, exited, not_started, lease_expired };
+  enum kind : std::int32_t { started, exited, not_started, lease_expired, begun };
   std::int32_t what = started;
   pid_t leader = 0;                // started
   std::uint64_t leader_ticks = 0;  // started: the leader's start time
-  pid_t keeper = 0;                // started: the keeper itself
-  std::uint64_t keeper_ticks = 0;  // started: the keeper's start time
+  pid_t keeper = 0;                // begun: the keeper itself
+  std::uint64_t keeper_ticks = 0;  // begun: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
   bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
   start_failure failure;           // not_started
 };
+
+/// A permission that one of two processes can take, once: the keeper to start its program, or the
+/// owner, so that it is never started. An eventfd.
+int make_permission();
+bool take_permission(int permission);
 
 /// The program that a keeper starts; passed in an unlinked temporary file.
 struct keeper_request {
@@ -42,9 +47,10 @@ struct keeper_request {
 };
 
 /// Main loop of the process that forks keepers. It is a child of a process that does nothing but
-/// start it again if it is killed, and whose own end it survives. Each message on `control` has the
-/// socket of a new keeper and its request. It closes all descriptors except `lock` (-1: none),
-/// which the keepers inherit.
-[[noreturn]] void serve_keepers(int control, int lock);
+/// start it again if it is killed, and whose own end it survives; both are on record beside
+/// `records` (starters.hpp). Each message on `control` has the socket of a new keeper, its request
+/// and its permission to start. It closes all descriptors except `lock` (-1: none), which the
+/// keepers inherit.
+[[noreturn]] void serve_keepers(int control, int lock, const std::string& records);
 
 }  // namespace troupe::runtime

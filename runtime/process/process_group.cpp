@@ -83,19 +83,8 @@ std::vector<pid_t> all_processes() {
   return found;
 }
 
-// A pidfd refers to one process; its start time is checked again once the pidfd is open.
-bool signal_exactly(pid_t pid, std::uint64_t started, int signal) {
-  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) return false;
-  const auto now = state_of(pid);
-  const bool same = now && now->started == started && !now->dead();
-  if (same) ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
-  ::close(fd);
-  return same;
-}
-
 bool kill_exactly(pid_t pid, std::uint64_t started) {
-  return signal_exactly(pid, started, SIGKILL);
+  return signal_process({pid, started}, SIGKILL);
 }
 
 std::size_t kill_descendants_of(pid_t root) {
@@ -130,6 +119,35 @@ std::optional<process_group> read_record(const fs::path& path) {
 }
 
 }  // namespace
+
+process_id identify(pid_t pid) {
+  const auto s = state_of(pid);
+  return {pid, s ? s->started : 0};
+}
+
+bool is_alive(const process_id& p) {
+  const auto now = p.pid > 1 ? state_of(p.pid) : std::nullopt;
+  return now && now->started == p.started && !now->dead();
+}
+
+// A pidfd refers to one process; its start time is checked once the pidfd is open.
+bool signal_process(const process_id& p, int signal) {
+  if (p.pid <= 1) return false;
+  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, p.pid, 0));
+  if (fd < 0) return false;
+  const bool same = is_alive(p);
+  if (same) ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
+  ::close(fd);
+  return same;
+}
+
+std::vector<process_id> living_children(pid_t parent) {
+  std::vector<process_id> found;
+  for (const auto pid : all_processes())
+    if (const auto s = state_of(pid); s && s->parent == parent && !s->dead())
+      found.push_back({pid, s->started});
+  return found;
+}
 
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
@@ -175,7 +193,7 @@ std::size_t kill_kept(const process_group& g) {
   const auto keeper = g.keeper > 1 ? state_of(g.keeper) : std::nullopt;
   if (keeper && keeper->started == g.keeper_started && g.boot == this_boot()) {
     killed += kill_descendants_of(g.keeper);
-    signal_exactly(g.keeper, g.keeper_started, SIGCONT);
+    signal_process({g.keeper, g.keeper_started}, SIGCONT);
   }
   return killed + kill_members(g);
 }

@@ -17,6 +17,22 @@ namespace troupe::runtime {
 /// Environment variable that every process of a group inherits; its value is the group's token.
 inline constexpr const char* group_token_variable = "TROUPE_GROUP";
 
+/// A process, even once its number is another one's.
+struct process_id {
+  pid_t pid = 0;
+  std::uint64_t started = 0;  // in kernel ticks since boot
+
+  bool operator==(const process_id&) const = default;
+};
+
+/// Nothing but the number if there is no such process.
+process_id identify(pid_t pid);
+/// It exists, and is no zombie.
+bool is_alive(const process_id& p);
+/// False: it is not alive.
+bool signal_process(const process_id& p, int signal);
+std::vector<process_id> living_children(pid_t parent);
+
 /// Identifies a group.
 struct process_group {
   pid_t leader = 0;                  // also the group's id

@@ -71,6 +71,7 @@ void drop_privileges() {
     ::setpriority(PRIO_PROCESS, 0, 0);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_RTPRIO, &none);
+  ::setrlimit(RLIMIT_NICE, &none);
 }
 
 }  // namespace

@@ -107,7 +107,11 @@ TEST_CASE(
   CHECK(after("exit 129").detail == "exit status 129 (SIGHUP)");
   end = after("echo 'torch.OutOfMemoryError: CUDA out of memory'; exit 1");
   CHECK(end.now == state::out_of_memory);
-  CHECK(end.detail == "out of memory (exit status 1)");
+  CHECK(end.detail == "exit status 1: torch.OutOfMemoryError: CUDA out of memory");
+  end = after(fmt::format("exit {}", out_of_memory_exit));
+  CHECK(end.now == state::out_of_memory);
+  CHECK(end.detail ==
+        fmt::format("exit status {0}: it says that it ran out of memory", out_of_memory_exit));
   CHECK(after("echo 'CUDA out of memory, tried again'; exit 0").now == state::succeeded);
 
   work_order missing;
@@ -125,43 +129,49 @@ TEST_CASE(
   CHECK(p.log(101).starts_with("troupe: "));
 }
 
-TEST_CASE("a failed program ran out of GPU memory if its last lines have a known error") {
-  for (const char* line :
-       {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
-        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; ...)",
-        "RuntimeError: CUDA out of memory. Tried to allocate 12.00 MiB",
-        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 MiB",
-        "RuntimeError: CUDA error: out of memory",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "pycuda._driver.MemoryError: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY",
-        "terminate called: cudaErrorMemoryAllocation: out of memory",
-        "Last error: Cuda failure 2 'out of memory'", "NCCL WARN Cuda failure 'out of memory'",
-        "RuntimeError: CUDA failed with error out of memory",
-        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 "
-        "bytes.",
-        "ResourceExhaustedError: OOM when allocating tensor with shape[64,1024]"}) {
-    CAPTURE(line);
-    const auto text = std::string{"epoch 1\n"} + line;
-    CHECK(ran_out_of_memory(1, text));
-    CHECK(ran_out_of_memory(1, text + "\n\nThe launcher's summary\n"));
-    CHECK(ran_out_of_memory(134, text));
-    CHECK_FALSE(ran_out_of_memory(0, text));
-    std::string later;
-    for (int i = 0; i < 100; ++i) later += "\nepoch 2";
-    CHECK_FALSE(ran_out_of_memory(1, text + later));  // it went on, and failed for another reason
-  }
-  for (const char* line :
-       {"", "out of patience", "MemoryError", "Killed",
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:83] DefaultCPUAllocator: can't allocate "
-        "memory",
-        "RESOURCE_EXHAUSTED: Quota exceeded", "OSError: [Errno 12] Cannot allocate memory",
-        "Cuda failure 700 'an illegal memory access was encountered'"}) {
-    CAPTURE(line);
-    CHECK_FALSE(ran_out_of_memory(1, line));
-  }
-  CHECK_FALSE(ran_out_of_memory(78, ""));  // sysexits.h's EX_CONFIG
-  CHECK(ran_out_of_memory(out_of_memory_exit, ""));
+TEST_CASE("a node that cannot write its logs starts nothing, and tries again with growing pauses") {
+  programs p;
+  const auto logs = std::filesystem::path{p.room.path()} / "logs";
+  p.start(1, "exit 0");
+  p.end_of(1);
+  CHECK(p.runner->unable().empty());
+  std::filesystem::remove_all(logs);
+  std::ofstream{logs} << "a file\n";
+  work_order w;
+  w.lease = 2;
+  w.command = {"true"};
+  const auto refused = p.runner->start(w);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == reason::kind::unavailable);
+  CHECK(p.runner->unable() == refused.error().text);
+  CHECK(has_facts(p.runner->unable(), {"logs", "Not a directory"}));
+  const auto works = [&](double limit_s) {
+    return runtime::wait_until(
+        [&] {
+          p.runner->poll();
+          return p.runner->unable().empty();
+        },
+        limit_s);
+  };
+  CHECK_FALSE(works(1.2));  // one try has failed meanwhile
+  std::filesystem::remove(logs);
+  const runtime::stopwatch waited;
+  CHECK(works(long_s));
+  CHECK(waited.s() > 0.5);
+  CHECK(std::filesystem::is_empty(logs));
+  p.start(3, "exit 0");
+  CHECK(p.end_of(3).now == state::succeeded);
+}
+
+TEST_CASE("a program whose output cannot be opened was not started, for its node's reasons") {
+  programs p;
+  const auto lease = std::filesystem::path{p.room.path()} / "logs" / fmt::format("1-{:016x}", 1);
+  std::filesystem::create_directories(lease / "output.log");
+  p.start(1, "exit 0");
+  const auto end = p.end_of(1);
+  CHECK(end.now == state::not_started);
+  CHECK(has_facts(end.detail, {"output.log", "Is a directory"}));
+  CHECK(p.runner->unable() == end.detail);
 }
 
 TEST_CASE("stopping a program sends SIGTERM once, or SIGKILL if it must end at once") {

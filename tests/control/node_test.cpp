@@ -17,6 +17,7 @@ class said_programs final : public process_runner {
   expected<void> start(const work_order& w) override {
     started.push_back(w.lease);
     if (refuses) return refuse(reason::kind::invalid, "no room");
+    if (!lacks.empty()) return refuse(reason::kind::unavailable, lacks);
     running[w.lease].lease = w.lease;
     return {};
   }
@@ -29,6 +30,7 @@ class said_programs final : public process_runner {
     std::erase_if(running, [](const auto& r) { return r.second.now != state::running; });
     return all;
   }
+  std::string unable() const override { return lacks; }
   void append_log(lease_id, const std::string&) override {}
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
     if (lease == 99) return refuse(reason::kind::unknown, "no such log");
@@ -37,6 +39,7 @@ class said_programs final : public process_runner {
   }
 
   bool refuses = false;
+  std::string lacks;
   double renewed_s = 0;
   std::vector<lease_id> started;
   std::vector<std::pair<lease_id, bool>> stopped;
@@ -256,6 +259,19 @@ TEST_CASE("a program that cannot be started has failed, with the reason") {
   CHECK(r.parts[0].now == state::failed);
   CHECK(r.parts[0].exit_code == 127);
   CHECK(r.parts[0].detail == "no room");
+}
+
+TEST_CASE("a node that can start no program says so with what it has not started, until it can") {
+  told_node n;
+  n.programs->lacks = "the disk is full";
+  const auto r = n.order({n.work(3)});
+  REQUIRE(r.parts.size() == 1);
+  CHECK(r.parts[0].now == state::not_started);
+  CHECK(r.parts[0].detail == "the disk is full");
+  CHECK(r.lost == "the disk is full");
+  n.programs->lacks.clear();
+  n.advance(1);
+  CHECK(n.report().lost.empty());
 }
 
 TEST_CASE("simulated work takes its start time plus its iterations, times its node's slowdown") {

@@ -226,7 +226,10 @@ TEST_CASE(
         "rank 1 on e-1: exit status 139 (SIGSEGV)");
   // With more headroom no plan fits; rank 0 obeyed, and that has not finished the job.
   const auto memory = rank_1("echo 'CUDA out of memory'; exit 1");
-  CHECK_THAT(f.detail_once_failed(memory), Catch::Contains("out of memory"));
+  CHECK_THAT(
+      f.detail_once_failed(memory),
+      Catch::Contains("out of memory") &&
+          Catch::EndsWith("; most recently: rank 1 on e-1: exit status 1: CUDA out of memory"));
   const auto missing =
       f.submit("gpt2-7b", "", [&](job_spec& s) { s.command = {"no-such-program"}; });
   CHECK_THAT(f.detail_once_failed(missing),

@@ -1,5 +1,7 @@
 // Keepers that are killed or stopped, and the process that starts them.
 
+#include <sys/ptrace.h>
+
 #include "harness/facts.hpp"
 #include "runtime/host/state_directory.hpp"
 #include "runtime_real/kept_world.hpp"
@@ -102,4 +104,137 @@ TEST_CASE("a state directory is taken although a keeper of its dead process is s
   CHECK(taken);
   CHECK(gone(daemon));
   CHECK(eventually([&] { return gone(keeper); }));
+}
+
+namespace {
+
+/// A world whose guard and server are known, and a program that they have started.
+struct started_world : kept_world {
+  started_world() {
+    first = run(shell("echo $$ > " + dir / "first" + "; exec sleep 1000"));
+    program = written_pid(dir / "first");
+    server_pid = server_of(program);
+    guard = parent_of(server_pid);
+  }
+  std::unique_ptr<kept_program> first;
+  pid_t program = 0, server_pid = 0, guard = 0;
+};
+
+}  // namespace
+
+TEST_CASE("processes that start keepers are woken if they were stopped, and the program runs") {
+  started_world w;
+  SECTION("the server") {
+    ::kill(w.server_pid, SIGSTOP);
+  }
+  SECTION("the server's guard, and the server is gone") {
+    ::kill(w.guard, SIGSTOP);
+    ::kill(w.server_pid, SIGKILL);
+    REQUIRE(eventually([&] { return gone(w.server_pid); }));
+  }
+  SECTION("both") {
+    ::kill(w.guard, SIGSTOP);
+    ::kill(w.server_pid, SIGSTOP);
+  }
+  auto second = w.run(shell("exit 3"));
+  const auto end = end_of(*second);
+  CHECK(end.what == kept_end::how::exited);
+  CHECK(end.status == 3);
+  CHECK_FALSE(gone(w.program));
+  CHECK_FALSE(w.first->poll());
+}
+
+TEST_CASE("a process that starts keepers and hangs is replaced, and what waited never runs") {
+  started_world w;
+  // A debugger's stop, which SIGCONT does not end.
+  if (::ptrace(PTRACE_SEIZE, w.server_pid, nullptr, nullptr) != 0) {
+    WARN("skipped: this process may not trace others");
+    return;
+  }
+  REQUIRE(::ptrace(PTRACE_INTERRUPT, w.server_pid, nullptr, nullptr) == 0);
+  REQUIRE(::waitpid(w.server_pid, nullptr, 0) == w.server_pid);
+  auto waits = w.run(shell("echo ran > " + w.dir / "ran"));
+  const auto end = end_of(*waits);
+  REQUIRE(::waitpid(w.server_pid, nullptr, 0) == w.server_pid);  // its parent hears of its end
+  CHECK(end.what == kept_end::how::no_room);
+  CHECK_FALSE(end.why.empty());
+  CHECK(eventually([&] { return gone(w.server_pid); }));
+  auto next = w.run(shell("exit 4"));
+  CHECK(end_of(*next).status == 4);
+  CHECK_FALSE(std::filesystem::exists(w.dir / "ran"));
+  CHECK_FALSE(gone(w.program));
+}
+
+TEST_CASE("a program that waits for a stopped process to start it ends at once, and never runs") {
+  started_world w;
+  ::kill(w.server_pid, SIGSTOP);
+  enum class way { lease, kill, terminate };
+  const auto ends_by = GENERATE(way::lease, way::kill, way::terminate);
+  const bool by_lease = ends_by == way::lease;
+  auto waits = w.run(shell("echo ran > " + w.dir / "ran"), by_lease ? 0.1 : 1e9);
+  if (ends_by == way::kill) waits->kill();
+  if (ends_by == way::terminate) waits->terminate(1000);
+  const auto begun_s = seconds_from_now(0);
+  const auto end = end_of(*waits);
+  CHECK(seconds_from_now(0) - begun_s < 1);
+  CHECK(end.what == (by_lease ? kept_end::how::lease_expired : kept_end::how::exited));
+  ::kill(w.server_pid, SIGCONT);
+  auto next = w.run(shell("exit 4"));
+  CHECK(end_of(*next).status == 4);
+  CHECK_FALSE(std::filesystem::exists(w.dir / "ran"));
+}
+
+TEST_CASE("the end of a stopped keeper's program is noticed") {
+  started_world w;
+  CHECK_FALSE(w.first->poll());  // it reports who the program and its keeper are
+  ::kill(parent_of(w.program), SIGSTOP);
+  ::kill(w.program, SIGKILL);
+  CHECK(end_of(*w.first).status == 128 + SIGKILL);
+}
+
+TEST_CASE("the owner of stopped processes that start keepers ends, and they with it") {
+  started_world w;
+  const bool guard_too = GENERATE(false, true);
+  if (guard_too) ::kill(w.guard, SIGSTOP);
+  ::kill(w.server_pid, SIGSTOP);
+  w.first.reset();
+  const auto begun_s = seconds_from_now(0);
+  w.server.reset();
+  CHECK(seconds_from_now(0) - begun_s < 3);
+  CHECK(gone(w.server_pid));
+  CHECK(gone(w.guard));
+}
+
+TEST_CASE("a state directory is taken although the processes that start keepers are stopped") {
+#ifdef __SANITIZE_THREAD__
+  WARN("skipped: this sanitizer allows no threads after a fork");
+  return;
+#endif
+  scratch dir;
+  const auto state = dir / "state";
+  pid_t guard = 0, server_pid = 0;
+  {
+    forked owner{[&] {
+      auto taken = state_directory::open(state);
+      std::filesystem::create_directories(process_records(state));
+      auto server = keeper_server::start(process_records(state), (*taken)->lock());
+      auto p = (*server)->run(shell("echo $$ > " + dir / "program" + "; exec sleep 1000"),
+                              seconds_from_now(no_limit_s));
+      for (;;) ::pause();
+    }};
+    server_pid = server_of(written_pid(dir / "program"));
+    guard = parent_of(server_pid);
+    REQUIRE(
+        eventually([&] { return std::filesystem::exists(process_records(state) + ".starters"); }));
+    ::kill(guard, SIGSTOP);
+    ::kill(server_pid, SIGSTOP);
+    SECTION("both") {}
+    SECTION("the server, whose guard is gone") {
+      ::kill(guard, SIGKILL);
+    }
+  }
+  const auto taken = state_directory::open(state);
+  INFO((taken ? std::string{} : taken.error().text));
+  CHECK(taken);
+  CHECK(eventually([&] { return gone(guard) && gone(server_pid); }));
 }

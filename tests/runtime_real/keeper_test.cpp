@@ -73,8 +73,9 @@ TEST_CASE("a kept program that cannot be started reports why") {
                                 {"no-such-program", "No such file or directory"}));
   CHECK(troupe::test::has_facts(why({.command = {"true"}, .directory = "/no/such"}),
                                 {"/no/such", "No such file or directory"}));
-  CHECK(troupe::test::has_facts(why({.command = {"true"}, .output = "/no/such/log"}),
-                                {"/no/such/log", "No such file or directory"}));
+  const auto no_output = end_of(*w.run({.command = {"true"}, .output = "/no/such/log"}));
+  CHECK(no_output.what == kept_end::how::no_room);  // its node's, not its own failure
+  CHECK(troupe::test::has_facts(no_output.why, {"/no/such/log", "No such file or directory"}));
 }
 
 TEST_CASE("a kept program's daemons end with it") {
@@ -237,7 +238,8 @@ TEST_CASE("a keeper has real-time priority if its user may, and its program norm
 
 TEST_CASE("a kept program has no capability, priority or right to one from its node") {
   constexpr int nobody = 65534, sys_nice = 23;
-  // A node that an ordinary user runs with AmbientCapabilities=CAP_SYS_NICE and LimitRTPRIO.
+  // A node that an ordinary user runs with AmbientCapabilities=CAP_SYS_NICE, LimitRTPRIO
+  // and LimitNICE.
   if (::geteuid() != 0) {
     WARN("skipped: only root can give a node capabilities");
     return;
@@ -247,8 +249,9 @@ TEST_CASE("a kept program has no capability, priority or right to one from its n
   const auto says = dir / "says";
   {
     forked node{[&] {
-      const rlimit allowed{50, 50};
+      const rlimit allowed{50, 50}, nice{40, 40};
       ::setrlimit(RLIMIT_RTPRIO, &allowed);
+      ::setrlimit(RLIMIT_NICE, &nice);
       ::setpriority(PRIO_PROCESS, 0, -5);
       ::prctl(PR_SET_KEEPCAPS, 1);
       if (::setgid(nobody) != 0 || ::setuid(nobody) != 0) ::_exit(2);
@@ -259,7 +262,7 @@ TEST_CASE("a kept program has no capability, priority or right to one from its n
       if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, sys_nice, 0, 0) != 0) ::_exit(4);
       kept_world w;
       auto o = shell(
-          "grep Cap /proc/self/status; grep 'realtime priority' /proc/self/limits | tr -s ' '; "
+          "grep Cap /proc/self/status; grep ' priority' /proc/self/limits | tr -s ' '; "
           "cut -d' ' -f18,19,41 /proc/self/stat; echo end");
       o.output = says;
       auto p = w.run(o);
@@ -273,6 +276,7 @@ TEST_CASE("a kept program has no capability, priority or right to one from its n
   for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
     CHECK(text.find(std::string{set} + ":\t0000000000000000\n") != std::string::npos);
   CHECK(text.find("Max realtime priority 0 0") != std::string::npos);
+  CHECK(text.find("Max nice priority 0 0") != std::string::npos);
   CHECK(text.find("\n20 0 0\nend\n") != std::string::npos);  // priority, nice, policy
 }
 
