@@ -8,6 +8,8 @@
 
 #include <array>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace troupe::web {
@@ -102,6 +104,8 @@ struct metrics::families {
   Gauge& waiting = sequences.Add({{"state", "waiting"}});
   std::mutex writing;
 
+  std::mutex mutex;              // of the requests' counters
+  std::set<std::string> models;  // that are served
   Counter& requests_of(const std::string& model, outcome o) {
     return requests.Add({{"model", model}, {"outcome", outcomes[static_cast<std::size_t>(o)]}});
   }
@@ -112,12 +116,22 @@ metrics::metrics(std::function<generator_state()> state)
 metrics::~metrics() = default;
 
 void metrics::add_model(const std::string& model) {
+  const std::lock_guard hold{families_->mutex};
+  families_->models.insert(model);
   for (std::size_t i = 0; i < outcomes.size(); ++i)
     families_->requests_of(model, static_cast<outcome>(i));
 }
 
+void metrics::remove_model(const std::string& model) {
+  const std::lock_guard hold{families_->mutex};
+  if (families_->models.erase(model) == 0) return;
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    families_->requests.Remove(&families_->requests_of(model, static_cast<outcome>(i)));
+}
+
 void metrics::count(outcome o, const std::string& model) {
-  families_->requests_of(model, o).Increment();
+  const std::lock_guard hold{families_->mutex};
+  families_->requests_of(families_->models.contains(model) ? model : std::string{}, o).Increment();
 }
 
 void metrics::prompt_tokens(std::uint64_t n) {

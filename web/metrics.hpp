@@ -29,7 +29,9 @@ class metrics {
 
   /// A model is served: its requests are counted from 0 on.
   void add_model(const std::string& model);
-  /// `model`: one that was added, or empty: none of these was asked for.
+  /// It is not served any more: its counters go, so that names do not add up.
+  void remove_model(const std::string& model);
+  /// `model`: empty, or not there at present: counted without a name.
   void count(outcome o, const std::string& model);
   void prompt_tokens(std::uint64_t n);
   /// One generated token: the first of its choice, so long after the request; or so long after the

@@ -128,6 +128,14 @@ void service::offer(served_model model, std::shared_ptr<generator> by) {
   offered_[name] = std::move(fresh);
 }
 
+void service::withdraw(const std::string& model) {
+  {
+    const std::lock_guard hold{mutex_};
+    offered_.erase(model);
+  }
+  metrics_.remove_model(model);
+}
+
 void service::change_keys(api_keys keys) {
   const std::lock_guard hold{mutex_};
   keys_ = std::make_shared<const api_keys>(std::move(keys));

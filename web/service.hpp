@@ -44,6 +44,9 @@ class service {
 
   /// From now on requests for this model go to this generator.
   void offer(served_model model, std::shared_ptr<generator> by);
+  /// No new request goes to this model's generator; those that it has end as if nothing had
+  /// happened.
+  void withdraw(const std::string& model);
   /// Asked about models that are not offered: may this one be soon? Then the answer is 503, not
   /// 404. Called on the server's threads.
   void expect(std::function<bool(const std::string&)> model);

@@ -13,9 +13,10 @@
 namespace troupe::actors {
 
 void gateway_state::start(gateway_actor::pointer self, runtime::host h, shared_cluster c,
-                          wan_options wan) {
+                          wan_options wan, std::function<void()> on_removed) {
   self_ = self;
   host_ = std::move(h);
+  on_removed_ = std::move(on_removed);
   cluster_ = std::move(c);
   guard_ = frame_guard{host_, cluster_};
   router_ = tensor_router{host_, cluster_, std::move(wan)};
@@ -103,6 +104,7 @@ void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
                         nanoseconds_of(batching * cluster_->settings.heartbeat_s),
                         heartbeats_due{});
   heartbeats_[h.node] = h;
+  needed_s_ = host_.clock->now_s();
 }
 
 void gateway_state::on_lease_renewals(const lease_renewals& all) {
@@ -133,7 +135,14 @@ void gateway_state::on_heartbeats_due() {
   if (!heartbeats_.empty()) report();
 }
 
+bool gateway_state::is_removed() const {
+  return cluster_->datacenters[datacenter_of(host_.self)].removed;
+}
+
 void gateway_state::on_tick() {
+  const auto now_s = host_.clock->now_s();
+  if (!is_removed()) needed_s_ = now_s;
+  if (on_removed_ && now_s - needed_s_ >= cluster_->settings.lease_s) on_removed_();
   report();
   router_.on_tick();
   set_timer();
@@ -141,9 +150,12 @@ void gateway_state::on_tick() {
 }
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, shared_cluster c, wan_options wan) {
+                                     runtime::host h, shared_cluster c, wan_options wan,
+                                     std::function<void()> on_removed) {
   auto& s = self->state;
-  begin_actor(self, "gateway", [&] { s.start(self, std::move(h), std::move(c), std::move(wan)); });
+  begin_actor(self, "gateway", [&] {
+    s.start(self, std::move(h), std::move(c), std::move(wan), std::move(on_removed));
+  });
   return {
       [&s](const arrived& a) { s.on_frame(a.what); },
       [&s](const crossing_due& d) { s.on_crossing_due(d); },

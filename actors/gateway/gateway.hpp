@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -25,11 +26,15 @@ namespace troupe::actors {
 ///
 /// - It is the prefill_controller's host: hands it the gateway's own messages, and sends its own.
 ///
+/// `on_removed` is called, if given, every heartbeat once its datacenter was removed from the
+/// cluster and none of its nodes has been heard for a lease's duration: their work has its grace.
+///
 /// It has no durable state: after a restart nodes and stages resend what was lost.
 class gateway_state {
  public:
   gateway_state() = default;
-  void start(gateway_actor::pointer self, runtime::host h, shared_cluster c, wan_options wan);
+  void start(gateway_actor::pointer self, runtime::host h, shared_cluster c, wan_options wan,
+             std::function<void()> on_removed);
   void on_frame(const frame& f);
   void on_crossing_due(const crossing_due& m);
   void on_heartbeats_due();
@@ -47,6 +52,7 @@ class gateway_state {
   void on_lease_renewals(const lease_renewals& all);
   void on_cluster_update(const cluster_update& u);
   bool is_local(node_index n) const;
+  bool is_removed() const;
 
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -57,6 +63,8 @@ class gateway_state {
   frame_guard guard_;
   prefill_controller prefills_;
   runtime::log_limiter rejections_;
+  std::function<void()> on_removed_;
+  double needed_s_ = 0;  // when one of its nodes was last heard, or it was not yet removed
   // The timer of its next event, as the router's.
   double prefills_at_s_ = never;
   std::uint64_t prefills_number_ = 0;
@@ -66,6 +74,7 @@ class gateway_state {
 };
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, shared_cluster c, wan_options wan);
+                                     runtime::host h, shared_cluster c, wan_options wan,
+                                     std::function<void()> on_removed);
 
 }  // namespace troupe::actors

@@ -40,7 +40,8 @@ using completion_listener = std::function<void(const completion_news&)>;
 
 /// The decoders of a model, together.
 struct served_now {
-  std::string folder;  // of the model's files
+  std::string folder;       // of the model's files
+  std::uint64_t files = 0;  // their hash, as the controller states it; 0: unknown
   std::uint32_t decoders = 0;
   std::uint32_t context = 0;  // the largest
   std::uint32_t pages = 0, free_pages = 0;

@@ -11,8 +11,9 @@
 namespace troupe::actors {
 
 void front_state::start(front_actor::pointer self, runtime::host h, shared_cluster c,
-                        completions local) {
+                        completions local, std::function<void()> on_removed) {
   self_ = self;
+  on_removed_ = std::move(on_removed);
   host_ = std::move(h);
   cluster_ = c;
   guard_ = frame_guard{host_, c};
@@ -63,9 +64,17 @@ void front_state::on_tick() {
   if (host_.clock->now_s() < tick_at_s_ - 1e-6) return;
   tick_at_s_ = 0;
   requests_.on_tick();
+  end_if_removed();
   publish();
   report();
   set_timer();
+}
+
+void front_state::end_if_removed() {
+  if (!on_removed_ || !cluster_->fronts[front_of(host_.self)].removed) return;
+  const auto now_s = host_.clock->now_s();
+  if (removed_s_ == 0) removed_s_ = now_s;
+  if (requests_.size() == 0 || now_s - removed_s_ >= cluster_->settings.grace_s) on_removed_();
 }
 
 /// For people; the controller decides nothing by it.
@@ -97,6 +106,7 @@ void front_state::publish() {
   for (const auto& [name, d] : requests_.decoders().all()) {
     auto& m = now.models[d.says.model];
     m.folder = d.says.folder;
+    m.files = d.says.files;
     ++m.decoders;
     m.context = std::max(m.context, d.says.context);
     m.pages += d.says.pages;
@@ -109,10 +119,13 @@ void front_state::publish() {
 }
 
 front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 shared_cluster c, completions local) {
+                                 shared_cluster c, completions local,
+                                 std::function<void()> on_removed) {
   auto& s = self->state;
   auto net = h.net;
-  begin_actor(self, "front", [&] { s.start(self, std::move(h), std::move(c), std::move(local)); });
+  begin_actor(self, "front", [&] {
+    s.start(self, std::move(h), std::move(c), std::move(local), std::move(on_removed));
+  });
   return {
       [&s, net](const arrived& a) {
         s.on_frame(a.what);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <caf/all.hpp>
@@ -30,7 +31,8 @@ using front_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<sub
 class front_state {
  public:
   front_state() = default;
-  void start(front_actor::pointer self, runtime::host h, shared_cluster c, completions local);
+  void start(front_actor::pointer self, runtime::host h, shared_cluster c, completions local,
+             std::function<void()> on_removed);
   void on_frame(const frame& f);
   void on_submit(const submit_completion& s);
   void on_cancel(const cancel_completion& c);
@@ -40,6 +42,7 @@ class front_state {
   void set_timer();
   void publish();
   void report();
+  void end_if_removed();
 
   front_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -50,11 +53,15 @@ class front_state {
   double tick_at_s_ = 0;  // of the latest timer; earlier ones that come late are ignored
   double report_at_s_ = 0;
   std::uint64_t reports_ = 0;
+  std::function<void()> on_removed_;
+  double removed_s_ = 0;  // when it noticed that; 0: not yet
 };
 
-/// `local` becomes the way to this front.
+/// `local` becomes the way to this front. `on_removed` is called, if given, once it was removed
+/// from the cluster and its requests have ended, or a program's grace is over.
 front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 shared_cluster c, completions local);
+                                 shared_cluster c, completions local,
+                                 std::function<void()> on_removed);
 
 }  // namespace troupe::actors
 

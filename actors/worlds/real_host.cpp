@@ -87,7 +87,7 @@ struct real_host::impl {
   actors::completions completions;  // of a front
   shared_cluster cluster;           // the transport's and the actors'
   std::function<void()> start_actors;
-  std::atomic<bool> removed = false;  // a node: from the cluster, and its work has ended
+  std::atomic<bool> removed = false;  // from the cluster, and its work has ended
   std::mutex mutex;                   // its transport's thread starts the actors
   bool ending = false;
   failure_watch failures;
@@ -207,7 +207,8 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return refuse(i.error());
   (*i)->start_actors = [i = i->get()] {
-    i->actors = start_gateway(*i->system, i->host, i->cluster, false);
+    i->actors =
+        start_gateway(*i->system, i->host, i->cluster, false, {}, [i] { i->removed = true; });
   };
   (*i)->net->begin();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
@@ -240,7 +241,8 @@ expected<std::unique_ptr<real_host>> real_host::front(real_host_options options,
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return refuse(i.error());
   (*i)->start_actors = [i = i->get()] {
-    i->actors = start_front(*i->system, i->host, i->cluster, i->completions);
+    i->actors =
+        start_front(*i->system, i->host, i->cluster, i->completions, [i] { i->removed = true; });
   };
   (*i)->net->begin();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
@@ -263,6 +265,10 @@ const completions& real_host::completions() const {
   return impl_->completions;
 }
 
+const shared_cluster& real_host::cluster() const {
+  return impl_->cluster;
+}
+
 expected<void> real_host::run(const std::function<void()>& meanwhile) {
   sigset_t set;
   sigemptyset(&set);
@@ -273,7 +279,8 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
     if (impl_->removed)
       return refuse(reason::kind::refused,
-                    fmt::format("node {} was removed from the cluster",
+                    fmt::format("{}{} was removed from the cluster",
+                                is_node(*impl_->cluster, impl_->host.self) ? "node " : "",
                                 host_name(*impl_->cluster, impl_->host.self)));
     // A newer instance of this host is connected. Any other refusal may be resolved at the other
     // side: the transport logs it and retries, and work continues until its lease expires.

@@ -12,6 +12,7 @@
 #include "messages/address.hpp"
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
+#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::planners {
 class policy;
@@ -72,6 +73,9 @@ class real_host {
 
   /// Of a front.
   const actors::completions& completions() const;
+
+  /// Its own file's, and the controller's from the first answer of that on.
+  const shared_cluster& cluster() const;
 
   /// Sends a client's request and waits for its reply.
   answer ask(message request, double patience_s);

@@ -125,14 +125,15 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
 
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       shared_cluster c, bool virtual_time,
-                                      runtime::link_slowdown slow_links) {
+                                      runtime::link_slowdown slow_links,
+                                      std::function<void()> on_removed) {
   // In virtual time transfers that arrive at one instant compete.
   constexpr std::uint32_t rounds_of_an_instant = 3;
   wan_options wan;
   wan.pacing = std::make_shared<runtime::paced_links>(*c, datacenter_of(h.self), !virtual_time,
                                                       h.random, std::move(slow_links));
   wan.rounds = virtual_time ? rounds_of_an_instant : 0;
-  return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan)));
+  return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan), std::move(on_removed)));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
@@ -141,8 +142,9 @@ std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::hos
 }
 
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
-                                    shared_cluster c, completions local) {
-  return listen(h, system.spawn(front, h, std::move(c), std::move(local)));
+                                    shared_cluster c, completions local,
+                                    std::function<void()> on_removed) {
+  return listen(h, system.spawn(front, h, std::move(c), std::move(local), std::move(on_removed)));
 }
 
 client_actor start_client(caf::actor_system& system, const runtime::host& h) {

@@ -41,14 +41,17 @@ struct controller_actors {
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options);
 /// `slow_links`: in virtual time, the present slowdown of tensors to a datacenter; null: none.
+/// `on_removed`, here and of a front: it was removed from the cluster, and is not needed any more.
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       shared_cluster c, bool virtual_time,
-                                      runtime::link_slowdown slow_links = {});
+                                      runtime::link_slowdown slow_links = {},
+                                      std::function<void()> on_removed = {});
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
 /// `local` becomes the way to it.
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
-                                    shared_cluster c, completions local);
+                                    shared_cluster c, completions local,
+                                    std::function<void()> on_removed = {});
 client_actor start_client(caf::actor_system& system, const runtime::host& h);
 
 }  // namespace troupe::actors

@@ -150,16 +150,15 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   std::error_code error;
   const auto alone = folder / "model.safetensors";
   const auto names = checkpoint_files(fs::is_regular_file(alone, error) ? alone : folder);
+  if (!names && names.error().code != reason::kind::unknown) return refuse(names.error());
   if (!names)
     return refuse(
         reason::kind::unknown,
         fmt::format("{}: has no *.safetensors with the model's weights", folder.string()));
   model_weights w;
-  for (const auto& name : *names) {
-    auto file = safetensors::open(name);
-    if (!file) return refuse(file.error());
-    w.files_.push_back(std::move(*file));
-  }
+  auto files = safetensors::open_all(*names);
+  if (!files) return refuse(files.error());
+  w.files_ = std::move(*files);
   if (auto ok = w.check(folder, m); !ok) return refuse(ok.error());
   return w;
 }

@@ -56,7 +56,7 @@ struct named_shape {
 /// All tensors of a model's files.
 std::vector<named_shape> tensors_of(const inference_model& m);
 
-/// The weights of a model folder, memory-mapped: f32, f16 or bf16.
+/// The weights of a model folder, in open files: f32, f16 or bf16.
 class model_weights {
  public:
   /// Fails, naming file and tensor, if the folder does not have exactly this model's tensors in

@@ -64,7 +64,8 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
     }
   } else {
     for (const auto& entry : fs::directory_iterator{path, error})
-      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+      if (entry.path().extension() == ".safetensors" && files.size() <= max_safetensors_files)
+        files.insert(entry.path());
   }
   if (files.empty())
     return refuse(reason::kind::unknown, fmt::format("no checkpoint in {}", path.string()));
@@ -105,15 +106,16 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
                            std::uint64_t iteration, const std::vector<std::string>& files) {
   json map = json::object();
   std::uint64_t bytes = 0;
-  for (const auto& name : files) {
-    const auto file = safetensors::open(directory / name);
-    if (!file) return refuse(file.error());
-    const auto found = file->metadata().find("iteration");
-    if (found == file->metadata().end() || found->second != std::to_string(iteration))
-      return malformed(fmt::format("{} is not of iteration {}", file->file().string(), iteration));
-    for (const auto& [tensor, about] : file->tensors()) {
+  std::vector<fs::path> paths;
+  for (const auto& name : files) paths.push_back(directory / name);
+  const auto opened = safetensors::open_all(paths);
+  if (!opened) return refuse(opened.error());
+  for (const auto& file : *opened) {
+    if (file.iteration() != std::to_string(iteration))
+      return malformed(fmt::format("{} is not of iteration {}", file.file().string(), iteration));
+    for (const auto& [tensor, about] : file.tensors()) {
       if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
-      map[tensor] = name;
+      map[tensor] = file.file().filename().string();
       bytes += about.end - about.begin;
     }
   }
@@ -155,20 +157,20 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
   checkpoint c;
   c.path_ = path;
   c.lock_ = std::move(*lock);
+  auto opened = safetensors::open_all(*files);
+  if (!opened) return refuse(opened.error());
+  c.files_ = std::move(*opened);
   std::optional<std::string> iteration_text;
-  for (const auto& name : *files) {
-    auto file = safetensors::open(name);
-    if (!file) return refuse(file.error());
-    const auto iteration = file->metadata().find("iteration");
-    const auto word = iteration == file->metadata().end() ? std::string{"0"} : iteration->second;
+  for (const auto& file : c.files_) {
+    const auto word = file.iteration().value_or("0");
     if (iteration_text.value_or(word) != word)
-      return malformed(fmt::format("the files in {} are of different iterations: {} and {}",
+      return malformed(fmt::format("the files in {} are of different iterations: {:.32} and {:.32}",
                                    path.string(), *iteration_text, word));
     iteration_text = word;
-    c.files_.push_back(std::move(*file));
   }
   const auto n = number(iteration_text.value_or("0"));
-  if (!n) return malformed(fmt::format("{} is of iteration '{}'", path.string(), *iteration_text));
+  if (!n)
+    return malformed(fmt::format("{} is of iteration '{:.32}'", path.string(), *iteration_text));
   c.iteration_ = *n;
   return c;
 }

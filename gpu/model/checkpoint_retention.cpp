@@ -24,11 +24,16 @@ bool is_stage_file(const fs::path& file) {
   return name.starts_with("layers-") && name.ends_with(".safetensors");
 }
 
+/// A job's programs may write there, so the index may be a fifo: nobody is waited for.
+int open_at_once(const fs::path& index, int how) {
+  return ::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how);
+}
+
 /// Without its index it is no checkpoint any more, so that goes first: what is left after a crash
 /// is removed with a later one.
 void remove_checkpoint(const fs::path& directory) {
   const auto index = directory / checkpoint_index;
-  const int fd = ::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = open_at_once(index, O_NOFOLLOW);
   if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {  // somebody reads it
     ::close(fd);
     return;
@@ -47,9 +52,15 @@ void remove_checkpoint(const fs::path& directory) {
 
 expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& checkpoint) {
   const auto index = checkpoint / checkpoint_index;
-  const int fd = ::open(index.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_at_once(index, 0);
   std::shared_ptr<const reading_lock> lock{new reading_lock{fd}};
   struct stat s {};
+  if (fd >= 0 && ::fstat(fd, &s) == 0 && !S_ISREG(s.st_mode))
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: is a {}, expected a regular file", index.string(),
+                              S_ISDIR(s.st_mode)    ? "directory"
+                              : S_ISFIFO(s.st_mode) ? "fifo"
+                                                    : "device"));
   if (fd >= 0 && (::flock(fd, LOCK_SH | LOCK_NB) != 0 || ::fstat(fd, &s) != 0 || s.st_nlink == 0))
     return refuse(reason::kind::unavailable,
                   fmt::format("the checkpoint {} is being removed: the training that writes it has "

@@ -15,8 +15,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using type = stored_tensor::type;
-constexpr std::uint64_t prefix = 8;                      // the header's length
-constexpr std::uint64_t max_header_bytes = 100'000'000;  // the format's own limit
+constexpr std::uint64_t prefix = 8;  // the header's length
 constexpr std::size_t block_values = 1 << 18;
 
 std::uint64_t bytes_a_value(type t) {
@@ -71,6 +70,28 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
 }  // namespace
 
 expected<safetensors> safetensors::open(const std::filesystem::path& path) {
+  std::uint64_t used = 0;
+  return open(path, used);
+}
+
+expected<std::vector<safetensors>> safetensors::open_all(
+    const std::vector<std::filesystem::path>& files) {
+  if (files.size() > max_safetensors_files)
+    return refuse(
+        reason::kind::malformed,
+        fmt::format("{}: found {} *.safetensors, expected at most {}",
+                    files[0].parent_path().string(), files.size(), max_safetensors_files));
+  std::vector<safetensors> all;
+  std::uint64_t used = 0;
+  for (const auto& name : files) {
+    auto file = open(name, used);
+    if (!file) return refuse(file.error());
+    all.push_back(std::move(*file));
+  }
+  return all;
+}
+
+expected<safetensors> safetensors::open(const std::filesystem::path& path, std::uint64_t& used) {
   auto file = untrusted_file::open(path.string());
   if (!file) return refuse(file.error());
   const auto no = [&](const std::string& text) {
@@ -82,9 +103,12 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path) {
   if (auto ok = file->read(0, std::as_writable_bytes(std::span{&length, 1})); !ok)
     return refuse(ok.error());
   if (length > size - prefix) return no("is truncated, or not a safetensors file");
-  if (length > max_header_bytes)
+  if (length > max_header_bytes - used)
     return no(
-        fmt::format("has a header of {} bytes, expected at most {}", length, max_header_bytes));
+        fmt::format("has a header of {} bytes, after {} of other files of its folder, "
+                    "expected at most {} together",
+                    length, used, max_header_bytes));
+  used += length;
   std::string text(length, '\0');
   if (auto ok = file->read(prefix, std::as_writable_bytes(std::span{text})); !ok)
     return refuse(ok.error());
@@ -96,8 +120,8 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path) {
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (!value.is_object()) return no("has metadata that is not an object");
-      for (const auto& [key, word] : value.items())
-        if (word.is_string()) s.metadata_[key] = word.get<std::string>();
+      if (const auto at = value.find("iteration"); at != value.end() && at->is_string())
+        s.iteration_ = at->get<std::string>();
     } else if (auto wrong = read_tensor(name, value, size - s.data_, s.tensors_); !wrong.empty()) {
       return no(wrong);
     }

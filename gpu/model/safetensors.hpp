@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,14 +25,24 @@ struct stored_tensor {
   std::uint64_t begin = 0, end = 0;  // its bytes, relative to the end of the header
 };
 
+/// What the files of one folder may have, so that a folder of others cannot fill the memory: as
+/// many as the largest model has stages, and headers of this size together, ten times what a model
+/// of 100,000 tensors has.
+inline constexpr std::size_t max_safetensors_files = 10'000;
+inline constexpr std::uint64_t max_header_bytes = 64u << 20;
+
 /// A file that is open, with a checked header. Tensors of other types than the above are skipped.
 class safetensors {
  public:
   static expected<safetensors> open(const std::filesystem::path& file);
+  /// All files of a folder. Fails if they are more, or have longer headers together, than allowed.
+  static expected<std::vector<safetensors>> open_all(
+      const std::vector<std::filesystem::path>& files);
 
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// What its metadata calls that; other metadata is not kept.
+  const std::optional<std::string>& iteration() const { return iteration_; }
   std::filesystem::path file() const { return file_.path(); }
   /// Reads a tensor's first values, as many as fit into `out`. Fails if the file has become too
   /// short for them.
@@ -39,10 +50,12 @@ class safetensors {
 
  private:
   explicit safetensors(untrusted_file file) : file_{std::move(file)} {}
+  /// `used`: bytes of the headers before it in its folder, to which its own are added.
+  static expected<safetensors> open(const std::filesystem::path& file, std::uint64_t& used);
 
   untrusted_file file_;
   std::map<std::string, stored_tensor> tensors_;
-  std::map<std::string, std::string> metadata_;
+  std::optional<std::string> iteration_;
   std::uint64_t data_ = 0;  // where it begins
 };
 

@@ -1,5 +1,7 @@
 #include "gpu/model/checkpoint_retention.hpp"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -80,4 +82,25 @@ TEST_CASE("a checkpoint that is read stays until its reader is done, and then go
   remove_old_checkpoints(root, 1, 1);
   CHECK(folders_in(root) == std::set<std::uint64_t>{1});
   CHECK_FALSE(checkpoint::open(checkpoint_directory(root, 0)));
+}
+
+TEST_CASE("an index that is a fifo, a device or a directory holds nobody up") {
+  const auto root = fresh_path("retention-fifo");
+  make_checkpoint(root, 10, false);
+  make_checkpoint(root, 20);
+  const auto index = checkpoint_directory(root, 10) / checkpoint_index;
+  REQUIRE(::mkfifo(index.c_str(), 0600) == 0);
+  const auto refused = [&] {
+    const auto c = checkpoint::open(checkpoint_directory(root, 10));
+    return c ? std::string{} : c.error().text;
+  };
+  CHECK(refused() == index.string() + ": is a fifo, expected a regular file");
+  remove_old_checkpoints(root, 20, 1);
+  CHECK(folders_in(root) == std::set<std::uint64_t>{20});
+  make_checkpoint(root, 10, false);
+  fs::create_symlink("/dev/zero", index);
+  CHECK(refused() == index.string() + ": is a device, expected a regular file");
+  fs::remove(index);
+  fs::create_directory(index);
+  CHECK(refused() == index.string() + ": is a directory, expected a regular file");
 }

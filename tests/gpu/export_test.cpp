@@ -30,7 +30,7 @@ std::vector<float> trained(const fs::path& root, const model& m) {
   std::vector<std::string> files;
   for (const auto& s : p.specs) files.push_back(stage_file(s));
   const auto first = loaded(safetensors::open(directory / files[0]));
-  const auto iteration = std::stoull(first.metadata().at("iteration"));
+  const auto iteration = std::stoull(first.iteration().value());
   CHECK(write_index(directory, m, iteration, files));
   return p.weights();
 }

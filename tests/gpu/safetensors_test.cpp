@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "harness/files.hpp"
+#include "harness/scratch.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -30,7 +31,7 @@ TEST_CASE("a safetensors file is read as it was written") {
   const std::vector<float> a{1, 2, 3, 4, 5, 6}, b{-1};
   CHECK(write_safetensors(file, {{"a", {2, 3}, a}, {"b", {1}, b}}, {{"iteration", "7"}}));
   const auto s = test::loaded(safetensors::open(file));
-  CHECK(s.metadata().at("iteration") == "7");
+  CHECK(s.iteration() == "7");
   REQUIRE(s.find("a"));
   CHECK(s.find("a")->shape == std::vector<std::uint64_t>{2, 3});
   std::vector<float> again(6), once(1);
@@ -101,4 +102,32 @@ TEST_CASE("a safetensors file that becomes shorter is an error when a tensor is 
   const auto cut = s.read(*s.find("a"), again);
   REQUIRE_FALSE(cut);
   CHECK_THAT(cut.error().text, Catch::Contains("has become shorter"));
+}
+
+TEST_CASE("a folder's files are limited in number, and their headers in their sum") {
+  using Catch::Contains;
+  const test::scratch dir;
+  const auto tensor = std::string{R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})"};
+  const auto write = [&](const std::string& name, std::uint64_t header_bytes) {
+    auto header = "{" + tensor + ",\"__metadata__\":{\"x\":\"";
+    header.resize(header_bytes - 3, 'x');
+    return std::filesystem::path{dir.write(name, file_of(header + "\"}}", "1234"))};
+  };
+  const auto half = write("half", max_header_bytes / 2), rest = write("rest", max_header_bytes / 2),
+             more = write("more", 100);
+  const auto whole = safetensors::open_all({half, rest});
+  REQUIRE(whole);
+  CHECK(whole->at(1).find("a"));
+  const auto beyond = safetensors::open_all({half, rest, more});
+  REQUIRE_FALSE(beyond);
+  CHECK(beyond.error().text ==
+        more.string() +
+            " has a header of 100 bytes, after 67108864 of other files of its folder, expected at "
+            "most 67108864 together");
+  CHECK_FALSE(safetensors::open(write("large", max_header_bytes + 1)));
+  const std::vector<std::filesystem::path> many(max_safetensors_files + 1, more);
+  const auto too_many = safetensors::open_all(many);
+  REQUIRE_FALSE(too_many);
+  CHECK(too_many.error().text ==
+        dir.path() + ": found 10001 *.safetensors, expected at most 10000");
 }

@@ -1,10 +1,14 @@
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
+#include "cli/verbs/serving/key_file.hpp"
+#include "cli/verbs/verb.hpp"
 #include "harness/scratch.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/zeromq/keys.hpp"
+#include "web/http_client.hpp"
 
 // docs/operating.md, "From one machine to five": its file and its units, on addresses of loopback.
 
@@ -27,21 +31,60 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-/// The ExecStart lines' words, for this machine.
-std::vector<std::vector<std::string>> commands(const std::string& page, const fs::path& etc) {
-  std::vector<std::vector<std::string>> all;
+std::string block(const std::string& page, const std::string& kind) {
+  const auto begin = page.find("```" + kind + "\n");
+  REQUIRE(begin != std::string::npos);
+  const auto text = begin + 4 + kind.size();
+  return page.substr(text, page.find("```", text) - text);
+}
+
+using command_line = std::vector<std::string>;
+
+/// The ExecStart lines' words, as they are on the page.
+std::vector<command_line> commands(const std::string& page) {
+  std::vector<command_line> all;
   std::istringstream lines{page};
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("ExecStart=")) continue;
-    line = line.substr(line.find('=') + 1);
-    line = replaced(line, "/usr/local/bin/troupe", TROUPE_PROGRAM);
-    line = replaced(line, "/etc/troupe", etc.string());
-    line = replaced(line, "/var/lib/troupe", (etc / std::to_string(all.size())).string());
-    std::istringstream words{line};
+    std::istringstream words{line.substr(line.find('=') + 1)};
     all.emplace_back(std::istream_iterator<std::string>{words},
                      std::istream_iterator<std::string>{});
   }
   return all;
+}
+
+/// The same for this machine.
+command_line here(command_line words, const fs::path& etc, const std::string& state) {
+  for (auto& w : words) {
+    w = replaced(w, "/usr/local/bin/troupe", TROUPE_PROGRAM);
+    w = replaced(w, "/etc/troupe", etc.string());
+    w = replaced(w, "/var/lib/troupe", state);
+  }
+  return words;
+}
+
+/// Makes an API key as the page says, and returns it.
+std::string make_api_key(const std::string& page, const fs::path& etc) {
+  const auto line = replaced(block(page, "sh"), "/etc/troupe", etc.string());
+  std::FILE* out = ::popen(line.c_str(), "r");
+  REQUIRE(out);
+  char key[64] = {};
+  const bool told = std::fgets(key, sizeof key, out) != nullptr;
+  REQUIRE(::pclose(out) == 0);
+  REQUIRE(told);
+  return replaced(key, "\n", "");
+}
+
+std::unique_ptr<cli::verb> verb_of(const std::string& name) {
+  return name == "controller" ? cli::make_controller()
+         : name == "gateway"  ? cli::make_gateway()
+         : name == "node"     ? cli::make_node()
+                              : cli::make_serve();
+}
+
+int status_of(const std::string& url, const std::string& key) {
+  const auto a = web::ask(*web::parse_url(url), {"GET", "/v1/models", {}, key, 5});
+  return a ? a->status : -1;
 }
 
 }  // namespace
@@ -49,18 +92,18 @@ std::vector<std::vector<std::string>> commands(const std::string& page, const fs
 TEST_CASE("the documented cluster of five machines works as it is on the page") {
   const scratch etc;
   const auto page = section();
-  const auto begin = page.find("```yaml\n") + 8;
-  const auto file = etc.write(
-      "lab.yaml",
-      replaced(page.substr(begin, page.find("```", begin) - begin), "10.0.0.", "127.0.0."));
+  const auto file = etc.write("lab.yaml", replaced(block(page, "yaml"), "10.0.0.", "127.0.0."));
   const auto c = formats::load_cluster(file);
   REQUIRE(c);
   REQUIRE(runtime::make_keys(etc.path("keys"), runtime::key_names(*c),
                              {{"alice", runtime::key_role::client}}));
+  const auto key = make_api_key(page, etc.path());
   std::vector<std::unique_ptr<runtime::process>> hosts;
-  for (const auto& command : commands(page, etc.path())) {
+  std::string front_state;
+  for (const auto& command : commands(page)) {
     runtime::process_options o;
-    o.command = command;
+    front_state = etc.path(std::to_string(hosts.size()));
+    o.command = here(command, etc.path(), front_state);
     o.output = etc.path(fmt::format("{}.log", hosts.size()));
     auto started = runtime::process::start(o);
     REQUIRE(started);
@@ -88,8 +131,44 @@ TEST_CASE("the documented cluster of five machines works as it is on the page") 
                std::ranges::all_of(r.nodes, [](const node_status& n) { return n.present; });
   }
   CHECK(complete);
+  std::string url;
+  std::getline(std::ifstream{front_state + "/url"}, url);
+  CHECK(status_of(url, key) == 200);
+  CHECK(status_of(url, {}) == 401);
   for (auto& h : hosts) {
     CHECK_FALSE(h->poll());
     h->terminate();
   }
+}
+
+TEST_CASE("the documented units' options are those of their verbs, at the addresses of the page") {
+  const scratch etc;
+  const auto page = section();
+  const auto c = formats::load_cluster(etc.write("lab.yaml", block(page, "yaml")));
+  REQUIRE(c);
+  make_api_key(page, etc.path());
+  const auto all = commands(page);
+  REQUIRE(all.size() == 5);
+  std::vector<std::string> names;
+  for (const auto& command : all) {
+    INFO(fmt::format("{}", fmt::join(command, " ")));
+    REQUIRE(command.size() > 2);
+    CHECK(command[0] == "/usr/local/bin/troupe");
+    CLI::App app;
+    const auto verb = verb_of(command[1]);
+    verb->options(app);
+    CHECK_NOTHROW(app.parse(command_line{command.rbegin(), command.rend() - 2}));
+    CHECK(app.get_option("--cluster")->as<std::string>() == "/etc/troupe/lab.yaml");
+    if (command[1] != "controller") names.push_back(app.get_option("--name")->as<std::string>());
+    if (command[1] != "serve") continue;
+    // It starts beyond loopback.
+    const auto keys =
+        replaced(app.get_option("--api-keys")->as<std::string>(), "/etc/troupe", etc.path());
+    const auto& http = c->fronts.at(0).http;
+    const auto read = cli::key_file::read(keys, http.substr(0, http.find(':')), "--api-keys");
+    INFO((read ? std::string{} : read.error().text));
+    CHECK(read);
+  }
+  CHECK(names == std::vector<std::string>{"rack", "gpu-1", "gpu-2", "front-1"});
+  CHECK(page.find("\nKillMode=mixed\n") != std::string::npos);
 }

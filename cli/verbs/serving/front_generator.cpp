@@ -15,7 +15,7 @@ struct front_generator::lifetime {
 /// What a front tells of one sequence, as steps with text. Used on the front's thread.
 class front_generator::sequence {
  public:
-  sequence(const submission& s, actors::completions front, std::shared_ptr<const cluster> c,
+  sequence(const submission& s, actors::completions front, shared_cluster c,
            std::shared_ptr<const gpu::tokenizer> words)
       : front_{std::move(front)},
         cluster_{std::move(c)},
@@ -71,7 +71,7 @@ class front_generator::sequence {
   }
 
   const actors::completions front_;
-  const std::shared_ptr<const cluster> cluster_;
+  const shared_cluster cluster_;
   const std::shared_ptr<const gpu::tokenizer> words_;
   const web::sequence_listener listener_;
   gpu::completion text_;
@@ -79,8 +79,8 @@ class front_generator::sequence {
   bool over_ = false;
 };
 
-front_generator::front_generator(actors::completions front, std::shared_ptr<const cluster> c,
-                                 std::string model, std::shared_ptr<const gpu::tokenizer> words)
+front_generator::front_generator(actors::completions front, shared_cluster c, std::string model,
+                                 std::shared_ptr<const gpu::tokenizer> words)
     : front_{std::move(front)},
       cluster_{std::move(c)},
       model_{std::move(model)},

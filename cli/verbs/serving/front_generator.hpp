@@ -6,7 +6,7 @@
 
 #include "actors/serving/completions.hpp"
 #include "gpu/text/tokenizer.hpp"
-#include "messages/cluster.hpp"
+#include "runtime/host/shared_cluster.hpp"
 #include "web/generator.hpp"
 
 namespace troupe::cli {
@@ -15,8 +15,8 @@ namespace troupe::cli {
 /// of the tokens that the front receives.
 class front_generator final : public web::generator {
  public:
-  /// words: null: tokens without text.
-  front_generator(actors::completions front, std::shared_ptr<const cluster> c, std::string model,
+  /// c: the host's, whose numbers decoders have. words: null: tokens without text.
+  front_generator(actors::completions front, shared_cluster c, std::string model,
                   std::shared_ptr<const gpu::tokenizer> words);
   ~front_generator() override;
 
@@ -32,7 +32,7 @@ class front_generator final : public web::generator {
   std::uint64_t begin(submission s);
 
   const actors::completions front_;
-  const std::shared_ptr<const cluster> cluster_;
+  const shared_cluster cluster_;
   const std::string model_;
   const std::shared_ptr<const gpu::tokenizer> words_;
   const std::shared_ptr<lifetime> lifetime_;  // shared with listeners, which may outlive this

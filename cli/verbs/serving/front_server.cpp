@@ -4,17 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <condition_variable>
-#include <deque>
 #include <filesystem>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 
-#include "cli/verbs/serving/front_generator.hpp"
 #include "cli/verbs/serving/key_file.hpp"
+#include "cli/verbs/serving/model_offers.hpp"
 #include "cli/verbs/serving/server_url.hpp"
 #include "messages/whole_file.hpp"
 #include "runtime/host/log.hpp"
@@ -44,90 +38,6 @@ expected<http_place> place_of(const std::string& text) {
                   fmt::format("http: found '{}', expected ADDRESS:PORT", text));
   return http_place{host, port};
 }
-
-/// Offers the models of a front's decoders. Their folders are read by a thread of their own, since
-/// a network's file system may not answer for hours; that thread is left behind if it is still
-/// reading at the end.
-class offers {
- public:
-  offers(actors::completions front, std::shared_ptr<const cluster> c,
-         std::map<std::string, std::string> folders, web::service& service)
-      : front_{front}, folders_{std::move(folders)}, shared_{std::make_shared<shared>()} {
-    shared_->offer = [front = std::move(front), c = std::move(c), &service](
-                         const std::string& name, gpu::inference_model model,
-                         std::shared_ptr<const gpu::tokenizer> words,
-                         std::optional<gpu::chat_format> format) {
-      web::served_model served{name, std::move(model), words, {}};
-      if (format) served.format = *format;
-      auto by = std::make_shared<front_generator>(front, c, name, served.words);
-      service.offer(std::move(served), std::move(by));
-    };
-    std::thread{read_folders, shared_}.detach();
-  }
-  ~offers() {
-    const std::lock_guard hold{shared_->mutex};
-    shared_->offer = nullptr;
-    shared_->changed.notify_one();
-  }
-  offers(const offers&) = delete;
-
-  void look() {
-    for (const auto& [name, m] : front_.view().models) {
-      const auto given = folders_.find(name);
-      const auto& folder = given == folders_.end() ? m.folder : given->second;
-      const auto [at, fresh] = known_.try_emplace(name, folder);
-      if (!fresh && std::exchange(at->second, folder) == folder) continue;
-      const std::lock_guard hold{shared_->mutex};
-      shared_->unread.emplace_back(name, folder);
-      shared_->changed.notify_one();
-    }
-  }
-
- private:
-  /// What the thread uses, which may outlive the server.
-  struct shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<std::pair<std::string, std::string>> unread;  // names and folders
-    /// Empty: the server has ended.
-    std::function<void(const std::string&, gpu::inference_model,
-                       std::shared_ptr<const gpu::tokenizer>, std::optional<gpu::chat_format>)>
-        offer;
-  };
-
-  static void read_folders(const std::shared_ptr<shared>& s) {
-    std::unique_lock hold{s->mutex};
-    for (;;) {
-      s->changed.wait(hold, [&] { return !s->offer || !s->unread.empty(); });
-      if (!s->offer) return;
-      const auto [name, folder] = std::move(s->unread.front());
-      s->unread.pop_front();
-      hold.unlock();
-      auto model = gpu::read_inference_model(folder);
-      auto words = model ? gpu::open_tokenizer(folder, model->vocabulary) : refuse(model.error());
-      std::optional<gpu::chat_format> format;
-      if (words && *words) format = gpu::chat_format_of(**words, folder);
-      hold.lock();
-      if (!s->offer) return;
-      if (!words) {
-        say(name, words.error());
-        continue;
-      }
-      s->offer(name, std::move(*model), std::move(*words), format);
-      runtime::log(runtime::log_level::info, "serve", "offers a model",
-                   {{"name", name}, {"folder", folder}});
-    }
-  }
-  static void say(const std::string& name, const reason& why) {
-    runtime::log(runtime::log_level::error, "serve", "cannot offer a model; give its --model",
-                 {{"name", name}, {"why", why.text}});
-  }
-
-  const actors::completions front_;
-  const std::map<std::string, std::string> folders_;
-  std::map<std::string, std::string> known_;  // folders that have been looked at
-  const std::shared_ptr<shared> shared_;
-};
 
 void announce(output& out, const front_server_options& o, const std::string& url) {
   const auto file = (std::filesystem::path{o.host.state} / "url").string();
@@ -175,7 +85,7 @@ int run_front(output& out, front_server_options o) {
     return !now.has_statement || now.served.contains(model);
   });
   key_file reloaded{o.api_keys, service};
-  offers models{(*host)->completions(), o.host.cluster, o.folders, service};
+  model_offers models{(*host)->completions(), (*host)->cluster(), o.folders, clock, service};
   announce(out, o, url_of(place->host, (*server)->port()));
   const auto ended = (*host)->run([&] {
     models.look();

@@ -1,0 +1,151 @@
+#include "cli/verbs/serving/model_offers.hpp"
+
+#include <deque>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "cli/verbs/serving/front_generator.hpp"
+#include "runtime/host/log.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::max();
+
+/// Where a model's files are, and which files these are.
+struct source {
+  std::string folder;
+  std::uint64_t files = 0;
+  bool operator==(const source&) const = default;
+};
+
+struct wanted_model {
+  source from;
+  bool failed = false;
+  double failed_s = never;  // seen by look()
+};
+
+struct read_model {
+  gpu::inference_model model;
+  std::shared_ptr<const gpu::tokenizer> words;
+  gpu::chat_format format = gpu::chat_format::plain;
+};
+
+expected<read_model> read(const std::string& folder) {
+  auto model = gpu::read_inference_model(folder);
+  if (!model) return refuse(model.error());
+  auto words = gpu::open_tokenizer(folder, model->vocabulary);
+  if (!words) return refuse(words.error());
+  read_model m{std::move(*model), std::move(*words)};
+  if (m.words) m.format = gpu::chat_format_of(*m.words, folder);
+  return m;
+}
+
+}  // namespace
+
+/// What the threads use, which may outlive the server.
+struct model_offers::shared {
+  std::mutex mutex;
+  std::map<std::string, wanted_model> wanted;         // by name
+  std::deque<std::pair<std::string, source>> unread;  // some of them
+  std::set<std::string> reading;                      // folders; each has a thread
+  // Empty: the server has ended.
+  std::function<void(const std::string&, read_model)> offer;
+  std::function<void(const std::string&)> withdraw;
+
+  /// One of `unread` whose folder nobody reads.
+  std::optional<std::pair<std::string, source>> take() {
+    for (auto at = unread.begin(); at != unread.end(); ++at) {
+      if (reading.contains(at->second.folder)) continue;
+      auto next = std::move(*at);
+      unread.erase(at);
+      return next;
+    }
+    return std::nullopt;
+  }
+
+  static void read_one(const std::shared_ptr<shared>& s, const std::string& name,
+                       const source& from) {
+    auto m = read(from.folder);
+    const std::lock_guard hold{s->mutex};
+    s->reading.erase(from.folder);
+    if (!s->offer) return;
+    const auto at = s->wanted.find(name);
+    if (at == s->wanted.end() || at->second.from != from) return;  // it has changed meanwhile
+    if (!m) {
+      at->second.failed = true;
+      runtime::log(runtime::log_level::error, "serve", "cannot offer a model; give its --model",
+                   {{"name", name}, {"why", m.error().text}});
+      return;
+    }
+    s->offer(name, std::move(*m));
+    runtime::log(runtime::log_level::info, "serve", "offers a model",
+                 {{"name", name}, {"folder", from.folder}});
+  }
+};
+
+model_offers::model_offers(actors::completions front, shared_cluster c,
+                           std::map<std::string, std::string> folders, const runtime::clock& clock,
+                           web::service& service)
+    : front_{front},
+      folders_{std::move(folders)},
+      clock_{clock},
+      shared_{std::make_shared<shared>()} {
+  shared_->offer = [front = std::move(front), c = std::move(c), &service](const std::string& name,
+                                                                          read_model m) {
+    auto by = std::make_shared<front_generator>(front, c, name, m.words);
+    service.offer({name, std::move(m.model), std::move(m.words), m.format}, std::move(by));
+  };
+  shared_->withdraw = [&service](const std::string& name) { service.withdraw(name); };
+}
+
+model_offers::~model_offers() {
+  const std::lock_guard hold{shared_->mutex};
+  shared_->offer = nullptr;
+}
+
+void model_offers::look() {
+  const auto now = front_.view();
+  const auto now_s = clock_.now_s();
+  const std::lock_guard hold{shared_->mutex};
+  auto& wanted = shared_->wanted;
+  const auto drop = [&](const std::string& name) {
+    std::erase_if(shared_->unread, [&](const auto& u) { return u.first == name; });
+    shared_->withdraw(name);
+  };
+  if (now.has_statement)
+    std::erase_if(wanted, [&](const auto& w) {
+      const bool gone = !now.served.contains(w.first);
+      if (gone) drop(w.first);
+      return gone;
+    });
+  for (const auto& [name, m] : now.models) {
+    if (now.has_statement && !now.served.contains(name)) continue;
+    const auto given = folders_.find(name);
+    const source from{given == folders_.end() ? m.folder : given->second, m.files};
+    const auto [at, fresh] = wanted.try_emplace(name);
+    auto& w = at->second;
+    if (w.failed && w.failed_s == never) w.failed_s = now_s;
+    const bool changed = !fresh && w.from != from;
+    if (!fresh && !changed && !(w.failed && now_s - w.failed_s >= retry_s)) continue;
+    // Texts by other files would be wrong.
+    if (changed) drop(name);
+    w = {from};
+    shared_->unread.emplace_back(name, from);
+  }
+  while (shared_->reading.size() < most_readers) {
+    auto next = shared_->take();
+    if (!next) break;
+    shared_->reading.insert(next->second.folder);
+    std::thread{shared::read_one, shared_, std::move(next->first), std::move(next->second)}
+        .detach();
+  }
+}
+
+}  // namespace troupe::cli
