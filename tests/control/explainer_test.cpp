@@ -199,8 +199,11 @@ TEST_CASE("of a program of unknown memory and model neither is shown") {
   s.exact_gpus = s.assumed_model = true;
   s.model.name = "gpt2-124m";
   s.iterations = 1;
+  s.gpus = 4;
   k.submit(s);
-  k.plan_for({a_plan(4, 0.001, 8)});
+  auto how = a_plan(4, 0.001, 8);
+  how.gpu_types = {0, 1, 2};
+  k.plan_for({how});
   auto e = k.explained();
   CHECK(e.job.model.empty());
   CHECK(e.plans[0].verdict == "needs 4 GPUs; 16 are idle");
