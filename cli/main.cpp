@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "cli/common/examples.hpp"
+#include "cli/common/human.hpp"
 #include "cli/common/version.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/load/foreign_keys.hpp"
 #include "formats/parse/reader.hpp"
 
 extern const char* const troupe_build_commit;  // in a generated file
@@ -44,6 +46,7 @@ std::string_view advice_on_verb(std::string_view word) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
       {"sbatch", "`troupe submit FILE` or `troupe submit -- COMMAND`"},
       {"srun", "`troupe submit --wait -- COMMAND`"},
+      {"salloc", "`troupe submit -- COMMAND`; GPUs are given to programs, not to sessions"},
       {"run", "`troupe submit --wait -- COMMAND`"},
       {"exec", "`troupe submit --wait -- COMMAND`"},
       {"launch", "`troupe up CLUSTER` starts a cluster, `troupe submit FILE` a job"},
@@ -60,6 +63,8 @@ std::string_view advice_on_verb(std::string_view word) {
       {"nodes", "`troupe status`"},
       {"info", "`troupe status`"},
       {"sacct", "`troupe status`"},
+      {"sstat", "`troupe status JOB`"},
+      {"sprio", "`troupe queue` and `troupe explain JOB`"},
       {"sreport", "`troupe status`"},
       {"history", "`troupe status`"},
       {"scancel", "`troupe cancel JOB`"},
@@ -95,6 +100,62 @@ std::string unknown_verb(const std::string& word, const std::vector<entry>& verb
   std::vector<std::string> names;
   for (const auto& e : verbs) names.push_back(e.name);
   return fmt::format("unknown verb '{}'{}", word, formats::hint(word, names));
+}
+
+/// For an option of other schedulers' commands (--time=1h, -N2) the key of a job file that it is
+/// about; empty: it is no such option.
+std::string foreign_key_of(const std::string& word) {
+  static constexpr std::pair<char, std::string_view> letters[] = {
+      {'A', "account"},    {'a', "array"},    {'c', "cpus_per_task"}, {'D', "chdir"},
+      {'d', "dependency"}, {'G', "num_gpus"}, {'J', "job_name"},      {'N', "nodes"},
+      {'n', "ntasks"},     {'o', "output"},   {'p', "partition"},     {'q', "qos"},
+      {'t', "time"},       {'w', "nodelist"},
+  };
+  if (word.size() < 2 || word[0] != '-') return {};
+  if (word[1] != '-') {
+    const auto* const found =
+        std::ranges::find(letters, word[1], [](const auto& l) { return l.first; });
+    return found == std::end(letters) ? std::string{} : std::string{found->second};
+  }
+  auto key = word.substr(2, word.find('=') - 2);
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+/// The first of these words that is no option of `submit` but another scheduler's, with what to use
+/// here; empty: there is none.
+std::string unknown_option(const std::vector<std::string>& words, const CLI::App& submit) {
+  for (const auto& word : words) {
+    if (!word.starts_with('-') || submit.get_option_no_throw(word.substr(0, word.find('='))))
+      continue;
+    const auto key = foreign_key_of(word);
+    if (const auto advice = formats::advice_on_key(key); !advice.empty())
+      return fmt::format("unknown option '{}'; in a job file (docs/files.md): {}", word, advice);
+  }
+  return {};
+}
+
+/// Is its value a file or directory, whose name may have any bytes?
+bool is_path(const std::string& verb, const std::string& option) {
+  static constexpr std::string_view paths[] = {
+      "JOB",       "CLUSTER",     "CHECKPOINT",    "DIR",        "FILE",
+      "MODEL",     "--cluster",   "--state",       "--keys",     "--out",
+      "--profile", "--picture",   "--timeline",    "--trace",    "--faults",
+      "--prefill", "--tokenizer", "--dump-logits", "--api-keys", "--policy"};
+  // `submit --model` becomes a key of a job.
+  return std::ranges::find(paths, option) != std::end(paths) ||
+         (option == "--model" && verb != "submit");
+}
+
+/// Values that become text in messages, JSON and files must be UTF-8. Empty: all are.
+std::string value_that_is_not_text(const std::string& verb, const CLI::App& app) {
+  for (const auto* option : app.get_options())
+    for (const auto& value : option->results())
+      if (!is_utf8(value) && !is_path(verb, option->get_name()))
+        return fmt::format("{}: found '{}', expected UTF-8", option->get_name(), printable(value));
+  for (const auto* nested : app.get_subcommands())
+    if (auto bad = value_that_is_not_text(verb, *nested); !bad.empty()) return bad;
+  return {};
 }
 
 /// The parser would convert -1 to the largest number.
@@ -166,6 +227,9 @@ int run(std::vector<std::string> words) {
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
     const auto where = found == verbs.end() ? std::string{"troupe"} : "troupe " + found->name;
+    if (found != verbs.end() && found->name == "submit")
+      if (const auto unknown = unknown_option(words, *found->app); !unknown.empty())
+        return out.bad(unknown);
     std::string what = e.what();
     if (what.starts_with("A subcommand is required")) what = "a verb is required";
     return out.bad(fmt::format("{} (see {} --help)", what, where));
@@ -174,6 +238,7 @@ int run(std::vector<std::string> words) {
     if (!e.app->parsed()) continue;
     if (!command.empty() && !e.does->take_command(command))
       return out.bad(fmt::format("troupe {} takes no command after `--`", e.name));
+    if (const auto bad = value_that_is_not_text(e.name, *e.app); !bad.empty()) return out.bad(bad);
     try {
       return e.does->run(out);
     } catch (const std::exception& error) {

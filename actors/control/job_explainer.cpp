@@ -217,10 +217,17 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (s_.starting) return "nodes to report";
   if (!made->plans || made->plans->empty()) return "no feasible plan";
   if (is_serving(*j.spec)) return "resources";  // it would go before all others
-  const auto [known, is_new] = servable_.try_emplace(made->plans.get(), false);
+  // These two give jobs the number that they ask for, whatever their plans have.
+  const bool by_number = (s_.policy.name() == "fcfs" || s_.policy.name() == "opportunistic") &&
+                         !planners::is_pipeline_job(*j.spec);
+  const auto wanted =
+      by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
+  // Jobs with the same plans may have the same GPUs.
+  const auto [known, is_new] = servable_.try_emplace({made->plans.get(), j.bytes_floor}, false);
   if (is_new)
     known->second = std::ranges::any_of(*made->plans, [&](const plan& p) {
-      return s_.state.idle->idle_above(p.bytes_per_gpu) >= p.gpus();
+      return p.gpus() >= wanted && p.bytes_per_gpu > j.bytes_floor &&
+             planners::has_room(s_.cluster, *s_.state.idle, *j.spec, p);
     });
   return known->second ? "priority" : "resources";
 }
@@ -247,7 +254,7 @@ explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
   reply.metric = metric_name(*j->spec);
   reply.placement = placement_of(*j);
   reply.summary = summary_of(*j, now);
-  reply.plans = plans_considered(*j);
+  reply.plans = plans_considered(*j, now);
   reply.memory = j->memory;
   if (!has_known_memory(*j->spec))
     for (auto& m : reply.memory) m.predicted_bytes = 0;
@@ -339,7 +346,8 @@ static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record
   return static_cast<std::size_t>(at - plans.begin());
 }
 
-std::vector<considered_plan> job_explainer::plans_considered(const job_record& j) const {
+std::vector<considered_plan> job_explainer::plans_considered(const job_record& j,
+                                                             const planners::snapshot& now) const {
   std::vector<considered_plan> result;
   const auto made = s_.plans.find(j.id);
   if (made == s_.plans.end() || !made->second.plans) return result;
@@ -348,8 +356,10 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
+  // Of an ended job, and since a controller's restart, it is not known what was idle then.
   const auto note = s_.notes.find(j.id);
-  const bool own_rule = note != s_.notes.end() && !note->second.why.empty();
+  const bool known = note != s_.notes.end() && !is_final(j.state);
+  const bool own_rule = known && !note->second.why.empty();
   const bool placed = j.state != job_state::waiting && !j.where.empty();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto& p = plans[i];
@@ -358,27 +368,31 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     const auto memory = has_known_memory(spec) ? fmt::format(" with more than {:.2f} GB",
                                                              p.bytes_per_gpu / bytes_per_gb)
                                                : std::string{};
+    const auto gpus = fmt::format("{} GPU{}{}", p.gpus(), p.gpus() == 1 ? "" : "s", memory);
     if (!has_known_memory(spec)) considered.what.bytes_per_gpu = 0;
     if (considered.chosen) {
       considered.verdict =
-          own_rule ? "chosen: " + note->second.why
-                   : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
-    } else if (placed &&
-               ((chosen && i > *chosen) || (own_rule && p.bytes_per_gpu > j.bytes_floor))) {
-      considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
-                                       unit, metric_of(spec, j.how));
+          !known ? "chosen"
+          : own_rule
+              ? "chosen: " + note->second.why
+              : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
       considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
                                        j.bytes_floor / bytes_per_gb);
+    } else if (placed && (!known || own_rule || (chosen && i > *chosen))) {
+      considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
+                                       unit, metric_of(spec, j.how));
     } else if (placed) {
       considered.verdict =
-          fmt::format("ranks higher, but {} GPU{}{} were not idle, or too scattered", p.gpus(),
-                      p.gpus() == 1 ? "" : "s", memory);
+          fmt::format("ranks higher, but {} were not idle, or too scattered", gpus);
+    } else if (is_final(j.state)) {
+      considered.verdict = fmt::format("needs {}{}", gpus, guests_part(spec));
     } else {
-      const auto idle = s_.state.idle->idle_above(p.bytes_per_gpu);
+      const auto idle = planners::idle_for(s_.cluster, now.idle, spec, p);
+      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, now.idle, spec, p);
       considered.verdict =
-          fmt::format("needs {} GPU{}{}{}; {} {} idle", p.gpus(), p.gpus() == 1 ? "" : "s", memory,
-                      guests_part(spec), idle, idle == 1 ? "is" : "are");
+          fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
+                      scattered ? ", as many of each node" : "", idle, idle == 1 ? "is" : "are");
     }
     if (const auto marp = planners::bytes_by_marp(s_.cluster, spec, p))
       considered.verdict +=

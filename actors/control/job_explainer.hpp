@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
@@ -55,12 +56,13 @@ class job_explainer {
   std::string absent_nodes() const;
   std::string summary_of(const job_record& j, const planners::snapshot& now) const;
   std::string summary_of_waiting(const job_record& j, const planners::snapshot& now) const;
-  std::vector<considered_plan> plans_considered(const job_record& j) const;
+  std::vector<considered_plan> plans_considered(const job_record& j,
+                                                const planners::snapshot& now) const;
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;
-  std::map<const std::vector<plan>*, bool>
-      servable_;  // by list of plans: can the idle GPUs serve one?
+  // By list of plans, and what their memory must be above: can the idle GPUs serve one?
+  std::map<std::pair<const std::vector<plan>*, double>, bool> servable_;
 };
 
 }  // namespace troupe::actors

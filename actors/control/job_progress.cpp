@@ -45,14 +45,18 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
   s.iteration = std::min(s.iteration, s.iterations);
   if (j.state != job_state::running || !lease) return;
   const auto left = static_cast<double>(s.iterations - s.iteration);
+  // A job that is late hangs, or does more than was said: nobody knows when it will end.
+  const auto expect_in = [&s](double eta_s) {
+    if (eta_s > 0) s.eta_s = eta_s;
+  };
   if (known && known->lease == lease->granted.lease && known->iteration_s > 0)
-    s.eta_s = std::max(0.0, known->at_s + left * known->iteration_s - now_s);
+    expect_in(known->at_s + left * known->iteration_s - now_s);
   else if (const auto& g = lease->granted; j.spec->command.empty() && !is_training(*j.spec)) {
     // Simulated work takes its expected time.
     const double worked_s = now_s - g.at_s - g.start_s;
     if (worked_s > 0 && g.iteration_s > 0)
       s.iteration += static_cast<std::uint64_t>(std::min(left, worked_s / g.iteration_s));
-    s.eta_s = std::max(0.0, left * g.iteration_s - worked_s);
+    expect_in(left * g.iteration_s - worked_s);
   }
 }
 

@@ -27,7 +27,12 @@ std::size_t character(std::string_view text) {
   if (n == 0 || n > text.size() || lead > 0xf4) return 0;
   for (std::size_t i = 1; i < n; ++i)
     if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  return n;
+  if (n < 3) return n;
+  // Longer than needed, surrogates, and beyond the last character.
+  const auto next = static_cast<unsigned char>(text[1]);
+  const bool bad = (lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) ||
+                   (lead == 0xf0 && next < 0x90) || (lead == 0xf4 && next > 0x8f);
+  return bad ? 0 : n;
 }
 
 /// C0 and C1 controls, and DEL.
@@ -104,6 +109,15 @@ std::string printable(std::string_view text, bool keep_newlines) {
     text.remove_prefix(std::max<std::size_t>(n, 1));
   }
   return out;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const auto n = character(text);
+    if (n == 0) return false;
+    text.remove_prefix(n);
+  }
+  return true;
 }
 
 std::string shell_word(std::string_view text) {

@@ -28,6 +28,9 @@ std::string time_text(double since_1970_s);
 /// newlines too unless they are kept.
 std::string printable(std::string_view text, bool keep_newlines = false);
 
+/// Is all of it UTF-8, as text in JSON must be?
+bool is_utf8(std::string_view text);
+
 /// A word of a command that can be pasted into a shell: in quotes if it has characters that a shell
 /// would interpret.
 std::string shell_word(std::string_view text);

@@ -1,6 +1,9 @@
 #include "cli/common/job_selection.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
 
 namespace troupe::cli {
 
@@ -37,8 +40,37 @@ bool job_selection::holds(const job_status& j, const std::string& caller) const 
          (states_.empty() || std::ranges::find(states_, to_string(j.state)) != states_.end());
 }
 
+void job_numbers::options(CLI::App& app, const char* what) {
+  app.add_option("JOB", words_, what)->type_name("NUMBER|FIRST-LAST");
+}
+
+expected<std::vector<job_id>> job_numbers::ids() const {
+  constexpr job_id most = 10'000;  // of a range
+  std::vector<job_id> ids;
+  for (const auto& word : words_) {
+    const auto bad = [&word](std::string_view wanted) {
+      return refuse(reason::kind::invalid, fmt::format("found '{}', expected {}", word, wanted));
+    };
+    job_id first = 0;
+    const auto* const end = word.data() + word.size();
+    auto read = std::from_chars(word.data(), end, first);
+    auto last = first;
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-')
+      read = std::from_chars(read.ptr + 1, end, last);
+    if (read.ec != std::errc{} || read.ptr != end || first == 0)
+      return bad("a job's number, or a range of them as 3-7");
+    if (last < first) return bad("a range whose first number is not above its last");
+    if (last - first >= most) return bad(fmt::format("a range of at most {} numbers", most));
+    for (auto id = first; id <= last; ++id) ids.push_back(id);
+  }
+  // Each where it was named first.
+  std::set<job_id> seen;
+  std::erase_if(ids, [&](job_id id) { return !seen.insert(id).second; });
+  return ids;
+}
+
 void chosen_jobs::options(CLI::App& app) {
-  app.add_option("JOB", numbers_, "Job numbers");
+  numbers_.options(app, "Job numbers, or ranges of them");
   selection_.options(app);
 }
 
@@ -46,7 +78,7 @@ expected<std::vector<job_id>> chosen_jobs::ids(remote& r) const {
   const auto bad = [](const char* why) { return refuse(reason::kind::invalid, why); };
   if (!numbers_.empty() && !selection_.empty())
     return bad("expected job numbers or --mine, --name and --states, found both");
-  if (!numbers_.empty()) return numbers_;
+  if (!numbers_.empty()) return numbers_.ids();
   if (selection_.empty()) return bad("expected job numbers, or --mine, --name or --states");
   const auto reply = r.ask<query_reply>(query_jobs{0, 0});
   if (!reply) return refuse(reply.error());

@@ -27,15 +27,31 @@ class job_selection {
   std::vector<std::string> states_;
 };
 
+/// Job numbers on the command line: "3", and "5-7" for 5, 6 and 7.
+class job_numbers {
+ public:
+  void options(CLI::App& app, const char* what);
+  bool empty() const { return words_.empty(); }
+  /// Each once, in the order given. Fails with the word that is no number.
+  expected<std::vector<job_id>> ids() const;
+  /// One number, and no range.
+  bool is_one() const { return words_.size() == 1 && words_[0].find('-') == std::string::npos; }
+
+ private:
+  std::vector<std::string> words_;
+};
+
 /// The jobs of a verb that changes jobs: numbers, or a selection of those that have not ended.
 class chosen_jobs {
  public:
   void options(CLI::App& app);
   /// Fails if neither numbers nor a selection is given, or both.
   expected<std::vector<job_id>> ids(remote& r) const;
+  /// Was one number given, and thus no list?
+  bool is_one() const { return numbers_.is_one(); }
 
  private:
-  std::vector<job_id> numbers_;
+  job_numbers numbers_;
   job_selection selection_;
 };
 
@@ -46,14 +62,15 @@ struct job_result {
   std::optional<reason> why{};  // it was not
 };
 
-/// Acts on every job. The document of one job is its own, that of several is {"jobs": [...]}; the
-/// exit status is 1 if anything was not done.
+/// Acts on every job. The document of one number is the job's own, that of several, of a range and
+/// of a selection is {"jobs": [...]}, however many there are. The exit status is 1 if anything was
+/// not done.
 template <class Act>
 int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
   const auto ids = chosen.ids(r);
   if (!ids)
     return ids.error().code == reason::kind::invalid ? out.bad(ids.error()) : out.no(ids.error());
-  if (ids->size() == 1) {
+  if (chosen.is_one()) {
     const job_result one = act(ids->front());
     if (!one.document.is_null()) out.document(one.document);
     if (one.why) return out.no(*one.why);
@@ -64,7 +81,8 @@ int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
   bool failed = false;
   for (const auto id : *ids) {
     const job_result one = act(id);
-    if (one.why && one.why->code == reason::kind::unavailable) return out.no(*one.why);
+    const bool silent = one.why && one.why->code == reason::kind::unavailable;
+    if (silent && all.empty()) return out.no(*one.why);
     all.push_back(one.document.is_null() ? json{{"job", id}, {"reason", one.why->text}}
                                          : one.document);
     if (one.why)
@@ -72,6 +90,7 @@ int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
     else
       out.line("{}", one.line);
     failed = failed || one.why;
+    if (silent) break;
   }
   if (ids->empty()) out.line("No such jobs.");
   out.document({{"jobs", all}});

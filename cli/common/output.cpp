@@ -13,14 +13,6 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr const char* name_of(reason::kind k) {
-  constexpr std::array names{"invalid",     "infeasible",   "insufficient", "stale",
-                             "unknown",     "refused",      "malformed",    "unavailable",
-                             "device_lost", "out_of_memory"};
-  static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::out_of_memory));
-  return names[static_cast<std::size_t>(k)];
-}
-
 /// The beginning of an error about a file: "FILE:LINE: ..." or "FILE: ...".
 struct file_place {
   std::string file;  // empty: not about a file
@@ -52,6 +44,14 @@ std::string found_in(const std::string& sentence) {
 
 }  // namespace
 
+std::string_view code_of(const reason& why) {
+  constexpr std::array names{"invalid",     "infeasible",   "insufficient", "stale",
+                             "unknown",     "refused",      "malformed",    "unavailable",
+                             "device_lost", "out_of_memory"};
+  static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::out_of_memory));
+  return names[static_cast<std::size_t>(why.code)];
+}
+
 void output::document(const json& d) const {
   // Invalid UTF-8 in a name must not invalidate the whole document.
   if (json_) write(stdout, d.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -65,7 +65,7 @@ void output::write_lines(std::FILE* to, std::string_view text) {
 void output::complain(const reason& why) const {
   note("troupe: {}", why.text);
   if (documented_) return;
-  json d{{"error", why.text}, {"code", name_of(why.code)}};
+  json d{{"error", why.text}, {"code", code_of(why)}};
   if (const auto at = place_in(why.text); !at.file.empty()) {
     d["file"] = at.file;
     if (at.line > 0) d["line"] = at.line;

@@ -71,6 +71,9 @@ class output {
   mutable bool documented_ = false;  // at most one document
 };
 
+/// The `code` of an error's document.
+std::string_view code_of(const reason& why);
+
 /// Does the sentence complain about a file: "FILE:LINE: ..."?
 bool is_bad_file(const reason& why);
 

@@ -143,7 +143,9 @@ expected<void> save(const comparison& c, const std::string& directory) {
   if (failed)
     return refuse(reason::kind::invalid,
                   fmt::format("{}: cannot be created: {}", directory, failed.message()));
-  auto ok = formats::save_text(dir / "result.json", document_of(c).dump(2) + "\n");
+  auto ok =
+      formats::save_text(dir / "result.json",
+                         document_of(c).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   if (ok) ok = formats::save_text(dir / "usage.html", usage_picture(c.on, c.results));
   for (const auto& r : c.results) {
     if (ok) ok = formats::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(c.on, r));

@@ -18,6 +18,9 @@ constexpr std::string_view host =
     "only GPUs are scheduled; a program may use the processors and memory of its nodes";
 constexpr std::string_view folder = "use working_directory; files are not copied to the nodes";
 constexpr std::string_view program = "command is a list: the program and its arguments";
+constexpr std::string_view ranks =
+    "the command is started once on each node, and torchrun starts its ranks";
+constexpr std::string_view again = "a job whose node is lost is queued again; see max_restarts";
 constexpr std::string_view container =
     "programs run on the node itself; a container's runtime can be the command";
 constexpr std::string_view owner = "a job belongs to the key that submits it";
@@ -45,22 +48,29 @@ constexpr foreign_key foreign_keys[] = {
     {"num_gpus", use::gpus},
     {"n_gpus", use::gpus},
     {"ngpus", use::gpus},
+    {"gpu_count", use::gpus},
     {"accelerators", use::gpus},
     {"resources", use::gpus},
     {"gpus_per_node", "gpus is the number of all GPUs; how many of a node follows from the plan"},
     {"nodes", "gpus is the number of GPUs; how many nodes have them follows from the plan"},
     {"num_nodes", "gpus is the number of GPUs; how many nodes have them follows from the plan"},
+    {"nnodes", "gpus is the number of GPUs; how many nodes have them follows from the plan"},
+    {"nproc_per_node", use::ranks},
+    {"ntasks_per_node", use::ranks},
+    {"exclusive", "a GPU has one job at a time; nodes are shared"},
     {"nodelist", "use gpu_type; where a job runs follows from the plan"},
     {"nodeSelector", "use gpu_type; where a job runs follows from the plan"},
     {"partition", "use gpu_type and priority; there is one queue"},
     {"queue", "use gpu_type and priority; there is one queue"},
+    {"qos", "use priority, a number; there is one queue"},
+    {"quota", "quota is a key of GPU types, in a cluster file; max_gpus bounds a job's GPUs"},
     {"priorityClassName", "use priority, a number"},
     {"cpus", use::host},
     {"cpu", use::host},
     {"cpus_per_task", use::host},
     {"mem", use::host},
     {"memory", "memory_gb is the memory of each GPU that a program needs"},
-    {"ntasks", "the command is started once on each node, and torchrun starts its ranks"},
+    {"ntasks", use::ranks},
     {"image", use::container},
     {"image_id", use::container},
     {"container", use::container},
@@ -79,11 +89,15 @@ constexpr foreign_key foreign_keys[] = {
     {"args", use::program},
     {"setup", "make it a part of the command: sh -c 'setup && program'"},
     {"output", "`troupe logs JOB` shows what a program writes"},
+    {"job_name", "use name (--name of a command)"},
     {"user", use::owner},
     {"account", use::owner},
-    {"requeue", "a job whose node is lost is queued again; see max_restarts"},
-    {"backoffLimit", "a job whose node is lost is queued again; see max_restarts"},
-    {"retries", "a job whose node is lost is queued again; see max_restarts"},
+    {"requeue", use::again},
+    {"backoffLimit", use::again},
+    {"retries", use::again},
+    {"restartPolicy", use::again},
+    {"begin",
+     "a job may start at once; `troupe suspend JOB` holds it, `troupe resume JOB` releases it"},
     {"hold", "`troupe suspend JOB` holds a job, `troupe resume JOB` releases it"},
 };
 

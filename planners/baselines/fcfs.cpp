@@ -112,6 +112,17 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
 class fcfs : public policy {
  public:
   std::string_view name() const override { return "fcfs"; }
+  bool plans_by_request() const override { return true; }  // whether there are any
+
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    if (!is_pipeline_job(job) && !has_exact_gpus(job)) {
+      job_view wish;
+      wish.spec = std::make_shared<job_spec>(job);
+      if (auto types = types_for(c, supply{c}, wish); !types) return refuse(types.error());
+    }
+    return policy::plans_of(c, job, budget);
+  }
 
   std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;

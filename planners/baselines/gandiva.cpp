@@ -138,8 +138,25 @@ class gandiva final : public policy {
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
     if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
-    return {reason::kind::insufficient, fmt::format("requests {} GPUs of one type; {} are idle",
-                                                    requested(it->second), s.idle.total_idle())};
+    return {reason::kind::insufficient, why_no_room(s, it->second)};
+  }
+
+ private:
+  static std::string why_no_room(const snapshot& s, const job_view& j) {
+    const auto pools = pools_of(s.cluster, s.idle);
+    const free_gpus free{s.cluster, s.idle};
+    const auto wanted = requested(j);
+    std::uint32_t most = 0;  // of any pool that it could start on
+    bool room = false;
+    for (const auto& o : options_on(pools, j)) {
+      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+      std::uint32_t idle = 0;
+      for (const auto n : pools[o.pool].nodes) idle += free.of(n);
+      most = std::max(most, idle);
+      room = room || !free.find(pools[o.pool], wanted, {}).empty();
+    }
+    return fmt::format("requests {} GPUs of one type; {} are idle{}", wanted, most,
+                       most >= wanted && !room ? ", but of too many nodes" : "");
   }
 };
 

@@ -116,6 +116,17 @@ std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& type
 class opportunistic : public policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
+  bool plans_by_request() const override { return true; }  // whether there are any
+
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    if (!is_pipeline_job(job) && !has_exact_gpus(job)) {
+      job_view wish;
+      wish.spec = std::make_shared<job_spec>(job);
+      if (auto why = opportunistic_attempts{c}.hopeless(wish)) return refuse(std::move(*why));
+    }
+    return policy::plans_of(c, job, budget);
+  }
 
   std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;

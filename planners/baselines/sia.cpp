@@ -10,6 +10,7 @@
 
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
+#include "planners/core/shortage.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
@@ -147,7 +148,7 @@ class sia : public policy {
             fmt::format("no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
                         "GB, of which {} are idle",
                         least->gpus(), least->bytes_per_gpu / bytes_per_gb,
-                        s.idle.idle_above(least->bytes_per_gpu))};
+                        idle_for(s.cluster, s.idle, *j.spec, *least))};
   }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);

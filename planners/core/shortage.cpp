@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "planners/core/bounds.hpp"
+#include "planners/core/exact_gpus.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -35,6 +38,24 @@ std::string idle_text(const snapshot& s, const plan& how) {
   auto text = fmt::format("{} {} idle", idle, idle == 1 ? "is" : "are");
   for (const auto& lost : unusable_of(s, how.gpu_types)) text += ", " + lost;
   return text;
+}
+
+std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how) {
+  std::uint32_t sum = 0;
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    // A plan without types is for all that have the memory.
+    if (!how.gpu_types.empty() && std::ranges::find(how.gpu_types, g) == how.gpu_types.end())
+      continue;
+    if (allows(job, c.gpus[g]) && c.gpus[g].memory_bytes() > how.bytes_per_gpu)
+      sum += c.gpus[g].quota > 0 ? std::min(c.gpus[g].quota, idle.idle_of(g)) : idle.idle_of(g);
+  }
+  return sum;
+}
+
+bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how) {
+  if (idle_for(c, idle, job, how) < how.gpus()) return false;
+  return !has_exact_gpus(job) || !place_exact(c, idle, job, how).empty();
 }
 
 std::string unusable_text(const snapshot& s, const std::vector<plan>& plans) {

@@ -353,10 +353,13 @@ reason crius_round::why_waiting(const job_view& j) {
   const auto options = options_of(j);
   if (options.empty()) return why_none(j);
   const auto fewest = std::ranges::min(options, {}, [](const option& o) { return o.how->gpus(); });
+  std::uint32_t most = 0;  // of any pool that could hold it
+  for (const auto& o : options)
+    if (o.how->gpus() == fewest.how->gpus()) most = std::max(most, idle_[o.pool]);
   return {reason::kind::insufficient,
-          fmt::format("its smallest Cell needs {} GPUs; {} are idle, and no {} rescalings of "
-                      "running jobs make room at a gain",
-                      fewest.how->gpus(), s_.idle.total_idle(), o_.search_depth)};
+          fmt::format("its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
+                      "rescalings of running jobs make room at a gain",
+                      fewest.how->gpus(), most, o_.search_depth)};
 }
 
 }  // namespace troupe::planners

@@ -125,6 +125,51 @@ TEST_CASE("a command's words are refused by number if they are not UTF-8") {
   CHECK_THAT(r.err, Catch::Contains("word 2 of the command: found 'caf\\xe9.py', expected UTF-8"));
 }
 
+TEST_CASE("an option's value that is not UTF-8 is refused by the option's name, a path is not") {
+  const std::vector<std::pair<std::string, std::string>> lines{
+      {"submit --name \"$X\" -- true", "--name"},
+      {"submit --model \"$X\" -- true", "--model"},
+      {"infer \"$X\" --url http://127.0.0.1:1", "PROMPT"},
+      {"infer a --stop \"$X\" --url http://127.0.0.1:1", "--stop"},
+      {"drain \"$X\" --state /nowhere", "NODE"},
+      {"status --name \"$X\" --state /nowhere", "--name"}};
+  for (const auto& [line, option] : lines) {
+    CAPTURE(line);
+    const auto r = shell("X=$(printf 'caf\\351')\n$T " + line);
+    CHECK(r.status == 2);
+    CHECK(r.err == "troupe: " + option + ": found 'caf\\xe9', expected UTF-8\n");
+  }
+  const auto half = shell("$T submit --name \"$(printf '\\355\\240\\200')\" -- true");
+  CHECK_THAT(half.err, Catch::Contains("expected UTF-8"));
+  const auto path = shell("X=$(printf 'caf\\351')\ncp '" + shipped("jobs/hello.yaml") +
+                          "' \"$X\"\n$T check \"$X\" --as job\n");
+  INFO(path.err);
+  CHECK(path.status == 0);
+}
+
+TEST_CASE("options of other schedulers' commands are refused with what to use here") {
+  const auto said = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "submit");
+    words.insert(words.end(), {"--", "true"});
+    const auto r = troupe::test::troupe(words);
+    CHECK(r.status == 2);
+    return r.err;
+  };
+  CHECK(said({"--time", "1h"}) ==
+        "troupe: unknown option '--time'; in a job file (docs/files.md): time_limit_s limits how "
+        "long it runs, deadline_s when it ends\n");
+  CHECK_THAT(said({"--time=1h"}), Catch::Contains("time_limit_s"));
+  for (const auto* nodes : {"--nodes", "-N", "--nnodes"})
+    CHECK_THAT(said({nodes, "2"}), Catch::Contains("gpus is the number of GPUs"));
+  CHECK_THAT(said({"-N2"}), Catch::Contains("gpus is the number of GPUs"));
+  CHECK_THAT(said({"--array", "1-4"}), Catch::Contains("submit one job for each"));
+  CHECK_THAT(said({"--dependency", "3"}), Catch::Contains("troupe wait"));
+  CHECK_THAT(said({"--gpus-per-node", "3"}), Catch::Contains("gpus is the number of all GPUs"));
+  CHECK_THAT(said({"--gpus", "2", "--bogus", "3"}), Catch::Contains("--bogus"));
+  CHECK_THAT(troupe::test::troupe({"salloc"}).err, Catch::Contains("troupe submit"));
+  CHECK_THAT(troupe::test::troupe({"sprio"}).err, Catch::Contains("troupe explain"));
+}
+
 TEST_CASE("the name of a job that is made from its command is always valid") {
   // Without a cluster the name is all that could be refused.
   for (const char* program : {"./.run.sh", "./-x.sh", "./...", "./\u00e9t\u00e9"}) {

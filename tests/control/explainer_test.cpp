@@ -135,14 +135,75 @@ TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
         "suspended after iteration 0 of 100; `troupe resume 1` resumes it");
 }
 
+TEST_CASE("why a job waits counts what is idle of its plans' types, and what it may have of them") {
+  known_state k;
+  auto s = k.spec();
+  auto how = a_plan(4, 30, 10);
+  how.gpu_types = {0};
+  const auto lose = [&k](std::vector<std::uint32_t> idle) {
+    for (node_index n = 0; n < 4; ++n) k.idle->set_idle(n, idle[n]);
+  };
+  SECTION("of lost nodes none are, and those of other types are no help") {
+    k.submit(s);
+    k.plan_for({how});
+    CHECK(k.waiting_reason() == "priority");
+    lose({0, 2, 4, 4});
+    CHECK(k.waiting_reason() == "resources");
+    CHECK(k.explained().plans[0].verdict == "needs 4 GPUs with more than 30.00 GB; 2 are idle");
+  }
+  SECTION("of a type no more than its quota") {
+    k.c.gpus[0].quota = 3;
+    k.submit(s);
+    k.plan_for({how});
+    CHECK(k.waiting_reason() == "resources");
+    CHECK(k.explained().plans[0].verdict == "needs 4 GPUs with more than 30.00 GB; 3 are idle");
+  }
+  SECTION("only of the type that it asks for") {
+    s.required_gpu_type = "A100-80GB";
+    how.gpu_types = {};
+    how.data_parallel = 5;
+    k.submit(s);
+    k.plan_for({how});
+    CHECK(k.waiting_reason() == "resources");
+    CHECK(k.explained().plans[0].verdict == "needs 5 GPUs with more than 30.00 GB; 4 are idle");
+  }
+  SECTION("of a program with an exact number, as many of each node") {
+    s.exact_gpus = true;
+    s.gpus = 4;
+    k.submit(s);
+    k.plan_for({how});
+    lose({3, 1, 4, 4});
+    CHECK(k.waiting_reason() == "resources");
+    CHECK(k.explained().plans[0].verdict ==
+          "needs 4 GPUs with more than 30.00 GB, as many of each node; 4 are idle");
+    lose({2, 2, 0, 0});
+    CHECK(k.waiting_reason() == "priority");
+  }
+  SECTION("for the number that the job asks for, where the policy gives it that") {
+    s.gpus = 9;
+    s.command.clear();
+    how.gpu_types = {0};
+    k.submit(s);
+    auto all = a_plan(9, 30, 10);
+    all.gpu_types = {0};
+    k.plan_for({how, all});
+    CHECK(k.waiting_reason() == "priority");
+    k.policy = planners::make_policy("fcfs");
+    CHECK(k.waiting_reason() == "resources");
+  }
+}
+
 TEST_CASE("of a program of unknown memory and model neither is shown") {
   known_state k;
   auto s = k.spec();
   s.exact_gpus = s.assumed_model = true;
   s.model.name = "gpt2-124m";
   s.iterations = 1;
+  s.gpus = 4;
   k.submit(s);
-  k.plan_for({a_plan(4, 0.001, 8)});
+  auto how = a_plan(4, 0.001, 8);
+  how.gpu_types = {0, 1, 2};
+  k.plan_for({how});
   auto e = k.explained();
   CHECK(e.job.model.empty());
   CHECK(e.plans[0].verdict == "needs 4 GPUs; 16 are idle");
@@ -201,6 +262,7 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
   SECTION("a running job's") {
     k.submit(s);
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}};
     k.plan_for({larger, a_plan(1, 90, 30), chosen, worse});
     const auto e = k.explained();
     CHECK(e.plans[0].verdict ==  // best first, whatever the order in which they were tried
@@ -212,6 +274,31 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
           "chosen: best by samples/s per GPU among the plans that fit the idle GPUs");
     CHECK(e.plans[3].verdict == "1 samples/s per GPU; the chosen plan has 2");
     CHECK_FALSE(e.plans[3].chosen);
+  }
+  SECTION("what was idle when it was placed is not known after a restart, nor of an ended job") {
+    k.submit(s);
+    k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    k.plan_for({larger, chosen, worse});
+    const auto says_figures_only = [&k] {
+      const auto e = k.explained();
+      CHECK(e.plans[0].verdict == "4 samples/s per GPU; the chosen plan has 2");
+      CHECK(e.plans[1].chosen);
+      CHECK(e.plans[1].verdict == "chosen");
+      CHECK(e.plans[2].verdict == "1 samples/s per GPU; the chosen plan has 2");
+    };
+    says_figures_only();
+    REQUIRE(k.state.book.apply(part_ended{1, 0, 3, lease_outcome::succeeded, 100, 0, ""}));
+    REQUIRE(k.state.book.apply(*k.state.book.due(1, 11)));
+    says_figures_only();
+    k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}, "shrinks for another job"};
+    says_figures_only();
+  }
+  SECTION("of a job that has ended without GPUs only what its plans need") {
+    k.submit(s);
+    k.plan_for({larger});
+    REQUIRE(k.state.book.apply(job_ended{1, 3, job_state::cancelled, ""}));
+    REQUIRE(is_final(k.state.book.job(1)->state));
+    CHECK(k.explained().plans[0].verdict == "needs 6 GPUs with more than 50.00 GB");
   }
   SECTION("a running job's, with a plan of the same layout for another type of GPU") {
     k.submit(s);

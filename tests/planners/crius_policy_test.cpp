@@ -104,6 +104,15 @@ TEST_CASE("a nearly finished job is not moved when the move would not pay off") 
   CHECK(p.decide().size() == 1);
 }
 
+TEST_CASE("crius counts what is idle in one pool when it says why a job waits") {
+  played_policy p{fast_and_slow(2, 2), "crius-na"};
+  p.s.add(1, work(4));
+  for (node_index n = 0; n < p.s.cluster.nodes.size(); ++n) p.s.idle.set_idle(n, 1);
+  REQUIRE(p.s.idle.total_idle() == 4);
+  CHECK(p.by->why_waiting(p.s.view(), 1)
+            .text.starts_with("its smallest Cell needs 4 GPUs of one type; 2 are idle"));
+}
+
 TEST_CASE("without adaptivity the GPU count is fixed, without heterogeneity the type") {
   played_policy na{fast_and_slow(4, 4), "crius-na"};
   na.s.add(1, work(4));
@@ -158,7 +167,8 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   p.s.add(2, fixed).submitted_s = p.s.now_s;
   p.settle();
   REQUIRE(p.gpus(2) == 0);
-  CHECK(p.by->why_waiting(p.s.view(), 2).text.find("its smallest Cell needs 4 GPUs") == 0);
+  CHECK(p.by->why_waiting(p.s.view(), 2)
+            .text.starts_with("its smallest Cell needs 4 GPUs of one type; 3 are idle"));
   small.command.clear();
   for (job_id id = 3; id <= 5; ++id) {
     p.s.now_s += 10;

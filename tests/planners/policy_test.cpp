@@ -280,6 +280,25 @@ TEST_CASE("opportunistic doubles the count if nobody wrote down what the last at
   CHECK(troupe::test::has_facts(j.given_up(), {"out of memory", "14 GPUs"}));
 }
 
+TEST_CASE("fcfs and opportunistic have no plans for more GPUs than the cluster has") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 4);
+  auto job = sample::job(sample::gpt2_small, 8, 16);
+  for (const auto* name : {"fcfs", "opportunistic"}) {
+    INFO(name);
+    const auto p = make_policy(name);
+    CHECK(p->plans_by_request());
+    planning_budget budget;
+    const auto plans = p->plans_of(c, job, budget);
+    REQUIRE_FALSE(plans);
+    CHECK(plans.error().code == reason::kind::infeasible);
+    CHECK(plans.error().text == "requests 16 GPUs; the cluster has 4");
+    job.gpus = 4;
+    CHECK(p->plans_of(c, job, budget));
+    job.gpus = 16;
+  }
+}
+
 TEST_CASE("under FCFS the head of the line blocks, and impossible requests are refused") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 4);

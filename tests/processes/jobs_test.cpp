@@ -116,7 +116,7 @@ TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or 
     const auto assumed = troupe::test::troupe({"submit", "--state", cluster.state, "--", "true"});
     CHECK(assumed.status == 0);
     CHECK_THAT(assumed.err, Catch::Contains("no --model, --gpus or --memory: planned as "
-                                            "gpt2-124m, batch 1, 3.55 GB"));
+                                            "gpt2-124m, batch 1, 3.55 GB, on 1 GPU"));
   }
 }
 

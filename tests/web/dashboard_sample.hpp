@@ -20,7 +20,7 @@ inline query_reply sample_cluster() {
   running.where = {{0, 3}};
   running.iteration = 7, running.iterations = 40;
   job_status waiting;
-  waiting.job = 2, waiting.name = "<img src=x onerror=alert(1)>", waiting.submitted_s = 90;
+  waiting.job = 2, waiting.name = "evaluation", waiting.submitted_s = 90;
   waiting.waiting_reason = "resources";
   r.jobs = {running, waiting};
   r.view = cluster_view{"two", {0, 1}, {{0, 1, 20, 1.0, 0, 0, true}}, {5, 0.25, 3, 1, 0, 2}};

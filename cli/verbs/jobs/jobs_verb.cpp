@@ -105,17 +105,20 @@ class jobs_verb final : public verb {
   explicit jobs_verb(bool everything) : everything_{everything} {}
 
   void options(CLI::App& app) override {
-    if (everything_) app.add_option("JOB", job_, "Show only this job");
+    if (everything_) numbers_.options(app, "Show only these jobs");
     selection_.options(app);
     app.add_option("--last", last_, "Only the last N of them")->check(CLI::PositiveNumber);
     remote_.options(app);
   }
 
   int run(output& out) override {
-    const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
+    const auto ids = numbers_.ids();
+    if (!ids) return out.bad(ids.error());
+    std::vector<job_id> unknown;
+    const auto reply =
+        ids->empty() ? remote_.ask<query_reply>(query_jobs{0, 0}) : ask(*ids, unknown);
     if (!reply) return out.no(reply.error());
-    if (job_ != 0 && reply->jobs.empty())
-      return out.no(reason{reason::kind::unknown, fmt::format("no job {}", job_)});
+    if (!unknown.empty() && unknown.size() == ids->size()) return out.no(none_of(unknown.front()));
     json document{{"policy", reply->policy}, {"now_s", reply->now_s}, {"jobs", json::array()}};
     std::vector<const job_status*> shown;
     for (const auto& j : reply->jobs) {
@@ -125,18 +128,59 @@ class jobs_verb final : public verb {
     if (last_ > 0 && shown.size() > last_)
       shown.erase(shown.begin(), shown.end() - static_cast<std::ptrdiff_t>(last_));
     for (const auto* j : shown) document["jobs"].push_back(web::job_document(*reply, *j));
-    if (everything_) add_nodes(*reply, document);
+    const bool older = everything_ && ids->empty() && leaves_out(*reply);
+    if (everything_) {
+      document["older_left_out"] = older;
+      add_nodes(*reply, document);
+    }
     out.document(document);
     if (shown.empty())
       out.line("No {}jobs{}.", selection_.empty() ? "" : "such ",
                everything_ ? "" : " wait or run");
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
-    if (everything_ && job_ == 0 && selection_.empty() && last_ == 0) show_nodes(out, *reply);
-    return exit_done;
+    if (older) say_left_out(out, *reply);
+    if (everything_ && numbers_.empty() && selection_.empty() && last_ == 0)
+      show_nodes(out, *reply);
+    for (const auto id : unknown) out.note("troupe: {}", none_of(id).text);
+    return unknown.empty() ? exit_done : exit_no;
   }
 
  private:
+  static reason none_of(job_id id) { return {reason::kind::unknown, fmt::format("no job {}", id)}; }
+
+  /// The jobs with these numbers in one reply; those that do not exist are `unknown`.
+  expected<query_reply> ask(const std::vector<job_id>& ids, std::vector<job_id>& unknown) {
+    expected<query_reply> all = query_reply{};
+    std::vector<job_status> jobs;
+    for (const auto id : ids) {
+      all = remote_.ask<query_reply>(query_jobs{0, id});
+      if (!all) return all;
+      if (all->jobs.empty())
+        unknown.push_back(id);
+      else
+        jobs.push_back(std::move(all->jobs.front()));
+    }
+    all->jobs = std::move(jobs);
+    return all;
+  }
+
+  /// Does the reply to everybody lack jobs, ended ones with the smallest numbers?
+  static bool leaves_out(const query_reply& reply) {
+    job_id newest = 0;
+    for (const auto& j : reply.jobs) newest = std::max(newest, j.job);
+    return newest > reply.jobs.size();
+  }
+
+  void say_left_out(const output& out, const query_reply& reply) const {
+    const auto ended =
+        std::ranges::count_if(reply.jobs, [](const job_status& j) { return is_final(j.state); });
+    out.line(
+        "Of the jobs that have ended, only the newest {} {}. `troupe status 1-50` shows jobs by "
+        "number.",
+        ended, selection_.empty() && last_ == 0 ? "are shown" : "were searched");
+  }
+
   static void add_nodes(const query_reply& reply, json& document) {
     document["nodes"] = json::array();
     for (const auto& n : reply.nodes)
@@ -174,7 +218,7 @@ class jobs_verb final : public verb {
   }
 
   bool everything_;
-  job_id job_ = 0;
+  job_numbers numbers_;
   job_selection selection_;
   std::size_t last_ = 0;  // 0: all
   remote remote_;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "cli/common/assumed.hpp"
+#include "cli/common/human.hpp"
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/job_text.hpp"
@@ -32,12 +34,6 @@ std::string escaped(const std::string& word) {
   return text;
 }
 
-/// Words travel as text: in JSON, to browsers and terminals.
-bool is_utf8(const std::string& word) {
-  const auto replaced = json(word).dump(-1, ' ', false, json::error_handler_t::replace);
-  return json::parse(replaced).get<std::string>() == word;
-}
-
 class submit_verb final : public verb {
  public:
   void options(CLI::App& app) override {
@@ -66,30 +62,49 @@ class submit_verb final : public verb {
   }
 
   int run(output& out) override {
-    auto jobs = load();
+    const auto jobs = load();
     if (!jobs) return out.bad(jobs.error());
-    json document = json::array();
+    json submitted = json::array(), refused = json::array();
     std::vector<job_id> accepted;
-    for (auto& job : *jobs) {
+    std::optional<reason> silent;  // the controller does not answer: the rest is not sent
+    for (std::size_t i = 0; i < jobs->size(); ++i) {
+      const auto& job = (*jobs)[i];
       const auto assumed = assumption_text(
           job, command_.empty() ? "model, gpus or memory_gb" : "--model, --gpus or --memory");
-      if (!assumed.empty()) out.note("{}: {}", job.name, assumed);
-      const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
-      if (!reply) return out.no(reply.error());
-      if (reply->job == 0) return out.no(reply->why);
-      accepted.push_back(reply->job);
-      document.push_back({{"job", reply->job},
-                          {"name", job.name},
-                          {"assumed", assumed.empty() ? json() : json(assumed)}});
-      out.line("job {}: {} submitted", reply->job, job.name);
+      if (!assumed.empty() && !silent) out.note("{}: {}", job.name, assumed);
+      const auto given = silent ? refuse(*silent) : send(job);
+      if (!given) {
+        const auto& why = given.error();
+        const bool gone = why.code == reason::kind::unavailable;
+        if (jobs->size() == 1 || (gone && i == 0)) return out.no(why);
+        refused.push_back({{"name", job.name}, {"file", files_[i]}, {"reason", why.text}});
+        out.note("troupe: {} ({}): {}", job.name, files_[i], why.text);
+        if (gone) silent = why;
+        continue;
+      }
+      accepted.push_back(*given);
+      submitted.push_back({{"job", *given},
+                           {"name", job.name},
+                           {"assumed", assumed.empty() ? json() : json(assumed)}});
+      out.line("job {}: {} submitted", *given, job.name);
     }
     std::fflush(stdout);
-    if (wait_) return wait(out, accepted);
-    out.document({{"jobs", document}});
-    return exit_done;
+    json document{{"jobs", submitted}, {"refused", refused}};
+    const int status = refused.empty() ? exit_done : exit_no;
+    if (wait_ && !accepted.empty()) return std::max(status, wait(out, accepted, document));
+    out.document(document);
+    return status;
   }
 
  private:
+  /// Its number, or why it was not accepted.
+  expected<job_id> send(const job_spec& job) {
+    const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
+    if (!reply) return refuse(reply.error());
+    if (reply->job == 0) return refuse(reply->why);
+    return reply->job;
+  }
+
   expected<std::vector<job_spec>> load() const {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;
@@ -135,18 +150,19 @@ class submit_verb final : public verb {
     return d;
   }
 
-  int wait(const output& out, const std::vector<job_id>& jobs) {
-    json document = json::array();
+  /// `document`: what was submitted, which becomes what has ended.
+  int wait(const output& out, const std::vector<job_id>& jobs, json& document) {
+    document["submitted"] = std::exchange(document["jobs"], json::array());
     int status = exit_done;
     const auto ok = wait_for_jobs(remote_, jobs, [&](const job_status& j) {
-      document.push_back(ending_document(j));
+      document["jobs"].push_back(ending_document(j));
       out.line("{}", ending_text(j));
       std::fflush(stdout);
       status = std::max(status, exit_status_of(j));
     });
-    if (!ok) return out.no(ok.error());
-    out.document({{"jobs", document}});
-    return status;
+    if (!ok) document["error"] = ok.error().text, document["code"] = code_of(ok.error());
+    out.document(document);
+    return ok ? status : out.no(ok.error());
   }
 
   std::vector<std::string> files_, command_;

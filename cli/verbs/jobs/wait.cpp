@@ -1,4 +1,5 @@
 #include "cli/common/job_endings.hpp"
+#include "cli/common/job_selection.hpp"
 #include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
@@ -8,7 +9,7 @@ namespace {
 class wait_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", jobs_, "Jobs' numbers")->required();
+    numbers_.options(app, "Job numbers, or ranges of them");
     remote_.options(app);
     app.footer(
         "Exit status: 0 if all jobs finished, 1 if one did not (or the controller did not answer "
@@ -16,21 +17,26 @@ class wait_verb final : public verb {
   }
 
   int run(output& out) override {
+    const auto jobs = numbers_.ids();
+    if (!jobs) return out.bad(jobs.error());
+    if (jobs->empty()) return out.bad("expected job numbers");
     json document = json::array();
     int status = exit_done;
-    const auto ok = wait_for_jobs(remote_, jobs_, [&](const job_status& j) {
+    const auto ok = wait_for_jobs(remote_, *jobs, [&](const job_status& j) {
       document.push_back(ending_document(j));
       out.line("{}", ending_text(j));
       std::fflush(stdout);
       if (j.state != job_state::finished) status = exit_no;
     });
+    json ended{{"jobs", document}};
+    if (!ok) ended["error"] = ok.error().text, ended["code"] = code_of(ok.error());
+    out.document(ended);
     if (!ok) return out.no(ok.error());
-    out.document({{"jobs", document}});
     return status;
   }
 
  private:
-  std::vector<job_id> jobs_;
+  job_numbers numbers_;
   remote remote_;
 };
 

@@ -172,10 +172,11 @@ expected<json> complete_remotely(const remote_prompt& p,
     model = std::move(*found);
   }
   event_reader events{p.chat, show};
-  const auto a = web::ask(*at,
-                          {"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
-                           body_of(p, model).dump(), p.key},
-                          [&](std::string_view bytes) { return events.take(bytes); });
+  const auto a =
+      web::ask(*at,
+               {"POST", p.chat ? "/v1/chat/completions" : "/v1/completions",
+                body_of(p, model).dump(-1, ' ', false, json::error_handler_t::replace), p.key},
+               [&](std::string_view bytes) { return events.take(bytes); });
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
   if (!events.error().empty()) return refuse(reason::kind::unavailable, events.error());
