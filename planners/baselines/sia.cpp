@@ -10,7 +10,6 @@
 
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
-#include "planners/core/shortage.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
@@ -148,7 +147,7 @@ class sia : public policy {
             fmt::format("no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
                         "GB, of which {} are idle",
                         least->gpus(), least->bytes_per_gpu / bytes_per_gb,
-                        idle_for(s.cluster, s.idle, *j.spec, *least))};
+                        s.idle.idle_above(least->bytes_per_gpu))};
   }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);

@@ -141,14 +141,14 @@ expected<pipeline_placement> place_searched(const snapshot& s, const idle_index&
                                             const job_view& j, planning_budget& budget) {
   constexpr double max_score = 2;  // of the best plan's
   const auto& best = j.plans->front();
-  std::optional<idle_index> allowed;
-  const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
   const auto wait = [&] {
     return refuse(
         reason::kind::insufficient,
         fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", best.gpus(),
-                    best.data_parallel, best.pipeline_parallel, idle.total_idle()));
+                    best.data_parallel, best.pipeline_parallel, all.total_idle()));
   };
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
   if (idle.total_idle() == 0) return wait();
   if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
   auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);

@@ -141,8 +141,9 @@ TEST_CASE("an option's value that is not UTF-8 is refused by the option's name, 
   }
   const auto half = shell("$T submit --name \"$(printf '\\355\\240\\200')\" -- true");
   CHECK_THAT(half.err, Catch::Contains("expected UTF-8"));
-  const auto path = shell("X=$(printf 'caf\\351')\ncp '" + shipped("jobs/hello.yaml") +
-                          "' \"$X\"\n$T check \"$X\" --as job\n");
+  const auto path = shell(
+      "X=/tmp/$$-$(printf 'caf\\351')\nprintf 'name: x\\nglobal_batch: 2\\ncommand: [id]\\n' "
+      ">\"$X\"\n$T check \"$X\" --as job\nstatus=$?\nrm \"$X\"\nexit $status");
   INFO(path.err);
   CHECK(path.status == 0);
 }

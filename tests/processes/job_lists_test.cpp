@@ -35,7 +35,8 @@ TEST_CASE("of several jobs, those that are accepted are submitted and waited for
   const auto waited = cluster.ask({"submit", never, c, a, "--wait", "--json"});
   CHECK(waited.status == 1);
   CHECK(waited.document().at("jobs").size() == 2);
-  for (const auto& j : waited.document().at("jobs")) CHECK(j.at("state") == "finished");
+  const auto ended = waited.document();
+  for (const auto& j : ended.at("jobs")) CHECK(j.at("state") == "finished");
   CHECK(waited.document().at("submitted").size() == 2);
   CHECK(cluster.ask({"submit", never}).status == 1);
   CHECK(cluster.ask({"submit", never, "--json"}).document().at("code") == "infeasible");
@@ -50,7 +51,8 @@ TEST_CASE("several numbers and ranges choose jobs, and a choice is always a list
     words.insert(words.begin(), "status");
     words.emplace_back("--json");
     std::vector<job_id> ids;
-    for (const auto& j : cluster.ask(words).document().at("jobs")) ids.push_back(j.at("job"));
+    const auto document = cluster.ask(words).document();
+    for (const auto& j : document.at("jobs")) ids.push_back(j.at("job"));
     return ids;
   };
   CHECK(numbers({"2"}) == std::vector<job_id>{2});
