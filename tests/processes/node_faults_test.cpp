@@ -22,10 +22,10 @@ std::string nodes_of_four(const scratch& where, int count) {
                                  "datacenters:\n"
                                  "  - name: east\n"
                                  "    nodes:\n"
-                                 "      - {{name: e, gpu: A100-40GB, gpus: 4, count: {}, intra: "
+                                 "      - {{name: {}, gpu: A100-40GB, gpus: 4, count: {}, intra: "
                                  "pcie4, inter: eth25}}\n"
                                  "settings: {{heartbeat_s: 0.2, lease_s: 3}}\n",
-                                 count));
+                                 count == 1 ? "e-0" : "e", count));
 }
 
 struct faults_fixture {
