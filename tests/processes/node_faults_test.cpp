@@ -157,7 +157,8 @@ TEST_CASE(
                               0.05));
   CHECK_THAT(ended.front().sentence, Catch::Contains("keepers was killed"));
   REQUIRE(f.cluster.cluster->restart("e-0"));
-  REQUIRE(f.cluster.wait_for_nodes());
+  // The controller may still take it for the node that has ended, so it may lose an attempt.
+  CHECK(f.is(f.submit("exit 0", 5), job_state::finished));
   f.four_more_run();
 }
 
