@@ -22,10 +22,10 @@ std::string nodes_of_four(const scratch& where, int count) {
                                  "datacenters:\n"
                                  "  - name: east\n"
                                  "    nodes:\n"
-                                 "      - {{name: e, gpu: A100-40GB, gpus: 4, count: {}, intra: "
+                                 "      - {{name: {}, gpu: A100-40GB, gpus: 4, count: {}, intra: "
                                  "pcie4, inter: eth25}}\n"
                                  "settings: {{heartbeat_s: 0.2, lease_s: 3}}\n",
-                                 count));
+                                 count == 1 ? "e-0" : "e", count));
 }
 
 struct faults_fixture {
@@ -157,7 +157,8 @@ TEST_CASE(
                               0.05));
   CHECK_THAT(ended.front().sentence, Catch::Contains("keepers was killed"));
   REQUIRE(f.cluster.cluster->restart("e-0"));
-  REQUIRE(f.cluster.wait_for_nodes());
+  // The controller may still take it for the node that has ended, so it may lose an attempt.
+  CHECK(f.is(f.submit("exit 0", 5), job_state::finished));
   f.four_more_run();
 }
 
