@@ -18,39 +18,39 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::max();
 
-/// Where a model's files are, and which files these are.
-struct source {
-  std::string folder;
-  std::uint64_t files = 0;
-  bool operator==(const source&) const = default;
-};
-
-struct wanted_model {
-  source from;
-  bool failed = false;
-  double failed_s = never;  // seen by look()
-};
-
-struct read_model {
-  gpu::inference_model model;
-  std::shared_ptr<const gpu::tokenizer> words;
-  gpu::chat_format format = gpu::chat_format::plain;
-};
-
-expected<read_model> read(const std::string& folder) {
-  auto model = gpu::read_inference_model(folder);
-  if (!model) return refuse(model.error());
-  auto words = gpu::open_tokenizer(folder, model->vocabulary);
-  if (!words) return refuse(words.error());
-  read_model m{std::move(*model), std::move(*words)};
-  if (m.words) m.format = gpu::chat_format_of(*m.words, folder);
-  return m;
-}
-
 }  // namespace
 
 /// What the threads use, which may outlive the server.
 struct model_offers::shared {
+  /// Where a model's files are, and which files these are.
+  struct source {
+    std::string folder;
+    std::uint64_t files = 0;
+    bool operator==(const source&) const = default;
+  };
+
+  struct wanted_model {
+    source from;
+    bool failed = false;
+    double failed_s = never;  // seen by look()
+  };
+
+  struct read_model {
+    gpu::inference_model model;
+    std::shared_ptr<const gpu::tokenizer> words;
+    gpu::chat_format format = gpu::chat_format::plain;
+  };
+
+  static expected<read_model> read(const std::string& folder) {
+    auto model = gpu::read_inference_model(folder);
+    if (!model) return refuse(model.error());
+    auto words = gpu::open_tokenizer(folder, model->vocabulary);
+    if (!words) return refuse(words.error());
+    read_model m{std::move(*model), std::move(*words)};
+    if (m.words) m.format = gpu::chat_format_of(*m.words, folder);
+    return m;
+  }
+
   std::mutex mutex;
   std::map<std::string, wanted_model> wanted;         // by name
   std::deque<std::pair<std::string, source>> unread;  // some of them
@@ -98,7 +98,7 @@ model_offers::model_offers(actors::completions front, shared_cluster c,
       clock_{clock},
       shared_{std::make_shared<shared>()} {
   shared_->offer = [front = std::move(front), c = std::move(c), &service](const std::string& name,
-                                                                          read_model m) {
+                                                                          shared::read_model m) {
     auto by = std::make_shared<front_generator>(front, c, name, m.words);
     service.offer({name, std::move(m.model), std::move(m.words), m.format}, std::move(by));
   };
@@ -128,7 +128,7 @@ void model_offers::look() {
   for (const auto& [name, m] : now.models) {
     if (now.has_statement && !now.served.contains(name)) continue;
     const auto given = folders_.find(name);
-    const source from{given == folders_.end() ? m.folder : given->second, m.files};
+    const shared::source from{given == folders_.end() ? m.folder : given->second, m.files};
     const auto [at, fresh] = wanted.try_emplace(name);
     auto& w = at->second;
     if (w.failed && w.failed_s == never) w.failed_s = now_s;
