@@ -16,7 +16,7 @@ using namespace troupe::test;
 TEST_CASE(
     "requests beside a training are computed in its bubbles, with the tokens of the model alone",
     "[.serial]") {
-  shared_cluster c;
+  lending_cluster c;
   std::string bubbles;  // of each round
   bool most = false;
   // Guests have the lowest priority: any other load on this machine takes their processors first.
@@ -67,7 +67,7 @@ TEST_CASE(
     "while a training re-plans around a slow stage, guests delay it by less than one operation on "
     "average",
     "[.serial]") {
-  shared_cluster c;
+  lending_cluster c;
   clients all{c.url, 2};
   REQUIRE(all.go_on(5));
   const auto report = [&] { return how(c, c.training); };
@@ -102,11 +102,11 @@ TEST_CASE(
 
 TEST_CASE("a decoder or a gateway that pauses changes no token, and nobody waits for it for good",
           "[.serial]") {
-  shared_cluster c;
+  lending_cluster c;
   {
     clients all{c.url, 3};
     REQUIRE(all.go_on(5));
-    c.stop_for("d1", 2 * shared_cluster::lease_s);
+    c.stop_for("d1", 2 * lending_cluster::lease_s);
     REQUIRE(all.go_on(10));
     all.end();
     CHECK(all.of.wrong == 0);
@@ -138,7 +138,7 @@ TEST_CASE("a decoder or a gateway that pauses changes no token, and nobody waits
 }
 
 TEST_CASE("prompts of pipelines of two guests have the tokens of the model alone", "[.serial]") {
-  shared_cluster c{[](job_spec& training) {
+  lending_cluster c{[](job_spec& training) {
     training.pipeline.data_parallel = 2;
     training.pipeline.bubbles->depth = 2;
   }};

@@ -92,7 +92,7 @@ void clients::ask(const std::string& url, std::uint64_t n) {
   of.two_guests += where.at("guests") == 2;
 }
 
-shared_cluster::shared_cluster(const std::function<void(job_spec&)>& change)
+lending_cluster::lending_cluster(const std::function<void(job_spec&)>& change)
     : fixture{
           "bubbles",
           fs::path{troupe::test::source_dir()} / "tests/processes/clusters/beside-training.yaml",
@@ -118,23 +118,23 @@ shared_cluster::shared_cluster(const std::function<void(job_spec&)>& change)
   url = cluster->fronts().at("front-1");
 }
 
-job_status shared_cluster::status() {
+job_status lending_cluster::status() {
   const auto all = jobs();
   return *std::ranges::find(all.jobs, training, &job_status::job);
 }
 
-bool shared_cluster::trains_on(std::uint64_t more) {
+bool lending_cluster::trains_on(std::uint64_t more) {
   const auto before = status().iteration;
   return runtime::wait_until([&] { return status().iteration >= before + more; }, long_s, 0.1);
 }
 
-std::string shared_cluster::node_of_stage(std::size_t n) {
+std::string lending_cluster::node_of_stage(std::size_t n) {
   const auto all = jobs();
   const auto at = std::ranges::find(all.jobs, training, &job_status::job);
   return all.nodes.at(at->where.at(n).node).name;
 }
 
-void shared_cluster::stop_for(const std::string& name, double s) {
+void lending_cluster::stop_for(const std::string& name, double s) {
   const auto process = cluster->id(name);
   ::kill(process, SIGSTOP);
   runtime::pause(s);

@@ -51,11 +51,11 @@ class clients {
 };
 
 /// A cluster with two decoders and a training that lends its bubbles.
-struct shared_cluster : fixture {
+struct lending_cluster : fixture {
   static constexpr double lease_s = 12;  // of beside-training.yaml
 
   /// `change`: of the training, which is configs/jobs/train-lends.yaml without an end.
-  explicit shared_cluster(const std::function<void(job_spec&)>& change = {});
+  explicit lending_cluster(const std::function<void(job_spec&)>& change = {});
 
   job_status status();
   /// So many iterations more.

@@ -42,7 +42,7 @@ class memory_watch {
 TEST_CASE("random kills for 20 minutes: every request ends, and no process grows", "[.soak]") {
   constexpr double minutes = 20, kill_every_s = 20;
   constexpr std::uint64_t front_clients = 2, other_clients = 3;  // each a request a second
-  shared_cluster c;
+  lending_cluster c;
   random_source random{1};
   memory_watch first_third, last_third;
   clients here{c.url, front_clients, 1}, there{c.cluster->fronts().at("front-2"), other_clients, 1};
