@@ -24,10 +24,6 @@ auto malformed(const std::filesystem::path& file, const std::string& text) {
   return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
 }
 
-std::uint64_t pair_of(std::uint32_t first, std::uint32_t second) {
-  return static_cast<std::uint64_t>(first) << 32 | second;
-}
-
 }  // namespace
 
 expected<bpe> bpe::open(const std::filesystem::path& directory) {
@@ -82,7 +78,7 @@ expected<void> bpe::read_merges(const std::filesystem::path& file) {
                sum = numbers_.find(*first + *second);
     if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
       return malformed(file, fmt::format("line {} has tokens that vocab.json does not have", at));
-    merges_.try_emplace(pair_of(a->second, b->second), merge{rank++, sum->second});
+    merges_.add(a->second, b->second, rank++, sum->second);
   }
   return {};
 }
@@ -90,24 +86,7 @@ expected<void> bpe::read_merges(const std::filesystem::path& file) {
 std::vector<std::uint32_t> bpe::encode_word(std::string_view word) const {
   std::vector<std::uint32_t> parts;
   for (const char c : word) parts.push_back(bytes_[static_cast<unsigned char>(c)]);
-  for (;;) {
-    const merge* best = nullptr;
-    std::uint64_t best_pair = 0;
-    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto found = merges_.find(pair_of(parts[i], parts[i + 1]));
-      if (found == merges_.end() || (best && best->rank <= found->second.rank)) continue;
-      best = &found->second;
-      best_pair = found->first;
-    }
-    if (best == nullptr) return parts;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i, ++kept) {
-      const bool here = i + 1 < parts.size() && pair_of(parts[i], parts[i + 1]) == best_pair;
-      parts[kept] = here ? best->token : parts[i];
-      if (here) ++i;
-    }
-    parts.resize(kept);
-  }
+  return merges_.apply(parts);
 }
 
 void bpe::encode_plain(std::string_view text, word_cache& known,

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gpu/text/merge_table.hpp"
 #include "gpu/text/pattern.hpp"
 #include "messages/reason.hpp"
 
@@ -29,9 +30,6 @@ class bpe {
   std::uint32_t size() const { return size_; }
 
  private:
-  struct merge {
-    std::uint32_t rank = 0, token = 0;
-  };
   using word_cache = std::unordered_map<std::string, std::vector<std::uint32_t>>;
 
   expected<void> read_vocabulary(const std::filesystem::path& file);
@@ -43,8 +41,8 @@ class bpe {
   std::map<std::string, std::uint32_t> numbers_;           // of tokens as bytes
   std::unordered_map<std::uint32_t, std::string> tokens_;  // the inverse
   std::vector<std::uint32_t> bytes_;                       // numbers of single bytes
-  std::unordered_map<std::uint64_t, merge> merges_;        // of first << 32 | second
-  pattern words_;                                          // splits text
+  merge_table merges_;
+  pattern words_;  // splits text
   std::uint32_t size_ = 0;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <queue>
 
 #include "gpu/text/byte_level.hpp"
 
@@ -92,15 +91,9 @@ expected<void> bpe_model::read_merges(const json& merges, bool byte_level) {
     if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
       return malformed_model(
           fmt::format("model: merges[{}] has tokens that vocab does not have", rank));
-    merges_.try_emplace(static_cast<std::uint64_t>(a->second) << 32 | b->second,
-                        merge{rank++, sum->second});
+    merges_.add(a->second, b->second, rank++, sum->second);
   }
   return {};
-}
-
-const bpe_model::merge* bpe_model::find_merge(std::uint32_t first, std::uint32_t second) const {
-  const auto found = merges_.find(static_cast<std::uint64_t>(first) << 32 | second);
-  return found == merges_.end() ? nullptr : &found->second;
 }
 
 const std::string* bpe_model::find(std::uint32_t token) const {
@@ -139,45 +132,8 @@ void bpe_model::encode(std::string_view word, std::vector<std::uint32_t>& out) c
       out.push_back(found->second);
       return;
     }
-  std::vector<symbol> symbols;
-  for (const auto token : symbols_of(word))
-    symbols.push_back({token, symbols.size() - 1, symbols.size() + 1});
-  if (symbols.empty()) return;
-  symbols.back().after = none;
-
-  // The merge of lowest rank first, of several the leftmost. An entry whose tokens have changed
-  // since is passed over.
-  struct possible {
-    std::uint32_t rank = 0;
-    std::size_t at = 0;
-    std::uint32_t first = 0, second = 0, token = 0;
-    bool operator<(const possible& other) const {  // the greatest comes first
-      return rank != other.rank ? rank > other.rank : at > other.at;
-    }
-  };
-  std::priority_queue<possible> queue;
-  const auto consider = [&](std::size_t at) {
-    if (at == none || symbols[at].after == none) return;
-    const auto first = symbols[at].token, second = symbols[symbols[at].after].token;
-    if (const auto* m = find_merge(first, second))
-      queue.push({m->rank, at, first, second, m->token});
-  };
-  constexpr std::uint32_t gone = std::numeric_limits<std::uint32_t>::max();
-  for (std::size_t i = 0; i < symbols.size(); ++i) consider(i);
-  while (!queue.empty()) {
-    const auto best = queue.top();
-    queue.pop();
-    auto& s = symbols[best.at];
-    if (s.token != best.first || s.after == none || symbols[s.after].token != best.second) continue;
-    auto& merged = symbols[s.after];
-    s.token = best.token;
-    merged.token = gone;
-    s.after = merged.after;
-    if (s.after != none) symbols[s.after].before = best.at;
-    consider(s.before);
-    consider(best.at);
-  }
-  for (std::size_t i = 0; i != none; i = symbols[i].after) out.push_back(symbols[i].token);
+  const auto tokens = merges_.apply(symbols_of(word));
+  out.insert(out.end(), tokens.begin(), tokens.end());
 }
 
 }  // namespace troupe::gpu

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gpu/text/merge_table.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::gpu {
@@ -25,23 +26,13 @@ class bpe_model {
   std::uint32_t size() const { return size_; }  // one more than the largest number
 
  private:
-  struct merge {
-    std::uint32_t rank = 0, token = 0;
-  };
-  struct symbol {
-    std::uint32_t token = 0;
-    std::size_t before = 0, after = 0;  // neighbours; `none` at the ends
-  };
-  static constexpr std::size_t none = ~std::size_t{0};
-
   expected<void> read_merges(const nlohmann::json& merges, bool byte_level);
   std::vector<std::uint32_t> symbols_of(std::string_view word) const;
   void add_unknown(std::string_view character, std::vector<std::uint32_t>& out) const;
-  const merge* find_merge(std::uint32_t first, std::uint32_t second) const;
 
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::unordered_map<std::uint32_t, std::string> tokens_;
-  std::unordered_map<std::uint64_t, merge> merges_;  // of first << 32 | second
+  merge_table merges_;
   std::vector<std::optional<std::uint32_t>> bytes_;  // tokens <0x00> to <0xFF>
   std::optional<std::uint32_t> unknown_;
   bool byte_level_ = false, byte_fallback_ = false, fuse_unknown_ = false, whole_words_ = false;

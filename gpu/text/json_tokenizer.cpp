@@ -227,7 +227,7 @@ std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
     return std::string(1, static_cast<char>(byte));
   if (!decoding_.space.empty())
     for (std::size_t at = 0; (at = text.find(decoding_.space, at)) != text.npos; ++at)
-      text.replace(at, decoding_.space.size(), " ");
+      text.replace(at, decoding_.space.size(), 1, ' ');
   if (first && decoding_.strips_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }

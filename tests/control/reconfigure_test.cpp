@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include <catch2/catch.hpp>
 
@@ -65,6 +66,32 @@ job_spec on(const std::string& type, std::string name, std::uint64_t iterations 
   spec.gpu_type = spec.required_gpu_type = type;
   return spec;
 }
+
+/// A controller that was started with a file in which node c-0, whose job runs, has fewer GPUs.
+struct busy_with_changed_file {
+  busy_with_changed_file() {
+    std::shared_ptr<runtime::memory_disk> disk;
+    {
+      virtual_cluster before{options_of(first)};
+      before.submit({{1, on("RTX2080Ti", "job")}});
+      before.world().run_until(10);
+      REQUIRE(where(status_of(before), 1) == "c-0");
+      disk = before.world().disk(controller_address);
+    }
+    const auto copy = *disk;
+    --changed->nodes[4].gpus;
+    auto o = options_of(changed);
+    o.machines = first;
+    v.emplace(o);
+    *v->world().disk(controller_address) = copy;
+    v->world().crash(controller_address, 0.1);
+    v->world().run_until(1);
+  }
+
+  const std::shared_ptr<cluster> first = harness::small_cluster();
+  const std::shared_ptr<cluster> changed = harness::small_cluster();
+  std::optional<virtual_cluster> v;
+};
 
 }  // namespace
 
@@ -249,57 +276,24 @@ TEST_CASE(
 }
 
 TEST_CASE("a controller starts with a file that changes a busy node, and follows it once it can") {
-  const auto first = harness::small_cluster();
-  auto changed = std::make_shared<cluster>(*first);
-  --changed->nodes[4].gpus;
-  std::shared_ptr<runtime::memory_disk> disk;
-  {
-    auto o = options_of(first);
-    virtual_cluster v{o};
-    v.submit({{1, on("RTX2080Ti", "job")}});
-    v.world().run_until(10);
-    REQUIRE(where(status_of(v), 1) == "c-0");
-    disk = v.world().disk(controller_address);
-  }
-  const auto copy = *disk;
-  auto o = options_of(changed);
-  o.machines = first;
-  virtual_cluster v{o};
-  *v.world().disk(controller_address) = copy;
-  v.world().crash(controller_address, 0.1);
-  v.world().run_until(1);
-  CHECK(status_of(v).nodes[4].gpus == first->nodes[4].gpus);
-  const auto early = asked<reconfigure_reply>(v, reconfigure{5, *changed});
+  busy_with_changed_file f;
+  auto& v = *f.v;
+  CHECK(status_of(v).nodes[4].gpus == f.first->nodes[4].gpus);
+  const auto early = asked<reconfigure_reply>(v, reconfigure{5, *f.changed});
   CHECK_FALSE(early.done);
   CHECK(has_facts(early.why.text, {"c-0", "drain"}));
   REQUIRE(asked<drain_reply>(v, drain_nodes{6, {"c-0"}, true, true}).done);
   v.world().run_until(60);
-  CHECK(status_of(v).nodes[4].gpus == changed->nodes[4].gpus);
+  CHECK(status_of(v).nodes[4].gpus == f.changed->nodes[4].gpus);
 }
 
 TEST_CASE("a controller's file that changes a busy node is not followed after a reconfigure") {
-  const auto first = harness::small_cluster();
-  auto changed = std::make_shared<cluster>(*first);
-  --changed->nodes[4].gpus;
-  std::shared_ptr<runtime::memory_disk> disk;
-  {
-    auto o = options_of(first);
-    virtual_cluster v{o};
-    v.submit({{1, on("RTX2080Ti", "job")}});
-    v.world().run_until(10);
-    disk = v.world().disk(controller_address);
-  }
-  const auto copy = *disk;
-  auto o = options_of(changed);
-  o.machines = first;
-  virtual_cluster v{o};
-  *v.world().disk(controller_address) = copy;
-  v.world().crash(controller_address, 0.1);
-  v.world().run_until(1);
-  REQUIRE(asked<reconfigure_reply>(v, reconfigure{5, *first}).done);
+  busy_with_changed_file f;
+  auto& v = *f.v;
+  REQUIRE(asked<reconfigure_reply>(v, reconfigure{5, *f.first}).done);
   REQUIRE(asked<drain_reply>(v, drain_nodes{6, {"c-0"}, true, true}).done);
   v.world().run_until(60);
-  CHECK(status_of(v).nodes[4].gpus == first->nodes[4].gpus);
+  CHECK(status_of(v).nodes[4].gpus == f.first->nodes[4].gpus);
 }
 
 TEST_CASE("a node that has missed a shorter lease gets it before anything renews the longer one") {
