@@ -131,6 +131,12 @@ def check_nodes_and_queue(page, cluster, waiting):
     check(row.get_attribute("data-job") == str(waiting), "the queued job's number")
     check(row.find_element(By.CSS_SELECTOR, "[data-testid=job-name]").text == WAITING, "the name is text")
     check(page.js("document.images.length") == 0, "no image was made of a name")
+    # All GPUs are held: each datacenter's ring is drawn as a whole, so its length is near that of its circle.
+    rings = lambda: page.js("""[...document.querySelectorAll('g.site')].map((g) => {
+        const held = g.querySelector('path.held'), all = 2 * Math.PI * g.querySelector('circle.ring').r.baseVal.value;
+        return held ? held.getTotalLength() / all : 0;
+    })""")
+    until("whole rings where all GPUs are held", 15, lambda: len(rings()) == 2 and min(rings()) > 0.98)
 
 
 def check_training(page, url, job):

@@ -55,6 +55,7 @@ command: ["%s", "%s", "%.2f", "%d"]
 """
 
 SERVE = """name: scribe
+max_restarts: 1000  # it outlives every kill, so that streams are read until the end
 serve: {model: %s, kv_gb: 0.05}
 """
 

@@ -94,10 +94,10 @@ function edges(links) {
 }
 
 function arc(x, y, r, from, to) {
-  if (to - from >= 1) to = from + 0.9999;
+  if (to - from >= 1) to = from + 0.999;  // an arc that ends where it begins is not drawn
   const at = (share) => {
     const angle = 2 * Math.PI * (share - 0.25);
-    return `${(x + r * Math.cos(angle)).toFixed(1)} ${(y + r * Math.sin(angle)).toFixed(1)}`;
+    return `${(x + r * Math.cos(angle)).toFixed(2)} ${(y + r * Math.sin(angle)).toFixed(2)}`;
   };
   return `M${at(from)}A${r} ${r} 0 ${to - from > 0.5 ? 1 : 0} 1 ${at(to)}`;
 }
