@@ -120,25 +120,27 @@ TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or 
   }
 }
 
-TEST_CASE("every policy that needs no deadline starts a program with the GPUs it asks for",
+TEST_CASE("every policy that decides within a minute starts programs with the GPUs they ask for",
           "[.long]") {
   const scratch where;
   const auto cluster_file = where.write("six.yaml", two_nodes_of_three);
   for (const auto name : planners::policy_names()) {
     const std::string policy{name};
+    // Those that take only jobs with a deadline; and Gavel's rounds and others' are longer.
     if (policy == "crius-ddl" || policy == "elasticflow") continue;
+    if (planners::make_policy(policy)->round_s() > 60) continue;
     CAPTURE(policy);
     detached cluster{{"--policy", policy}, {}, cluster_file};
     INFO(cluster.said.err);
     REQUIRE(cluster.said.status == 0);
-    for (const std::string gpus : {"1", "3", "6"}) {
-      const auto ranks = cluster.where / ("ranks-" + gpus);
-      const auto said =
-          troupe::test::troupe({"submit", "--state", cluster.state, "--gpus", gpus, "--wait", "--",
-                                "sh", "-c", "echo $WORLD_SIZE > " + ranks});
-      INFO(said.err);
-      CHECK(said.status == 0);
-      CHECK(printed_in(ranks) == gpus + "\n");
+    for (const std::string gpus : {"1", "2", "3"})
+      CHECK(
+          troupe::test::troupe({"submit", "--state", cluster.state, "--gpus", gpus, "--", "sh",
+                                "-c", "echo $WORLD_SIZE > " + (cluster.where / ("ranks-" + gpus))})
+              .status == 0);
+    for (const std::string gpus : {"1", "2", "3"}) {
+      CHECK(cluster.ask({"wait", gpus}).status == 0);  // jobs 1 to 3
+      CHECK(printed_in(cluster.where / ("ranks-" + gpus)) == gpus + "\n");
     }
   }
 }
