@@ -46,7 +46,7 @@ std::string_view advice_on_verb(std::string_view word) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
       {"sbatch", "`troupe submit FILE` or `troupe submit -- COMMAND`"},
       {"srun", "`troupe submit --wait -- COMMAND`"},
-      {"salloc", "`troupe submit -- COMMAND`; GPUs are given to programs, not to sessions"},
+      {"salloc", "`troupe submit -- COMMAND`; there are no interactive sessions"},
       {"run", "`troupe submit --wait -- COMMAND`"},
       {"exec", "`troupe submit --wait -- COMMAND`"},
       {"launch", "`troupe up CLUSTER` starts a cluster, `troupe submit FILE` a job"},

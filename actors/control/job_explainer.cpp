@@ -390,9 +390,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     } else {
       const auto idle = planners::idle_for(s_.cluster, now.idle, spec, p);
       const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, now.idle, spec, p);
-      considered.verdict =
-          fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
-                      scattered ? ", as many of each node" : "", idle, idle == 1 ? "is" : "are");
+      considered.verdict = fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
+                                       scattered ? ", the same number on each node" : "", idle,
+                                       idle == 1 ? "is" : "are");
     }
     if (const auto marp = planners::bytes_by_marp(s_.cluster, spec, p))
       considered.verdict +=

@@ -27,7 +27,7 @@ namespace troupe::actors {
 /// - It is the prefill_controller's host: hands it the gateway's own messages, and sends its own.
 ///
 /// `on_removed` is called, if given, every heartbeat once its datacenter was removed from the
-/// cluster and none of its nodes has been heard for a lease's duration: their work has its grace.
+/// cluster and none of its nodes has reported for a lease's duration: their work has its grace.
 ///
 /// It has no durable state: after a restart nodes and stages resend what was lost.
 class gateway_state {
@@ -64,7 +64,7 @@ class gateway_state {
   prefill_controller prefills_;
   runtime::log_limiter rejections_;
   std::function<void()> on_removed_;
-  double needed_s_ = 0;  // when one of its nodes was last heard, or it was not yet removed
+  double needed_s_ = 0;  // of the last report of its nodes, or when it was not yet removed
   // The timer of its next event, as the router's.
   double prefills_at_s_ = never;
   std::uint64_t prefills_number_ = 0;

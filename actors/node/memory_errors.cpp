@@ -89,7 +89,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// At most so many bytes, and no character in half.
+/// At most `shown_bytes`, cut between two characters.
 std::string shortened(std::string_view line) {
   line = without_rank(line.substr(std::min(line.size(), line.find_first_not_of(" \t"))));
   if (line.size() <= shown_bytes) return std::string{line};

@@ -13,8 +13,7 @@ inline bool follow_cluster(const shared_cluster& known, const cluster& newer, ad
   if (newer.version <= known->version || !indices_exist(newer)) return false;
   if (!may_follow(*known, newer, self))
     throw std::runtime_error(
-        "the controller has another journal, in whose cluster hosts have other numbers: start this "
-        "host again");
+        "the controller's new journal numbers the hosts differently: restart this host");
   return known.adopt(newer);
 }
 

@@ -116,11 +116,8 @@ class fcfs : public policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (!is_pipeline_job(job) && !has_exact_gpus(job)) {
-      job_view wish;
-      wish.spec = std::make_shared<job_spec>(job);
-      if (auto types = types_for(c, supply{c}, wish); !types) return refuse(types.error());
-    }
+    if (const auto wish = placed_by_request(job))
+      if (auto types = types_for(c, supply{c}, *wish); !types) return refuse(types.error());
     return policy::plans_of(c, job, budget);
   }
 

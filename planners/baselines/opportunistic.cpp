@@ -120,11 +120,8 @@ class opportunistic : public policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (!is_pipeline_job(job) && !has_exact_gpus(job)) {
-      job_view wish;
-      wish.spec = std::make_shared<job_spec>(job);
-      if (auto why = opportunistic_attempts{c}.hopeless(wish)) return refuse(std::move(*why));
-    }
+    if (const auto wish = placed_by_request(job))
+      if (auto why = opportunistic_attempts{c}.hopeless(*wish)) return refuse(std::move(*why));
     return policy::plans_of(c, job, budget);
   }
 

@@ -226,8 +226,9 @@ class exact_planner {
               fmt::format("needs {}; a job may have {} (quota)", needed, allowed)};
     const auto fewer = next_smaller();
     return {kind::infeasible,
-            fmt::format("needs {}, as many of each node, and no nodes of the cluster have that{}",
-                        needed, fewer > 0 ? fmt::format("; they have {}", fewer) : "")};
+            fmt::format(
+                "needs {}, the same number on each node, and no nodes of the cluster have that{}",
+                needed, fewer > 0 ? fmt::format("; they have {}", fewer) : "")};
   }
 
   const cluster& c_;

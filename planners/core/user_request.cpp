@@ -16,6 +16,13 @@ std::uint32_t largest_node(const cluster& c) {
   return largest;
 }
 
+std::optional<job_view> placed_by_request(const job_spec& job) {
+  if (is_pipeline_job(job) || has_exact_gpus(job)) return std::nullopt;
+  job_view wish;
+  wish.spec = std::make_shared<job_spec>(job);
+  return wish;
+}
+
 plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor,
                std::uint32_t max_tensor) {
   if (max_tensor == 0) max_tensor = largest_node(c);

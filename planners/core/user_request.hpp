@@ -7,6 +7,7 @@
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "planners/core/idle_index.hpp"
+#include "planners/core/snapshot.hpp"
 
 // Shared by the policies that use the user's own number of GPUs (docs/planners/baselines.md).
 
@@ -14,6 +15,10 @@ namespace troupe::planners {
 
 /// The GPUs of the cluster's largest node: the maximum size of a tensor group.
 std::uint32_t largest_node(const cluster& c);
+
+/// The job as one that waits, if its user's request alone places it; nothing: its plans are made
+/// otherwise (pipelines, programs with an exact number of GPUs).
+std::optional<job_view> placed_by_request(const job_spec& job);
 
 /// A split of the job over exactly the GPUs of `where`: of the (data, tensor) pairs with that
 /// product, the fastest that the smallest GPU can hold. If none fits, the pair that needs the least

@@ -102,7 +102,8 @@ class exact_gpus_policy final : public wrapped_policy {
       idle = std::max<std::uint64_t>(idle, s.idle.idle_of(g));
     }
     return fmt::format("needs {} {}{}; {}", j.spec->gpus, types,
-                       idle >= j.spec->gpus ? ", as many of each node" : "", idle_text(s, any));
+                       idle >= j.spec->gpus ? ", the same number on each node" : "",
+                       idle_text(s, any));
   }
 };
 

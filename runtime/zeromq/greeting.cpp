@@ -113,8 +113,8 @@ void zeromq_transport::engine::on_greeting_reply(dealer& d, const message& m) {
     const bool first = d.over->peer == upstream_ && !options_.client && !admitted_;
     if (!options_.client && d.over->peer == upstream_ && !take_place(*yes)) {
       return on_refusal(d, {reason::kind::stale,
-                            "the controller has another journal, in whose cluster this host has "
-                            "another number: start it again"});
+                            "the controller's new journal gives this host another number: "
+                            "restart it"});
     }
     d.over->restart(fresh_inbox(d.over));
     d.backoff = {};

@@ -167,7 +167,7 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     CHECK(k.waiting_reason() == "resources");
     CHECK(k.explained().plans[0].verdict == "needs 5 GPUs with more than 30.00 GB; 4 are idle");
   }
-  SECTION("of a program with an exact number, as many of each node") {
+  SECTION("of a program with an exact number, the same number on each node") {
     s.exact_gpus = true;
     s.gpus = 4;
     k.submit(s);
@@ -175,7 +175,7 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     lose({3, 1, 4, 4});
     CHECK(k.waiting_reason() == "resources");
     CHECK(k.explained().plans[0].verdict ==
-          "needs 4 GPUs with more than 30.00 GB, as many of each node; 4 are idle");
+          "needs 4 GPUs with more than 30.00 GB, the same number on each node; 4 are idle");
     lose({2, 2, 0, 0});
     CHECK(k.waiting_reason() == "priority");
   }

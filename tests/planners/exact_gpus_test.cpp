@@ -297,7 +297,8 @@ TEST_CASE("a program that no GPUs of the cluster can run is refused with what it
   auto job = exact_program(8);
   job.assumed_model = true;
   CHECK(refusal(job) ==
-        "needs 8 GPUs, as many of each node, and no nodes of the cluster have that; they have 6");
+        "needs 8 GPUs, the same number on each node, and no nodes of the cluster have that; they "
+        "have 6");
   job.gpus = 9;
   CHECK(refusal(job) == "needs 9 GPUs; the cluster has 8");
   job.gpus = 1;

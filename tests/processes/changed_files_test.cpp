@@ -80,11 +80,6 @@ struct changed_cluster : fixture {
     return runtime::wait_until([&] { return log_of(host).find(what) != std::string::npos; }, long_s,
                                0.1);
   }
-  job_status job(job_id id) {
-    for (const auto& j : jobs().jobs)
-      if (j.job == id) return j;
-    return {};
-  }
 };
 
 /// The model that ships, in a folder of its own.

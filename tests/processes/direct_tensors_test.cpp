@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/wiring.hpp"
@@ -202,7 +204,10 @@ int exchange(address me, address other, const std::string& directory, const payl
   fmt::print("{} of {} MiB each way: {} MiB resident at most\n", count, bytes >> 20,
              resident >> 20);
   std::fflush(stdout);
-  runtime::pause(0.5);  // the last credit
+  // A process that ends takes along what it is still sending.
+  const auto done = [&](address a) { return fmt::format("{}/{}-done", directory, a); };
+  std::ofstream{done(me)};
+  if (!runtime::wait_until([&] { return std::filesystem::exists(done(other)); }, long_s)) return 6;
   return resident <= max_resident_bytes ? 0 : 5;
 }
 

@@ -20,6 +20,7 @@
 #include "harness/source_dir.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "runtime/host/wait.hpp"
 
 namespace troupe::test {
 
@@ -66,6 +67,19 @@ class fixture {
     auto reply = client->ask(query_jobs{0, 0}, long_s).reply;
     REQUIRE(reply);
     return std::get<query_reply>(reply->first);
+  }
+
+  job_status job(job_id id) {
+    auto reply = client->ask(query_jobs{0, id}, long_s).reply;
+    REQUIRE(reply);
+    return std::get<query_reply>(reply->first).jobs.at(0);
+  }
+
+  /// Waits until the job is in this state.
+  bool is(job_id id, job_state s) {
+    const bool so = runtime::wait_until([&] { return job(id).state == s; }, long_s, 0.05);
+    if (!so) UNSCOPED_INFO("job " << id << ": " << job(id).detail);
+    return so;
   }
 
   bool wait_until(const std::function<bool(const query_reply&)>& holds) {

@@ -79,7 +79,8 @@ TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
   CHECK(cluster.ask({"cancel", "1"}).out == "job 1 was cancelled already\n");
 }
 
-TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or is refused") {
+TEST_CASE(
+    "a program gets as many GPUs as it asks for, the same number on each node, or is refused") {
   const scratch where;
   const auto cluster_file = where.write("six.yaml", two_nodes_of_three);
   for (const std::string policy : {"troupe", "fcfs", "frenzy", "gandiva"}) {
@@ -103,7 +104,7 @@ TEST_CASE("a program gets as many GPUs as it asks for, as many of each node, or 
     CHECK(printed_in(ranks) == "2 1 2 0x1\n");
     for (const auto& [words, why] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--gpus", "7"}, "needs 7 GPUs; the cluster has 6"},
-             {{"--gpus", "5"}, "as many of each node"},
+             {{"--gpus", "5"}, "the same number on each node"},
              {{"--memory", "50"}, "needs more than 50.0 GB per GPU; the largest here has 40 GB"}}) {
       std::vector<std::string> all{"submit", "--wait"};
       all.insert(all.end(), words.begin(), words.end());

@@ -25,8 +25,8 @@ class clock_by_hand final : public runtime::clock {
 };
 
 /// A front whose knowledge the test writes, with its HTTP server.
-struct told_front {
-  told_front() {
+struct front_by_hand {
+  front_by_hand() {
     auto started = web::http_server::start(
         "127.0.0.1", 0, {}, [this](const auto& r, auto reply) { service.handle(r, reply); });
     REQUIRE(started);
@@ -69,7 +69,7 @@ struct told_front {
   web::client_answer refused(const std::string& name) const {
     return ask("/v1/completions", R"({"model": ")" + name + R"(", "prompt": [100000]})");
   }
-  /// The model is offered, with a vocabulary of so many tokens.
+  /// The model is offered, with a vocabulary of this size.
   bool offers_with(const std::string& name, int vocabulary) const {
     return runtime::wait_until(
         [&] {
@@ -102,7 +102,7 @@ void write_folder(const std::string& folder, int vocabulary) {
 
 TEST_CASE("a front reads a folder again when its files have changed, and a failed one later") {
   const scratch dir;
-  told_front f;
+  front_by_hand f;
   CHECK(f.refused("a").status == 503);  // the controller has said nothing yet
   write_folder(dir / "a", 300);
   f.serve("a", dir / "a", 1);
@@ -134,7 +134,7 @@ TEST_CASE("a front reads a folder again when its files have changed, and a faile
 
 TEST_CASE("a model that is cancelled is 404, what it is asked for ends, and its metrics go") {
   const scratch dir;
-  told_front f;
+  front_by_hand f;
   write_folder(dir / "a", 300);
   for (int i = 0; i < 20; ++i) {
     const auto name = fmt::format("name-{}", i);
@@ -155,10 +155,10 @@ TEST_CASE("a model that is cancelled is 404, what it is asked for ends, and its 
       long_s, 0.01));
   f.cancel("name-19");
   CHECK(f.refused("name-19").status == 404);
-  actors::completion_news news;
-  news.number = f.number;
-  news.tokens = {{{8, -1}, {}}, {{9, -1}, {}}};
-  f.listener(news);
+  actors::completion_news sent;
+  sent.number = f.number;
+  sent.tokens = {{{8, -1}, {}}, {{9, -1}, {}}};
+  f.listener(sent);
   const auto a = answer.get();
   CHECK(a.status == 200);
   CHECK(a.body.find("\"token_ids\":[8,9]") != std::string::npos);

@@ -41,16 +41,8 @@ struct faults_fixture {
     s.working_directory = where.path();
     return cluster.submit(s);
   }
-  job_status job(job_id id) {
-    auto reply = cluster.client->ask(query_jobs{0, id}, long_s).reply;
-    REQUIRE(reply);
-    return std::get<query_reply>(reply->first).jobs.at(0);
-  }
-  bool is(job_id id, job_state s) {
-    const bool so = runtime::wait_until([&] { return job(id).state == s; }, long_s, 0.05);
-    if (!so) UNSCOPED_INFO("job " << id << ": " << job(id).detail);
-    return so;
-  }
+  job_status job(job_id id) { return cluster.job(id); }
+  bool is(job_id id, job_state s) { return cluster.is(id, s); }
   bool cancel(job_id id) {
     auto reply = cluster.client->ask(cancel_job{0, id}, long_s).reply;
     REQUIRE(reply);
@@ -98,7 +90,8 @@ constexpr const char* stays = "echo $$ > program; exec sleep 1000";
 }  // namespace
 
 TEST_CASE(
-    "programs start, are cancelled and end with their node if what starts keepers is stopped") {
+    "programs start, can be cancelled and end with their node while the keepers' server is "
+    "stopped") {
   faults_fixture f{"stopped-starters"};
   f.signal_starters(SIGSTOP);
   CHECK(f.is(f.submit("exit 0"), job_state::finished));

@@ -79,14 +79,8 @@ struct ends_fixture {
     if (change) change(s);
     return cluster.submit(s);
   }
-  job_status job(job_id id) {
-    auto reply = cluster.client->ask(query_jobs{0, id}, long_s).reply;
-    REQUIRE(reply);
-    return std::get<query_reply>(reply->first).jobs.at(0);
-  }
-  bool is(job_id id, job_state s) {
-    return runtime::wait_until([&] { return job(id).state == s; }, long_s, 0.1);
-  }
+  job_status job(job_id id) { return cluster.job(id); }
+  bool is(job_id id, job_state s) { return cluster.is(id, s); }
   bool has(const std::string& file) {
     return runtime::wait_until([&] { return fs::exists(where / file); }, long_s, 0.05);
   }

@@ -256,7 +256,7 @@ TEST_CASE("with a new journal, running nodes drop their work and new jobs run") 
 }
 
 TEST_CASE(
-    "hosts to which a new journal gives other numbers end with that reason, and start again") {
+    "hosts that a new journal numbers differently end with that reason, and can be restarted") {
   const scratch directory;
   const auto text = [](const std::string& nodes) {
     return "name: numbered\ndatacenters:\n  - name: here\n    nodes:\n" + nodes +
@@ -289,7 +289,7 @@ TEST_CASE(
   std::ifstream in{f.state / "output" / "a.log"};
   const std::string said{std::istreambuf_iterator<char>{in}, {}};
   INFO(said);
-  CHECK(said.find("has another journal") != std::string::npos);
+  CHECK(said.find("the controller's new journal") != std::string::npos);
 }
 
 TEST_CASE("a restored backup is refused by its witness or by the nodes, and can be accepted") {

@@ -78,6 +78,19 @@ TEST_CASE("a stopped keeper's program and its daemons are killed by the process 
   CHECK(eventually([&] { return gone(keeper); }));
 }
 
+namespace {
+
+/// In a process of its own: owns the state directory, and keeps a program until it is killed.
+void keep_running(const std::string& state, const process_options& program) {
+  auto taken = state_directory::open(state);
+  std::filesystem::create_directories(process_records(state));
+  auto server = keeper_server::start(process_records(state), (*taken)->lock());
+  auto p = (*server)->run(program, seconds_from_now(no_limit_s));
+  for (;;) ::pause();
+}
+
+}  // namespace
+
 TEST_CASE("a state directory is taken although a keeper of its dead process is stopped") {
 #ifdef __SANITIZE_THREAD__
   WARN("skipped: this sanitizer allows no threads after a fork");
@@ -87,13 +100,7 @@ TEST_CASE("a state directory is taken although a keeper of its dead process is s
   const auto state = dir / "state";
   pid_t keeper = 0, daemon = 0;
   {
-    forked owner{[&] {
-      auto taken = state_directory::open(state);
-      std::filesystem::create_directories(process_records(state));
-      auto server = keeper_server::start(process_records(state), (*taken)->lock());
-      auto p = (*server)->run(with_daemon(dir, "sleep 1000"), seconds_from_now(no_limit_s));
-      for (;;) ::pause();
-    }};
+    forked owner{[&] { keep_running(state, with_daemon(dir, "sleep 1000")); }};
     daemon = written_pid(dir / "daemon");
     keeper = parent_of(written_pid(dir / "program"));
     ::kill(keeper, SIGSTOP);
@@ -214,14 +221,8 @@ TEST_CASE("a state directory is taken although the processes that start keepers 
   const auto state = dir / "state";
   pid_t guard = 0, server_pid = 0;
   {
-    forked owner{[&] {
-      auto taken = state_directory::open(state);
-      std::filesystem::create_directories(process_records(state));
-      auto server = keeper_server::start(process_records(state), (*taken)->lock());
-      auto p = (*server)->run(shell("echo $$ > " + dir / "program" + "; exec sleep 1000"),
-                              seconds_from_now(no_limit_s));
-      for (;;) ::pause();
-    }};
+    forked owner{
+        [&] { keep_running(state, shell("echo $$ > " + dir / "program" + "; exec sleep 1000")); }};
     server_pid = server_of(written_pid(dir / "program"));
     guard = parent_of(server_pid);
     REQUIRE(

@@ -139,7 +139,7 @@ void model_offers::look() {
     w = {from};
     shared_->unread.emplace_back(name, from);
   }
-  while (shared_->reading.size() < most_readers) {
+  while (shared_->reading.size() < max_readers) {
     auto next = shared_->take();
     if (!next) break;
     shared_->reading.insert(next->second.folder);

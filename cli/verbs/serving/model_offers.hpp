@@ -20,7 +20,7 @@ namespace troupe::cli {
 class model_offers {
  public:
   /// Folders that are read at a time. Others wait.
-  static constexpr std::size_t most_readers = 8;
+  static constexpr std::size_t max_readers = 8;
   static constexpr double retry_s = 30;
 
   /// c: the host's. folders: of models' files, instead of the decoders'.
