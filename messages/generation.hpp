@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "messages/address.hpp"
+#include "messages/completion.hpp"
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
 
@@ -30,69 +31,20 @@ struct request_name {
   auto operator<=>(const request_name&) const = default;
 };
 
-/// A token with its logarithmic probability.
-struct weighed_token {
-  std::uint32_t token = 0;
-  double log_probability = 0;
-
-  static constexpr auto fields() {
-    return std::tuple{&weighed_token::token, &weighed_token::log_probability};
-  }
-  bool operator==(const weighed_token&) const = default;
-};
-
 /// Front to decoder: complete a prompt. Body: its tokens, then the completion's first tokens, which
 /// an earlier attempt has generated, as 32-bit integers; in a simulation it may be empty. Repeated
 /// until a `generated` answers it.
 struct generate {
   request_name name;
-  lease_id lease = 0;                      // the decoder's
-  std::uint32_t prompt = 1;                // tokens
-  std::uint32_t replay = 0;                // tokens that are known already; sampled ones follow
-  std::uint32_t max_tokens = 1;            // of the completion, the known ones included
-  std::vector<std::uint32_t> last_tokens;  // each ends it
-  double temperature = 0, top_p = 1;
-  std::uint32_t top_k = 0;
-  std::uint64_t seed = 0;
-  std::uint32_t top = 0;  // log probabilities of so many most probable tokens
-  double ttft_s = 0;      // goal; 0: the decoder's
-  std::int32_t priority = 0;
-  double min_p = 0;  // of the most probable token's probability, at least
-  double frequency_penalty = 0, presence_penalty = 0;
-  std::vector<weighed_token> bias{};  // added to the logits of these tokens
+  lease_id lease = 0;  // the decoder's
+  completion_request what;
+  std::uint32_t replay = 0;  // tokens of the answer that the front has already
 
   static constexpr auto fields() {
     using t = generate;
-    return std::tuple{&t::name,
-                      &t::lease,
-                      &t::prompt,
-                      &t::replay,
-                      &t::max_tokens,
-                      &t::last_tokens,
-                      &t::temperature,
-                      &t::top_p,
-                      &t::top_k,
-                      &t::seed,
-                      &t::top,
-                      &t::ttft_s,
-                      &t::priority,
-                      &t::min_p,
-                      &t::frequency_penalty,
-                      &t::presence_penalty,
-                      &t::bias};
+    return std::tuple{&t::name, &t::lease, &t::what, &t::replay};
   }
   bool operator==(const generate&) const = default;
-};
-
-/// A token of a completion, and the most probable ones in its place.
-struct generated_token {
-  weighed_token chosen;
-  std::vector<weighed_token> top;
-
-  static constexpr auto fields() {
-    return std::tuple{&generated_token::chosen, &generated_token::top};
-  }
-  bool operator==(const generated_token&) const = default;
 };
 
 /// How a prompt was computed.
@@ -123,7 +75,7 @@ struct generated {
   enum class ending : std::uint8_t { none, stop, length, failed };
   request_name name;
   lease_id lease = 0;
-  std::uint32_t first = 0;  // position of the first of `tokens` in the completion
+  std::uint32_t first = 0;  // position of the first of `tokens` in the answer
   std::vector<generated_token> tokens;
   ending finish = ending::none;          // after these tokens
   reason why;                            // failed: declined, or the device cannot go on
@@ -136,7 +88,7 @@ struct generated {
   bool operator==(const generated&) const = default;
 };
 
-/// Front to decoder: it has the completion's first `tokens` tokens; `finished`: and its end, so the
+/// Front to decoder: it has the answer's first `tokens` tokens; `finished`: and its end, so the
 /// decoder forgets the request. Also the answer to statements about requests that the front does
 /// not have (any more).
 struct generated_heard {

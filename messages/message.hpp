@@ -14,7 +14,7 @@
 namespace troupe {
 
 /// Increased when a header or a body changes its meaning; peers of other versions are rejected.
-inline constexpr std::uint8_t protocol_version = 2;
+inline constexpr std::uint8_t protocol_version = 3;
 
 /// Message types on the wire. Numbers are never reused.
 template <class T>

@@ -36,8 +36,11 @@ answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     auto& c = choices_[i].choice;
     c.index = i;
-    c.text = asked_.prefixes[i];
+    const auto& before = asked_.prefixes[i];
+    c.text = before.text;
     if (asked_.log_probabilities) c.tokens.emplace();
+    if (c.tokens && before.first)
+      c.tokens->push_back({named({*before.first, 0}), {}, true});
     if (asked_.token_numbers) c.token_numbers.emplace();
   }
 }
@@ -46,21 +49,34 @@ void answer::step(std::uint32_t index, const sequence_step& s) {
   if (failed_) return;
   if (s.failed) return fail(*s.failed);
   auto& c = choices_[index];
-  measure(c, s);
+  if (!s.of_prompt) measure(c, s);
   c.choice.text += s.text;
   c.choice.finish_reason = gpu::name_of(s.finished);
-  if (c.choice.tokens) c.choice.tokens->push_back(token_of(s));
-  if (c.choice.token_numbers) c.choice.token_numbers->push_back(s.token);
+  if (c.choice.tokens) c.choice.tokens->push_back(token_of(s.token));
+  if (c.choice.token_numbers && !s.of_prompt)
+    c.choice.token_numbers->push_back(s.token.chosen.token);
   take_place(c.choice, s);
-  if (asked_.stream) send(c, s);
-  if (s.finished != gpu::completion::finish::none && --left_ == 0) finish();
+  const bool ends = s.finished != gpu::completion::finish::none;
+  // A stream's first event has the whole prompt.
+  if (asked_.stream && (!s.of_prompt || ends)) send(c, ends);
+  if (!ends) return;
+  metrics_.choice_ended(s.place ? s.place->attempts : 1);
+  if (--left_ == 0) finish();
+}
+
+void answer::end(std::uint32_t index) {
+  auto& c = choices_[index];
+  c.choice.finish_reason = gpu::name_of(gpu::completion::finish::length);
+  if (asked_.stream) send(c, true);
+  metrics_.choice_ended(1);
+  if (--left_ == 0) finish();
 }
 
 /// The header says where the first prompt was computed; each choice's last part has the details.
 void answer::take_place(openai::choice& c, const sequence_step& s) {
   if (!s.place) return;
   if (fields_.empty())
-    fields_.emplace_back("X-Troupe-Where", s.place->bubbles ? "bubbles" : "decoder");
+    fields_.emplace_back("X-Troupe-Where", s.place->prefill.bubbles ? "bubbles" : "decoder");
   if (!asked_.stream || s.finished != gpu::completion::finish::none) c.place = s.place;
 }
 
@@ -74,24 +90,22 @@ void answer::measure(one& c, const sequence_step& s) {
   first ? metrics_.first_token(now_s - begin_s_) : metrics_.next_token(now_s - c.last_s);
   c.last_s = now_s;
   if (first && s.place) metrics_.prefilled(*s.place);
-  if (s.finished != gpu::completion::finish::none)
-    metrics_.choice_ended(s.place ? s.place->attempts : 1);
 }
 
-openai::token_choice answer::token_of(const sequence_step& s) const {
-  const auto text = [&](std::uint32_t token) {
-    return words_ ? words_->text_of(token, false) : std::string{};
-  };
-  openai::token_choice t{text(s.token), s.log_probability, {}};
-  for (const auto& o : s.top) t.top.push_back({text(o.token), o.log_probability});
-  return t;
+openai::token_choice::token answer::named(const weighed_token& t) const {
+  return {t.token, words_ ? words_->written(t.token) : std::string{}, t.log_probability};
+}
+
+openai::token_choice answer::token_of(const generated_token& t) const {
+  openai::token_choice c{named(t.chosen), {}, false};
+  for (const auto& o : t.top) c.top.push_back(named(o));
+  return c;
 }
 
 /// A stream's choice has only what is new; then it is empty.
-void answer::send(one& c, const sequence_step& s) {
+void answer::send(one& c, bool ends) {
   begin_stream();
   auto& news = c.choice;
-  const bool ends = s.finished != gpu::completion::finish::none;
   std::string events;
   if (asked_.head.chat && ends && (!news.text.empty() || news.tokens || news.token_numbers)) {
     // The end of a chat's choice is an event of its own, without text.
@@ -110,7 +124,7 @@ void answer::send(one& c, const sequence_step& s) {
   news.text.clear();
   if (news.token_numbers) news.token_numbers->clear();
   if (!news.tokens) return;
-  for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.text);
+  for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.chosen.text);
   news.tokens->clear();
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,15 @@ http_fields fields_of(const openai::problem& p);
 /// step() is called on the generator's thread, gone() on the server's.
 class answer {
  public:
+  /// What comes before a choice's text.
+  struct echoed {
+    std::string text;
+    std::optional<std::uint32_t> first;  // token of a prompt whose log probabilities follow
+  };
   struct question {
     openai::answer_head head;
     bool stream = false, include_usage = false, log_probabilities = false, token_numbers = false;
-    std::vector<std::string> prefixes;  // of each choice: what comes before its text (echo)
+    std::vector<echoed> prefixes;  // of each choice
     std::uint64_t prompt_tokens = 0;
   };
 
@@ -35,20 +41,23 @@ class answer {
          std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock);
 
   void step(std::uint32_t index, const sequence_step& s);
+  /// A choice for which there is nothing to generate.
+  void end(std::uint32_t index);
   void gone() { count(outcome::cancelled); }
 
  private:
   struct one {
     openai::choice choice;
     double last_s = 0;
-    std::uint64_t tokens = 0;
+    std::uint64_t tokens = 0;  // of the completion
   };
 
   void count(outcome o);
   void measure(one& c, const sequence_step& s);
   void take_place(openai::choice& c, const sequence_step& s);
-  openai::token_choice token_of(const sequence_step& s) const;
-  void send(one& c, const sequence_step& s);
+  openai::token_choice::token named(const weighed_token& t) const;
+  openai::token_choice token_of(const generated_token& t) const;
+  void send(one& c, bool ends);
   void begin_stream();
   void finish();
   void fail(const reason& why);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "gpu/inference/batch_queue.hpp"
+#include "gpu/inference/completion_room.hpp"
 
 namespace troupe::web {
 
@@ -18,6 +19,7 @@ namespace {
 struct sequence {
   sequence_listener listener;
   gpu::completion text;
+  std::uint64_t tokens_left = 0;  // of the answer
 };
 /// It was submitted, and the thread has not taken it yet.
 struct arrival {
@@ -52,7 +54,7 @@ class batch_loop::thread {
 
   expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) {
     for (const auto& s : all)
-      if (auto ok = check(s.request); !ok) return refuse(ok.error());
+      if (auto ok = gpu::check(s.what, s.prompt, room()); !ok) return refuse(ok.error());
     std::vector<std::uint64_t> ids;
     {
       const std::lock_guard hold{mutex_};
@@ -85,28 +87,16 @@ class batch_loop::thread {
 
  private:
   /// The device's model is not changed by its thread.
-  expected<void> check(const sequence_request& r) const {
+  gpu::completion_room room() const {
     const auto& m = device_->spec().model;
-    const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
-    if (r.prompt.empty()) return no("a prompt needs at least one token");
-    const std::uint64_t all = r.prompt.size() + std::uint64_t{r.limits.max_tokens};
-    if (all > m.positions)
-      return no(fmt::format("{} prompt tokens and {} new ones are more than the {} positions of {}",
-                            r.prompt.size(), r.limits.max_tokens, m.positions, m.name));
-    if (const auto n = gpu::pages_for(static_cast<std::uint32_t>(all)); n > pages_)
-      return no(fmt::format("{} prompt tokens and {} new ones need {} pages, and the cache has {}",
-                            r.prompt.size(), r.limits.max_tokens, n, pages_));
-    for (const auto token : r.prompt)
-      if (token >= m.vocabulary)
-        return no(fmt::format("token {} is beyond the vocabulary of {}", token, m.vocabulary));
-    return {};
+    return {m.name, m.positions, m.vocabulary, pages_};
   }
 
   void run() {
     while (take_arrivals()) {
       queue_.admit();
       publish();
-      gpu::execute(*device_, queue_.next(), [this](const gpu::batch_result& r) { hear(r); });
+      gpu::execute(*device_, queue_.next(), [this](const gpu::batch_result& r) { take(r); });
       publish();
     }
   }
@@ -126,9 +116,10 @@ class batch_loop::thread {
   }
 
   void add(const arrival& a) {
-    const auto& r = a.what.request;
-    sequences_.emplace(a.id, sequence{a.what.listener, gpu::completion{r.limits, words_.get()}});
-    queue_.add({a.id, r.prompt, {}, r.limits.max_tokens, r.how, r.top});
+    const auto& s = a.what;
+    sequences_.emplace(a.id, sequence{s.listener, gpu::completion{s.what, s.stops, words_.get()},
+                                      s.what.answer_tokens()});
+    queue_.add({a.id, s.what, s.prompt, {}});
   }
 
   void end(std::uint64_t id) {
@@ -138,25 +129,33 @@ class batch_loop::thread {
     --present_;
   }
 
-  void hear(const gpu::batch_result& r) {
-    const auto found = sequences_.find(r.sequence);
-    if (found == sequences_.end()) return;  // it has failed in this round
-    auto& s = found->second;
-    sequence_step step;
-    if (r.failed) {
-      step.failed = &*r.failed;
-    } else {
-      queue_.took(r.sequence, r.chosen.token);
-      step.token = r.chosen.token;
-      step.log_probability = r.chosen.log_probability;
-      step.top = r.top;
-      step.text = s.text.add(r.chosen);
-      step.finished = s.text.finished();
+  void take(const gpu::batch_result& r) {
+    using enum gpu::completion::finish;
+    for (const auto& t : r.scored) {
+      auto* s = find(r.sequence);
+      if (!s) return;
+      const bool last = --s->tokens_left == 0;
+      tell(r.sequence, {t, true, {}, last ? length : none, nullptr, {}});
     }
-    const auto listener = s.listener;
-    // Free before anybody hears of the end.
-    if (r.failed || step.finished != gpu::completion::finish::none) {
-      end(r.sequence);
+    auto* s = find(r.sequence);
+    if (!s) return;  // it has failed in this round
+    if (r.failed) return tell(r.sequence, {{}, false, {}, none, &*r.failed, {}});
+    if (!r.next) return;
+    queue_.took(r.sequence, r.next->chosen.token);
+    auto text = s->text.add(r.next->chosen);
+    tell(r.sequence, {*r.next, false, std::move(text), s->text.finished(), nullptr, {}});
+  }
+
+  sequence* find(std::uint64_t id) {
+    const auto found = sequences_.find(id);
+    return found == sequences_.end() ? nullptr : &found->second;
+  }
+
+  /// At the end its pages are free before the listener is called.
+  void tell(std::uint64_t id, const sequence_step& step) {
+    const auto listener = sequences_.at(id).listener;
+    if (step.failed || step.finished != gpu::completion::finish::none) {
+      end(id);
       publish();
     }
     listener(step);

@@ -7,41 +7,25 @@
 #include <vector>
 
 #include "gpu/inference/completion.hpp"
-#include "gpu/inference/top_tokens.hpp"
+#include "messages/completion.hpp"
+#include "messages/generation.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::web {
 
-/// One sequence to generate.
-struct sequence_request {
-  std::vector<std::uint32_t> prompt;  // at least one token
-  gpu::completion_limits limits;
-  gpu::sampling how;
-  std::uint32_t top = 0;      // of so many most probable tokens, too, the log probabilities
-  double ttft_s = 0;          // goal for the first token; 0: the generator's
-  std::int32_t priority = 0;  // larger first, where there is an order
-};
-
 /// Where a sequence was computed.
 struct sequence_place {
-  bool bubbles = false;      // its prompt, in the bubbles of a training; else by its decoder
-  std::uint32_t guests = 0;  // devices that did it in bubbles
-  std::uint32_t yields = 0;  // suspensions for the training
-  std::string declined;      // why not in bubbles, if it was asked for
-  std::string decoder;       // the node
+  prefill_place prefill;
+  std::string decoder;  // the node
   std::uint32_t attempts = 1;
-  // Of a prompt in bubbles: when it was to be ready, when it was computed, both after the request
-  // for it, and how long its cache took to the decoder.
-  double promised_s = 0, prefill_s = 0, transfer_s = 0;
   bool operator==(const sequence_place&) const = default;
 };
 
-/// What happened to a sequence.
+/// A token of the answer to a sequence, or its failure.
 struct sequence_step {
-  std::string text;  // certain now, see gpu::completion
-  std::uint32_t token = 0;
-  double log_probability = 0;
-  std::vector<gpu::top_token> top;
+  generated_token token;
+  bool of_prompt = false;  // scored, not generated
+  std::string text;        // certain now, see gpu::completion
   gpu::completion::finish finished = gpu::completion::finish::none;
   const reason* failed = nullptr;         // it cannot go on: the end, without a token
   std::optional<sequence_place> place{};  // with the first token and the last, where it is known
@@ -61,7 +45,9 @@ class generator {
   virtual ~generator() = default;
 
   struct submission {
-    sequence_request request;
+    completion_request what;
+    std::vector<std::uint32_t> prompt;  // what.prompt_tokens
+    std::vector<std::string> stops;     // texts that end the completion, none empty
     sequence_listener listener;
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,

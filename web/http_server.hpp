@@ -26,7 +26,7 @@ struct http_limits {
 };
 
 struct http_request {
-  std::string method, path;                                   // without the query
+  std::string method, path;                                   // decoded, without the query
   std::string content_type, authorization, request_id, host;  // header fields; empty: none
   std::string body;
   std::string query{};                 // what follows the path's "?"

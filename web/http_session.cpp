@@ -13,6 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "web/request_target.hpp"
+
 namespace troupe::web {
 
 namespace {
@@ -452,11 +454,12 @@ void session::handle() {
   head_only_ = m.method() == http::verb::head;
   http_request r;
   r.method = text_of(m.method_string());
-  const auto target = text_of(m.target());
-  const auto mark = target.find('?');
-  r.path = target.substr(0, mark);
-  if (mark != std::string::npos) r.query = target.substr(mark + 1);
-  r.host = text_of(m[http::field::host]);
+  auto target = parse_target(text_of(m.target()));
+  if (!target) return refuse_request(400, target.error().text);
+  r.path = std::move(target->path);
+  r.query = std::move(target->query);
+  // A target's own host goes before the field (RFC 9112, 3.2.2).
+  r.host = target->authority.empty() ? text_of(m[http::field::host]) : target->authority;
   r.content_type = text_of(m[http::field::content_type]);
   r.authorization = text_of(m[http::field::authorization]);
   r.origin = text_of(m[http::field::origin]);

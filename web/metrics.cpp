@@ -150,12 +150,14 @@ void metrics::next_token(double s) {
 
 void metrics::prefilled(const sequence_place& where) {
   auto& f = *families_;
-  (where.bubbles ? f.in_bubbles : f.by_decoders).Increment();
-  if (!where.declined.empty()) f.declined.Add({{"reason", label_of(where.declined)}}).Increment();
-  if (!where.bubbles) return;
-  f.yields.Increment(where.yields);
-  f.transfer.Observe(where.transfer_s);
-  if (where.promised_s > 0) f.predicted.Observe(where.prefill_s / where.promised_s);
+  const auto& p = where.prefill;
+  (p.bubbles ? f.in_bubbles : f.by_decoders).Increment();
+  if (!p.declined.text.empty())
+    f.declined.Add({{"reason", label_of(p.declined.text)}}).Increment();
+  if (!p.bubbles) return;
+  f.yields.Increment(p.yields);
+  f.transfer.Observe(p.transfer_s);
+  if (p.promised_s > 0) f.predicted.Observe(p.prefill_s / p.promised_s);
 }
 
 void metrics::choice_ended(std::uint32_t attempts) {

@@ -9,8 +9,9 @@
 
 #include <tl/expected.hpp>
 
-#include "gpu/inference/sampling.hpp"
+#include "gpu/inference/inference_model.hpp"
 #include "gpu/text/chat_format.hpp"
+#include "messages/completion.hpp"
 #include "messages/reason.hpp"
 #include "web/generator.hpp"
 
@@ -49,8 +50,10 @@ struct request {
   std::string model;
   std::vector<prompt> prompts;              // of a completion: at least one
   std::vector<gpu::chat_message> messages;  // of a chat: at least one
-  std::optional<std::uint32_t> max_tokens;  // at least 1
-  gpu::sampling how{1, 1, 0, 0};            // without its seed
+  std::optional<std::uint32_t> max_tokens;  // of a chat at least 1
+  gpu::sampling_defaults how;               // those that it gives
+  double frequency_penalty = 0, presence_penalty = 0;
+  std::vector<token_bias> bias;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stops;  // at most 4, none empty
   std::uint32_t n = 1;             // choices for each prompt
@@ -69,13 +72,14 @@ parsed<request> parse(std::string_view body, bool chat);
 
 /// A token with its log probability, and the most probable ones in its place.
 struct token_choice {
-  std::string text;  // any bytes
-  double log_probability = 0;
-  struct other {
-    std::string text;
+  struct token {
+    std::uint32_t number = 0;
+    std::string text;  // any bytes; of a special token its name
     double log_probability = 0;
   };
-  std::vector<other> top;
+  token chosen;
+  std::vector<token> top;
+  bool begins = false;  // the first of a prompt: nothing is before it, and it has no probability
 };
 
 /// What all parts of an answer have in common.

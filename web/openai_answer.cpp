@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "gpu/text/utf8_stream.hpp"
@@ -43,19 +45,42 @@ json usage_document(const usage& u) {
           {"total_tokens", u.prompt_tokens + u.completion_tokens}};
 }
 
-json one_token(const std::string& text, double log_probability) {
-  return {{"token", repaired(text)}, {"logprob", log_probability}, {"bytes", bytes_of(text)}};
+json one_token(const token_choice::token& t) {
+  return {{"token", repaired(t.text)}, {"logprob", t.log_probability}, {"bytes", bytes_of(t.text)}};
 }
 
 json chat_log_probabilities(const std::vector<token_choice>& tokens) {
   auto content = json::array();
   for (const auto& t : tokens) {
-    auto one = one_token(t.text, t.log_probability);
+    auto one = one_token(t.chosen);
     one["top_logprobs"] = json::array();
-    for (const auto& o : t.top) one["top_logprobs"].push_back(one_token(o.text, o.log_probability));
+    for (const auto& o : t.top) one["top_logprobs"].push_back(one_token(o));
     content.push_back(std::move(one));
   }
   return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+/// A token as a key: tokens of the same text must not replace each other. What is not UTF-8 is
+/// written as in OpenAI's answers: bytes:\xe2\x98.
+std::string key_of(const token_choice::token& t, const json& taken) {
+  auto key = repaired(t.text);
+  if (key != t.text) {
+    key = "bytes:";
+    for (const char c : t.text) key += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return taken.contains(key) ? fmt::format("token_id:{}", t.number) : key;
+}
+
+/// The most probable tokens, and the chosen one if it is none of them.
+json top_of(const token_choice& t) {
+  auto top = json::object();
+  bool has_chosen = false;
+  for (const auto& o : t.top) {
+    top[key_of(o, top)] = o.log_probability;
+    has_chosen |= o.number == t.chosen.number;
+  }
+  if (!has_chosen) top[key_of(t.chosen, top)] = t.chosen.log_probability;
+  return top;
 }
 
 json completion_log_probabilities(const std::vector<token_choice>& tokens, std::size_t offset) {
@@ -64,13 +89,11 @@ json completion_log_probabilities(const std::vector<token_choice>& tokens, std::
          {"top_logprobs", json::array()},
          {"text_offset", json::array()}};
   for (const auto& t : tokens) {
-    auto top = json::object();
-    for (const auto& o : t.top) top[repaired(o.text)] = o.log_probability;
-    d["tokens"].push_back(repaired(t.text));
-    d["token_logprobs"].push_back(t.log_probability);
-    d["top_logprobs"].push_back(std::move(top));
+    d["tokens"].push_back(repaired(t.chosen.text));
+    d["token_logprobs"].push_back(t.begins ? json() : json(t.chosen.log_probability));
+    d["top_logprobs"].push_back(t.begins ? json() : top_of(t));
     d["text_offset"].push_back(offset);
-    offset += characters(t.text);
+    offset += characters(t.chosen.text);
   }
   return d;
 }
@@ -89,10 +112,10 @@ json head_document(const answer_head& h, const char* chat_object) {
 }
 
 json place_document(const sequence_place& p) {
-  return {{"prefill", p.bubbles ? "bubbles" : "decoder"},
-          {"guests", p.guests},
-          {"yields", p.yields},
-          {"declined", or_null(p.declined)},
+  return {{"prefill", p.prefill.bubbles ? "bubbles" : "decoder"},
+          {"guests", p.prefill.guests},
+          {"yields", p.prefill.yields},
+          {"declined", or_null(p.prefill.declined.text)},
           {"decoder", or_null(p.decoder)},
           {"attempts", p.attempts}};
 }

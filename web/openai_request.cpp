@@ -78,6 +78,14 @@ class reader {
     return {};
   }
 
+  checked number(const std::string& key, double low, double high,
+                 std::optional<double>& to) const {
+    double value = 0;
+    auto ok = number(key, low, high, value);
+    if (ok && find(key)) to = value;
+    return ok;
+  }
+
   checked number(const std::string& key, double low, double high, double& to) const {
     const auto* v = find(key);
     if (!v) return {};
@@ -105,8 +113,9 @@ class reader {
   /// Values that ask for nothing are accepted: clients send them.
   static bool asks_for_nothing(const std::string& key, const json& v) {
     if (v.is_boolean()) return !v.get<bool>();
-    if (v.is_number()) return v.get<double>() == (key == "best_of" ? 1 : 0);
-    if (v.is_string()) return v == "" || (key == "tool_choice" && v == "none");
+    if (v.is_number()) return v.get<double>() == 0;
+    if (v.is_string())
+      return v == "" || ((key == "tool_choice" || key == "function_call") && v == "none");
     if (key == "modalities") return v == json::array({"text"});
     if (key == "response_format") return v.is_object() && v.value("type", json{}) == "text";
     return v.empty();
@@ -114,11 +123,20 @@ class reader {
 
   checked refuse_unsupported() {
     for (const char* key :
-         {"tools", "tool_choice", "functions", "function_call", "suffix", "best_of",
-          "response_format", "modalities", "audio", "prediction", "web_search_options"})
-      if (const auto* v = find(key); v && !asks_for_nothing(key, *v))
+         {"tools", "tool_choice", "functions", "function_call", "suffix", "response_format",
+          "modalities", "audio", "prediction", "web_search_options"})
+      if (const auto* v = find(key); v && !asks_for_nothing(key, *v) && !is_excluded(key))
         return wrong(key, "is not supported");
     return {};
+  }
+  /// Tools that may not be called.
+  bool is_excluded(std::string_view key) const {
+    const auto is_none = [&](const char* choice) {
+      const auto* v = find(choice);
+      return v && *v == "none";
+    };
+    return (key == "tools" && is_none("tool_choice")) ||
+           (key == "functions" && is_none("function_call"));
   }
 
   checked read_model() {
@@ -203,7 +221,8 @@ class reader {
   checked read_lengths() {
     constexpr auto any = std::numeric_limits<std::uint32_t>::max();
     std::optional<std::uint32_t> n;
-    auto ok = integer("max_tokens", 1, any, r_.max_tokens);
+    // A completion may ask for its prompt alone.
+    auto ok = integer("max_tokens", r_.chat ? 1 : 0, any, r_.max_tokens);
     if (ok) ok = integer("max_completion_tokens", 1, any, r_.max_tokens);
     if (ok) ok = integer("n", 1, most_choices, n);
     r_.n = n.value_or(1);
@@ -211,15 +230,13 @@ class reader {
   }
 
   checked read_sampling() {
-    std::optional<std::uint32_t> top_k;
     auto ok = number("temperature", 0, 2, r_.how.temperature);
     if (ok) ok = number("top_p", 0, 1, r_.how.top_p);
-    if (ok) ok = integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), top_k);
+    if (ok) ok = integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), r_.how.top_k);
     if (ok) ok = number("min_p", 0, 1, r_.how.min_p);
-    if (ok) ok = number("frequency_penalty", -2, 2, r_.how.frequency_penalty);
-    if (ok) ok = number("presence_penalty", -2, 2, r_.how.presence_penalty);
+    if (ok) ok = number("frequency_penalty", -2, 2, r_.frequency_penalty);
+    if (ok) ok = number("presence_penalty", -2, 2, r_.presence_penalty);
     if (ok) ok = read_bias();
-    r_.how.top_k = top_k.value_or(0);
     const auto* seed = find("seed");
     if (!ok || !seed) return ok;
     if (!seed->is_number_integer()) return wrong("seed", "must be an integer");
@@ -245,7 +262,7 @@ class reader {
       if (read.ec != std::errc{} || read.ptr != end || !bias.is_number()) return bad();
       const auto b = bias.get<double>();
       if (!(b >= -100 && b <= 100)) return bad();
-      r_.how.bias.push_back({token, b});
+      r_.bias.push_back({token, b});
     }
     return {};
   }
@@ -304,7 +321,11 @@ class reader {
   checked check_together() {
     if (!r_.chat)
       if (auto ok = flag("echo", r_.echo); !ok) return ok;
-    if (r_.echo && r_.top_logprobs) return wrong("echo", "is not supported with 'logprobs'");
+    std::optional<std::uint32_t> best_of;
+    if (auto ok = integer("best_of", 1, most_choices, best_of); !ok) return ok;
+    if (best_of && *best_of != r_.n)
+      return wrong("best_of", fmt::format("is not supported: found {}, expected {}, as 'n'",
+                                          *best_of, r_.n));
     if (!r_.chat && r_.n * r_.prompts.size() > most_choices)
       return wrong("n", fmt::format("times the prompts is more than {} choices", most_choices));
     return {};

@@ -22,10 +22,6 @@ tl::unexpected<problem> no(problem p) {
   return tl::unexpected<problem>{std::move(p)};
 }
 
-tl::unexpected<problem> wrong(std::string sentence, std::string param, std::string code = {}) {
-  return no({400, std::move(sentence), "invalid_request_error", std::move(param), std::move(code)});
-}
-
 http_answer answer_of(const problem& p, http_fields fields = {}) {
   return {p.status, "application/json", openai::to_json(p), std::move(fields)};
 }
@@ -47,66 +43,6 @@ bool generates(const std::string& path) {
 bool is_known(const std::string& path) {
   return generates(path) || path == "/" || path == "/health" || path == "/metrics" ||
          path == "/v1/models" || path.starts_with(models_path);
-}
-
-using prompt_list = std::vector<std::vector<std::uint32_t>>;
-
-openai::parsed<std::vector<std::uint32_t>> tokens_of(const openai::prompt& p,
-                                                     const served_model& m) {
-  auto tokens =
-      std::holds_alternative<openai::tokens>(p) ? std::get<openai::tokens>(p) : openai::tokens{};
-  if (const auto* text = std::get_if<std::string>(&p)) {
-    if (!m.words)
-      return wrong("the model has no tokenizer: give 'prompt' as token numbers", "prompt");
-    tokens = m.words->encode_prompt(*text);
-  }
-  if (tokens.empty()) return wrong("'prompt' needs at least one token", "prompt");
-  for (const auto t : tokens)
-    if (t >= m.model.vocabulary)
-      return wrong(fmt::format("'prompt': token {} is beyond the model's vocabulary of {}", t,
-                               m.model.vocabulary),
-                   "prompt");
-  return tokens;
-}
-
-openai::parsed<prompt_list> prompts_of(const openai::request& r, const served_model& m) {
-  for (const auto& b : r.how.bias)
-    if (b.token >= m.model.vocabulary)
-      return wrong(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
-                               b.token, m.model.vocabulary),
-                   "logit_bias");
-  if (r.chat && !m.words)
-    return wrong("the model has no tokenizer, which a chat needs", "messages");
-  if (r.chat) return prompt_list{gpu::chat_prompt(*m.words, m.format, r.messages)};
-  prompt_list all;
-  for (const auto& p : r.prompts) {
-    auto tokens = tokens_of(p, m);
-    if (!tokens) return no(tokens.error());
-    all.push_back(std::move(*tokens));
-  }
-  return all;
-}
-
-/// Of each choice; `most`: positions of a prompt and its completion.
-openai::parsed<std::uint32_t> max_tokens_of(const openai::request& r, const prompt_list& prompts,
-                                            std::size_t most) {
-  std::size_t longest = 0;
-  for (const auto& p : prompts) longest = std::max(longest, p.size());
-  const std::size_t rest = most > longest ? most - longest : 1;
-  const auto n =
-      r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest) : default_completion_tokens);
-  if (longest + n > most)
-    return wrong(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
-                             "the model can hold here",
-                             longest, n, most),
-                 r.chat ? "messages" : "prompt", "context_length_exceeded");
-  return n;
-}
-
-std::string text_of(const openai::prompt& p, const served_model& m,
-                    const std::vector<std::uint32_t>& tokens) {
-  if (const auto* text = std::get_if<std::string>(&p)) return *text;
-  return m.words ? m.words->decode(tokens) : std::string{};
 }
 
 }  // namespace
@@ -264,46 +200,87 @@ http_answer service::health() const {
   return answer_of({503, "no model is served at present", "server_error"});
 }
 
-void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
-  std::string model;  // that is served
-  auto ok = is_json(r) ? start(r, chat, reply, model)
-                       : no({415, "the body must be JSON: 'Content-Type: application/json'"});
-  if (ok) return;
-  metrics_.count(outcome_of(ok.error()), model);
-  reply->whole(answer_of(ok.error(), fields_of(ok.error())));
+/// The sequences of one request, which end with its client, whether or not they have begun.
+class service::running {
+ public:
+  void begin(std::shared_ptr<generator> by, std::vector<std::uint64_t> sequences,
+             std::shared_ptr<answer> result) {
+    std::unique_lock hold{mutex_};
+    by_ = std::move(by);
+    sequences_ = std::move(sequences);
+    result_ = std::move(result);
+    const bool gone = gone_;
+    hold.unlock();
+    if (gone) end();
+  }
+  void leave() {
+    std::unique_lock hold{mutex_};
+    gone_ = true;
+    const bool begun = by_ != nullptr;
+    hold.unlock();
+    if (begun) end();
+  }
+  bool has_client() const {
+    const std::lock_guard hold{mutex_};
+    return !gone_;
+  }
+
+ private:
+  /// Its members are not changed any more.
+  void end() {
+    by_->cancel(sequences_);
+    result_->gone();
+  }
+
+  mutable std::mutex mutex_;
+  bool gone_ = false;
+  std::shared_ptr<generator> by_;
+  std::vector<std::uint64_t> sequences_;
+  std::shared_ptr<answer> result_;
+};
+
+void service::fail(const problem& p, const std::string& model,
+                   const std::shared_ptr<http_reply>& reply) {
+  metrics_.count(outcome_of(p), model);
+  reply->whole(answer_of(p, fields_of(p)));
 }
 
-openai::parsed<void> service::start(const http_request& r, bool chat,
-                                    const std::shared_ptr<http_reply>& reply, std::string& model) {
-  const auto asked = openai::parse(r.body, chat);
-  if (!asked) return no(asked.error());
+void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
+  if (!is_json(r))
+    return fail({415, "the body must be JSON: 'Content-Type: application/json'"}, {}, reply);
+  auto asked = openai::parse(r.body, chat);
+  if (!asked) return fail(asked.error(), {}, reply);
   const auto to = find(asked->model);
-  if (!to) return no(unknown_model(asked->model));
-  model = asked->model;
-  const auto prompts = prompts_of(*asked, to->model);
-  if (!prompts) return no(prompts.error());
+  if (!to) return fail(unknown_model(asked->model), {}, reply);
+  const auto run = std::make_shared<running>();
+  reply->when_gone([run] { run->leave(); });
+  encoder_.soon([this, asked = std::move(*asked), to, reply, run] {
+    if (!run->has_client()) return metrics_.count(outcome::cancelled, asked.model);
+    if (auto ok = start(asked, to, reply, run); !ok) fail(ok.error(), asked.model, reply);
+  });
+}
+
+openai::parsed<void> service::start(const openai::request& asked, const offer_ptr& to,
+                                    const std::shared_ptr<http_reply>& reply,
+                                    const std::shared_ptr<running>& run) {
+  const auto& m = to->model;
   const auto longest = to->by->state().longest;
   if (longest == 0)
-    return no({503, fmt::format("nobody serves '{}' at present", asked->model), "server_error"});
-  const auto max_tokens =
-      max_tokens_of(*asked, *prompts, std::min<std::size_t>(to->model.model.positions, longest));
-  if (!max_tokens) return no(max_tokens.error());
-  auto q = question_of(*asked, to->model, *prompts);
+    return no({503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
+  const auto g = generation_of(asked, m, std::min<std::size_t>(m.model.positions, longest));
+  if (!g) return no(g.error());
+  auto q = question_of(asked, m, *g);
   const auto prompt_tokens = q.prompt_tokens;
-  const auto result =
-      std::make_shared<answer>(std::move(q), to->model.words, reply, metrics_, clock_);
-  auto ids = submit(*asked, *to, *prompts, *max_tokens, result);
+  const auto result = std::make_shared<answer>(std::move(q), m.words, reply, metrics_, clock_);
+  auto ids = submit(asked, *to, *g, result);
   if (!ids) return no(ids.error());
   metrics_.prompt_tokens(prompt_tokens);
-  reply->when_gone([to, result, all = std::move(*ids)] {
-    to->by->cancel(all);
-    result->gone();
-  });
+  run->begin(to->by, std::move(*ids), result);
   return {};
 }
 
 answer::question service::question_of(const openai::request& asked, const served_model& m,
-                                      const prompt_list& prompts) {
+                                      const generation& g) {
   answer::question q;
   q.head = {fmt::format("{}-{:016x}{:016x}", asked.chat ? "chatcmpl" : "cmpl", random_.next(),
                         random_.next()),
@@ -312,42 +289,37 @@ answer::question service::question_of(const openai::request& asked, const served
   q.include_usage = asked.include_usage;
   q.log_probabilities = asked.top_logprobs.has_value();
   q.token_numbers = asked.token_numbers;
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    q.prompt_tokens += prompts[i].size();
-    const auto prefix = asked.echo ? text_of(asked.prompts[i], m, prompts[i]) : std::string{};
-    q.prefixes.insert(q.prefixes.end(), asked.n, prefix);
+  for (std::size_t i = 0; i < g.prompts.size(); ++i) {
+    q.prompt_tokens += g.prompts[i].size();
+    answer::echoed before;
+    if (asked.echo) before.text = text_of(asked.prompts[i], m);
+    if (asked.echo && q.log_probabilities) before.first = g.prompts[i].front();
+    q.prefixes.insert(q.prefixes.end(), asked.n, before);
   }
   return q;
 }
 
 openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request& asked,
-                                                           const offered& to,
-                                                           const prompt_list& prompts,
-                                                           std::uint32_t max_tokens,
+                                                           const offered& to, const generation& g,
                                                            const std::shared_ptr<answer>& result) {
   const auto seed = asked.seed.value_or(random_.next());
-  const auto& m = to.model;
   std::vector<generator::submission> all;
-  for (const auto& prompt : prompts)
-    for (std::uint32_t i = 0; i < asked.n; ++i) {
-      sequence_request s;
-      s.prompt = prompt;
-      s.limits = {max_tokens, m.model.last_tokens, asked.stops};
-      s.how = asked.how;
-      s.top = asked.top_logprobs.value_or(0);
-      s.ttft_s = asked.ttft_s;
-      s.priority = asked.priority;
-      if (asked.chat)
-        for (const auto t : gpu::chat_ends(*m.words, m.format)) s.limits.last_tokens.push_back(t);
-      if (asked.ignores_end) s.limits.last_tokens.clear();
-      s.how.seed = seed + i;
-      const auto index = static_cast<std::uint32_t>(all.size());
-      all.push_back({std::move(s),
-                     [result, index](const sequence_step& step) { result->step(index, step); }});
+  std::vector<std::uint32_t> nothing_to_do;
+  std::uint32_t index = 0;
+  for (const auto& prompt : g.prompts)
+    for (std::uint32_t i = 0; i < asked.n; ++i, ++index) {
+      auto s = submission_of(asked, to.model, prompt, g.max_tokens);
+      s.what.how.seed = seed + i;
+      s.listener = [result, index](const sequence_step& step) { result->step(index, step); };
+      if (s.what.answer_tokens() == 0)
+        nothing_to_do.push_back(index);
+      else
+        all.push_back(std::move(s));
     }
   auto ids = to.by->submit(std::move(all));
-  if (ids) return std::move(*ids);
-  return no(openai::problem_of(ids.error()));
+  if (!ids) return no(openai::problem_of(ids.error()));
+  for (const auto i : nothing_to_do) result->end(i);
+  return std::move(*ids);
 }
 
 }  // namespace troupe::web

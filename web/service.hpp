@@ -8,29 +8,22 @@
 #include <string>
 #include <vector>
 
-#include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_format.hpp"
 #include "messages/random.hpp"
 #include "runtime/host/clock.hpp"
+#include "runtime/host/timed_calls.hpp"
 #include "web/answer.hpp"
 #include "web/api_keys.hpp"
 #include "web/generator.hpp"
 #include "web/http_server.hpp"
 #include "web/metrics.hpp"
 #include "web/openai.hpp"
+#include "web/served_model.hpp"
 
 namespace troupe::web {
 
-/// A model that is served.
-struct served_model {
-  std::string name;
-  gpu::inference_model model;
-  std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
-  gpu::chat_format format = gpu::chat_format::plain;
-};
-
 /// OpenAI's API: answers HTTP requests by what generators generate. handle() is called on one
-/// thread, the other functions on any. The HTTP server must end before this does.
+/// thread, which must not wait: prompts are encoded on a thread of the service's own. The other
+/// functions are called on any. The HTTP server must end before this does.
 class service {
  public:
   /// keys: nothing: everybody may ask. seed: of the choice of tokens for requests without a seed,
@@ -59,7 +52,6 @@ class service {
     std::shared_ptr<generator> by;
   };
   using offer_ptr = std::shared_ptr<const offered>;
-  using prompt_list = std::vector<std::vector<std::uint32_t>>;
 
   bool has_keys() const;
   bool may_ask(const http_request& r) const;
@@ -75,24 +67,28 @@ class service {
   http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
-  /// `model`: the one that is asked for, once it is known to be served.
-  openai::parsed<void> start(const http_request& r, bool chat,
-                             const std::shared_ptr<http_reply>& reply, std::string& model);
+  void fail(const openai::problem& p, const std::string& model,
+            const std::shared_ptr<http_reply>& reply);
+  class running;
+  /// On the encoder's thread.
+  openai::parsed<void> start(const openai::request& asked, const offer_ptr& to,
+                             const std::shared_ptr<http_reply>& reply,
+                             const std::shared_ptr<running>& r);
   answer::question question_of(const openai::request& asked, const served_model& m,
-                               const prompt_list& prompts);
+                               const generation& g);
   openai::parsed<std::vector<std::uint64_t>> submit(const openai::request& asked, const offered& to,
-                                                    const prompt_list& prompts,
-                                                    std::uint32_t max_tokens,
+                                                    const generation& g,
                                                     const std::shared_ptr<answer>& result);
 
   const runtime::clock& clock_;
   const std::int64_t started_;
-  random_source random_;
+  random_source random_;  // the encoder's
   metrics metrics_;
   mutable std::mutex mutex_;
   std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
   std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
   std::function<bool(const std::string&)> expected_;
+  runtime::timed_calls encoder_;  // ends first
 };
 
 }  // namespace troupe::web

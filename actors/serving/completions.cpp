@@ -14,10 +14,10 @@ struct completions::shared {
 
 completions::completions() : shared_{std::make_shared<shared>()} {}
 
-std::uint64_t completions::submit(completion_request r, completion_listener listener) const {
+std::uint64_t completions::submit(model_prompt p, completion_listener listener) const {
   const std::lock_guard hold{shared_->mutex};
   const auto number = shared_->next++;
-  if (shared_->way.submit) shared_->way.submit(number, std::move(r), std::move(listener));
+  if (shared_->way.submit) shared_->way.submit(number, std::move(p), std::move(listener));
   return number;
 }
 

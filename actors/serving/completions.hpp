@@ -15,11 +15,11 @@
 
 namespace troupe::actors {
 
-/// A prompt to complete.
-struct completion_request {
-  std::string model;                  // the served name
-  generate how;                       // the front sets name, lease and replay
-  std::vector<std::uint32_t> prompt;  // how.prompt tokens; in a simulation it may be empty
+/// A prompt for a model.
+struct model_prompt {
+  std::string model;  // the served name
+  completion_request what;
+  std::vector<std::uint32_t> tokens;  // what.prompt_tokens; in a simulation it may be empty
 };
 
 /// What has happened to a request.
@@ -27,6 +27,7 @@ struct completion_news {
   std::uint64_t number = 0;                            // of the request
   std::uint32_t first = 0;                             // position of the first of `tokens`
   std::vector<generated_token> tokens;                 // new ones, in order, each told once
+  std::uint32_t scored = 0;                            // so many of them are the prompt's
   generated::ending finish = generated::ending::none;  // after these; nothing is told after it
   // Of failed. `invalid`: whoever is asked; `insufficient`: too much is asked at present; others:
   // nobody can at present.
@@ -62,7 +63,7 @@ class completions {
   completions();
 
   /// Completes a prompt; `listener` is told, until the end. Returns the request's number.
-  std::uint64_t submit(completion_request r, completion_listener listener) const;
+  std::uint64_t submit(model_prompt p, completion_listener listener) const;
   /// Ends a request: its client has left, or has `enough`. Its listener may still be called for a
   /// moment. Unknown numbers are ignored.
   void cancel(std::uint64_t number, bool enough = false) const;
@@ -70,7 +71,7 @@ class completions {
 
   /// For the front.
   struct way_in {
-    std::function<void(std::uint64_t, completion_request, completion_listener)> submit;
+    std::function<void(std::uint64_t, model_prompt, completion_listener)> submit;
     std::function<void(std::uint64_t, bool enough)> cancel;
   };
   void connect(way_in way) const;

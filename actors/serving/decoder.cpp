@@ -1,7 +1,6 @@
 #include "actors/serving/decoder.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -10,13 +9,11 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/serving/simulated_batch.hpp"
+#include "gpu/inference/completion_room.hpp"
 
 namespace troupe::actors {
 
 namespace {
-
-constexpr std::size_t most_last_tokens = 256, most_biases = 1024;
-constexpr std::uint32_t most_top = 128;
 
 /// The body's 32-bit integers.
 std::vector<std::uint32_t> unpacked_tokens(const payload& body) {
@@ -24,6 +21,11 @@ std::vector<std::uint32_t> unpacked_tokens(const payload& body) {
   if (!tokens.empty())
     std::memcpy(tokens.data(), body.bytes().data(), tokens.size() * sizeof(std::uint32_t));
   return tokens;
+}
+
+/// Tokens of the completion that the front has already, besides scored ones of the prompt.
+std::uint32_t known_completion(const generate& g) {
+  return g.replay - std::min(g.replay, g.what.scored_tokens());
 }
 
 generated failed_request(const request_name& n, lease_id lease, std::uint32_t known, reason why) {
@@ -95,32 +97,18 @@ expected<void> decoder_behavior::check(const generate& g, const payload& body) c
   const auto no = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
   using kind = reason::kind;
   if (!model_) return no(kind::unavailable, "the decoder still loads its model");
-  if (g.prompt == 0) return no(kind::invalid, "a prompt needs at least one token");
-  if (g.replay >= g.max_tokens)
+  if (g.replay >= g.what.answer_tokens())
     return no(kind::invalid, fmt::format("{} of {} tokens are known: there is nothing to generate",
-                                         g.replay, g.max_tokens));
-  const auto all = std::uint64_t{g.prompt} + g.max_tokens;
-  if (all > context_)
-    return no(kind::invalid,
-              fmt::format("{} prompt tokens and {} new ones are more than the {} positions of {}",
-                          g.prompt, g.max_tokens, context_, o_.what.model.name));
-  if (const auto n = gpu::pages_for(static_cast<std::uint32_t>(all)); n > queue_->pages())
-    return no(kind::invalid,
-              fmt::format("{} prompt tokens and {} new ones need {} pages, and the cache has {}",
-                          g.prompt, g.max_tokens, n, queue_->pages()));
-  if (!(g.temperature >= 0) || !std::isfinite(g.temperature) || !(g.top_p >= 0))
-    return no(kind::invalid, "temperature and top_p are finite, and at least 0");
-  if (g.top > most_top || g.last_tokens.size() > most_last_tokens)
-    return no(kind::invalid, fmt::format("at most {} probable tokens and {} last tokens", most_top,
-                                         most_last_tokens));
-  const auto is_finite = [](double v) { return std::isfinite(v); };
-  if (!is_finite(g.min_p) || !is_finite(g.frequency_penalty) || !is_finite(g.presence_penalty) ||
-      !std::all_of(g.bias.begin(), g.bias.end(),
-                   [&](const weighed_token& b) { return is_finite(b.log_probability); }))
-    return no(kind::invalid, "min_p, penalties and biases of tokens are finite");
-  if (g.bias.size() > most_biases)
-    return no(kind::invalid, fmt::format("at most {} biases of tokens", most_biases));
-  if (auto ok = check_tokens(g, body); !ok) return ok;
+                                         g.replay, g.what.answer_tokens()));
+  const bool has_tokens = !model_->simulated || !body.empty();
+  const auto known = known_completion(g);
+  if (const auto bytes = (std::uint64_t{g.what.prompt_tokens} + known) * sizeof(std::uint32_t);
+      has_tokens && body.bytes().size() != bytes)
+    return no(kind::invalid, fmt::format("{} tokens have {} bytes, but {} came",
+                                         g.what.prompt_tokens + known, bytes, body.bytes().size()));
+  const gpu::completion_room room{o_.what.model.name, context_, model_->vocabulary,
+                                  queue_->pages()};
+  if (auto ok = gpu::check(g.what, unpacked_tokens(body), room); !ok) return ok;
   if (held() >= o_.what.most_sequences)
     return no(kind::insufficient,
               fmt::format("{} sequences are running or waiting, and {} are allowed", held(),
@@ -128,18 +116,9 @@ expected<void> decoder_behavior::check(const generate& g, const payload& body) c
   return {};
 }
 
-expected<void> decoder_behavior::check_tokens(const generate& g, const payload& body) const {
-  if (model_->simulated && body.empty()) return {};
-  const auto bytes = (std::uint64_t{g.prompt} + g.replay) * sizeof(std::uint32_t);
-  if (body.bytes().size() != bytes)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{} tokens have {} bytes, but {} came", g.prompt + g.replay, bytes,
-                              body.bytes().size()));
-  for (const auto t : unpacked_tokens(body))
-    if (t >= model_->vocabulary)
-      return refuse(reason::kind::invalid,
-                    fmt::format("token {} is beyond the vocabulary of {}", t, model_->vocabulary));
-  return {};
+/// Bubbles return the last position's hidden state alone: a prompt that is scored is computed here.
+bool decoder_behavior::prefills_in_bubbles(const completion_request& r) const {
+  return o_.what.bubbles && !r.scores_prompt;
 }
 
 /// Running or waiting.
@@ -148,23 +127,20 @@ std::size_t decoder_behavior::held() const {
 }
 
 void decoder_behavior::hold(const generate& g, const payload& body) {
-  request r{g, unpacked_tokens(body), ++sequences_, now(), 0, {g.name, o_.lease, g.replay}, {}, {}};
+  request r{g, unpacked_tokens(body), ++sequences_, now(), 0, {g.name, o_.lease, g.replay}, {}, {}, 0};
   gpu::batch_sequence s;
   s.id = r.sequence;
+  s.what = g.what;
+  s.what.scores_prompt = g.replay < g.what.scored_tokens();
   if (r.tokens.empty()) {  // simulated
-    s.prompt.resize(g.prompt);
-    s.known.resize(g.replay);
+    s.prompt.resize(g.what.prompt_tokens);
+    s.known.resize(known_completion(g));
   } else {
-    const auto end = r.tokens.begin() + g.prompt;
+    const auto end = r.tokens.begin() + g.what.prompt_tokens;
     s.prompt.assign(r.tokens.begin(), end);
     s.known.assign(end, r.tokens.end());
   }
-  s.max_tokens = g.max_tokens;
-  s.how = {g.temperature,      g.top_p, g.top_k, g.seed, g.min_p, g.frequency_penalty,
-           g.presence_penalty, {}};
-  for (const auto& b : g.bias) s.how.bias.push_back({b.token, b.log_probability});
-  s.top = g.top;
-  s.computes = !o_.what.bubbles;
+  s.computes = !prefills_in_bubbles(g.what);
   queue_->add(std::move(s));
   by_sequence_.emplace(r.sequence, key_of(g.name));
   say(r.told.state());

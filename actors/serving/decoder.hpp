@@ -70,12 +70,13 @@ class decoder_behavior {
  private:
   struct request {
     generate about;
-    std::vector<std::uint32_t> tokens;  // the prompt, then the known ones
+    std::vector<std::uint32_t> tokens;  // the prompt, then the completion's known ones
     gpu::sequence_id sequence = 0;
     double arrived_s = 0, admitted_s = 0;
     told_tokens told;
     prefill_place where;
     std::optional<prefill_attempt> prefill;
+    std::uint32_t scored = 0;  // tokens of the prompt
   };
   /// A front, and since when it has not answered statements that it must answer.
   struct front_contact {
@@ -90,7 +91,7 @@ class decoder_behavior {
 
   // decoder.cpp
   expected<void> check(const generate& g, const payload& body) const;
-  expected<void> check_tokens(const generate& g, const payload& body) const;
+  bool prefills_in_bubbles(const completion_request& r) const;
   bool is_current(address from, const request_name& n);
   void hold(const generate& g, const payload& body);
   void decline(const generate& g, reason why);
@@ -110,6 +111,7 @@ class decoder_behavior {
   void go_on();
   void on_round(const expected<std::vector<gpu::batch_result>>& all);
   void take(request& r, const gpu::batch_result& x);
+  void add(request& r, const generated_token& t);
   void check_times();
   void wake_at(double at_s);
 

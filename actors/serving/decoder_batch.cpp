@@ -53,7 +53,7 @@ void decoder_behavior::go_on() {
     for (const auto s : fresh) {
       auto& r = *find(s);
       r.admitted_s = now();
-      if (o_.what.bubbles) begin_prefill(r);
+      if (prefills_in_bubbles(r.about.what)) begin_prefill(r);
     }
   for (const auto& k : std::exchange(changed_, {})) {
     auto& told = requests_.at(k).told;
@@ -79,20 +79,26 @@ void decoder_behavior::on_round(const expected<std::vector<gpu::batch_result>>& 
 
 void decoder_behavior::take(request& r, const gpu::batch_result& x) {
   if (x.failed) return finish(r, generated::ending::failed, *x.failed);
-  queue_->took(x.sequence, x.chosen.token);
-  generated_token t{{x.chosen.token, x.chosen.log_probability}, {}};
-  for (const auto& top : x.top) t.top.push_back({top.token, top.log_probability});
+  for (const auto& t : x.scored)
+    if (++r.scored > r.about.replay) add(r, t);
+  if (x.next) {
+    queue_->took(x.sequence, x.next->chosen.token);
+    add(r, *x.next);
+    const auto& last = r.about.what.last_tokens;
+    if (std::count(last.begin(), last.end(), x.next->chosen.token) > 0)
+      return finish(r, generated::ending::stop);
+  }
+  if (r.told.tokens() >= r.about.what.answer_tokens()) finish(r, generated::ending::length);
+}
+
+/// A token of the answer that its front does not have.
+void decoder_behavior::add(request& r, const generated_token& t) {
   if (r.told.tokens() == r.about.replay) {
     if (!r.where.bubbles) r.where.prefill_s = now() - r.admitted_s;
     r.told.set_where(r.where);
   }
-  r.told.add(std::move(t));
+  r.told.add(t);
   changed_.insert(key_of(r.about.name));
-  const auto& last = r.about.last_tokens;
-  if (std::count(last.begin(), last.end(), x.chosen.token) > 0)
-    finish(r, generated::ending::stop);
-  else if (r.told.tokens() >= r.about.max_tokens)
-    finish(r, generated::ending::length);
 }
 
 /// Does what is due, and has itself called for the rest.

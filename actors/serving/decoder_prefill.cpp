@@ -21,7 +21,7 @@ constexpr std::uint32_t most_cancels = 40;
 }  // namespace
 
 cache_shape decoder_behavior::shape_for(const request& r) const {
-  return {model_->layers, gpu::pages_for(r.about.prompt), model_->page_bytes, model_->hidden_bytes,
+  return {model_->layers, gpu::pages_for(r.about.what.prompt_tokens), model_->page_bytes, model_->hidden_bytes,
           model_->simulated};
 }
 
@@ -46,14 +46,14 @@ void decoder_behavior::check_prefill(request& r) {
   }
   if (p.failed()) return prefill_here(r, *p.failed());
   if (!p.take_ask(now())) return;
-  const double goal_s = r.about.ttft_s > 0 ? r.about.ttft_s : o_.what.ttft_s;
+  const double goal_s = r.about.what.ttft_s > 0 ? r.about.what.ttft_s : o_.what.ttft_s;
   const double within_s = goal_s - (now() - r.arrived_s);
   if (within_s <= 0)
     return prefill_here(r, {reason::kind::unavailable, "the time to its first token is over"});
-  prefill_request ask{p.name(), o_.what.model.name, r.about.prompt, within_s, r.about.priority};
+  prefill_request ask{p.name(), o_.what.model.name, r.about.what.prompt_tokens, within_s, r.about.what.priority};
   payload body;
   if (!r.tokens.empty()) {
-    const auto prompt = std::as_bytes(std::span{r.tokens}.first(r.about.prompt));
+    const auto prompt = std::as_bytes(std::span{r.tokens}.first(r.about.what.prompt_tokens));
     body = payload{std::vector<std::byte>{prompt.begin(), prompt.end()}};
   }
   o_.messenger.send(gateway(), ask, std::move(body));

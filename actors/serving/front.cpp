@@ -26,8 +26,8 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
     if (const auto strong = weak.lock())
       caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
   };
-  local_.connect({[tell](std::uint64_t n, completion_request r, completion_listener l) {
-                    tell(submit_completion{n, std::move(r), std::move(l)});
+  local_.connect({[tell](std::uint64_t n, model_prompt p, completion_listener l) {
+                    tell(submit_completion{n, std::move(p), std::move(l)});
                   },
                   [tell](std::uint64_t n, bool enough) {
                     tell(cancel_completion{n, enough});
@@ -52,7 +52,7 @@ void front_state::on_frame(const frame& f) {
 }
 
 void front_state::on_submit(const submit_completion& s) {
-  requests_.submit(s.number, s.request, s.listener);
+  requests_.submit(s.number, s.prompt, s.listener);
   set_timer();
 }
 

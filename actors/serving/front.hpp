@@ -16,7 +16,7 @@ namespace troupe::actors {
 /// To a front, of its own host.
 struct submit_completion {
   std::uint64_t number = 0;
-  completion_request request;
+  model_prompt prompt;
   completion_listener listener;
 };
 struct cancel_completion {

@@ -22,26 +22,35 @@ double quiet_s(double lease_s) {
 }
 
 std::uint32_t positions_of(const completion_request& r) {
-  const auto all = std::uint64_t{r.how.prompt} + r.how.max_tokens;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, ~std::uint32_t{0}));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(r.positions(), ~std::uint32_t{0}));
 }
 
-/// Empty in a simulation.
-payload body_of(const std::vector<std::uint32_t>& prompt, const std::vector<std::uint32_t>& known) {
-  if (prompt.empty()) return {};
-  auto tokens = std::make_shared<std::vector<std::uint32_t>>(prompt);
-  tokens->insert(tokens->end(), known.begin(), known.end());
+/// The prompt, and the completion's known tokens. Empty in a simulation.
+payload body_of(const model_prompt& p, std::span<const std::uint32_t> known) {
+  if (p.tokens.empty()) return {};
+  const auto completion = known.subspan(std::min<std::size_t>(known.size(), p.what.scored_tokens()));
+  auto tokens = std::make_shared<std::vector<std::uint32_t>>(p.tokens);
+  tokens->insert(tokens->end(), completion.begin(), completion.end());
   return {tokens, std::as_bytes(std::span{*tokens})};
 }
 
-std::optional<reason> refusal_of(const completion_request& r) {
-  if (r.how.prompt == 0 || r.how.max_tokens == 0)
+std::optional<reason> refusal_of(const model_prompt& p) {
+  if (p.what.prompt_tokens == 0 || p.what.answer_tokens() == 0)
     return reason{reason::kind::invalid,
                   "a prompt and its completion need at least one token each"};
-  if (!r.prompt.empty() && r.prompt.size() != r.how.prompt)
+  if (!p.tokens.empty() && p.tokens.size() != p.what.prompt_tokens)
     return reason{reason::kind::invalid, fmt::format("{} tokens of a prompt, and {} are said",
-                                                     r.prompt.size(), r.how.prompt)};
+                                                     p.tokens.size(), p.what.prompt_tokens)};
   return {};
+}
+
+/// A statement may repeat the prompt's tokens, and no others.
+bool repeats_prompt(const model_prompt& p, const generated& g) {
+  if (p.tokens.empty()) return true;
+  const auto end = std::min<std::uint64_t>(g.first + g.tokens.size(), p.what.scored_tokens());
+  for (std::uint64_t i = g.first; i < end; ++i)
+    if (g.tokens[i - g.first].chosen.token != p.tokens[i + 1]) return false;
+  return true;
 }
 
 }  // namespace
@@ -49,10 +58,10 @@ std::optional<reason> refusal_of(const completion_request& r) {
 front_requests::front_requests(runtime::host h, shared_cluster c)
     : host_{std::move(h)}, cluster_{c}, decoders_{std::move(c)} {}
 
-void front_requests::submit(std::uint64_t number, completion_request r,
+void front_requests::submit(std::uint64_t number, model_prompt p,
                             completion_listener listener) {
   request fresh;
-  fresh.asked = std::move(r);
+  fresh.asked = std::move(p);
   fresh.listener = std::move(listener);
   fresh.name = {host_.self, host_.incarnation, number, 0};
   fresh.asked_s = now();
@@ -111,10 +120,11 @@ bool front_requests::is_of(const request& r, const decoder_name& sender, const g
 
 /// What a decoder may say of this request.
 bool front_requests::is_acceptable(const request& r, const generated& g) const {
-  const auto& how = r.asked.how;
-  return std::uint64_t{g.first} + g.tokens.size() <= how.max_tokens &&
-         std::all_of(g.tokens.begin(), g.tokens.end(),
-                     [&](const generated_token& t) { return t.top.size() <= how.top; });
+  const auto& what = r.asked.what;
+  return std::uint64_t{g.first} + g.tokens.size() <= what.answer_tokens() &&
+         repeats_prompt(r.asked, g) &&
+         std::ranges::all_of(g.tokens,
+                             [&](const generated_token& t) { return t.top.size() <= what.top; });
 }
 
 void front_requests::take(request_map::iterator at, address from, const generated& g) {
@@ -158,6 +168,9 @@ void front_requests::tell(request& r, std::vector<generated_token> fresh, const 
   news.number = r.name.number;
   news.first = static_cast<std::uint32_t>(r.known.size() - fresh.size());
   news.tokens = std::move(fresh);
+  const auto scored = r.asked.what.scored_tokens();
+  news.scored = static_cast<std::uint32_t>(
+      std::min<std::size_t>(scored - std::min(scored, news.first), news.tokens.size()));
   news.where = g.where;
   news.attempts = r.name.attempt;
   news.decoder = r.decoder->node;
@@ -195,11 +208,11 @@ void front_requests::fail(request_map::iterator at, const reason& why) {
 void front_requests::place(request_map::iterator at, bool may_wait) {
   using enum generated::ending;
   auto& r = at->second;
-  const auto& how = r.asked.how;
+  const auto& what = r.asked.what;
   r.decoder.reset();
-  if (r.known.size() >= how.max_tokens) return end(at, length, {});
-  if (!r.known.empty() &&
-      std::count(how.last_tokens.begin(), how.last_tokens.end(), r.known.back()))
+  if (r.known.size() >= what.answer_tokens()) return end(at, length, {});
+  if (r.known.size() > what.scored_tokens() &&
+      std::ranges::count(what.last_tokens, r.known.back()) > 0)
     return end(at, stop, {});
   if (r.name.attempt >= most_attempts)
     return end(at, failed,
@@ -207,7 +220,7 @@ void front_requests::place(request_map::iterator at, bool may_wait) {
                                                        most_attempts, r.last_failure.text)});
   const auto site = cluster_->fronts[front_of(host_.self)].datacenter;
   const auto to =
-      choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked), site, r.failed});
+      choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed});
   if (to) return begin_attempt(r, *to);
   const auto& why = to.error().code == reason::kind::unavailable && !r.last_failure.text.empty()
                         ? r.last_failure
@@ -230,18 +243,16 @@ void front_requests::begin_attempt(request& r, const decoder_name& to) {
   tally_.begun(r.name.attempt);
   r.decoder = to;
   r.waits_until_s.reset();
-  r.body = body_of(r.asked.prompt, r.known);
+  r.body = body_of(r.asked, r.known);
   r.heard_s = now();
   r.pause_s = first_pause_s;
-  decoders_.give(to, positions_of(r.asked));
+  decoders_.give(to, positions_of(r.asked.what));
   ask(r);
 }
 
 void front_requests::ask(request& r) {
-  auto g = r.asked.how;
-  g.name = r.name;
-  g.lease = r.decoder->lease;
-  g.replay = static_cast<std::uint32_t>(r.known.size());
+  const generate g{r.name, r.decoder->lease, r.asked.what,
+                   static_cast<std::uint32_t>(r.known.size())};
   send_message(host_, r.decoder->node, g, r.body);
   r.ask_at_s = now() + r.pause_s;
   r.pause_s = std::min(2 * r.pause_s, longest_pause_s);

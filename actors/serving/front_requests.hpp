@@ -34,7 +34,7 @@ class front_requests {
   front_requests(runtime::host h, shared_cluster c);
 
   /// `number` must be new.
-  void submit(std::uint64_t number, completion_request r, completion_listener listener);
+  void submit(std::uint64_t number, model_prompt p, completion_listener listener);
   /// `enough`: its client needs no more; otherwise it has left.
   void cancel(std::uint64_t number, bool enough = false);
   /// Other messages than those of decoders, and the controller's statement about them, are ignored.
@@ -52,12 +52,12 @@ class front_requests {
 
  private:
   struct request {
-    completion_request asked;
+    model_prompt asked;
     completion_listener listener;
     request_name name;                    // attempt 0: none has begun
     std::optional<decoder_name> decoder;  // nothing: it waits for one
     std::set<decoder_name> failed;        // declined it, or have lost it
-    std::vector<std::uint32_t> known;     // tokens of the completion
+    std::vector<std::uint32_t> known;     // tokens of the answer
     payload body;                         // of this attempt
     reason last_failure;
     double asked_s = 0;  // when it was submitted

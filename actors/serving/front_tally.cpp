@@ -8,7 +8,7 @@ namespace troupe::actors {
 
 void front_tally::told(const completion_news& n, double after_s) {
   using enum generated::ending;
-  counts_.tokens += n.tokens.size();
+  counts_.tokens += n.tokens.size() - n.scored;
   if (n.first == 0 && !n.tokens.empty()) {
     first_tokens_s_.push_back(after_s);
     if (first_tokens_s_.size() > newest) first_tokens_s_.pop_front();

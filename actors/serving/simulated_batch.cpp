@@ -10,7 +10,7 @@
 
 namespace troupe::actors {
 
-gpu::sampled_token simulated_token(const gpu::next_token& n, std::uint32_t vocabulary) {
+weighed_token simulated_token(const gpu::next_token& n, std::uint32_t vocabulary) {
   random_source random{n.how.seed ^ (n.position * 0x9e3779b97f4a7c15ULL)};
   return {static_cast<std::uint32_t>(random.below(std::max(vocabulary, 1u))), 0};
 }
@@ -47,7 +47,7 @@ double simulated_batch::time_of(const gpu::batch_round& r) const {
 }
 
 gpu::batch_result simulated_batch::choose(gpu::sequence_id s, const gpu::next_token& n) const {
-  return {s, simulated_token(n, o_.what.model.shape.vocabulary), {}, {}};
+  return {s, {}, generated_token{simulated_token(n, o_.what.model.shape.vocabulary), {}}, {}};
 }
 
 void simulated_batch::execute(gpu::batch_round r,
@@ -55,8 +55,12 @@ void simulated_batch::execute(gpu::batch_round r,
   std::vector<gpu::batch_result> results;
   for (const auto& d : r.decode)
     if (d.next) results.push_back(choose(d.row.sequence, *d.next));
-  for (const auto& c : r.prefill)
+  for (const auto& c : r.prefill) {
+    gpu::batch_result scored{c.sequence, {}, {}, {}};
+    for (const auto t : c.scored) scored.scored.push_back({{t, 0}, {}});
+    if (!scored.scored.empty()) results.push_back(std::move(scored));
     if (c.next) results.push_back(choose(c.sequence, *c.next));
+  }
   for (const auto& l : r.last) results.push_back(choose(l.sequence, l.next));
   o_.after(time_of(r), [results = std::move(results), done = std::move(done)]() mutable {
     done(std::move(results));

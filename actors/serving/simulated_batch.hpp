@@ -38,6 +38,6 @@ class simulated_batch final : public batch_executor {
 };
 
 /// The token that a simulated device chooses at a position.
-gpu::sampled_token simulated_token(const gpu::next_token& n, std::uint32_t vocabulary);
+weighed_token simulated_token(const gpu::next_token& n, std::uint32_t vocabulary);
 
 }  // namespace troupe::actors

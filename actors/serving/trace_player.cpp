@@ -81,12 +81,12 @@ void trace_player::offer(const traced_prompt& p, std::size_t front) {
   r.arrived_s = world_.now_s();
   ++open_;
   ++open_at_[front];
-  completion_request asked;
+  model_prompt asked;
   asked.model = o_.model;
-  asked.how.prompt = r.prompt_tokens;
-  asked.how.max_tokens = o_.saturated > 0 ? 1 : std::max(1u, p.generated_tokens);
-  asked.how.ttft_s = o_.ttft_s;
-  if (o_.vocabulary > 0) asked.prompt = random_prompt(r.prompt_tokens);
+  asked.what.prompt_tokens = r.prompt_tokens;
+  asked.what.max_tokens = o_.saturated > 0 ? 1 : std::max(1u, p.generated_tokens);
+  asked.what.ttft_s = o_.ttft_s;
+  if (o_.vocabulary > 0) asked.tokens = random_prompt(r.prompt_tokens);
   // The listener may be called at once, and `requests_` may grow: no reference is held.
   const auto number = fronts_[front].submit(
       std::move(asked), [this, index](const completion_news& n) { on_news(index, n); });

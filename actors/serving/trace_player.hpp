@@ -50,7 +50,7 @@ class trace_player {
  public:
   /// A front's interface, and the world's clock.
   struct front_door {
-    std::function<std::uint64_t(completion_request, completion_listener)> submit;
+    std::function<std::uint64_t(model_prompt, completion_listener)> submit;
     std::function<void(std::uint64_t number)> cancel;
   };
   struct clock {

@@ -31,8 +31,8 @@ struct prefill_run::impl {
     std::vector<trace_player::front_door> doors;
     for (const auto& f : fronts) {
       const auto& way = f->completions();
-      doors.push_back({[this, way](completion_request r, completion_listener l) {
-                         return way.submit(std::move(r),
+      doors.push_back({[this, way](model_prompt p, completion_listener l) {
+                         return way.submit(std::move(p),
                                            [this, l = std::move(l)](const completion_news& n) {
                                              calls.soon([l, n] { l(n); });
                                            });

@@ -169,8 +169,8 @@ void prefill_player::join(virtual_cluster& v, const troupe::cluster& c) {
   result_.decoders = static_cast<std::uint32_t>(fronts_);
   std::vector<trace_player::front_door> doors;
   for (std::uint32_t f = 0; f < fronts_; ++f)
-    doors.push_back({[&v, f](completion_request r, completion_listener l) {
-                       return v.front(f).submit(std::move(r), std::move(l));
+    doors.push_back({[&v, f](model_prompt p, completion_listener l) {
+                       return v.front(f).submit(std::move(p), std::move(l));
                      },
                      [&v, f](std::uint64_t number) { v.front(f).cancel(number); }});
   player_ = std::make_unique<trace_player>(

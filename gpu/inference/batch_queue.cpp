@@ -8,7 +8,9 @@
 namespace troupe::gpu {
 
 void batch_queue::add(batch_sequence s) {
-  TROUPE_INVARIANT(!s.prompt.empty() && pages_for(s.positions()) <= pages_);
+  TROUPE_INVARIANT(!s.prompt.empty() && s.prompt.size() == s.what.prompt_tokens);
+  TROUPE_INVARIANT(pages_for(s.positions()) <= pages_);
+  TROUPE_INVARIANT(s.computes || !s.what.scores_prompt);
   const auto id = s.id;
   waiting_.push_back(id);
   sequences_[id].about = std::move(s);
@@ -70,8 +72,9 @@ void batch_queue::cached(sequence_id id, payload hidden) {
 /// What is computed for it now ends with its last known token.
 next_token batch_queue::next_of(sequence& s) {
   s.awaits = true;
-  next_token next{s.about.how, s.about.prompt.size() + s.about.known.size(), s.about.top, {}};
-  if (s.about.how.depends_on_completion()) next.completion = s.about.known;
+  const auto& what = s.about.what;
+  next_token next{what.how, s.about.prompt.size() + s.about.known.size(), what.top, {}};
+  if (what.how.depends_on_completion()) next.completion = s.about.known;
   return next;
 }
 
@@ -102,7 +105,12 @@ void batch_queue::prefill(batch_round& r) {
     const auto begin = s.about.prompt.begin() + static_cast<std::ptrdiff_t>(s.computed);
     c.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(n));
     s.computed += n;
-    if (s.prefilled() && s.about.known.empty()) c.next = next_of(s);
+    if (s.about.what.scores_prompt) {
+      const auto end = s.prefilled() ? 0 : 1;  // the last token has none after it
+      c.scored.assign(begin + 1, begin + static_cast<std::ptrdiff_t>(n) + end);
+      c.top = s.about.what.top;
+    }
+    if (s.prefilled() && s.about.known.empty() && s.about.what.max_tokens > 0) c.next = next_of(s);
     r.prefill.push_back(std::move(c));
   }
 }

@@ -12,17 +12,15 @@ namespace troupe::gpu {
 
 /// A sequence to complete.
 struct batch_sequence {
-  sequence_id id = 0;                 // not used before
-  std::vector<std::uint32_t> prompt;  // at least one token
+  sequence_id id = 0;  // not used before
+  completion_request what;
+  std::vector<std::uint32_t> prompt;  // what.prompt_tokens
   // The completion's first tokens: they are fed one by one, as when they were generated, so that
   // the bits of what follows are the same.
   std::vector<std::uint32_t> known;
-  std::uint32_t max_tokens = 1;  // of the completion, the known ones included
-  sampling how;
-  std::uint32_t top = 0;
   bool computes = true;  // its prompt, on this device; false: not until compute(), or never
 
-  std::uint32_t positions() const { return static_cast<std::uint32_t>(prompt.size()) + max_tokens; }
+  std::uint32_t positions() const { return static_cast<std::uint32_t>(what.positions()); }
 };
 
 /// Continuous batching, without the device: which sequences wait, run, and what is computed next.
@@ -58,7 +56,7 @@ class batch_queue {
   batch_round next();
   /// There is nothing to do: next() would be empty.
   bool idle() const;
-  /// A token that a round has chosen. False: its sequence has ended.
+  /// A token that a round has chosen next. False: its sequence has ended.
   bool took(sequence_id s, std::uint32_t token);
 
   /// The tokens of its completion, known ones included; it must not have ended.

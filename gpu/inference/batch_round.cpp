@@ -1,5 +1,6 @@
 #include "gpu/inference/batch_round.hpp"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -41,6 +42,7 @@ class executor {
         device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
     if (!work) return fail(c.sequence, work.error());
     const auto hidden = finish(**work);
+    if (!c.scored.empty() && !score(c, hidden)) return;
     if (!c.next) return;
     who_.push_back({c.sequence, *c.next});
     predict({hidden.owner(), hidden.bytes().last(width())});
@@ -71,6 +73,27 @@ class executor {
 
   std::size_t width() const { return device_.spec().model.hidden * sizeof(float); }
 
+  /// The log probabilities of a chunk's following tokens. A few rows at a time: the logits of all
+  /// would be large. False: it has failed.
+  bool score(const batch_round::chunk& c, const payload& hidden) {
+    batch_result r{c.sequence, {}, {}, {}};
+    const std::size_t n = device_.spec().model.vocabulary;
+    for (std::size_t at = 0; at < c.scored.size(); at += decode_rows) {
+      const auto rows = std::min<std::size_t>(decode_rows, c.scored.size() - at);
+      const auto work =
+          device_.head({hidden.owner(), hidden.bytes().subspan(at * width(), rows * width())});
+      if (!work) return fail(c.sequence, work.error()), false;
+      const auto result = finish(**work);
+      for (std::size_t i = 0; i < rows; ++i) {
+        const auto logits = values_of(result).subspan(i * n, n);
+        const auto token = c.scored[at + i];
+        r.scored.push_back({{token, log_probability_of(logits, token)}, top_tokens(logits, c.top)});
+      }
+    }
+    heard_(std::move(r));
+    return true;
+  }
+
   /// The next token of each in who_, from the hidden states of their last positions.
   void predict(const payload& hidden) {
     const auto who = std::exchange(who_, {});
@@ -86,8 +109,9 @@ class executor {
       const auto own = logits.subspan(i * n, n);
       const auto& next = who[i].next;
       heard_({who[i].sequence,
-              sample(own, next.how, next.position, next.completion),
-              top_tokens(own, next.top),
+              {},
+              generated_token{sample(own, next.how, next.position, next.completion),
+                              top_tokens(own, next.top)},
               {}});
     }
   }

@@ -51,6 +51,10 @@ struct batch_round {
     std::uint32_t first = 0;
     std::vector<std::uint32_t> tokens;
     std::optional<next_token> next;
+    // The prompt's tokens after each of these positions, if their log probabilities are asked for;
+    // and of so many most probable ones there.
+    std::vector<std::uint32_t> scored{};
+    std::uint32_t top = 0;
   };
   std::vector<chunk> prefill;
 
@@ -68,11 +72,11 @@ struct batch_round {
   }
 };
 
-/// What came of a round for one sequence: a token, or the reason why it cannot go on.
+/// What came of a round for one sequence, or the reason why it cannot go on.
 struct batch_result {
   sequence_id sequence = 0;
-  sampled_token chosen;
-  std::vector<top_token> top;
+  std::vector<generated_token> scored;  // of a chunk, in order
+  std::optional<generated_token> next;
   std::optional<reason> failed;
 };
 using batch_listener = std::function<void(batch_result)>;

@@ -5,19 +5,23 @@
 
 namespace troupe::gpu {
 
-completion::completion(completion_limits limits, const tokenizer* words)
-    : limits_{std::move(limits)}, words_{words} {}
+completion::completion(const completion_request& asked, std::vector<std::string> stops,
+                       const tokenizer* words)
+    : max_tokens_{asked.max_tokens},
+      last_tokens_{asked.last_tokens},
+      stops_{std::move(stops)},
+      words_{words} {}
 
-std::string completion::add(const sampled_token& t) {
+std::string completion::add(const weighed_token& t) {
   if (finished_ != finish::none) return {};
-  const bool last = std::count(limits_.last_tokens.begin(), limits_.last_tokens.end(), t.token) > 0;
+  const bool last = std::count(last_tokens_.begin(), last_tokens_.end(), t.token) > 0;
   std::string fresh;
   if (words_ && !last) fresh = utf8_.add(words_->text_of(t.token, false));
   tokens_.push_back(t.token);
   log_probabilities_.push_back(t.log_probability);
   if (last)
     finished_ = finish::stop;
-  else if (tokens_.size() >= limits_.max_tokens)
+  else if (tokens_.size() >= max_tokens_)
     finished_ = finish::length;
   const bool ends = finished_ != finish::none;
   if (ends) fresh += utf8_.end();
@@ -29,14 +33,14 @@ std::string completion::add(const sampled_token& t) {
 std::string completion::certain(std::string fresh, bool ends) {
   auto all = std::exchange(held_, {}) + fresh;
   auto cut = std::string::npos;
-  for (const auto& stop : limits_.stops) cut = std::min(cut, all.find(stop));
+  for (const auto& stop : stops_) cut = std::min(cut, all.find(stop));
   if (cut != std::string::npos) {
     finished_ = finish::stop;
     return all.substr(0, cut);
   }
   if (ends) return all;
   std::size_t hold = 0;
-  for (const auto& stop : limits_.stops)
+  for (const auto& stop : stops_)
     for (auto n = std::min(stop.size() - 1, all.size()); n > hold; --n)
       if (all.ends_with(std::string_view{stop}.substr(0, n))) hold = n;
   held_ = all.substr(all.size() - hold);

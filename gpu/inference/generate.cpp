@@ -1,10 +1,9 @@
 #include "gpu/inference/generate.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "gpu/device/clock.hpp"
+#include "gpu/inference/completion_room.hpp"
 
 namespace troupe::gpu {
 
@@ -31,7 +30,7 @@ class generator {
     if (!ok) return refuse(ok.error());
     while (out.finished() == completion::finish::none) {
       const auto position = how_.prompt.size() + out.tokens().size();
-      const auto text = out.add(sample(logits_, how_.how, position, out.tokens()));
+      const auto text = out.add(sample(logits_, how_.what.how, position, out.tokens()));
       if (out.tokens().size() == 1) made_.ttft_s = now_s() - begin;
       if (heard && !text.empty()) heard(text);
       if (out.finished() != completion::finish::none) break;
@@ -43,14 +42,10 @@ class generator {
 
  private:
   expected<void> reserve() {
-    const auto all = how_.prompt.size() + how_.limits.max_tokens;
     const auto& m = device_.spec().model;
-    if (all > m.positions)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{} prompt tokens and {} new ones are more than the {} positions "
-                                "of {}",
-                                how_.prompt.size(), how_.limits.max_tokens, m.positions, m.name));
-    return device_.reserve(only, static_cast<std::uint32_t>(all));
+    const completion_room room{m.name, m.positions, m.vocabulary, device_.free_pages()};
+    if (auto ok = check(how_.what, how_.prompt, room); !ok) return ok;
+    return device_.reserve(only, static_cast<std::uint32_t>(how_.what.positions()));
   }
 
   expected<void> prefill() {
@@ -100,7 +95,6 @@ class generator {
 
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
                              const std::function<void(std::string_view)>& heard) {
-  if (g.prompt.empty()) return refuse(reason::kind::invalid, "a prompt needs at least one token");
   return generator{d, g}.run(out, heard);
 }
 

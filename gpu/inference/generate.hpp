@@ -9,9 +9,8 @@
 namespace troupe::gpu {
 
 struct generation {
-  std::vector<std::uint32_t> prompt;  // at least one token
-  completion_limits limits;
-  sampling how;
+  completion_request what;            // does not score its prompt
+  std::vector<std::uint32_t> prompt;  // what.prompt_tokens
   std::uint32_t chunk = 512;  // positions of a prefill; a multiple of tile_positions
   bool keep_logits = false;
 };
@@ -24,8 +23,7 @@ struct generated {
 };
 
 /// Completes one prompt on a device with the whole model; `out` grows. `heard` is called with every
-/// piece of text. Fails if prompt and max_tokens exceed the model's positions, for tokens beyond
-/// its vocabulary, and if the device has too few pages.
+/// piece of text. Fails for a request that the device cannot complete, see check().
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
                              const std::function<void(std::string_view)>& heard = {});
 

@@ -204,6 +204,26 @@ void check_sizes(config_reader& c, inference_model& m) {
                           m.head_width, most));
 }
 
+/// As its authors want it sampled (generation_config.json).
+void read_defaults(config_reader& g, inference_model& m) {
+  const auto number = [&](const char* key, double high, std::optional<double>& out) {
+    double value = 0;
+    g.number(key, value, 0, high);
+    if (g.find(key)) out = value;
+  };
+  number("temperature", 100, m.defaults.temperature);
+  number("top_p", 1, m.defaults.top_p);
+  number("min_p", 1, m.defaults.min_p);
+  std::uint32_t top_k = 0;
+  g.whole("top_k", top_k, 0, std::numeric_limits<std::uint32_t>::max());
+  if (g.find("top_k")) m.defaults.top_k = top_k;
+  const std::pair<const char*, json> neutral[] = {
+      {"repetition_penalty", 1}, {"typical_p", 1},  {"no_repeat_ngram_size", 0},
+      {"num_beams", 1},          {"epsilon_cutoff", 0}, {"eta_cutoff", 0}};
+  for (const auto& [key, value] : neutral)
+    if (const auto* found = g.find(key); found && *found != value) m.ignored_keys.emplace_back(key);
+}
+
 }  // namespace
 
 expected<inference_model> read_inference_model(const fs::path& folder) {
@@ -237,6 +257,7 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
     if (!generation) return refuse(generation.error());
     config_reader g{*generation, more.string()};
     read_tokens(g, "eos_token_id", m, m.last_tokens);
+    read_defaults(g, m);
     if (!g.good()) return refuse(g.problem());
   }
   return m;

@@ -19,6 +19,12 @@ struct rope_scaling {
   double original_positions = 0;                               // llama3
 };
 
+/// How tokens are chosen, as far as it is said.
+struct sampling_defaults {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<std::uint32_t> top_k;
+};
+
 /// All that inference must know of a model besides its weights.
 struct inference_model {
   /// gpt2: layer norm, learned positions, GELU in its form with tanh, biases everywhere.
@@ -39,14 +45,18 @@ struct inference_model {
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   std::optional<std::uint32_t> first_token;  // that begins a text
   std::vector<std::uint32_t> last_tokens;    // each ends a text
+  sampling_defaults defaults;                // of requests that do not say
+  // Further keys of generation_config.json that would change the choice of tokens. They are not
+  // applied.
+  std::vector<std::string> ignored_keys{};
 
   /// Widths of queries, and of keys (or values), of all heads.
   std::uint32_t query_width() const { return heads * head_width; }
   std::uint32_t kv_width() const { return kv_heads * head_width; }
 };
 
-/// The model of a Hugging Face folder: config.json and, for the tokens that end a text,
-/// generation_config.json if there is one. Supports model_type gpt2, llama, mistral and qwen2.
+/// The model of a Hugging Face folder: config.json and, for the tokens that end a text
+/// and the defaults of sampling, generation_config.json if there is one. Supports model_type gpt2, llama, mistral and qwen2.
 /// Refuses, naming file and key, whatever would change results and is not computed here: sliding
 /// windows shorter than the context, other rope scaling, other activations, quantization.
 expected<inference_model> read_inference_model(const std::filesystem::path& folder);

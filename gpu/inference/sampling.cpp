@@ -97,7 +97,7 @@ std::uint32_t token_by(std::span<const float> logits, const sampling& how, std::
 
 }  // namespace
 
-sampled_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
+weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
                      std::span<const std::uint32_t> completion) {
   const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
                                          : token_by(logits, how, position);

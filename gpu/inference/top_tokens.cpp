@@ -13,10 +13,23 @@ double ranked(float logit) {
   return std::isnan(logit) ? -std::numeric_limits<double>::infinity() : logit;
 }
 
+/// The logarithm of the sum of all tokens' exponentials relative to the largest logit.
+double log_sum(std::span<const float> logits, double largest) {
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(ranked(l) - largest);
+  return std::log(sum);
+}
+
 }  // namespace
 
-std::vector<top_token> top_tokens(std::span<const float> logits, std::uint32_t n) {
-  std::vector<top_token> top;
+double log_probability_of(std::span<const float> logits, std::uint32_t token) {
+  double largest = ranked(logits[0]);
+  for (const float l : logits) largest = std::max(largest, ranked(l));
+  return ranked(logits[token]) - largest - log_sum(logits, largest);
+}
+
+std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n) {
+  std::vector<weighed_token> top;
   if (n == 0 || logits.empty()) return top;
   std::vector<std::uint32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -27,10 +40,9 @@ std::vector<top_token> top_tokens(std::span<const float> logits, std::uint32_t n
                       return x > y || (x == y && a < b);
                     });
   const auto most = ranked(logits[order[0]]);
-  double sum = 0;
-  for (const float l : logits) sum += std::exp(ranked(l) - most);
+  const auto sum = log_sum(logits, most);
   for (std::size_t i = 0; i < kept; ++i)
-    top.push_back({order[i], ranked(logits[order[i]]) - most - std::log(sum)});
+    top.push_back({order[i], ranked(logits[order[i]]) - most - sum});
   return top;
 }
 

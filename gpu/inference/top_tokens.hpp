@@ -4,15 +4,15 @@
 #include <span>
 #include <vector>
 
+#include "messages/completion.hpp"
+
 namespace troupe::gpu {
 
-struct top_token {
-  std::uint32_t token = 0;
-  double log_probability = 0;
-};
+/// Precondition: the token has a logit.
+double log_probability_of(std::span<const float> logits, std::uint32_t token);
 
 /// The n most probable tokens, best first; between equal logits the smaller token first. NaN counts
 /// as least probable.
-std::vector<top_token> top_tokens(std::span<const float> logits, std::uint32_t n);
+std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n);
 
 }  // namespace troupe::gpu

@@ -1,4 +1,4 @@
-#include "cli/verbs/serving/model_offers.hpp"
+#include "web/front/model_offers.hpp"
 
 #include <atomic>
 #include <future>
@@ -87,7 +87,7 @@ struct front_by_hand {
   actors::completion_listener listener;
   web::service service{std::nullopt, clock, 1};
   std::unique_ptr<web::http_server> server;
-  cli::model_offers offers{front, shared_cluster{troupe::cluster{}}, {}, clock, service};
+  web::model_offers offers{front, shared_cluster{troupe::cluster{}}, {}, clock, service};
 };
 
 /// A model without a tokenizer, of this vocabulary.
@@ -122,7 +122,7 @@ TEST_CASE("a front reads a folder again when its files have changed, and a faile
   runtime::pause(0.2);
   f.look();
   write_folder(dir / "b", 600);
-  f.clock.s = f.clock.s + cli::model_offers::retry_s - 1;
+  f.clock.s = f.clock.s + web::model_offers::retry_s - 1;
   f.look();
   runtime::pause(0.2);
   CHECK(f.refused("b").status == 503);

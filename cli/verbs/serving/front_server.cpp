@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cli/verbs/serving/key_file.hpp"
-#include "cli/verbs/serving/model_offers.hpp"
+#include "web/front/model_offers.hpp"
 #include "cli/verbs/serving/server_url.hpp"
 #include "messages/whole_file.hpp"
 #include "runtime/host/log.hpp"
@@ -85,7 +85,7 @@ int run_front(output& out, front_server_options o) {
     return !now.has_statement || now.served.contains(model);
   });
   key_file reloaded{o.api_keys, service};
-  model_offers models{(*host)->completions(), (*host)->cluster(), o.folders, clock, service};
+  web::model_offers models{(*host)->completions(), (*host)->cluster(), o.folders, clock, service};
   announce(out, o, url_of(place->host, (*server)->port()));
   const auto ended = (*host)->run([&] {
     models.look();

@@ -210,7 +210,7 @@ class infer_verb final : public verb {
   gpu::chat_format chat_format_ = gpu::chat_format::plain;
   std::vector<std::uint32_t> tokens_;
   gpu::completion_limits limits_;
-  gpu::sampling how_;
+  sampling how_;
   std::uint32_t chunk_ = 512;
   std::optional<std::uint64_t> random_;
 };

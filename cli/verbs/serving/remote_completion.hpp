@@ -19,7 +19,7 @@ struct remote_prompt {
   std::vector<std::uint32_t> tokens;  // instead of a text
   bool chat = false;
   gpu::completion_limits limits;
-  gpu::sampling how;
+  sampling how;
 };
 
 /// Asks the server, and passes the text on as it comes. The document has the keys of `troupe infer

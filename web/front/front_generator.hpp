@@ -9,11 +9,11 @@
 #include "runtime/host/shared_cluster.hpp"
 #include "web/generator.hpp"
 
-namespace troupe::cli {
+namespace troupe::web {
 
 /// Completes prompts of one model by the decoders of a cluster. Text and stop texts are made here,
 /// of the tokens that the front receives.
-class front_generator final : public web::generator {
+class front_generator final : public generator {
  public:
   /// c: the host's, whose numbers decoders have. words: null: tokens without text.
   front_generator(actors::completions front, shared_cluster c, std::string model,
@@ -22,7 +22,7 @@ class front_generator final : public web::generator {
 
   expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) override;
   void cancel(const std::vector<std::uint64_t>& sequences) override;
-  web::generator_state state() const override;
+  generator_state state() const override;
 
  private:
   class sequence;
@@ -38,4 +38,4 @@ class front_generator final : public web::generator {
   const std::shared_ptr<lifetime> lifetime_;  // shared with listeners, which may outlive this
 };
 
-}  // namespace troupe::cli
+}  // namespace troupe::web

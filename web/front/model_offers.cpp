@@ -1,4 +1,4 @@
-#include "cli/verbs/serving/model_offers.hpp"
+#include "web/front/model_offers.hpp"
 
 #include <deque>
 #include <functional>
@@ -9,10 +9,10 @@
 #include <thread>
 #include <utility>
 
-#include "cli/verbs/serving/front_generator.hpp"
+#include "web/front/front_generator.hpp"
 #include "runtime/host/log.hpp"
 
-namespace troupe::cli {
+namespace troupe::web {
 
 namespace {
 
@@ -92,7 +92,7 @@ struct model_offers::shared {
 
 model_offers::model_offers(actors::completions front, shared_cluster c,
                            std::map<std::string, std::string> folders, const runtime::clock& clock,
-                           web::service& service)
+                           service& service)
     : front_{front},
       folders_{std::move(folders)},
       clock_{clock},
@@ -148,4 +148,4 @@ void model_offers::look() {
   }
 }
 
-}  // namespace troupe::cli
+}  // namespace troupe::web

@@ -10,7 +10,7 @@
 #include "runtime/host/shared_cluster.hpp"
 #include "web/service.hpp"
 
-namespace troupe::cli {
+namespace troupe::web {
 
 /// Offers the models of a front's decoders, and withdraws those that the controller no longer
 /// names. A model is read again if its folder or the hash of its files has changed, and, if it
@@ -26,7 +26,7 @@ class model_offers {
   /// c: the host's. folders: of models' files, instead of the decoders'.
   model_offers(actors::completions front, shared_cluster c,
                std::map<std::string, std::string> folders, const runtime::clock& clock,
-               web::service& service);
+               service& service);
   ~model_offers();
   model_offers(const model_offers&) = delete;
 
@@ -42,4 +42,4 @@ class model_offers {
   const std::shared_ptr<shared> shared_;
 };
 
-}  // namespace troupe::cli
+}  // namespace troupe::web

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "messages/completion.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::gpu {
+
+/// What a device has for completions of a model.
+struct completion_room {
+  std::string model;            // its name
+  std::uint32_t positions = 0;  // of a prompt and its completion
+  std::uint32_t vocabulary = 0;
+  std::uint32_t pages = 0;  // of the whole cache
+};
+
+/// Refuses (invalid) a request that the device can never complete, or whose numbers are out of
+/// range. `tokens`: of the prompt, then of the completion as far as known; none in a simulation.
+expected<void> check(const completion_request& r, std::span<const std::uint32_t> tokens,
+                     const completion_room& room);
+
+}  // namespace troupe::gpu
