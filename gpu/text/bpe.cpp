@@ -98,23 +98,23 @@ void bpe::encode_plain(std::string_view text, word_cache& known,
   }
 }
 
-std::vector<std::uint32_t> bpe::encode(std::string_view text) const {
+std::vector<std::uint32_t> bpe::encode(std::string_view text,
+                                       std::span<const text_range> literal) const {
   std::vector<std::uint32_t> out;
   word_cache known;
   const auto special = numbers_.find(std::string{end_of_text});
-  for (;;) {
-    const auto end = special == numbers_.end() ? text.npos : text.find(end_of_text);
-    encode_plain(text.substr(0, end), known, out);
-    if (end == text.npos) return out;
+  std::size_t plain = 0;  // where the text that no token stands for yet begins
+  for (std::size_t at = 0; special != numbers_.end();) {
+    at = text.find(end_of_text, at);
+    if (at == text.npos) break;
+    const text_range found{at, at + end_of_text.size()};
+    at = found.end;
+    if (overlapped(literal, found)) continue;
+    encode_plain(text.substr(plain, found.begin - plain), known, out);
     out.push_back(special->second);
-    text.remove_prefix(end + end_of_text.size());
+    plain = found.end;
   }
-}
-
-std::vector<std::uint32_t> bpe::encode_literally(std::string_view text) const {
-  std::vector<std::uint32_t> out;
-  word_cache known;
-  encode_plain(text, known, out);
+  encode_plain(text.substr(plain), known, out);
   return out;
 }
 

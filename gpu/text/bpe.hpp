@@ -11,6 +11,7 @@
 
 #include "gpu/text/merge_table.hpp"
 #include "gpu/text/pattern.hpp"
+#include "gpu/text/text_range.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::gpu {
@@ -20,10 +21,10 @@ class bpe {
  public:
   static expected<bpe> open(const std::filesystem::path& directory);
 
-  /// Encodes any bytes. "<|endoftext|>" is one token if the vocabulary has it.
-  std::vector<std::uint32_t> encode(std::string_view text) const;
-  /// The same, but "<|endoftext|>" is text like any other.
-  std::vector<std::uint32_t> encode_literally(std::string_view text) const;
+  /// Encodes any bytes. "<|endoftext|>" is one token if the vocabulary has it, and text where it
+  /// overlaps `literal` (sorted, disjoint).
+  std::vector<std::uint32_t> encode(std::string_view text,
+                                    std::span<const text_range> literal = {}) const;
   /// Decodes; numbers that are not in the vocabulary are skipped.
   std::string decode(std::span<const std::uint32_t> tokens) const;
   /// One more than the largest number in the vocabulary.

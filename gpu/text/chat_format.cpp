@@ -8,34 +8,26 @@ namespace troupe::gpu {
 
 namespace {
 
-/// A prompt as it is written: special tokens by their number, and text in between as a whole, since
-/// tokens may cross from a message into what surrounds it.
+/// A prompt as it is written: one text, since tokens may cross from a message into what surrounds
+/// it, in which only the names of this format's own special tokens are such tokens.
 class prompt_writer {
  public:
   explicit prompt_writer(const tokenizer& t) : tokenizer_{t} {}
 
   void special(std::string_view name) {
-    const auto token = tokenizer_.special(name);
-    if (!token) return;
-    flush();
-    tokens_.push_back(*token);
+    if (tokenizer_.special(name)) text_ += name;
   }
-  void text(std::string_view t) { text_ += t; }
-  std::vector<std::uint32_t> take() {
-    flush();
-    return std::move(tokens_);
+  void text(std::string_view t) {
+    if (t.empty()) return;
+    literal_.push_back({text_.size(), text_.size() + t.size()});
+    text_ += t;
   }
+  std::vector<std::uint32_t> take() const { return tokenizer_.encode(text_, literal_); }
 
  private:
-  void flush() {
-    const auto more = tokenizer_.encode_literally(text_);
-    tokens_.insert(tokens_.end(), more.begin(), more.end());
-    text_.clear();
-  }
-
   const tokenizer& tokenizer_;
-  std::vector<std::uint32_t> tokens_;
   std::string text_;
+  std::vector<text_range> literal_;
 };
 
 void write_chatml(prompt_writer& w, std::span<const chat_message> messages) {

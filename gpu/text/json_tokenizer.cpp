@@ -34,12 +34,8 @@ class json_tokenizer final : public tokenizer {
  public:
   static expected<std::unique_ptr<tokenizer>> read(const json& all);
 
-  std::vector<std::uint32_t> encode(std::string_view text) const override;
-  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
-    std::vector<std::uint32_t> out;
-    encode_plain(text, true, out);
-    return out;
-  }
+  std::vector<std::uint32_t> encode(std::string_view text,
+                                    std::span<const text_range> literal) const override;
   std::vector<std::uint32_t> encode_prompt(std::string_view text) const override;
   std::string text_of(std::uint32_t token, bool first) const override;
   std::optional<std::uint32_t> special(std::string_view name) const override;
@@ -185,13 +181,18 @@ void json_tokenizer::encode_plain(std::string_view text, bool begins,
   }
 }
 
-std::vector<std::uint32_t> json_tokenizer::encode(std::string_view text) const {
+std::vector<std::uint32_t> json_tokenizer::encode(std::string_view text,
+                                                  std::span<const text_range> literal) const {
   std::vector<std::uint32_t> out;
   std::size_t plain = 0;
   for (std::size_t at = 0; at < text.size();) {
     const auto* t = added_at(text.substr(at));
     if (!t) {
       ++at;
+      continue;
+    }
+    if (t->special && overlapped(literal, {at, at + t->content.size()})) {
+      at += t->content.size();
       continue;
     }
     auto end = at;
@@ -208,7 +209,7 @@ std::vector<std::uint32_t> json_tokenizer::encode(std::string_view text) const {
 
 std::vector<std::uint32_t> json_tokenizer::encode_prompt(std::string_view text) const {
   auto all = before_;
-  const auto inner = encode(text);
+  const auto inner = encode(text, {});
   all.insert(all.end(), inner.begin(), inner.end());
   all.insert(all.end(), after_.begin(), after_.end());
   return all;

@@ -13,13 +13,11 @@ namespace fs = std::filesystem;
 
 class byte_tokenizer final : public tokenizer {
  public:
-  std::vector<std::uint32_t> encode(std::string_view text) const override {
+  std::vector<std::uint32_t> encode(std::string_view text,
+                                    std::span<const text_range>) const override {
     std::vector<std::uint32_t> tokens;
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
     return tokens;
-  }
-  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
-    return encode(text);
   }
   std::string text_of(std::uint32_t token, bool) const override {
     return token < size() ? std::string(1, static_cast<char>(token)) : std::string{};
@@ -34,11 +32,9 @@ class gpt2_tokenizer final : public tokenizer {
     const auto found = bpe_.encode(end_of_text);
     if (found.size() == 1) end_ = found[0];
   }
-  std::vector<std::uint32_t> encode(std::string_view text) const override {
-    return bpe_.encode(text);
-  }
-  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
-    return bpe_.encode_literally(text);
+  std::vector<std::uint32_t> encode(std::string_view text,
+                                    std::span<const text_range> literal) const override {
+    return bpe_.encode(text, literal);
   }
   std::string text_of(std::uint32_t token, bool) const override {
     return token == end_ ? std::string{} : bpe_.decode({&token, 1});

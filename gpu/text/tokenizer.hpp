@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/text/text_range.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::gpu {
@@ -18,10 +20,10 @@ class tokenizer {
  public:
   virtual ~tokenizer() = default;
 
-  /// The tokens of a text. The names of special tokens in it become those tokens.
-  virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
-  /// The same, but these names are text like any other.
-  virtual std::vector<std::uint32_t> encode_literally(std::string_view text) const = 0;
+  /// The tokens of a text. Names of added tokens in it become those tokens, except for names of
+  /// special ones that overlap `literal` (sorted, disjoint): these are text.
+  virtual std::vector<std::uint32_t> encode(std::string_view text,
+                                            std::span<const text_range> literal = {}) const = 0;
   /// encode() with the tokens that begin and end a text for this model, if there are any.
   virtual std::vector<std::uint32_t> encode_prompt(std::string_view text) const {
     return encode(text);

@@ -1,0 +1,13 @@
+#include "gpu/text/text_range.hpp"
+
+#include <algorithm>
+
+namespace troupe::gpu {
+
+const text_range* overlapped(std::span<const text_range> ranges, text_range one) {
+  const auto first = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const text_range& r) { return r.end <= one.begin; });
+  return first != ranges.end() && first->begin < one.end ? &*first : nullptr;
+}
+
+}  // namespace troupe::gpu
