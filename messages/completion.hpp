@@ -30,14 +30,9 @@ struct sampling {
 
   static constexpr auto fields() {
     using t = sampling;
-    return std::tuple{&t::temperature,
-                      &t::top_p,
-                      &t::top_k,
-                      &t::seed,
-                      &t::min_p,
-                      &t::frequency_penalty,
-                      &t::presence_penalty,
-                      &t::bias};
+    return std::tuple{
+        &t::temperature,      &t::top_p, &t::top_k, &t::seed, &t::min_p, &t::frequency_penalty,
+        &t::presence_penalty, &t::bias};
   }
   bool depends_on_completion() const { return frequency_penalty != 0 || presence_penalty != 0; }
   bool operator==(const sampling&) const = default;
@@ -64,14 +59,8 @@ struct completion_request {
 
   static constexpr auto fields() {
     using t = completion_request;
-    return std::tuple{&t::prompt_tokens,
-                      &t::max_tokens,
-                      &t::last_tokens,
-                      &t::how,
-                      &t::top,
-                      &t::scores_prompt,
-                      &t::ttft_s,
-                      &t::priority};
+    return std::tuple{&t::prompt_tokens, &t::max_tokens,    &t::last_tokens, &t::how,
+                      &t::top,           &t::scores_prompt, &t::ttft_s,      &t::priority};
   }
   bool operator==(const completion_request&) const = default;
 };

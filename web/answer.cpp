@@ -39,8 +39,7 @@ answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
     const auto& before = asked_.prefixes[i];
     c.text = before.text;
     if (asked_.log_probabilities) c.tokens.emplace();
-    if (c.tokens && before.first)
-      c.tokens->push_back({named({*before.first, 0}), {}, true});
+    if (c.tokens && before.first) c.tokens->push_back({named({*before.first, 0}), {}, true});
     if (asked_.token_numbers) c.token_numbers.emplace();
   }
 }

@@ -152,8 +152,7 @@ void metrics::prefilled(const sequence_place& where) {
   auto& f = *families_;
   const auto& p = where.prefill;
   (p.bubbles ? f.in_bubbles : f.by_decoders).Increment();
-  if (!p.declined.text.empty())
-    f.declined.Add({{"reason", label_of(p.declined.text)}}).Increment();
+  if (!p.declined.text.empty()) f.declined.Add({{"reason", label_of(p.declined.text)}}).Increment();
   if (!p.bubbles) return;
   f.yields.Increment(p.yields);
   f.transfer.Observe(p.transfer_s);

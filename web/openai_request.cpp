@@ -78,8 +78,7 @@ class reader {
     return {};
   }
 
-  checked number(const std::string& key, double low, double high,
-                 std::optional<double>& to) const {
+  checked number(const std::string& key, double low, double high, std::optional<double>& to) const {
     double value = 0;
     auto ok = number(key, low, high, value);
     if (ok && find(key)) to = value;
@@ -324,8 +323,8 @@ class reader {
     std::optional<std::uint32_t> best_of;
     if (auto ok = integer("best_of", 1, most_choices, best_of); !ok) return ok;
     if (best_of && *best_of != r_.n)
-      return wrong("best_of", fmt::format("is not supported: found {}, expected {}, as 'n'",
-                                          *best_of, r_.n));
+      return wrong("best_of",
+                   fmt::format("is not supported: found {}, expected {}, as 'n'", *best_of, r_.n));
     if (!r_.chat && r_.n * r_.prompts.size() > most_choices)
       return wrong("n", fmt::format("times the prompts is more than {} choices", most_choices));
     return {};

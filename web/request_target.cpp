@@ -48,13 +48,10 @@ bool has_dot_segment(std::string_view path) {
 
 /// What follows http:// or https://; nothing: it is not of absolute form.
 std::optional<std::string_view> after_scheme(std::string_view target) {
-  const auto same = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == b;
-  };
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   for (const std::string_view scheme : {"http://", "https://"})
-    if (target.size() >= scheme.size() &&
-        std::equal(scheme.begin(), scheme.end(), target.begin(),
-                   [&](char b, char a) { return same(a, b); }))
+    if (target.size() >= scheme.size() && std::equal(scheme.begin(), scheme.end(), target.begin(),
+                                                     [&](char b, char a) { return same(a, b); }))
       return target.substr(scheme.size());
   return std::nullopt;
 }

@@ -14,9 +14,9 @@ struct request_target {
   std::string authority;  // host and port; empty: the target does not say
 };
 
-/// Of origin form (/path?query), absolute form (http://host:port/path?query) or "*" (RFC 9112, 3.2).
-/// Refuses (malformed) what is neither, wrong percent-encoding, control characters, and dot
-/// segments, which clients resolve before they send.
+/// Of origin form (/path?query), absolute form (http://host:port/path?query) or "*" (RFC
+/// 9112, 3.2). Refuses (malformed) what is neither, wrong percent-encoding, control characters, and
+/// dot segments, which clients resolve before they send.
 expected<request_target> parse_target(std::string_view target);
 
 }  // namespace troupe::web

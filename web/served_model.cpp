@@ -99,16 +99,15 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
   generation g;
   std::size_t longest = 0;
   for (std::size_t i = 0; i < (r.chat ? 1 : r.prompts.size()); ++i) {
-    auto one =
-        r.chat ? tokens_of_chat(r, m, positions) : tokens_of(r.prompts[i], m, positions);
+    auto one = r.chat ? tokens_of_chat(r, m, positions) : tokens_of(r.prompts[i], m, positions);
     if (!one) return tl::unexpected{one.error()};
     if (auto ok = check_tokens(*one, m, param); !ok) return tl::unexpected{ok.error()};
     longest = std::max(longest, one->size());
     g.prompts.push_back(std::move(*one));
   }
   const auto rest = positions > longest ? positions - longest : 1;
-  g.max_tokens = r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest)
-                                              : default_completion_tokens);
+  g.max_tokens =
+      r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest) : default_completion_tokens);
   if (longest + g.max_tokens > positions)
     return wrong(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
                              "the model can hold here",

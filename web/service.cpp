@@ -316,10 +316,15 @@ openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request
       else
         all.push_back(std::move(s));
     }
-  auto ids = to.by->submit(std::move(all));
-  if (!ids) return no(openai::problem_of(ids.error()));
+  // Before the generator's thread has the others.
   for (const auto i : nothing_to_do) result->end(i);
-  return std::move(*ids);
+  if (all.empty()) return std::vector<std::uint64_t>{};
+  auto ids = to.by->submit(std::move(all));
+  if (ids) return std::move(*ids);
+  if (nothing_to_do.empty()) return no(openai::problem_of(ids.error()));
+  // The answer has begun.
+  result->step(0, {{}, false, {}, gpu::completion::finish::none, &ids.error(), {}});
+  return std::vector<std::uint64_t>{};
 }
 
 }  // namespace troupe::web

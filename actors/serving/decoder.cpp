@@ -127,7 +127,8 @@ std::size_t decoder_behavior::held() const {
 }
 
 void decoder_behavior::hold(const generate& g, const payload& body) {
-  request r{g, unpacked_tokens(body), ++sequences_, now(), 0, {g.name, o_.lease, g.replay}, {}, {}, 0};
+  request r{g, unpacked_tokens(body), ++sequences_, now(), 0, {g.name, o_.lease, g.replay}, {}, {},
+            0};
   gpu::batch_sequence s;
   s.id = r.sequence;
   s.what = g.what;

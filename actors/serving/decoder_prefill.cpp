@@ -21,8 +21,8 @@ constexpr std::uint32_t most_cancels = 40;
 }  // namespace
 
 cache_shape decoder_behavior::shape_for(const request& r) const {
-  return {model_->layers, gpu::pages_for(r.about.what.prompt_tokens), model_->page_bytes, model_->hidden_bytes,
-          model_->simulated};
+  return {model_->layers, gpu::pages_for(r.about.what.prompt_tokens), model_->page_bytes,
+          model_->hidden_bytes, model_->simulated};
 }
 
 /// Its pages are reserved.
@@ -50,7 +50,8 @@ void decoder_behavior::check_prefill(request& r) {
   const double within_s = goal_s - (now() - r.arrived_s);
   if (within_s <= 0)
     return prefill_here(r, {reason::kind::unavailable, "the time to its first token is over"});
-  prefill_request ask{p.name(), o_.what.model.name, r.about.what.prompt_tokens, within_s, r.about.what.priority};
+  prefill_request ask{p.name(), o_.what.model.name, r.about.what.prompt_tokens, within_s,
+                      r.about.what.priority};
   payload body;
   if (!r.tokens.empty()) {
     const auto prompt = std::as_bytes(std::span{r.tokens}.first(r.about.what.prompt_tokens));

@@ -28,7 +28,8 @@ std::uint32_t positions_of(const completion_request& r) {
 /// The prompt, and the completion's known tokens. Empty in a simulation.
 payload body_of(const model_prompt& p, std::span<const std::uint32_t> known) {
   if (p.tokens.empty()) return {};
-  const auto completion = known.subspan(std::min<std::size_t>(known.size(), p.what.scored_tokens()));
+  const auto completion =
+      known.subspan(std::min<std::size_t>(known.size(), p.what.scored_tokens()));
   auto tokens = std::make_shared<std::vector<std::uint32_t>>(p.tokens);
   tokens->insert(tokens->end(), completion.begin(), completion.end());
   return {tokens, std::as_bytes(std::span{*tokens})};
@@ -58,8 +59,7 @@ bool repeats_prompt(const model_prompt& p, const generated& g) {
 front_requests::front_requests(runtime::host h, shared_cluster c)
     : host_{std::move(h)}, cluster_{c}, decoders_{std::move(c)} {}
 
-void front_requests::submit(std::uint64_t number, model_prompt p,
-                            completion_listener listener) {
+void front_requests::submit(std::uint64_t number, model_prompt p, completion_listener listener) {
   request fresh;
   fresh.asked = std::move(p);
   fresh.listener = std::move(listener);
@@ -122,9 +122,9 @@ bool front_requests::is_of(const request& r, const decoder_name& sender, const g
 bool front_requests::is_acceptable(const request& r, const generated& g) const {
   const auto& what = r.asked.what;
   return std::uint64_t{g.first} + g.tokens.size() <= what.answer_tokens() &&
-         repeats_prompt(r.asked, g) &&
-         std::ranges::all_of(g.tokens,
-                             [&](const generated_token& t) { return t.top.size() <= what.top; });
+         repeats_prompt(r.asked, g) && std::ranges::all_of(g.tokens, [&](const generated_token& t) {
+           return t.top.size() <= what.top;
+         });
 }
 
 void front_requests::take(request_map::iterator at, address from, const generated& g) {

@@ -26,12 +26,12 @@ expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
       !std::ranges::all_of(s.bias, is_finite, &token_bias::bias))
     return no("min_p, penalties and biases of tokens are finite");
   if (s.bias.size() > max_biases)
-    return no(fmt::format("found {} biases of tokens, expected at most {}", s.bias.size(),
-                          max_biases));
+    return no(
+        fmt::format("found {} biases of tokens, expected at most {}", s.bias.size(), max_biases));
   for (const auto& b : s.bias)
     if (b.token >= vocabulary)
-      return no(fmt::format("the bias of token {} is beyond the vocabulary of {}", b.token,
-                            vocabulary));
+      return no(
+          fmt::format("the bias of token {} is beyond the vocabulary of {}", b.token, vocabulary));
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include "gpu/device/clock.hpp"
 #include "gpu/inference/completion_room.hpp"
+#include "gpu/inference/sampling.hpp"
 
 namespace troupe::gpu {
 

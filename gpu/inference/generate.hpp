@@ -11,7 +11,7 @@ namespace troupe::gpu {
 struct generation {
   completion_request what;            // does not score its prompt
   std::vector<std::uint32_t> prompt;  // what.prompt_tokens
-  std::uint32_t chunk = 512;  // positions of a prefill; a multiple of tile_positions
+  std::uint32_t chunk = 512;          // positions of a prefill; a multiple of tile_positions
   bool keep_logits = false;
 };
 

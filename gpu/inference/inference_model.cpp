@@ -217,9 +217,9 @@ void read_defaults(config_reader& g, inference_model& m) {
   std::uint32_t top_k = 0;
   g.whole("top_k", top_k, 0, std::numeric_limits<std::uint32_t>::max());
   if (g.find("top_k")) m.defaults.top_k = top_k;
-  const std::pair<const char*, json> neutral[] = {
-      {"repetition_penalty", 1}, {"typical_p", 1},  {"no_repeat_ngram_size", 0},
-      {"num_beams", 1},          {"epsilon_cutoff", 0}, {"eta_cutoff", 0}};
+  const std::pair<const char*, json> neutral[] = {{"repetition_penalty", 1},   {"typical_p", 1},
+                                                  {"no_repeat_ngram_size", 0}, {"num_beams", 1},
+                                                  {"epsilon_cutoff", 0},       {"eta_cutoff", 0}};
   for (const auto& [key, value] : neutral)
     if (const auto* found = g.find(key); found && *found != value) m.ignored_keys.emplace_back(key);
 }

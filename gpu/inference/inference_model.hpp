@@ -56,9 +56,10 @@ struct inference_model {
 };
 
 /// The model of a Hugging Face folder: config.json and, for the tokens that end a text
-/// and the defaults of sampling, generation_config.json if there is one. Supports model_type gpt2, llama, mistral and qwen2.
-/// Refuses, naming file and key, whatever would change results and is not computed here: sliding
-/// windows shorter than the context, other rope scaling, other activations, quantization.
+/// and the defaults of sampling, generation_config.json if there is one. Supports model_type gpt2,
+/// llama, mistral and qwen2. Refuses, naming file and key, whatever would change results and is not
+/// computed here: sliding windows shorter than the context, other rope scaling, other activations,
+/// quantization.
 expected<inference_model> read_inference_model(const std::filesystem::path& folder);
 
 }  // namespace troupe::gpu

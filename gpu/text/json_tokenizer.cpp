@@ -38,6 +38,7 @@ class json_tokenizer final : public tokenizer {
                                     std::span<const text_range> literal) const override;
   std::vector<std::uint32_t> encode_prompt(std::string_view text) const override;
   std::string text_of(std::uint32_t token, bool first) const override;
+  std::string written(std::uint32_t token) const override;
   std::optional<std::uint32_t> special(std::string_view name) const override;
   std::uint32_t size() const override { return model_.size(); }
 
@@ -231,6 +232,11 @@ std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
       text.replace(at, decoding_.space.size(), 1, ' ');
   if (first && decoding_.strips_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
+}
+
+std::string json_tokenizer::written(std::uint32_t token) const {
+  const auto found = by_number_.find(token);
+  return found == by_number_.end() ? text_of(token, false) : found->second->content;
 }
 
 std::optional<std::uint32_t> json_tokenizer::special(std::string_view name) const {

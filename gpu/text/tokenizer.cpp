@@ -39,6 +39,7 @@ class gpt2_tokenizer final : public tokenizer {
   std::string text_of(std::uint32_t token, bool) const override {
     return token == end_ ? std::string{} : bpe_.decode({&token, 1});
   }
+  std::string written(std::uint32_t token) const override { return bpe_.decode({&token, 1}); }
   std::optional<std::uint32_t> special(std::string_view name) const override {
     return name == end_of_text ? end_ : std::nullopt;
   }

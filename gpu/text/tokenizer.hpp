@@ -31,6 +31,10 @@ class tokenizer {
   /// What a token adds to a text; nothing for a special token and for numbers that are none.
   /// `first`: it begins the text (some tokenizers drop a space there).
   virtual std::string text_of(std::uint32_t token, bool first) const = 0;
+  /// How a token is written: as text_of(), and a special token as its name.
+  virtual std::string written(std::uint32_t token) const { return text_of(token, false); }
+  /// Text in bytes that one token stands for, at most; 0: there is no limit.
+  virtual std::size_t longest_token_bytes() const { return 0; }
   /// The special token of that name.
   virtual std::optional<std::uint32_t> special(std::string_view name) const = 0;
   /// One more than the largest number.

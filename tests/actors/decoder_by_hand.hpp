@@ -106,11 +106,12 @@ inline asked_for asked(std::uint32_t i, std::uint32_t max_tokens = 0) {
   for (std::uint32_t k = 0; k < lengths[i % 8]; ++k) a.prompt.push_back((i * 31 + k * 7) % 256);
   a.what.name = {front_of_decoder, 1, i + 1, 1};
   a.what.lease = lease_of_decoder;
-  a.what.prompt = static_cast<std::uint32_t>(a.prompt.size());
-  a.what.max_tokens = max_tokens > 0 ? max_tokens : 1 + i * 5 % 40;
-  a.what.temperature = i % 3 == 0 ? 0.0 : 0.9;
-  a.what.top_p = 0.95;
-  a.what.seed = i;
+  auto& w = a.what.what;
+  w.prompt_tokens = static_cast<std::uint32_t>(a.prompt.size());
+  w.max_tokens = max_tokens > 0 ? max_tokens : 1 + i * 5 % 40;
+  w.how.temperature = i % 3 == 0 ? 0.0 : 0.9;
+  w.how.top_p = 0.95;
+  w.how.seed = i;
   return a;
 }
 
@@ -123,11 +124,9 @@ struct made_alone {
 inline made_alone alone(const asked_for& a) {
   const auto d = served_device(5);
   gpu::generation g;
+  g.what = a.what.what;
   g.prompt = a.prompt;
-  g.limits.max_tokens = a.what.max_tokens;
-  g.limits.last_tokens = a.what.last_tokens;
-  g.how = {a.what.temperature, a.what.top_p, a.what.top_k, a.what.seed};
-  gpu::completion out{g.limits, nullptr};
+  gpu::completion out{g.what, {}, nullptr};
   REQUIRE(gpu::generate(*d, g, out));
   return {out.tokens(), out.log_probabilities()};
 }

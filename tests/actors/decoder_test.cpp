@@ -31,7 +31,7 @@ TEST_CASE("a decoder's tokens are those of the model alone, bit for bit, in any 
     CHECK(told[a.what.name].made == alone(a));
     CHECK(told[a.what.name].finish == ending::length);
     CHECK(told[a.what.name].where);
-    d.heard(a.what.name, a.what.max_tokens, true);
+    d.heard(a.what.name, a.what.what.max_tokens, true);
   }
   CHECK(d.state().free_pages == pages);
   CHECK(d.device->device->free_pages() == pages);
@@ -62,7 +62,7 @@ TEST_CASE("a decoder goes on from known tokens with the same bits, and does not 
 TEST_CASE("a decoder ends at one of the last tokens", "[decoder]") {
   auto a = asked(4, 30);
   const auto tokens = alone(a).tokens;
-  a.what.last_tokens = {tokens[9]};
+  a.what.what.last_tokens = {tokens[9]};
   const auto first = std::find(tokens.begin(), tokens.end(), tokens[9]) - tokens.begin();
   decoder_by_hand d;
   d.ask(a);
@@ -232,13 +232,13 @@ TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "
   };
   using kind = reason::kind;
   auto a = asked(1);
-  a.what.prompt = 0;
+  a.what.what.prompt_tokens = 0;
   declined(a, kind::invalid);
   a = asked(2);
-  a.what.max_tokens = 400;
+  a.what.what.max_tokens = 400;
   CHECK_THAT(declined(a, kind::invalid), Contains("320 positions"));
   a = asked(3);
-  a.what.max_tokens = 200;
+  a.what.what.max_tokens = 200;
   CHECK_THAT(declined(a, kind::invalid), Contains("the cache has 3"));
   a = asked(4);
   a.prompt[5] = 256;
@@ -247,7 +247,7 @@ TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "
   a.prompt.pop_back();
   CHECK_THAT(declined(a, kind::invalid), Contains("16 came"));
   a = asked(7);
-  a.what.temperature = -1;
+  a.what.what.how.temperature = -1;
   declined(a, kind::invalid);
   a = asked(8, 3);
   a.what.replay = 3;
@@ -341,7 +341,7 @@ TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]
   const auto& gpu = c->gpus[0];
   d.advance(2);
   asked_for a = asked(1, 3);
-  a.what.prompt = 200;  // without a body
+  a.what.what.prompt_tokens = 200;  // without a body
   const double begin_s = d.now_s();
   d.hear(front_of_decoder, a.what);
   d.advance(2);
@@ -359,7 +359,8 @@ TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]
   const auto& t = d.told_of(a.what.name);
   CHECK(t.finish == ending::length);
   for (std::uint32_t i = 0; i < 3; ++i)
-    CHECK(t.made.tokens[i] == simulated_token({{0, 1, 0, a.what.seed}, 200 + i, 0}, 50257).token);
+    CHECK(t.made.tokens[i] ==
+          simulated_token({{0, 1, 0, a.what.what.how.seed}, 200 + i, 0}, 50257).token);
 }
 
 TEST_CASE("a served model's device executes rounds on a thread of its own", "[decoder]") {
@@ -381,7 +382,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
     gpu::batch_sequence s;
     s.id = 1;
     s.prompt = a.prompt;
-    s.how = {a.what.temperature, a.what.top_p, a.what.top_k, a.what.seed};
+    s.what = a.what.what;
     q.add(std::move(s));
     CHECK(q.admit().size() == 1);
     device.execute(q.next(), [&](expected<std::vector<gpu::batch_result>> r) {
@@ -392,7 +393,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
   }
   REQUIRE(all);
   REQUIRE(all->size() == 1);
-  CHECK(all->front().chosen.token == alone(a).tokens[0]);
+  CHECK(all->front().next->chosen.token == alone(a).tokens[0]);
 
   std::optional<reason> why;
   {

@@ -85,9 +85,9 @@ struct front_by_hand {
     front.on_message(node, s);
   }
   void submit(std::uint64_t number, std::uint32_t max_tokens = 8) {
-    completion_request r{"m", {}, {10, 20, 30}};
-    r.how.prompt = 3, r.how.max_tokens = max_tokens, r.how.last_tokens = {0};
-    front.submit(number, r, [this, number](const completion_news& n) {
+    model_prompt p{"m", {}, {10, 20, 30}};
+    p.what.prompt_tokens = 3, p.what.max_tokens = max_tokens, p.what.last_tokens = {0};
+    front.submit(number, p, [this, number](const completion_news& n) {
       auto& h = heard[number];
       CHECK(n.first == h.tokens.size());
       for (const auto& t : n.tokens) h.tokens.push_back(t.chosen.token);

@@ -44,7 +44,7 @@ class played_decoder {
       r.asked = *g;
       r.made = r.heard = g->replay;
       r.heard_s = now;
-      CHECK(f.body.bytes().size() == 4 * (g->prompt + g->replay));
+      CHECK(f.body.bytes().size() == 4 * (g->what.prompt_tokens + g->replay));
       attempts = std::max(attempts, g->name.attempt);
     } else if (const auto* h = std::get_if<generated_heard>(&m->second)) {
       const auto at = requests_.find(h->name);
@@ -182,9 +182,9 @@ struct world_of_fronts {
   }
 
   std::uint64_t submit(std::uint32_t front, std::uint64_t seed, std::uint32_t max_tokens) {
-    completion_request r{"m", {}, std::vector<std::uint32_t>(5, 1)};
-    r.how.prompt = 5, r.how.max_tokens = max_tokens, r.how.seed = seed;
-    return fronts[front].submit(r, [this, seed](const completion_news& n) {
+    model_prompt p{"m", {}, std::vector<std::uint32_t>(5, 1)};
+    p.what.prompt_tokens = 5, p.what.max_tokens = max_tokens, p.what.how.seed = seed;
+    return fronts[front].submit(p, [this, seed](const completion_news& n) {
       auto& t = heard[seed];
       for (const auto& x : n.tokens) t.tokens.push_back(x.chosen.token);
       t.attempts = n.attempts;

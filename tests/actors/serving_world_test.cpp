@@ -73,9 +73,10 @@ class serving_world {
   }
 
   void submit(std::uint32_t front, std::uint64_t seed) {
-    completion_request r{"m", {}, {}};
-    r.how.prompt = prompt_of(seed), r.how.max_tokens = most_of(seed), r.how.seed = seed;
-    fronts[front].submit(r, [this, seed](const completion_news& n) {
+    model_prompt p{"m", {}, {}};
+    p.what.prompt_tokens = prompt_of(seed), p.what.max_tokens = most_of(seed);
+    p.what.how.seed = seed;
+    fronts[front].submit(p, [this, seed](const completion_news& n) {
       auto& t = heard[seed];
       for (const auto& x : n.tokens) t.tokens.push_back(x.chosen.token);
       t.attempts = n.attempts;

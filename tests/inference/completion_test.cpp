@@ -20,9 +20,17 @@ struct written {
   std::string_view finish;
   std::size_t tokens = 0;
 };
-written write(const std::string& text, completion_limits limits) {
+struct limits {
+  std::uint32_t max_tokens = 16;
+  std::vector<std::uint32_t> last_tokens{};
+  std::vector<std::string> stops{};
+};
+written write(const std::string& text, const limits& l) {
   const auto words = bytes();
-  completion c{std::move(limits), words.get()};
+  completion_request asked;
+  asked.max_tokens = l.max_tokens;
+  asked.last_tokens = l.last_tokens;
+  completion c{asked, l.stops, words.get()};
   written w;
   for (const char byte : text) w.pieces.push_back(c.add({static_cast<unsigned char>(byte), -1}));
   w.text = c.text();
@@ -79,7 +87,7 @@ TEST_CASE("only complete characters are emitted, and invalid UTF-8 becomes U+FFF
 }
 
 TEST_CASE("a completion without a tokenizer has tokens and no text") {
-  completion c{{.max_tokens = 2}, nullptr};
+  completion c{{.max_tokens = 2}, {}, nullptr};
   CHECK(c.add({300, -0.5}).empty());
   CHECK(c.add({7, -0.25}).empty());
   CHECK(c.tokens() == std::vector<std::uint32_t>{300, 7});

@@ -41,9 +41,10 @@ computed compute(const model_kind& kind) {
   const auto device = loaded(make_cpu_inference_device(spec));
   generation g;
   g.prompt = random_prompt(150, m.vocabulary, 3);
-  g.limits.max_tokens = 64;
+  g.what.prompt_tokens = static_cast<std::uint32_t>(g.prompt.size());
+  g.what.max_tokens = 64;
   g.keep_logits = true;
-  completion out{g.limits, nullptr};
+  completion out{g.what, {}, nullptr};
   const auto made = loaded(generate(*device, g, out));
   const auto file = folder / "logits";
   const auto positions = made.logits.size() / m.vocabulary;

@@ -23,9 +23,10 @@ served alone(const std::filesystem::path& folder, const std::vector<std::uint32_
   const auto device = loaded(make_cpu_inference_device(spec));
   generation g;
   g.prompt = prompt;
-  g.limits.max_tokens = new_tokens;
+  g.what.prompt_tokens = static_cast<std::uint32_t>(g.prompt.size());
+  g.what.max_tokens = new_tokens;
   g.keep_logits = true;
-  completion out{g.limits, nullptr};
+  completion out{g.what, {}, nullptr};
   const auto made = loaded(generate(*device, g, out));
   const auto from = static_cast<std::ptrdiff_t>((prompt.size() - 1) * m.vocabulary);
   return {out.tokens(), {made.logits.begin() + from, made.logits.end()}};
@@ -73,14 +74,16 @@ TEST_CASE("what a position computes does not depend on what follows it") {
   const auto device = loaded(make_cpu_inference_device(spec));
   generation g;
   g.prompt = random_prompt(190, m.vocabulary, 1);
-  g.limits.max_tokens = 1;
+  g.what.prompt_tokens = static_cast<std::uint32_t>(g.prompt.size());
+  g.what.max_tokens = 1;
   g.keep_logits = true;
-  completion out{g.limits, nullptr};
+  completion out{g.what, {}, nullptr};
   const auto whole = loaded(generate(*device, g, out)).logits;
   for (const std::size_t length : {1, 63, 65, 128, 171}) {
     auto shorter = g;
     shorter.prompt.resize(length);
-    completion other{g.limits, nullptr};
+    shorter.what.prompt_tokens = static_cast<std::uint32_t>(length);
+    completion other{g.what, {}, nullptr};
     const auto logits = loaded(generate(*device, shorter, other)).logits;
     INFO("the first " << length);
     CHECK(std::equal(logits.begin(), logits.end(), whole.begin()));

@@ -48,9 +48,10 @@ submit_job a_job() {
 generate a_prompt() {
   generate g;
   g.name = {8, 77, 21, 2};
-  g.lease = 5, g.prompt = 100, g.replay = 3, g.max_tokens = 64;
-  g.last_tokens = {50256};
-  g.temperature = 0.75, g.seed = 1234567;
+  g.lease = 5, g.replay = 3;
+  g.what.prompt_tokens = 100, g.what.max_tokens = 64, g.what.last_tokens = {50256};
+  g.what.how.temperature = 0.75, g.what.how.seed = 1234567;
+  g.what.how.bias = {{7, -1.5}};
   return g;
 }
 

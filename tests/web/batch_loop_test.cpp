@@ -26,13 +26,19 @@ std::unique_ptr<gpu::inference_device> small_device(std::uint32_t pages) {
   return std::move(*d);
 }
 
-sequence_request asked(std::uint32_t i) {
-  sequence_request r;
+generator::submission asked(std::uint32_t i) {
+  generator::submission r;
   constexpr std::uint32_t lengths[] = {1, 63, 64, 65, 127, 200, 5, 30};
   for (std::uint32_t k = 0; k < lengths[i % 8]; ++k) r.prompt.push_back((i * 31 + k * 7) % 256);
-  r.limits.max_tokens = 1 + i * 5 % 40;
-  r.how = {i % 3 == 0 ? 0.0 : 0.9, 0.95, 0, i};
+  r.what.prompt_tokens = static_cast<std::uint32_t>(r.prompt.size());
+  r.what.max_tokens = 1 + i * 5 % 40;
+  r.what.how = {i % 3 == 0 ? 0.0 : 0.9, 0.95, 0, i};
   return r;
+}
+
+generator::submission heard_by(generator::submission s, sequence_listener l) {
+  s.listener = std::move(l);
+  return s;
 }
 
 /// What is heard of a sequence.
@@ -45,8 +51,8 @@ struct heard {
   sequence_listener listener() {
     return [this](const sequence_step& s) {
       const std::lock_guard hold{mutex};
-      tokens.push_back(s.token);
-      log_probabilities.push_back(s.log_probability);
+      tokens.push_back(s.token.chosen.token);
+      log_probabilities.push_back(s.token.chosen.log_probability);
       ++count;
       ends += s.finished != gpu::completion::finish::none || s.failed;
     };
@@ -70,17 +76,17 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
   batch_limits limits;
   limits.prefill = 128;
   batch_loop loop{small_device(pages), nullptr, limits};
-  for (std::uint32_t i = 0; i < count; ++i) REQUIRE(loop.submit({{asked(i), ears[i].listener()}}));
+  for (std::uint32_t i = 0; i < count; ++i)
+    REQUIRE(loop.submit({heard_by(asked(i), ears[i].listener())}));
   for (auto& e : ears) REQUIRE(runtime::wait_until([&] { return e.ends == 1; }, long_s));
   CHECK(all_free(loop, pages));
   const auto alone = small_device(5);
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto r = asked(i);
-    gpu::completion out{r.limits, nullptr};
+    gpu::completion out{r.what, {}, nullptr};
     gpu::generation g;
+    g.what = r.what;
     g.prompt = r.prompt;
-    g.limits = r.limits;
-    g.how = r.how;
     REQUIRE(gpu::generate(*alone, g, out));
     CHECK(ears[i].tokens == out.tokens());
     CHECK(ears[i].log_probabilities == out.log_probabilities());
@@ -93,8 +99,8 @@ TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin o
   batch_loop loop{small_device(pages), nullptr, {}};
   for (std::uint32_t i = 0; i < ears.size(); ++i) {
     auto r = asked(i);
-    r.limits.max_tokens = 100;
-    const auto ids = loop.submit({{r, ears[i].listener()}});
+    r.what.max_tokens = 100;
+    const auto ids = loop.submit({heard_by(r, ears[i].listener())});
     REQUIRE(ids);
     if (i % 4 != 0) runtime::wait_until([&] { return ears[i].count >= i % 4; }, 0.02, 0.001);
     loop.cancel(*ids);
@@ -102,7 +108,7 @@ TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin o
   }
   CHECK(all_free(loop, pages));
   heard after;
-  REQUIRE(loop.submit({{asked(3), after.listener()}}));
+  REQUIRE(loop.submit({heard_by(asked(3), after.listener())}));
   CHECK(runtime::wait_until([&] { return after.ends == 1; }, long_s));
 }
 
@@ -112,34 +118,38 @@ TEST_CASE("beyond the allowed sequences all or none are queued, and ends make ro
   std::vector<heard> ears(6);
   batch_loop loop{small_device(6), nullptr, limits};
   auto long_one = asked(0);
-  long_one.limits.max_tokens = 300;
-  const auto first = loop.submit({{long_one, ears[0].listener()}, {long_one, ears[1].listener()}});
+  long_one.what.max_tokens = 300;
+  const auto first =
+      loop.submit({heard_by(long_one, ears[0].listener()), heard_by(long_one, ears[1].listener())});
   REQUIRE(first);
-  const auto two = loop.submit({{long_one, ears[2].listener()}, {long_one, ears[3].listener()}});
+  const auto two =
+      loop.submit({heard_by(long_one, ears[2].listener()), heard_by(long_one, ears[3].listener())});
   REQUIRE_FALSE(two);
   CHECK(two.error().code == reason::kind::insufficient);
-  REQUIRE(loop.submit({{long_one, ears[4].listener()}}));
+  REQUIRE(loop.submit({heard_by(long_one, ears[4].listener())}));
   loop.cancel(*first);
   CHECK(runtime::wait_until([&] { return ears[4].ends == 1; }, long_s));
-  REQUIRE(loop.submit({{asked(0), ears[3].listener()}, {asked(1), ears[5].listener()}}));
+  REQUIRE(loop.submit(
+      {heard_by(asked(0), ears[3].listener()), heard_by(asked(1), ears[5].listener())}));
   CHECK(runtime::wait_until([&] { return ears[3].ends == 1 && ears[5].ends == 1; }, long_s));
   CHECK(ears[2].count == 0);
 }
 
 TEST_CASE("a sequence that can never run is refused with a sentence") {
   batch_loop loop{small_device(2), nullptr, {}};
-  const auto why = [&](sequence_request r) {
-    const auto ids = loop.submit({{std::move(r), [](const sequence_step&) {}}});
+  const auto why = [&](generator::submission r) {
+    r.what.prompt_tokens = static_cast<std::uint32_t>(r.prompt.size());
+    const auto ids = loop.submit({heard_by(std::move(r), [](const sequence_step&) {})});
     REQUIRE_FALSE(ids);
     CHECK(ids.error().code == reason::kind::invalid);
     return ids.error().text;
   };
   auto r = asked(0);
-  r.limits.max_tokens = 320;
+  r.what.max_tokens = 320;
   CHECK_THAT(why(r), Contains("320 new ones are more than the 320 positions"));
-  r.limits.max_tokens = 200;
+  r.what.max_tokens = 200;
   CHECK_THAT(why(r), Contains("need 4 pages, and the cache has 2"));
-  r.limits.max_tokens = 1;
+  r.what.max_tokens = 1;
   r.prompt = {256};
   CHECK_THAT(why(r), Contains("token 256 is beyond the vocabulary of 256"));
   CHECK_THAT(why({}), Contains("at least one token"));
@@ -155,4 +165,43 @@ TEST_CASE("the most probable tokens come best first, with equal ones in the orde
   CHECK(top[0].log_probability == gpu::sample(logits, {}, 0).log_probability);
   CHECK(gpu::top_tokens(logits, 9).size() == 4);
   CHECK(gpu::top_tokens(logits, 0).empty());
+}
+
+TEST_CASE("a prompt's scores are the log probabilities of one token at a time, bit for bit") {
+  batch_limits limits;
+  limits.prefill = 64;  // several chunks
+  batch_loop loop{small_device(40), nullptr, limits};
+  for (const std::uint32_t max_tokens : {0u, 3u})
+    for (const std::uint32_t i : {1u, 2u, 3u, 5u}) {
+      auto r = asked(i);
+      r.what.max_tokens = max_tokens;
+      r.what.scores_prompt = true;
+      r.what.top = 2;
+      std::vector<sequence_step> steps;
+      std::atomic<bool> over{false};
+      REQUIRE(loop.submit({heard_by(r, [&](const sequence_step& s) {
+        steps.push_back(s);
+        if (s.finished != gpu::completion::finish::none || s.failed) over = true;
+      })}));
+      REQUIRE(runtime::wait_until([&] { return over.load(); }, long_s));
+      INFO(r.prompt.size() << " tokens, " << max_tokens << " new ones");
+      REQUIRE(steps.size() == r.prompt.size() - 1 + max_tokens);
+      for (const std::size_t at : {std::size_t{1}, r.prompt.size() / 2, r.prompt.size() - 1}) {
+        const auto device = small_device(5);
+        gpu::generation g;
+        g.prompt.assign(r.prompt.begin(), r.prompt.begin() + static_cast<std::ptrdiff_t>(at));
+        g.what.prompt_tokens = static_cast<std::uint32_t>(at);
+        g.what.how.bias = {{r.prompt[at], 1000}};
+        gpu::completion out{g.what, {}, nullptr};
+        REQUIRE(gpu::generate(*device, g, out));
+        const auto& scored = steps[at - 1];
+        CHECK(scored.of_prompt);
+        CHECK(scored.text.empty());
+        CHECK(scored.token.chosen.token == r.prompt[at]);
+        CHECK(scored.token.chosen.log_probability == out.log_probabilities()[0]);
+        CHECK(scored.token.top.size() == 2);
+        CHECK(scored.token.top[0].log_probability >= scored.token.chosen.log_probability);
+      }
+      CHECK(all_free(loop, 40));
+    }
 }

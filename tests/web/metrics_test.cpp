@@ -9,8 +9,8 @@ namespace {
 
 sequence_place in_bubbles() {
   sequence_place p;
-  p.bubbles = true, p.yields = 3;
-  p.promised_s = 0.1, p.prefill_s = 0.2, p.transfer_s = 0.004;
+  p.prefill.bubbles = true, p.prefill.yields = 3;
+  p.prefill.promised_s = 0.1, p.prefill.prefill_s = 0.2, p.prefill.transfer_s = 0.004;
   return p;
 }
 
@@ -22,9 +22,9 @@ TEST_CASE("prompts are counted by where they were computed, and why not in bubbl
   m.prefilled(in_bubbles());
   sequence_place here;
   m.prefilled(here);
-  here.declined = "queue_full";
+  here.prefill.declined.text = "queue_full";
   m.prefilled(here);
-  here.declined = "a sentence, with \"what\" ever in it";
+  here.prefill.declined.text = "a sentence, with \"what\" ever in it";
   m.prefilled(here);
   const auto text = m.text();
   CHECK_THAT(text, Contains("troupe_prefills_total{where=\"bubbles\"} 2\n"));

@@ -24,7 +24,9 @@ choice one_choice() {
   c.index = 1;
   c.text = "h\xC3\xA9";
   c.finish_reason = "stop";
-  c.tokens = {{{"h", -0.5, {{"h", -0.5}, {"x", -1.5}}}, {"\xC3", -1, {}}, {"\xA9", -2, {}}}};
+  c.tokens = {{{{1, "h", -0.5}, {{1, "h", -0.5}, {2, "x", -1.5}}, false},
+               {{3, "\xC3", -1}, {}, false},
+               {{4, "\xA9", -2}, {}, false}}};
   return c;
 }
 
@@ -96,7 +98,9 @@ TEST_CASE("a choice says where it was computed and which tokens it has, if that 
   choice c;
   c.finish_reason = "stop";
   CHECK_FALSE(json::parse(to_json(h, {c}, {}))["choices"][0].contains("where"));
-  c.place = {true, 2, 3, "", "n-1", 2};
+  c.place.emplace();
+  c.place->prefill.bubbles = true, c.place->prefill.guests = 2, c.place->prefill.yields = 3;
+  c.place->decoder = "n-1", c.place->attempts = 2;
   c.token_numbers = {7, 8};
   const auto d = json::parse(to_json(h, {c}, {}))["choices"][0];
   CHECK(d.at("where") == json{{"prefill", "bubbles"},

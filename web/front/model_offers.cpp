@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "web/front/front_generator.hpp"
 #include "runtime/host/log.hpp"
+#include "web/front/front_generator.hpp"
 
 namespace troupe::web {
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "cli/verbs/serving/key_file.hpp"
-#include "web/front/model_offers.hpp"
 #include "cli/verbs/serving/server_url.hpp"
 #include "messages/whole_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
+#include "web/front/model_offers.hpp"
 
 namespace troupe::cli {
 

@@ -32,20 +32,20 @@ class infer_verb final : public verb {
     app.add_option("--prompt-tokens", tokens_, "Prompt as token numbers instead of text")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--max-tokens", limits_.max_tokens, "Tokens to generate at most")
+    app.add_option("--max-tokens", what_.max_tokens, "Tokens to generate at most")
         ->check(CLI::Range(1, 100'000'000))
         ->capture_default_str();
-    app.add_option("--temperature", how_.temperature, "0: always the most probable token")
+    app.add_option("--temperature", what_.how.temperature, "0: always the most probable token")
         ->check(CLI::Range(0.0, 100.0))
         ->capture_default_str();
-    app.add_option("--top-p", how_.top_p,
+    app.add_option("--top-p", what_.how.top_p,
                    "Only the most probable tokens that together reach this probability")
         ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
-    app.add_option("--top-k", how_.top_k, "Only so many of the most probable tokens; 0: all")
+    app.add_option("--top-k", what_.how.top_k, "Only so many of the most probable tokens; 0: all")
         ->capture_default_str();
-    app.add_option("--seed", how_.seed, "Seed of the choice of tokens")->capture_default_str();
-    app.add_option("--stop", limits_.stops, "Text that ends the completion; may be repeated")
+    app.add_option("--seed", what_.how.seed, "Seed of the choice of tokens")->capture_default_str();
+    app.add_option("--stop", stops_, "Text that ends the completion; may be repeated")
         ->allow_extra_args(false);
     app.add_flag("--chat", chat_, "PROMPT is a message, which the model answers");
     app.add_option("--chunk", chunk_,
@@ -77,13 +77,13 @@ class infer_verb final : public verb {
     if (!logits_file_.empty())
       if (auto ok = can_write(logits_file_); !ok) return out.bad(ok.error());
     const auto positions =
-        std::min<std::uint64_t>(asked->prompt.size() + limits_.max_tokens, model->positions);
+        std::min<std::uint64_t>(asked->prompt.size() + what_.max_tokens, model->positions);
     auto spec = gpu::whole_model(*model, gpu::pages_for(static_cast<std::uint32_t>(positions)));
     spec.weights = model_;
     spec.seed = random_;
     const auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
-    gpu::completion text{asked->limits, words->get()};
+    gpu::completion text{asked->what, stops_, words->get()};
     const auto made = gpu::generate(**device, *asked, text,
                                     [&](std::string_view piece) { show_piece(out, piece); });
     if (!made) return out.bad(made.error());
@@ -104,7 +104,7 @@ class infer_verb final : public verb {
       url_ = std::move(*found);
     }
     const auto made =
-        complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, limits_, how_},
+        complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, what_, stops_},
                           [&](std::string_view piece) { show_piece(out, piece); });
     if (!made)
       return made.error().code == reason::kind::invalid ? out.bad(made.error())
@@ -118,8 +118,7 @@ class infer_verb final : public verb {
 
   expected<void> check_prompt() const {
     const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
-    if (std::count(limits_.stops.begin(), limits_.stops.end(), "") > 0)
-      return no("--stop: found an empty text");
+    if (std::count(stops_.begin(), stops_.end(), "") > 0) return no("--stop: found an empty text");
     if (chat_ && !tokens_.empty()) return no("--chat needs a PROMPT, not --prompt-tokens");
     if (tokens_.empty() == prompt_.empty())
       return no("give either a PROMPT or --prompt-tokens, not empty");
@@ -130,9 +129,8 @@ class infer_verb final : public verb {
                                           const gpu::tokenizer* words) {
     const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     gpu::generation g;
-    g.limits = limits_;
-    g.limits.last_tokens = m.last_tokens;
-    g.how = how_;
+    g.what = what_;
+    g.what.last_tokens = m.last_tokens;
     g.chunk = chunk_;
     g.keep_logits = !logits_file_.empty();
     if (chunk_ % gpu::tile_positions != 0)
@@ -140,16 +138,16 @@ class infer_verb final : public verb {
           fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));
     if (auto ok = check_prompt(); !ok) return refuse(ok.error());
     g.prompt = tokens_;
-    if (!tokens_.empty()) return g;
-    if (!words)
+    if (tokens_.empty() && !words)
       return no(
           fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
                       "give --prompt-tokens instead of a text",
                       model_));
     if (chat_)
       write_chat(*words, g);
-    else
+    else if (tokens_.empty())
       g.prompt = words->encode_prompt(prompt_);
+    g.what.prompt_tokens = static_cast<std::uint32_t>(g.prompt.size());
     return g;
   }
 
@@ -157,7 +155,7 @@ class infer_verb final : public verb {
     chat_format_ = gpu::chat_format_of(words, model_);
     const gpu::chat_message message{"user", prompt_};
     g.prompt = gpu::chat_prompt(words, chat_format_, {&message, 1});
-    for (const auto end : gpu::chat_ends(words, chat_format_)) g.limits.last_tokens.push_back(end);
+    for (const auto end : gpu::chat_ends(words, chat_format_)) g.what.last_tokens.push_back(end);
   }
 
   expected<void> write_logits(const gpu::generated& made, std::uint64_t vocabulary) const {
@@ -209,8 +207,8 @@ class infer_verb final : public verb {
   bool alone_ = false, chat_ = false;
   gpu::chat_format chat_format_ = gpu::chat_format::plain;
   std::vector<std::uint32_t> tokens_;
-  gpu::completion_limits limits_;
-  sampling how_;
+  completion_request what_{1, 16, {}, {}, 0, false, 0, 0};
+  std::vector<std::string> stops_;
   std::uint32_t chunk_ = 512;
   std::optional<std::uint64_t> random_;
 };

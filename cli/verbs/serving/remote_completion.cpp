@@ -124,15 +124,15 @@ class event_reader {
 
 json body_of(const remote_prompt& p, const std::string& model) {
   json d{{"model", model},
-         {"max_tokens", p.limits.max_tokens},
-         {"temperature", p.how.temperature},
-         {"top_p", p.how.top_p},
-         {"top_k", p.how.top_k},
-         {"seed", p.how.seed},
+         {"max_tokens", p.what.max_tokens},
+         {"temperature", p.what.how.temperature},
+         {"top_p", p.what.how.top_p},
+         {"top_k", p.what.how.top_k},
+         {"seed", p.what.how.seed},
          {"stream", true},
          {"stream_options", {{"include_usage", true}}},
          {"return_token_ids", true}};
-  if (!p.limits.stops.empty()) d["stop"] = p.limits.stops;
+  if (!p.stops.empty()) d["stop"] = p.stops;
   if (p.chat) {
     d["messages"] = json::array({{{"role", "user"}, {"content", p.text}}});
     d["logprobs"] = true;

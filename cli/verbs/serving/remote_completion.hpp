@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/common/output.hpp"
-#include "gpu/inference/completion.hpp"
+#include "messages/completion.hpp"
 
 namespace troupe::cli {
 
@@ -18,8 +18,8 @@ struct remote_prompt {
   std::string text;
   std::vector<std::uint32_t> tokens;  // instead of a text
   bool chat = false;
-  gpu::completion_limits limits;
-  sampling how;
+  completion_request what;  // its max_tokens and sampling
+  std::vector<std::string> stops;
 };
 
 /// Asks the server, and passes the text on as it comes. The document has the keys of `troupe infer
