@@ -30,7 +30,8 @@ struct http_request {
   std::string content_type, authorization, request_id, host;  // header fields; empty: none
   std::string body;
   std::string query{};                 // what follows the path's "?"
-  std::string origin{}, fetch_site{};  // header fields Origin, Sec-Fetch-Site
+  // Header fields Origin, Sec-Fetch-Site, Access-Control-Request-Headers.
+  std::string origin{}, fetch_site{}, asked_fields{};
 };
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;

@@ -464,6 +464,7 @@ void session::handle() {
   r.authorization = text_of(m[http::field::authorization]);
   r.origin = text_of(m[http::field::origin]);
   r.fetch_site = text_of(m["Sec-Fetch-Site"]);
+  r.asked_fields = text_of(m["Access-Control-Request-Headers"]);
   request_id_ = r.request_id = text_of(m["X-Request-Id"]);
   r.body = std::move(m.body());
   shared_->handler(r, std::make_shared<reply>(shared_, weak_from_this(), turn_));

@@ -147,7 +147,8 @@ problem service::unknown_model(const std::string& name) const {
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
-void service::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
+void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
+  const auto reply = with_fields(plain, cors_.fields_for(r));
   const auto fail = [&](int status, std::string sentence, http_fields fields = {}) {
     reply->whole(answer_of({status, std::move(sentence)}, std::move(fields)));
   };
@@ -159,7 +160,11 @@ void service::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
   if (!is_known(r.path)) return fail(404, fmt::format("there is nothing at '{}'", r.path));
   const bool posts = generates(r.path);
   const http_fields allow{{"Allow", posts ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"}};
-  if (r.method == "OPTIONS") return reply->whole({204, {}, {}, allow});
+  if (r.method == "OPTIONS") {
+    auto fields = cors_.preflight_fields_for(r);
+    fields.insert(fields.end(), allow.begin(), allow.end());
+    return plain->whole({204, {}, {}, std::move(fields)});
+  }
   if (posts ? r.method != "POST" : r.method != "GET" && r.method != "HEAD")
     return fail(405, fmt::format("'{}' does not take {}", r.path, r.method), allow);
   if (!may_ask(r))

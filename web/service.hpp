@@ -13,6 +13,7 @@
 #include "runtime/host/timed_calls.hpp"
 #include "web/answer.hpp"
 #include "web/api_keys.hpp"
+#include "web/cors.hpp"
 #include "web/generator.hpp"
 #include "web/http_server.hpp"
 #include "web/metrics.hpp"
@@ -43,6 +44,9 @@ class service {
   /// Asked about models that are not offered: may this one be soon? Then the answer is 503, not
   /// 404. Called on the server's threads.
   void expect(std::function<bool(const std::string&)> model);
+  /// Pages in browsers that may read answers; without it none of other origins. Call it before the
+  /// first request.
+  void allow_origins(std::vector<std::string> origins) { cors_ = cors_policy{std::move(origins)}; }
   /// Instead of the present ones; they may not become nothing.
   void change_keys(api_keys keys);
 
@@ -82,6 +86,7 @@ class service {
 
   const runtime::clock& clock_;
   const std::int64_t started_;
+  cors_policy cors_{{}};
   random_source random_;  // the encoder's
   metrics metrics_;
   mutable std::mutex mutex_;

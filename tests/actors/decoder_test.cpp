@@ -18,6 +18,15 @@ using Catch::Contains;
 
 using ending = generated::ending;
 
+namespace {
+
+template <class T>
+std::vector<T> tokens_from(const std::vector<T>& all, std::ptrdiff_t first) {
+  return {all.begin() + first, all.end()};
+}
+
+}  // namespace
+
 TEST_CASE("a decoder's tokens are those of the model alone, bit for bit, in any company",
           "[decoder]") {
   constexpr std::uint32_t count = 24, pages = 30;  // too few for all at a time
@@ -155,6 +164,44 @@ TEST_CASE("a newer attempt on the same decoder takes the place of an older one",
   d.advance(0.1);
   CHECK(d.told_of(b.what.name).made == alone(b));
   CHECK(d.listen().count(a.what.name) == 0);
+}
+
+TEST_CASE("a decoder's answer begins with the scores of the prompt if they are asked for",
+          "[decoder]") {
+  for (const bool bubbles : {false, true})
+    for (const std::uint32_t max_tokens : {0u, 3u}) {
+      decoder_by_hand d{{.pages = 8, .bubbles = bubbles}};
+      auto a = asked(4, 3);
+      a.what.what.scores_prompt = true;
+      a.what.what.max_tokens = max_tokens;
+      a.what.what.top = 2;
+      const auto prompt = a.prompt.size();
+      d.ask(a);
+      d.advance(0.5);
+      CHECK(d.take<prefill_request>().empty());  // bubbles return the last hidden state alone
+      const auto whole = d.told_of(a.what.name);
+      CHECK(whole.finish == ending::length);
+      REQUIRE(whole.made.tokens.size() == prompt - 1 + max_tokens);
+      CHECK(std::equal(a.prompt.begin() + 1, a.prompt.end(), whole.made.tokens.begin()));
+      // Another decoder goes on wherever the front lost this one.
+      for (const std::size_t had : {std::size_t{5}, prompt - 2, prompt - 1, prompt}) {
+        if (had >= whole.made.tokens.size()) continue;
+        INFO(had << " tokens are known");
+        decoder_by_hand other{{.pages = 8, .bubbles = bubbles}};
+        auto b = a;
+        b.what.name.attempt = 2;
+        b.what.replay = static_cast<std::uint32_t>(had);
+        for (std::size_t i = prompt - 1; i < had; ++i) b.known.push_back(whole.made.tokens[i]);
+        other.knows(b.what.name, b.what.replay);
+        other.ask(b);
+        other.advance(0.5);
+        const auto& rest = other.told_of(b.what.name);
+        CHECK(rest.finish == ending::length);
+        const auto from = static_cast<std::ptrdiff_t>(had);
+        CHECK(rest.made.tokens == tokens_from(whole.made.tokens, from));
+        CHECK(rest.made.log_probabilities == tokens_from(whole.made.log_probabilities, from));
+      }
+    }
 }
 
 TEST_CASE("a cancelled request's pages are free at once, and it is not begun again", "[decoder]") {

@@ -50,6 +50,8 @@ TEST_CASE("a module's folder includes only the folders that it may use") {
         "1: planners/atlas/ must not use planners/frenzy/\n");
   CHECK(refused("actors/control/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
   CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
+  CHECK(refused("web/a.cpp", "#include \"actors/serving/completions.hpp\""));
+  CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/completions.hpp\""));
   CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/frenzy/has.hpp\""));
   CHECK_FALSE(refused("planners/core/a.cpp", "#include \"planners/frenzy/has.hpp\""));
   CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"actors/gateway/gateway.hpp\""));

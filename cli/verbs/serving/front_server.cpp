@@ -73,6 +73,7 @@ int run_front(output& out, front_server_options o) {
   if (!host) return out.no(fmt::format("{}: {}", o.name, host.error().text));
   const runtime::real_clock clock;
   web::service service{std::move(*keys), clock, start_seed(clock)};
+  service.allow_origins(o.origins);
   const auto server = web::http_server::start(
       place->host, place->port, {},
       [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {

@@ -19,6 +19,7 @@ struct front_server_options {
   int port = -1;                               // -1: as in the file
   std::string api_keys;                        // file
   std::map<std::string, std::string> folders;  // of models' files, instead of the decoders'
+  std::vector<std::string> origins;            // of pages that may read answers in a browser
 };
 
 /// Runs a front of a cluster with OpenAI's API until it is stopped. Models are offered as decoders

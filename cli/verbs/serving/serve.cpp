@@ -50,6 +50,10 @@ class serve_verb final : public verb {
     app.add_option("--keys", keys_,
                    "File with the SHA-256 of each API key, one a line; without it, everybody who "
                    "can connect may use the model. With --cluster: the cluster's key directory");
+    app.add_option("--allow-origin", origins_,
+                   "Origin of web pages that may read answers in a browser (https://chat.example; "
+                   "'*': all); may be repeated. Default: none")
+        ->allow_extra_args(false);
     app.add_option("--name", name_,
                    "Name of the model (default: its folder's). With --cluster: the front's name");
     app.add_option("--running", limits_.running, "Choices that are generated at a time")
@@ -87,6 +91,7 @@ class serve_verb final : public verb {
     if (served.words) served.format = gpu::chat_format_of(*served.words, model_);
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
+    service.allow_origins(origins_);
     service.offer(served,
                   std::make_shared<web::batch_loop>(std::move(*device), served.words, limits_));
     const auto server = web::http_server::start(
@@ -95,6 +100,8 @@ class serve_verb final : public verb {
           service.handle(r, std::move(reply));
         });
     if (!server) return out.bad(server.error());
+    for (const auto& key : model->ignored_keys)
+      out.note("{}: generation_config.json: {} is not applied", model_, key);
     key_file reloaded{keys_, service};
     show(out, (*server)->port(), served, spec.pages);
     while (!stop.arrived()) {
@@ -128,6 +135,7 @@ class serve_verb final : public verb {
       return out.bad("--cluster needs --name, the front's, and --state");
     front_.name = name_;
     front_.host.keys = keys_;
+    front_.origins = origins_;
     if (host_option_->count() > 0) front_.at = host_;
     if (port_option_->count() > 0) front_.port = port_;
     for (const auto& f : folders_) {
@@ -182,7 +190,7 @@ class serve_verb final : public verb {
   std::optional<std::uint64_t> random_;
   CLI::Option* port_option_ = nullptr;
   CLI::Option* host_option_ = nullptr;
-  std::vector<std::string> folders_;
+  std::vector<std::string> folders_, origins_;
   front_server_options front_;
 };
 
