@@ -21,7 +21,7 @@ constexpr decoder_by_hand::how with_bubbles{.bubbles = true};
 prefill_name begin(decoder_by_hand& d, const asked_for& a) {
   d.ask(a);
   const auto p = d.last<prefill_request>(gateway_of_decoder);
-  CHECK(p.tokens == a.what.prompt);
+  CHECK(p.tokens == a.what.what.prompt_tokens);
   return p.name;
 }
 

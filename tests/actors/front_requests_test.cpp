@@ -291,7 +291,7 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
   const auto again = f.last<generate>(next);
   CHECK(again.first.name.attempt >= 2);
   CHECK(again.first.replay == 2);
-  CHECK(again.first.max_tokens == 8);
+  CHECK(again.first.what.max_tokens == 8);
   CHECK(tokens_of(again.second) == tokens{10, 20, 30, 5, 6});
   f.say(next, 2, {7, 0}, ending::stop);
   CHECK(f.heard[7].tokens == tokens{5, 6, 7, 0});

@@ -67,12 +67,12 @@ class played_decoder {
       return now - r.second.heard_s > cluster_->settings.lease_s;
     });
     for (auto& [name, r] : requests_) {
-      if (r.made < r.asked.max_tokens) ++r.made;
+      if (r.made < r.asked.what.max_tokens) ++r.made;
       generated g;
       g.name = name, g.lease = lease_, g.first = static_cast<std::uint32_t>(r.heard);
       for (auto i = r.heard; i < r.made; ++i)
-        g.tokens.push_back({{token_at(r.asked.seed, i), -1}, {}});
-      if (r.made == r.asked.max_tokens) g.finish = ending::length;
+        g.tokens.push_back({{token_at(r.asked.what.how.seed, i), -1}, {}});
+      if (r.made == r.asked.what.max_tokens) g.finish = ending::length;
       if (!g.tokens.empty() || g.finish != ending::none) say(g);
     }
   }
