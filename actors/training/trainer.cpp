@@ -62,6 +62,18 @@ void add(bubble_use& all, const bubble_use& one) {
   all.delays->add(*one.delays);
 }
 
+/// Empty: loss and norm are finite.
+std::string not_finite(const iteration_record& r) {
+  const auto sentence = [&](const char* what, double value) {
+    return fmt::format(
+        "iteration {}: the {} is {}, expected a finite number; the learning rate may be too high",
+        r.iteration, what, value);
+  };
+  if (!std::isfinite(r.loss)) return sentence("loss", r.loss);
+  if (!std::isfinite(r.gradient_norm)) return sentence("gradient norm", r.gradient_norm);
+  return {};
+}
+
 }  // namespace
 
 void trainer_state::means::add(const stage_costs& k) {
@@ -225,6 +237,7 @@ void trainer_state::on_stage_report(const stage_report& r) {
   }
   // A stage that halts may still be saving this iteration, and report it afterwards.
   if (r.iteration == s.done + 1 && !r.halts_at) add_report(i, r);
+  if (ended_) return;
   s.saved = std::max(s.saved, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
   update_checkpoint();
@@ -298,6 +311,12 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
 }
 
 void trainer_state::complete(const iteration_record& r) {
+  // Neither in the curve nor in a report: the training has got no further than the one before.
+  if (const auto wrong = not_finite(r); !wrong.empty())
+    return fail(part_report::state::failed,
+                saved_ > 0
+                    ? fmt::format("{}; the newest checkpoint is after iteration {}", wrong, saved_)
+                    : wrong);
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
   unacknowledged_.push_back(r);

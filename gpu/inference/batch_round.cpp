@@ -85,6 +85,10 @@ class executor {
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
       const auto& next = who[i].next;
+      if (auto ok = check_logits(own, next.position); !ok) {
+        fail(who[i].sequence, ok.error());
+        continue;
+      }
       heard_({who[i].sequence,
               sample(own, next.how, next.position, next.completion),
               top_tokens(own, next.top),

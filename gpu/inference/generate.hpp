@@ -25,7 +25,7 @@ struct generated {
 
 /// Completes one prompt on a device with the whole model; `out` grows. `heard` is called with every
 /// piece of text. Fails if prompt and max_tokens exceed the model's positions, for tokens beyond
-/// its vocabulary, and if the device has too few pages.
+/// its vocabulary, if the device has too few pages, and for logits that are not finite.
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
                              const std::function<void(std::string_view)>& heard = {});
 

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "messages/reason.hpp"
+
 namespace troupe::gpu {
 
 struct token_bias {
@@ -29,6 +31,9 @@ struct sampled_token {
   std::uint32_t token = 0;
   double log_probability = 0;  // of the model: before all of `sampling`
 };
+
+/// Fails if one is NaN or infinite: there is nothing to choose the token at that position by.
+expected<void> check_logits(std::span<const float> logits, std::uint64_t position);
 
 /// Chooses the token at a position: a function of these arguments alone. Between equal logits the
 /// smaller token counts as more probable. `logits` must not be empty; NaN counts as least probable.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "gpu/model/finite.hpp"
 #include "gpu/model/json_file.hpp"
 #include "messages/whole_file.hpp"
 
@@ -41,6 +42,18 @@ json to_json(const troupe::model& m) {
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// A training cannot go on from other values.
+expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
+  for (const auto& [prefix, values] :
+       {std::pair{std::string{}, all.weights}, std::pair{first_moment, all.first_moments},
+        std::pair{second_moment, all.second_moments}})
+    if (const auto wrong = not_finite(values); !wrong.empty())
+      return refuse(reason::kind::invalid,
+                    fmt::format("iteration {}: '{}{}': {}; no checkpoint is written", iteration,
+                                prefix, all.what->name, wrong));
+  return {};
 }
 
 }  // namespace
@@ -87,6 +100,8 @@ std::string stage_file(const stage_spec& s) {
 
 expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
                           const std::vector<saved_values>& all) {
+  for (const auto& one : all)
+    if (auto ok = check_finite(one, iteration); !ok) return ok;
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
