@@ -35,14 +35,28 @@ struct model {
   std::uint32_t vocabulary = 0;
   bool tied_head = true;
   std::vector<model_operator> operators;  // empty for transformers
+  std::uint32_t head_width = 0;           // 0: hidden / heads
+  // Of the family llama: biases of queries, keys and values, of the attention's output, of the MLP.
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  static constexpr std::size_t required = 11;
 
   static constexpr auto fields() {
     using t = model;
-    return std::tuple{&t::name,       &t::family,    &t::hidden,       &t::layers,
-                      &t::heads,      &t::kv_heads,  &t::intermediate, &t::sequence,
-                      &t::vocabulary, &t::tied_head, &t::operators};
+    return std::tuple{&t::name,      &t::family,       &t::hidden,   &t::layers,      &t::heads,
+                      &t::kv_heads,  &t::intermediate, &t::sequence, &t::vocabulary,  &t::tied_head,
+                      &t::operators, &t::head_width,   &t::qkv_bias, &t::output_bias, &t::mlp_bias};
   }
   bool operator==(const model&) const = default;
 };
+
+/// Width of all query heads together, and of all key heads (as of all value heads). At least one
+/// head.
+inline double query_width(const model& m) {
+  return m.head_width == 0 ? m.hidden : 1.0 * m.head_width * m.heads;
+}
+inline double kv_width(const model& m) {
+  return m.kv_heads == 0 ? query_width(m)
+                         : query_width(m) * m.kv_heads / (m.heads > 0 ? m.heads : 1);
+}
 
 }  // namespace troupe

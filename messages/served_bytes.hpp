@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "messages/model.hpp"
@@ -12,8 +11,7 @@ inline constexpr std::uint32_t cache_page_positions = 64;
 
 /// Bytes of keys and values of a page in all layers, in single precision. At least one head.
 inline double cache_page_bytes(const model& m) {
-  const double heads = std::max(m.heads, 1u), kv_heads = m.kv_heads > 0 ? m.kv_heads : heads;
-  return 2.0 * sizeof(float) * m.layers * cache_page_positions * m.hidden * kv_heads / heads;
+  return 2.0 * sizeof(float) * m.layers * cache_page_positions * kv_width(m);
 }
 
 /// Pages of a sequence of so many positions.
