@@ -1,4 +1,5 @@
 #include <fstream>
+#include <limits>
 
 #include "actors/trained_by_hand.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -359,4 +360,53 @@ TEST_CASE("iterations that the controller has not asked after are not told again
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 1);
   CHECK(reported[0].iteration == 6);
+}
+
+TEST_CASE("a loss or gradient norm that is not finite ends the training with its iteration") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                   infinity = std::numeric_limits<double>::infinity();
+  const auto ends_with = [](double loss, double squared_norm) {
+    trained_by_hand t{two_stages(100)};
+    t.begin();
+    t.both(1);
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, 2, s == 1 ? loss : 0);
+      r.squared_norm = s == 0 ? squared_norm : 1;
+      t.hear(r);
+    }
+    t.both(3);
+    const auto reported = t.reports_at_end();
+    REQUIRE(reported.size() == 1);  // and not the one with that number
+    CHECK(reported[0].iteration == 1);
+    REQUIRE(t.over());
+    CHECK(t.over()->how == part_report::state::failed);  // another attempt would do the same
+    CHECK(t.events() == std::vector{t.over()->detail});
+    return t.over()->detail;
+  };
+  CHECK(ends_with(nan, 1) ==
+        "iteration 2: the loss is nan, expected a finite number; the learning rate may be too high");
+  CHECK(says(ends_with(infinity, 1), "iteration 2: the loss is inf"));
+  CHECK(says(ends_with(-infinity, nan), "iteration 2: the loss is -inf"));
+  CHECK(says(ends_with(4, infinity), "iteration 2: the gradient norm is inf"));
+  CHECK(says(ends_with(4, nan), "iteration 2: the gradient norm is nan"));
+}
+
+TEST_CASE("the checkpoint of an iteration whose loss is not finite is not completed") {
+  const troupe::test::scratch directory;
+  trained_by_hand t{saved_in(directory, 9)};
+  t.begin();
+  t.both(1);
+  for (const auto s : {0u, 1u}) {
+    auto r = t.report_of(s, 2, s == 1 ? std::numeric_limits<double>::infinity() : 0);
+    r.saved = 2;
+    t.hear(r);
+  }
+  t.reports_at_end();
+  REQUIRE(t.over());
+  // Completing it would fail otherwise: its files are not there.
+  CHECK(says(t.over()->detail, "iteration 2: the loss is inf"));
+  std::ifstream in{directory.path("curve.csv")};
+  const std::string curve{std::istreambuf_iterator<char>{in}, {}};
+  CHECK(says(curve, "\n1,"));
+  CHECK_FALSE(says(curve, "inf"));
 }

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <fstream>
 #include <limits>
 
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
+#include "harness/stored_values.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -212,16 +211,7 @@ TEST_CASE("a device that has diverged saves no checkpoint, and loads none with s
   CHECK_FALSE(fs::exists(directory));
   sound.save(directory.string());
   const auto file = directory / stage_file(sound.specs[0]);
-  const auto s = loaded(safetensors::open(file));
-  auto bytes = text_of(file);
-  const auto data =
-      bytes.size() -
-      std::max_element(s.tensors().begin(), s.tensors().end(), [](const auto& a, const auto& b) {
-        return a.second.end < b.second.end;
-      })->second.end;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::memcpy(&bytes[data + s.find("h.3.ln_2.weight")->begin], &nan, sizeof nan);
-  std::ofstream{file, std::ios::binary} << bytes;
+  overwrite_values(file, "h.3.ln_2.weight", 0, 1, std::numeric_limits<float>::quiet_NaN());
   CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = directory.string()}),
              Catch::Contains(file.string() + ": 'h.3.ln_2.weight': found nan at value 0"));
   CHECK_THAT(export_weights(directory, m, directory / "out.safetensors").error().text,
