@@ -320,25 +320,6 @@ bool is_variable(std::string_view name) {
   });
 }
 
-std::string shown(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string out;
-  for (const char c : text.substr(0, longest)) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f)
-      out += fmt::format("\\x{:02x}", u);
-    else
-      out += c;
-  }
-  // Do not cut a UTF-8 character.
-  if (text.size() > longest) {
-    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
-    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
-    out += "...";
-  }
-  return out;
-}
-
 bool is_given_as_operators(std::string_view family) {
   return family == "wide-resnet" || family == "moe";
 }
