@@ -10,6 +10,7 @@
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_times.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "messages/statistics.hpp"
 
 namespace troupe::actors {
@@ -23,7 +24,6 @@ constexpr double setup_limit_s = 3600;       // and while a stage is being set u
 constexpr double starting_event_after_s = 10;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
-constexpr double replan_event_every_s = 60;
 
 /// The end of an attempt in which a stage has failed. `progress`: this attempt has got further than
 /// earlier ones.
@@ -106,7 +106,13 @@ void trainer_state::prepare() {
     if (!directory.empty())
       if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
         return fail(fenced(ok.error()), ok.error().text);
-    first_ = directory.empty() ? 0 : newest_saved(directory);
+    first_ = 0;
+    if (!directory.empty() && newest_saved(directory) > 0) {
+      const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
+      if (!newest) return fail(part_report::state::failed, newest.error().text);
+      for (const auto& damaged : newest->damaged) add_event(damaged);
+      first_ = newest->iteration;
+    }
     curve_ = {directory, o_.lease};
   }
   first_ = done_ = saved_ = std::min(first_, total());
@@ -134,22 +140,6 @@ void trainer_state::lend_bubbles() {
   if (!made) return add_event("its bubbles are not lent: " + made.error().text);
   lender_ = std::move(*made);
   lender_.add_guests(plan_);
-}
-
-/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
-void trainer_state::report_resume() {
-  auto sentence =
-      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
-                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
-                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
-  const auto earlier_s = o_.order.median_iteration_s;
-  if (o_.order.reached > first_)
-    sentence +=
-        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
-                    static_cast<double>(o_.order.reached - first_) * earlier_s);
-  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
-  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
-  add_event(sentence);
 }
 
 void trainer_state::send_setups() {
@@ -355,20 +345,6 @@ void trainer_state::replan(const std::vector<stage_costs>& measured) {
   plan_ = std::move(made.plan);
   replanned_ = made.changed;
   if (made.changed) report_replan(drifted.what, made.kept_s);
-}
-
-/// At most one event per replan_event_every_s.
-void trainer_state::report_replan(const std::string& what, double kept_s) {
-  ++unreported_replans_;
-  if (last_replan_event_s_ && o_.messenger.now_s() - *last_replan_event_s_ < replan_event_every_s)
-    return;
-  last_replan_event_s_ = o_.messenger.now_s();
-  const auto others = std::exchange(unreported_replans_, 0) - 1;
-  add_event(fmt::format(
-      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
-      "{:.4g} s with the old order{}",
-      done_ + 1, what, plan_.iteration_s, kept_s,
-      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
 /// The maximum of each time over the pipelines.

@@ -18,7 +18,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using type = stored_tensor::type;
-constexpr std::uint64_t prefix = 8;  // the header's length
+constexpr std::uint64_t prefix = 8;            // the header's length
 constexpr std::size_t block_values = 1 << 16;  // so that a block stays in the cache
 
 std::uint64_t bytes_a_value(type t) {
