@@ -11,6 +11,7 @@
 #include "messages/admission_problems.hpp"
 #include "messages/job_keys.hpp"
 #include "messages/shape.hpp"
+#include "messages/tensor_split.hpp"
 
 namespace troupe::admission {
 
@@ -145,15 +146,17 @@ std::optional<objection> check_model_of(const job_spec& job) {
       return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
   }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
-    const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
       return objection{"pipeline",
                        fmt::format("tensor_parallel supports models of family gpt only, not '{}'",
                                    shown(m.name))};
-    if (m.heads % t != 0 || inner % t != 0)
-      return objection{"pipeline", fmt::format("tensor_parallel ({}) must divide both the head "
-                                               "count ({}) and the MLP width ({}) of '{}'",
-                                               t, m.heads, inner, shown(m.name))};
+    if (!splits_into(m, t))
+      return objection{
+          "pipeline",
+          fmt::format("tensor_parallel ({}) must divide the head count ({}), the count of key and "
+                      "value heads ({}) and the MLP width ({}) of '{}'",
+                      t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
+                      shown(m.name))};
   }
   if (job.train && job.train->device != "sim" && m.family != "gpt")
     return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
