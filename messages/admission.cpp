@@ -339,7 +339,13 @@ problem check_model(const model& m) {
 
 std::optional<objection> objection_to(const model& m) {
   if (is_given_as_operators(m.family)) return {};
-  if (m.hidden % m.heads != 0)
+  if (m.family != "llama" && (m.head_width != 0 || m.qkv_bias || m.output_bias || m.mlp_bias))
+    return objection{m.head_width != 0 ? "head_width"
+                     : m.qkv_bias      ? "qkv_bias"
+                     : m.output_bias   ? "output_bias"
+                                       : "mlp_bias",
+                     fmt::format("only models of the family llama have it, not {}", m.family)};
+  if (m.head_width == 0 && m.hidden % m.heads != 0)
     return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
   if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
     return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",
