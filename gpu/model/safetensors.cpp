@@ -86,16 +86,17 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
 std::string check_places(const std::vector<placed_tensor>& tensors, std::uint64_t bytes) {
   std::vector<const stored_tensor*> in_order;
   for (const auto& t : tensors) in_order.push_back(&t.about);
-  std::ranges::sort(in_order, {}, [](const auto* t) { return std::pair{t->begin, t->end}; });
+  std::ranges::stable_sort(in_order, {}, [](const auto* t) { return std::pair{t->begin, t->end}; });
   std::uint64_t end = 0;
   for (const auto* t : in_order) {
     if (t->begin != end)
-      return fmt::format("places '{}' at byte {}, but the tensor before it ends at byte {}",
-                         t->name, t->begin, end);
+      return fmt::format(
+          "places '{}' at byte {}, expected byte {}: tensors lie one behind the other", t->name,
+          t->begin, end);
     end = t->end;
   }
   if (end == bytes) return {};
-  return fmt::format("has {} bytes of data, but its last tensor ends at byte {}", bytes, end);
+  return fmt::format("has {} bytes of data, expected {}: there its last tensor ends", bytes, end);
 }
 
 /// Empty text: it is as the format has it.
@@ -167,9 +168,9 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
   std::string text(length, '\0');
   if (auto ok = file->read(prefix, std::as_writable_bytes(std::span{text})); !ok)
     return refuse(ok.error());
-  if (!text.starts_with('{')) return no("is not a JSON object in its header");
   const auto parsed = parse_json_of_unique_names(text, path);
   if (!parsed) return refuse(parsed.error().code, parsed.error().text + " in its header");
+  if (!text.starts_with('{')) return no("has a header that does not begin with '{'");
   safetensors s{std::move(*file)};
   s.data_ = prefix + length;
   std::vector<placed_tensor> tensors;

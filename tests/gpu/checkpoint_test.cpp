@@ -189,7 +189,8 @@ TEST_CASE("a stage whose values are not finite saves nothing, and says which and
     CHECK_FALSE(fs::exists(directory));
     return ok ? std::string{} : ok.error().text;
   };
-  const auto sentence = "iteration 5: '{}wpe.weight': found {}" + at + "; no checkpoint is written";
+  const auto sentence =
+      "iteration 5: '{}" + p.name + "': found {}" + at + "; no checkpoint is written";
   CHECK(refused({&p, bad, good, good}) == fmt::format(fmt::runtime(sentence), "", "nan"));
   CHECK(refused({&p, good, bad, good}) == fmt::format(fmt::runtime(sentence), "adam.m/", "nan"));
   bad.back() = infinity;
