@@ -11,6 +11,7 @@
 #include "messages/admission_problems.hpp"
 #include "messages/job_keys.hpp"
 #include "messages/shape.hpp"
+#include "messages/tensor_split.hpp"
 
 namespace troupe::admission {
 
@@ -145,15 +146,17 @@ std::optional<objection> check_model_of(const job_spec& job) {
       return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
   }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
-    const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
       return objection{"pipeline",
                        fmt::format("tensor_parallel supports models of family gpt only, not '{}'",
                                    shown(m.name))};
-    if (m.heads % t != 0 || inner % t != 0)
-      return objection{"pipeline", fmt::format("tensor_parallel ({}) must divide both the head "
-                                               "count ({}) and the MLP width ({}) of '{}'",
-                                               t, m.heads, inner, shown(m.name))};
+    if (!splits_into(m, t))
+      return objection{
+          "pipeline",
+          fmt::format("tensor_parallel ({}) must divide the head count ({}), the count of key and "
+                      "value heads ({}) and the MLP width ({}) of '{}'",
+                      t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
+                      shown(m.name))};
   }
   if (job.train && job.train->device != "sim" && m.family != "gpt")
     return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
@@ -320,25 +323,6 @@ bool is_variable(std::string_view name) {
   });
 }
 
-std::string shown(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string out;
-  for (const char c : text.substr(0, longest)) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f)
-      out += fmt::format("\\x{:02x}", u);
-    else
-      out += c;
-  }
-  // Do not cut a UTF-8 character.
-  if (text.size() > longest) {
-    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
-    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
-    out += "...";
-  }
-  return out;
-}
-
 bool is_given_as_operators(std::string_view family) {
   return family == "wide-resnet" || family == "moe";
 }
@@ -355,7 +339,13 @@ problem check_model(const model& m) {
 
 std::optional<objection> objection_to(const model& m) {
   if (is_given_as_operators(m.family)) return {};
-  if (m.hidden % m.heads != 0)
+  if (m.family != "llama" && (m.head_width != 0 || m.qkv_bias || m.output_bias || m.mlp_bias))
+    return objection{m.head_width != 0 ? "head_width"
+                     : m.qkv_bias      ? "qkv_bias"
+                     : m.output_bias   ? "output_bias"
+                                       : "mlp_bias",
+                     fmt::format("only models of the family llama have it, not {}", m.family)};
+  if (m.head_width == 0 && m.hidden % m.heads != 0)
     return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
   if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
     return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",

@@ -207,10 +207,14 @@ key_table<model> model_keys(bool operators) {
       {"layers", &t::layers, up_to(max_layers), required_if(sized)},
       {"heads", &t::heads, up_to(max_heads), required_if(sized)},
       {"kv_heads", &t::kv_heads, up_to(max_heads)},
+      {"head_width", &t::head_width, up_to(65'536)},
       {"intermediate", &t::intermediate, up_to(max_intermediate)},
       {"sequence", &t::sequence, up_to(max_sequence), required_if(sized)},
       {"vocabulary", &t::vocabulary, up_to(max_vocabulary), required_if(sized)},
       {"tied_head", &t::tied_head},
+      {"qkv_bias", &t::qkv_bias},
+      {"output_bias", &t::output_bias},
+      {"mlp_bias", &t::mlp_bias},
       {"operators", required_if(operators)},
   };
 }

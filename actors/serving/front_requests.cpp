@@ -197,7 +197,9 @@ void front_requests::end(request_map::iterator at, generated::ending how, reason
 void front_requests::fail(request_map::iterator at, const reason& why) {
   using enum reason::kind;
   auto& r = at->second;
-  if (why.code == invalid || why.code == refused) return end(at, generated::ending::failed, why);
+  // Infeasible: every decoder of the model computes the same.
+  if (why.code == invalid || why.code == refused || why.code == infeasible)
+    return end(at, generated::ending::failed, why);
   r.last_failure = why;
   r.failed.insert(*std::exchange(r.decoder, std::nullopt));
   // Declined: nothing is lost yet, and its client may ask again.

@@ -10,6 +10,7 @@
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_times.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "messages/statistics.hpp"
 
 namespace troupe::actors {
@@ -23,7 +24,6 @@ constexpr double setup_limit_s = 3600;       // and while a stage is being set u
 constexpr double starting_event_after_s = 10;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
-constexpr double replan_event_every_s = 60;
 
 /// The end of an attempt in which a stage has failed. `progress`: this attempt has got further than
 /// earlier ones.
@@ -62,6 +62,18 @@ void add(bubble_use& all, const bubble_use& one) {
   all.delays->add(*one.delays);
 }
 
+/// Empty: loss and norm are finite.
+std::string not_finite(const iteration_record& r) {
+  const auto sentence = [&](const char* what, double value) {
+    return fmt::format(
+        "iteration {}: the {} is {}, expected a finite number; the learning rate may be too high",
+        r.iteration, what, value);
+  };
+  if (!std::isfinite(r.loss)) return sentence("loss", r.loss);
+  if (!std::isfinite(r.gradient_norm)) return sentence("gradient norm", r.gradient_norm);
+  return {};
+}
+
 }  // namespace
 
 void trainer_state::means::add(const stage_costs& k) {
@@ -94,7 +106,13 @@ void trainer_state::prepare() {
     if (!directory.empty())
       if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
         return fail(fenced(ok.error()), ok.error().text);
-    first_ = directory.empty() ? 0 : newest_saved(directory);
+    first_ = 0;
+    if (!directory.empty() && newest_saved(directory) > 0) {
+      const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
+      if (!newest) return fail(part_report::state::failed, newest.error().text);
+      for (const auto& damaged : newest->damaged) add_event(damaged);
+      first_ = newest->iteration;
+    }
     curve_ = {directory, o_.lease};
   }
   first_ = done_ = saved_ = std::min(first_, total());
@@ -122,22 +140,6 @@ void trainer_state::lend_bubbles() {
   if (!made) return add_event("its bubbles are not lent: " + made.error().text);
   lender_ = std::move(*made);
   lender_.add_guests(plan_);
-}
-
-/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
-void trainer_state::report_resume() {
-  auto sentence =
-      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
-                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
-                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
-  const auto earlier_s = o_.order.median_iteration_s;
-  if (o_.order.reached > first_)
-    sentence +=
-        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
-                    static_cast<double>(o_.order.reached - first_) * earlier_s);
-  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
-  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
-  add_event(sentence);
 }
 
 void trainer_state::send_setups() {
@@ -225,6 +227,7 @@ void trainer_state::on_stage_report(const stage_report& r) {
   }
   // A stage that halts may still be saving this iteration, and report it afterwards.
   if (r.iteration == s.done + 1 && !r.halts_at) add_report(i, r);
+  if (ended_) return;
   s.saved = std::max(s.saved, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
   update_checkpoint();
@@ -298,6 +301,12 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
 }
 
 void trainer_state::complete(const iteration_record& r) {
+  // Neither in the curve nor in a report: the training has got no further than the one before.
+  if (const auto wrong = not_finite(r); !wrong.empty())
+    return fail(part_report::state::failed,
+                saved_ > 0
+                    ? fmt::format("{}; the newest checkpoint is after iteration {}", wrong, saved_)
+                    : wrong);
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
   unacknowledged_.push_back(r);
@@ -336,20 +345,6 @@ void trainer_state::replan(const std::vector<stage_costs>& measured) {
   plan_ = std::move(made.plan);
   replanned_ = made.changed;
   if (made.changed) report_replan(drifted.what, made.kept_s);
-}
-
-/// At most one event per replan_event_every_s.
-void trainer_state::report_replan(const std::string& what, double kept_s) {
-  ++unreported_replans_;
-  if (last_replan_event_s_ && o_.messenger.now_s() - *last_replan_event_s_ < replan_event_every_s)
-    return;
-  last_replan_event_s_ = o_.messenger.now_s();
-  const auto others = std::exchange(unreported_replans_, 0) - 1;
-  add_event(fmt::format(
-      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
-      "{:.4g} s with the old order{}",
-      done_ + 1, what, plan_.iteration_s, kept_s,
-      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
 /// The maximum of each time over the pipelines.

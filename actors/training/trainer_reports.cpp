@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "actors/training/stage_times.hpp"
 #include "actors/training/trainer.hpp"
@@ -6,6 +9,12 @@
 // The trainer's reports to the controller.
 
 namespace troupe::actors {
+
+namespace {
+
+constexpr double replan_event_every_s = 60;
+
+}  // namespace
 
 /// With every report, and before a checkpoint from which the job may resume is complete.
 void trainer_state::write_curve() {
@@ -69,6 +78,36 @@ void trainer_state::on_training_report_ack(const training_report_ack& h) {
   if (ended_ && unacknowledged_.empty() && unacknowledged_events_.empty()) return end_lease();
   if (unacknowledged_.size() >= max_report_iterations || (ended_ && !unacknowledged_.empty()))
     report();
+}
+
+/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
+void trainer_state::report_resume() {
+  auto sentence =
+      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
+                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
+                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
+  const auto earlier_s = o_.order.median_iteration_s;
+  if (o_.order.reached > first_)
+    sentence +=
+        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
+                    static_cast<double>(o_.order.reached - first_) * earlier_s);
+  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
+  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
+  add_event(sentence);
+}
+
+/// At most one event per replan_event_every_s.
+void trainer_state::report_replan(const std::string& what, double kept_s) {
+  ++unreported_replans_;
+  if (last_replan_event_s_ && o_.messenger.now_s() - *last_replan_event_s_ < replan_event_every_s)
+    return;
+  last_replan_event_s_ = o_.messenger.now_s();
+  const auto others = std::exchange(unreported_replans_, 0) - 1;
+  add_event(fmt::format(
+      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
+      "{:.4g} s with the old order{}",
+      done_ + 1, what, plan_.iteration_s, kept_s,
+      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
 double trainer_state::tokens_per_s() const {

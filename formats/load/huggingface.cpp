@@ -33,6 +33,20 @@ void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m
     map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
 }
 
+/// What Llama's descendants have besides: grouped heads of their own width, and biases.
+void read_llama(map_reader& map, const value& v, const std::string& type, model& m) {
+  if (given(v, "num_key_value_heads"))
+    map.read_whole<std::uint32_t>("num_key_value_heads", m.kv_heads, 1, 100'000);
+  std::uint32_t width = 0;
+  if (given(v, "head_dim")) map.read_whole<std::uint32_t>("head_dim", width, 1, 65'536);
+  if (std::uint64_t{width} * m.heads != m.hidden) m.head_width = width;
+  m.qkv_bias = type == "qwen2";
+  if (type != "llama") return;  // other families do not have these keys, or ignore them
+  if (given(v, "attention_bias")) map.read("attention_bias", m.qkv_bias);
+  m.output_bias = m.qkv_bias;
+  if (given(v, "mlp_bias")) map.read("mlp_bias", m.mlp_bias);
+}
+
 /// Patches and the class token; classes instead of a vocabulary.
 void read_vit(map_reader& map, const value& v, model& m) {
   std::uint32_t image = 224, patch = 16;
@@ -92,8 +106,7 @@ model read_huggingface(findings& found, const value& v) {
     m.tied_head = m.family != "llama";
     if (given(v, "tie_word_embeddings")) map.read("tie_word_embeddings", m.tied_head);
   }
-  if (m.family == "llama" && given(v, "num_key_value_heads"))
-    map.read_whole<std::uint32_t>("num_key_value_heads", m.kv_heads, 1, 100'000);
+  if (m.family == "llama") read_llama(map, v, type, m);
   int line = v.line;
   for (std::size_t i = 0; i < v.keys.size(); ++i)
     if (v.keys[i] == keys.heads) line = v.items[i].line;

@@ -29,8 +29,6 @@ std::vector<std::string_view> split(std::string_view line) {
 }  // namespace
 
 csv_reader::csv_reader(findings& found, std::string_view text) : found_(found), rest_(text) {
-  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";  // as spreadsheets write
-  if (rest_.starts_with(byte_order_mark)) rest_.remove_prefix(byte_order_mark.size());
   std::string_view header;
   if (!next_line(header)) {
     found_.add(line_, "", "no header line; expected column names");

@@ -115,6 +115,7 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   if (failed) return no("read error");
   if (text.size() > limit_bytes)
     return no(fmt::format("larger than {} MB; not read", limit_bytes >> 20));
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
   if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
     return refuse(

@@ -29,8 +29,9 @@ struct value {
   std::vector<value> items;
 };
 
-/// Reads a whole file. Fails if it is missing, not a regular file, larger than `limit_bytes`,
-/// empty, or not text.
+/// Reads a whole file, without the byte order mark that some editors and spreadsheets put in front
+/// of it. Fails if it is missing, not a regular file,
+/// larger than `limit_bytes`, empty, or not text.
 expected<std::string> read_text(const std::filesystem::path& file,
                                 std::size_t limit_bytes = file_limit_bytes);
 

@@ -17,26 +17,6 @@ namespace {
 constexpr std::size_t trace_limit_bytes = 512u << 20;
 constexpr double day_s = 86'400;
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar.
-std::int64_t days_since_1970(std::int64_t year, unsigned month, unsigned day) {
-  year -= month <= 2;
-  const auto era = (year >= 0 ? year : year - 399) / 400;
-  const auto year_of_era = year - era * 400;
-  const auto day_of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
-  const auto day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-  return era * 146'097 + day_of_era - 719'468;
-}
-
-/// Digits at a position, or -1.
-int digits(std::string_view text, std::size_t at, std::size_t count) {
-  int n = 0;
-  for (std::size_t i = at; i < at + count; ++i) {
-    if (i >= text.size() || text[i] < '0' || text[i] > '9') return -1;
-    n = n * 10 + (text[i] - '0');
-  }
-  return n;
-}
-
 /// Keeps the rows inside the window, with times relative to its start. Before, times are absolute;
 /// `dated`: since 1970, and `from` may be a date.
 template <class Row>
@@ -71,34 +51,13 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
 double timestamp(csv_reader& csv, std::string_view column) {
   const auto t = parse_timestamp(csv.field(column));
   if (!t)
-    csv.fail(column, fmt::format("found '{}', expected a time such as 2017-10-09 07:01:55",
+    csv.fail(column, fmt::format("found '{}', expected a time such as 2017-10-09 07:01:55, with or "
+                                 "without a fraction and a zone (+02:00, Z, PDT)",
                                  shown(csv.field(column))));
   return t.value_or(0);
 }
 
 }  // namespace
-
-std::optional<double> parse_timestamp(std::string_view t) {
-  const int year = digits(t, 0, 4), month = digits(t, 5, 2), day = digits(t, 8, 2);
-  if (t.size() < 10 || year < 1970 || t[4] != '-' || t[7] != '-') return std::nullopt;
-  constexpr int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  if (month < 1 || month > 12 || day < 1 || day > lengths[month - 1] + (month == 2 && leap))
-    return std::nullopt;
-  auto s = static_cast<double>(
-      day_s * static_cast<double>(
-                  days_since_1970(year, static_cast<unsigned>(month), static_cast<unsigned>(day))));
-  if (t.size() == 10) return s;
-  const int hour = digits(t, 11, 2), minute = digits(t, 14, 2), second = digits(t, 17, 2);
-  if (t.size() < 19 || (t[10] != ' ' && t[10] != 'T') || t[13] != ':' || t[16] != ':' || hour < 0 ||
-      hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60)
-    return std::nullopt;
-  s += hour * 3600 + minute * 60 + second;
-  if (t.size() == 19) return s;
-  const auto fraction = parse_number("0" + std::string{t.substr(19)});
-  if (t[19] != '.' || !fraction || *fraction < 0 || *fraction >= 1) return std::nullopt;
-  return s + *fraction;
-}
 
 expected<std::vector<trace_row>> import_philly(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);

@@ -60,15 +60,16 @@ expected<std::vector<trace_row>> import_philly(const std::filesystem::path& file
 /// Microsoft ITP as published with ElasticFlow: job_id,submission_time,duration,num_gpu.
 expected<std::vector<trace_row>> import_itp(const std::filesystem::path& file,
                                             const trace_window& window = {});
-/// Azure's LLM inference trace of 2023: TIMESTAMP,ContextTokens,GeneratedTokens.
+/// Azure's LLM inference traces of 2023 and 2024: TIMESTAMP,ContextTokens,GeneratedTokens.
 expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
                                                       const trace_window& window = {});
 
 /// Replaces a file with write_whole_file(); writes to a device or a pipe directly.
 expected<void> save_text(const std::filesystem::path& file, const std::string& text);
 
-/// "2017-10-09 07:01:55[.fraction]" or a date as seconds since 1970, without time zone or daylight
-/// saving time, like the traces.
+/// "2017-10-09 07:01:55[.fraction][zone]" or a date as seconds since 1970. A zone is an offset as
+/// +02:00, Z, UTC, GMT or one of the American zones (PST, PDT, ...), and the time is converted to
+/// UTC; a time without one is taken as it is written.
 std::optional<double> parse_timestamp(std::string_view text);
 
 }  // namespace troupe::formats

@@ -86,6 +86,8 @@ class executor {
       const auto result = finish(**work);
       for (std::size_t i = 0; i < rows; ++i) {
         const auto logits = values_of(result).subspan(i * n, n);
+        if (auto ok = check_logits(logits, c.first + at + i + 1); !ok)
+          return fail(c.sequence, ok.error()), false;
         const auto token = c.scored[at + i];
         r.scored.push_back({{token, log_probability_of(logits, token)}, top_tokens(logits, c.top)});
       }
@@ -108,6 +110,10 @@ class executor {
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
       const auto& next = who[i].next;
+      if (auto ok = check_logits(own, next.position); !ok) {
+        fail(who[i].sequence, ok.error());
+        continue;
+      }
       heard_({who[i].sequence,
               {},
               generated_token{sample(own, next.how, next.position, next.completion),

@@ -82,7 +82,8 @@ struct batch_result {
 using batch_listener = std::function<void(batch_result)>;
 
 /// Executes a round; `heard` is called with each result at once. What fails for one sequence, fails
-/// for it alone, except a decode or a head, which fail for all of theirs.
+/// for it alone, as do logits that are not finite, except a decode or a head, which fail for all of
+/// theirs.
 void execute(inference_device& d, const batch_round& r, const batch_listener& heard);
 
 }  // namespace troupe::gpu

@@ -31,6 +31,7 @@ class generator {
     if (!ok) return refuse(ok.error());
     while (out.finished() == completion::finish::none) {
       const auto position = how_.prompt.size() + out.tokens().size();
+      if (ok = check_logits(logits_, position); !ok) return refuse(ok.error());
       const auto text = out.add(sample(logits_, how_.what.how, position, out.tokens()));
       if (out.tokens().size() == 1) made_.ttft_s = now_s() - begin;
       if (heard && !text.empty()) heard(text);

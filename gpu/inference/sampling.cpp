@@ -5,6 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "gpu/model/finite.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::gpu {
@@ -96,6 +99,15 @@ std::uint32_t token_by(std::span<const float> logits, const sampling& how, std::
 }
 
 }  // namespace
+
+expected<void> check_logits(std::span<const float> logits, std::uint64_t position) {
+  const auto token = first_not_finite(logits);
+  if (!token) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("position {}: the model's logit of token {} is {}, expected finite "
+                            "numbers",
+                            position, *token, logits[*token]));
+}
 
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
                      std::span<const std::uint32_t> completion) {

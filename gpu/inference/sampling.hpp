@@ -4,8 +4,12 @@
 #include <span>
 
 #include "messages/completion.hpp"
+#include "messages/reason.hpp"
 
 namespace troupe::gpu {
+
+/// Fails if one is NaN or infinite: there is nothing to choose the token at that position by.
+expected<void> check_logits(std::span<const float> logits, std::uint64_t position);
 
 /// Chooses the token at a position: a function of these arguments alone. Between equal logits the
 /// smaller token counts as more probable. `logits` must not be empty; NaN counts as least probable.

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "gpu/model/finite.hpp"
 #include "gpu/model/json_file.hpp"
 #include "messages/whole_file.hpp"
 
@@ -41,6 +43,18 @@ json to_json(const troupe::model& m) {
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// A training cannot go on from other values.
+expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
+  for (const auto& [prefix, values] :
+       {std::pair{std::string{}, all.weights}, std::pair{first_moment, all.first_moments},
+        std::pair{second_moment, all.second_moments}})
+    if (const auto wrong = not_finite(values); !wrong.empty())
+      return refuse(reason::kind::invalid,
+                    fmt::format("iteration {}: '{}{}': {}; no checkpoint is written", iteration,
+                                prefix, all.what->name, wrong));
+  return {};
 }
 
 }  // namespace
@@ -87,6 +101,8 @@ std::string stage_file(const stage_spec& s) {
 
 expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
                           const std::vector<saved_values>& all) {
+  for (const auto& one : all)
+    if (auto ok = check_finite(one, iteration); !ok) return ok;
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
@@ -149,6 +165,39 @@ std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
   return newest;
 }
 
+namespace {
+
+expected<void> check_sound(const fs::path& directory, const std::vector<parameter>& all) {
+  const auto c = checkpoint::open(directory);
+  if (!c) return refuse(c.error());
+  for (const auto& p : all)
+    if (auto ok = c->check(p); !ok) return ok;
+  return {};
+}
+
+}  // namespace
+
+expected<sound_checkpoint> newest_sound_checkpoint(const fs::path& root, const troupe::model& m) {
+  auto all = checkpoints_in(root);
+  std::erase_if(all, [](const auto& c) { return !c.complete; });
+  std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
+  sound_checkpoint found;
+  if (all.empty()) return found;
+  const auto parameters = parameters_of(m);
+  std::optional<reason> first;
+  for (const auto& c : all) {
+    const auto ok = check_sound(c.directory, parameters);
+    if (ok) {
+      found.iteration = c.iteration;
+      return found;
+    }
+    found.damaged.push_back(fmt::format("the checkpoint after iteration {} is not used: {}",
+                                        c.iteration, ok.error().text));
+    if (!first) first = ok.error();
+  }
+  return refuse(*first);
+}
+
 expected<checkpoint> checkpoint::open(const fs::path& path) {
   auto lock = reading_lock::of(path);
   if (!lock) return refuse(lock.error());
@@ -181,27 +230,47 @@ checkpoint::place checkpoint::find(const std::string& name) const {
   return {};
 }
 
-expected<void> checkpoint::read_one(const place& from, const parameter& p,
-                                    std::span<float> out) const {
+expected<void> checkpoint::check_shape(const place& from, const parameter& p) const {
   auto shape = from.tensor->shape;
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
-  if (shape != wanted)
-    return refuse(reason::kind::invalid,
-                  fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
-                              shape_text(from.tensor->shape), from.file->file().string(),
-                              shape_text(wanted)));
+  if (shape == wanted) return {};
+  return refuse(
+      reason::kind::invalid,
+      fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
+                  shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted)));
+}
+
+expected<void> checkpoint::read_one(const place& from, const parameter& p,
+                                    std::span<float> out) const {
+  if (auto ok = check_shape(from, p); !ok) return ok;
   return from.file->read(*from.tensor, out);
+}
+
+expected<checkpoint::place> checkpoint::place_of(const parameter& p) const {
+  auto from = find(p.name);
+  if (!from.tensor) from = find("transformer." + p.name);
+  if (!from.tensor)
+    return refuse(reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string()));
+  return from;
+}
+
+expected<void> checkpoint::check(const parameter& p) const {
+  const auto from = place_of(p);
+  if (!from) return refuse(from.error());
+  if (auto ok = check_shape(*from, p); !ok) return ok;
+  for (const auto& prefix : {first_moment, second_moment})
+    if (const auto moment = find(prefix + p.name); moment.tensor)
+      if (auto ok = check_shape(moment, p); !ok) return ok;
+  return {};
 }
 
 expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
                                 std::span<float> first_moments,
                                 std::span<float> second_moments) const {
-  auto from = find(p.name);
-  if (!from.tensor) from = find("transformer." + p.name);
-  if (!from.tensor)
-    return refuse(reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string()));
-  if (auto ok = read_one(from, p, weights); !ok) return ok;
+  const auto from = place_of(p);
+  if (!from) return refuse(from.error());
+  if (auto ok = read_one(*from, p, weights); !ok) return ok;
   for (const auto& [prefix, out] :
        {std::pair{&first_moment, first_moments}, std::pair{&second_moment, second_moments}}) {
     const auto moment = find(*prefix + p.name);

@@ -62,6 +62,16 @@ struct found_checkpoint {
 /// The newest complete checkpoint.
 std::optional<found_checkpoint> newest_checkpoint(const std::filesystem::path& root);
 
+struct sound_checkpoint {
+  std::uint64_t iteration = 0;
+  std::vector<std::string> damaged;  // newer ones: a sentence with the file and what is wrong
+};
+/// The newest complete checkpoint whose files are all there, as long as their headers say, and have
+/// all parameters of the model; their values are not read. Fails with the newest one's reason if
+/// there are checkpoints and none is sound: a training must not begin anew without being asked.
+expected<sound_checkpoint> newest_sound_checkpoint(const std::filesystem::path& root,
+                                                   const troupe::model& m);
+
 /// A checkpoint for reading, and not removed meanwhile: a directory (the files in its index, or all
 /// *.safetensors), or one file. Hugging Face's GPT-2 can be read, with or without the prefix
 /// "transformer.".
@@ -71,6 +81,8 @@ class checkpoint {
 
   /// Number of updates; 0 if the files do not say.
   std::uint64_t iteration() const { return iteration_; }
+  /// Fails as read() would, without reading values.
+  expected<void> check(const parameter& p) const;
   /// Missing moments are 0. Position embeddings may be longer than needed.
   expected<void> read(const parameter& p, std::span<float> weights, std::span<float> first_moments,
                       std::span<float> second_moments) const;
@@ -81,6 +93,9 @@ class checkpoint {
     const stored_tensor* tensor = nullptr;
   };
   place find(const std::string& name) const;
+  /// Of its weights; fails if there is none.
+  expected<place> place_of(const parameter& p) const;
+  expected<void> check_shape(const place& from, const parameter& p) const;
   expected<void> read_one(const place& from, const parameter& p, std::span<float> out) const;
 
   std::filesystem::path path_;

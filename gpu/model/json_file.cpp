@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "messages/admission.hpp"
 #include "messages/untrusted_file.hpp"
 
 namespace troupe::gpu {
@@ -42,8 +47,32 @@ extent extent_of(std::string_view text) {
   return e;
 }
 
+/// Notes a name that an object has twice, as a parser's callback.
+class unique_names {
+ public:
+  template <class Json>
+  bool operator()(nlohmann::json::parse_event_t event, const Json& parsed) {
+    using enum nlohmann::json::parse_event_t;
+    if (event == object_start) {
+      open_.emplace_back();
+    } else if (event == object_end) {
+      open_.pop_back();
+    } else if (event == key) {
+      const auto& name = parsed.template get_ref<const std::string&>();
+      if (!open_.back().insert(name).second && !twice_) twice_ = name;
+    }
+    return true;
+  }
+  const std::optional<std::string>& twice() const { return twice_; }
+
+ private:
+  std::vector<std::set<std::string>> open_;  // names of the objects around the present place
+  std::optional<std::string> twice_;
+};
+
 template <class Json>
-expected<Json> parse(std::string_view text, const std::filesystem::path& file) {
+expected<Json> parse(std::string_view text, const std::filesystem::path& file,
+                     unique_names* names = nullptr) {
   const auto no = [&](const std::string& why) {
     return refuse(reason::kind::malformed, fmt::format("{}: {}", file.string(), why));
   };
@@ -52,8 +81,16 @@ expected<Json> parse(std::string_view text, const std::filesystem::path& file) {
     return no(fmt::format("found {} levels of JSON, expected at most {}", e.depth, max_depth));
   if (e.values > max_values)
     return no(fmt::format("found {} values of JSON, expected at most {}", e.values, max_values));
-  auto all = Json::parse(text, nullptr, false);
+  typename Json::parser_callback_t note;
+  if (names)
+    note = [names](int, typename Json::parse_event_t event, Json& parsed) {
+      return (*names)(static_cast<nlohmann::json::parse_event_t>(event), parsed);
+    };
+  auto all = Json::parse(text, note, false);
   if (!all.is_object()) return no("is not a JSON object");
+  if (names && names->twice())
+    return no(fmt::format("found the name '{}' twice in one object, expected it once",
+                          admission::shown(*names->twice())));
   return all;
 }
 
@@ -69,6 +106,12 @@ expected<Json> read(const std::filesystem::path& file, std::size_t limit_bytes) 
 expected<nlohmann::ordered_json> parse_json(std::string_view text,
                                             const std::filesystem::path& file) {
   return parse<nlohmann::ordered_json>(text, file);
+}
+
+expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view text,
+                                                            const std::filesystem::path& file) {
+  unique_names names;
+  return parse<nlohmann::ordered_json>(text, file, &names);
 }
 
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file,

@@ -14,6 +14,10 @@ namespace troupe::gpu {
 /// values are limited, before any of it is read. `file`: whose text it is, for errors.
 expected<nlohmann::ordered_json> parse_json(std::string_view text,
                                             const std::filesystem::path& file);
+/// The same of a text in which no object may have a name twice: of two values, a reader would take
+/// either.
+expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view text,
+                                                            const std::filesystem::path& file);
 
 /// The same of a file. Fails, with the file's name, if it cannot be read, is larger than
 /// `limit_bytes` or is something else.

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "gpu/model/finite.hpp"
 #include "gpu/model/json_file.hpp"
+#include "messages/admission.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -15,8 +18,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using type = stored_tensor::type;
-constexpr std::uint64_t prefix = 8;  // the header's length
-constexpr std::size_t block_values = 1 << 18;
+constexpr std::uint64_t prefix = 8;            // the header's length
+constexpr std::size_t block_values = 1 << 16;  // so that a block stays in the cache
 
 std::uint64_t bytes_a_value(type t) {
   return t == type::f32 ? 4 : 2;
@@ -36,35 +39,88 @@ bool is_count(const json& j) {
   return j.is_number_unsigned();
 }
 
+/// The bytes of a value, of the types of which a value has whole bytes; 0: of another type.
+std::uint64_t stored_bytes(const std::string& dtype) {
+  static const std::map<std::string, std::uint64_t> known{
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
+      {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
+      {"F32", 4},  {"C64", 8}, {"F64", 8}, {"I64", 8},     {"U64", 8}};
+  const auto found = known.find(dtype);
+  return found == known.end() ? 0 : found->second;
+}
+
+/// A tensor of any type.
+struct placed_tensor {
+  stored_tensor about;
+  std::string dtype;
+};
+
 /// Empty text: it is well-formed, and lies inside `bytes`.
 std::string read_tensor(const std::string& name, const json& j, std::uint64_t bytes,
-                        std::map<std::string, stored_tensor>& out) {
-  static const std::map<std::string, type> types{
-      {"F32", type::f32}, {"F16", type::f16}, {"BF16", type::bf16}};
+                        placed_tensor& out) {
   if (!j.is_object() || !j.contains("dtype") || !j["dtype"].is_string() || !j.contains("shape") ||
       !j["shape"].is_array() || !j.contains("data_offsets") || !j["data_offsets"].is_array() ||
       j["data_offsets"].size() != 2 || !is_count(j["data_offsets"][0]) ||
       !is_count(j["data_offsets"][1]))
     return fmt::format("has no dtype, shape and data_offsets for '{}'", name);
-  stored_tensor t;
+  auto& t = out.about;
   t.name = name;
   t.begin = j["data_offsets"][0].get<std::uint64_t>();
   t.end = j["data_offsets"][1].get<std::uint64_t>();
   if (t.begin > t.end || t.end > bytes)
     return fmt::format("places '{}' at bytes {} to {} of {}", name, t.begin, t.end, bytes);
-  const auto known = types.find(j["dtype"].get<std::string>());
-  if (known == types.end()) return {};
-  t.values = known->second;
-  std::uint64_t size = bytes_a_value(t.values);
+  out.dtype = j["dtype"].get<std::string>();
+  const auto width = stored_bytes(out.dtype);
+  std::uint64_t size = std::max<std::uint64_t>(width, 1);
   for (const auto& n : j["shape"]) {
     if (!is_count(n) || __builtin_mul_overflow(size, n.get<std::uint64_t>(), &size))
       return fmt::format("has an invalid shape for '{}'", name);
     t.shape.push_back(n.get<std::uint64_t>());
   }
-  if (size != t.end - t.begin)
+  if (width > 0 && size != t.end - t.begin)
     return fmt::format("has {} bytes for '{}', whose shape needs {}", t.end - t.begin, name, size);
-  out.emplace(name, std::move(t));
   return {};
+}
+
+/// Empty text: the tensors are all of the data, and no byte is of two.
+std::string check_places(const std::vector<placed_tensor>& tensors, std::uint64_t bytes) {
+  std::vector<const stored_tensor*> in_order;
+  for (const auto& t : tensors) in_order.push_back(&t.about);
+  std::ranges::stable_sort(in_order, {}, [](const auto* t) { return std::pair{t->begin, t->end}; });
+  std::uint64_t end = 0;
+  for (const auto* t : in_order) {
+    if (t->begin != end)
+      return fmt::format(
+          "places '{}' at byte {}, expected byte {}: tensors lie one behind the other", t->name,
+          t->begin, end);
+    end = t->end;
+  }
+  if (end == bytes) return {};
+  return fmt::format("has {} bytes of data, expected {}: there its last tensor ends", bytes, end);
+}
+
+/// Empty text: it is as the format has it.
+std::string read_metadata(const json& all, std::optional<std::string>& iteration) {
+  if (!all.is_object()) return "has metadata that is not an object";
+  for (const auto& [name, value] : all.items())
+    if (!value.is_string())
+      return fmt::format("has metadata '{}' that is not a text", admission::shown(name));
+  if (const auto at = all.find("iteration"); at != all.end()) iteration = at->get<std::string>();
+  return {};
+}
+
+/// Those that can be read.
+std::map<std::string, stored_tensor> floats_of(std::vector<placed_tensor> all) {
+  static const std::map<std::string, type> types{
+      {"F32", type::f32}, {"F16", type::f16}, {"BF16", type::bf16}};
+  std::map<std::string, stored_tensor> out;
+  for (auto& t : all) {
+    const auto known = types.find(t.dtype);
+    if (known == types.end()) continue;
+    t.about.values = known->second;
+    out.emplace(t.about.name, std::move(t.about));
+  }
+  return out;
 }
 
 }  // namespace
@@ -112,20 +168,20 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
   std::string text(length, '\0');
   if (auto ok = file->read(prefix, std::as_writable_bytes(std::span{text})); !ok)
     return refuse(ok.error());
-  const auto parsed = parse_json(text, path);
+  const auto parsed = parse_json_of_unique_names(text, path);
   if (!parsed) return refuse(parsed.error().code, parsed.error().text + " in its header");
-  const auto& header = *parsed;
+  if (!text.starts_with('{')) return no("has a header that does not begin with '{'");
   safetensors s{std::move(*file)};
   s.data_ = prefix + length;
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") {
-      if (!value.is_object()) return no("has metadata that is not an object");
-      if (const auto at = value.find("iteration"); at != value.end() && at->is_string())
-        s.iteration_ = at->get<std::string>();
-    } else if (auto wrong = read_tensor(name, value, size - s.data_, s.tensors_); !wrong.empty()) {
-      return no(wrong);
-    }
+  std::vector<placed_tensor> tensors;
+  for (const auto& [name, value] : parsed->items()) {
+    const auto wrong = name == "__metadata__"
+                           ? read_metadata(value, s.iteration_)
+                           : read_tensor(name, value, size - s.data_, tensors.emplace_back());
+    if (!wrong.empty()) return no(wrong);
   }
+  if (const auto wrong = check_places(tensors, size - s.data_); !wrong.empty()) return no(wrong);
+  s.tensors_ = floats_of(std::move(tensors));
   return s;
 }
 
@@ -134,18 +190,28 @@ const stored_tensor* safetensors::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) const {
-  const auto from = data_ + t.begin;
+/// Values from `first` on.
+expected<void> safetensors::read_block(const stored_tensor& t, std::uint64_t first,
+                                       std::span<float> out) const {
+  const auto from = data_ + t.begin + first * bytes_a_value(t.values);
   if (t.values == type::f32) return file_.read(from, std::as_writable_bytes(out));
-  std::vector<std::uint16_t> words(std::min(out.size(), block_values));
-  for (std::size_t done = 0; done < out.size(); done += words.size()) {
-    words.resize(std::min(words.size(), out.size() - done));
-    if (auto ok = file_.read(from + 2 * done, std::as_writable_bytes(std::span{words})); !ok)
-      return ok;
-    for (std::size_t i = 0; i < words.size(); ++i)
-      out[done + i] = t.values == type::f16
-                          ? from_half(words[i])
-                          : std::bit_cast<float>(static_cast<std::uint32_t>(words[i]) << 16);
+  std::vector<std::uint16_t> words(out.size());
+  if (auto ok = file_.read(from, std::as_writable_bytes(std::span{words})); !ok) return ok;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = t.values == type::f16
+                 ? from_half(words[i])
+                 : std::bit_cast<float>(static_cast<std::uint32_t>(words[i]) << 16);
+  return {};
+}
+
+expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) const {
+  // In blocks that the cache still has when they are checked.
+  for (std::size_t done = 0; done < out.size(); done += block_values) {
+    const auto block = out.subspan(done, std::min(block_values, out.size() - done));
+    if (auto ok = read_block(t, done, block); !ok) return ok;
+    if (const auto wrong = not_finite(block, done); !wrong.empty())
+      return refuse(reason::kind::malformed,
+                    fmt::format("{}: '{}': {}", file().string(), t.name, wrong));
   }
   return {};
 }

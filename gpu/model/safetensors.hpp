@@ -12,7 +12,8 @@
 #include "messages/untrusted_file.hpp"
 
 // The safetensors format: the length of the header in eight bytes, little-endian; the header, JSON
-// with the names and offsets of tensors; the data.
+// with the names and offsets of tensors; the data. In the order of their offsets, tensors lie one
+// behind the other from the data's beginning to the file's end.
 
 namespace troupe::gpu {
 
@@ -26,10 +27,10 @@ struct stored_tensor {
 };
 
 /// What the files of one folder may have, so that a folder of others cannot fill the memory: as
-/// many as the largest model has stages, and headers of this size together, ten times what a model
-/// of 100,000 tensors has.
+/// many as the largest model has stages, and headers that together are as long as the format allows
+/// one to be, more than ten times what a model of 100,000 tensors has.
 inline constexpr std::size_t max_safetensors_files = 10'000;
-inline constexpr std::uint64_t max_header_bytes = 64u << 20;
+inline constexpr std::uint64_t max_header_bytes = 100'000'000;
 
 /// A file that is open, with a checked header. Tensors of other types than the above are skipped.
 class safetensors {
@@ -45,11 +46,13 @@ class safetensors {
   const std::optional<std::string>& iteration() const { return iteration_; }
   std::filesystem::path file() const { return file_.path(); }
   /// Reads a tensor's first values, as many as fit into `out`. Fails if the file has become too
-  /// short for them.
+  /// short for them, and if one is NaN or infinite.
   expected<void> read(const stored_tensor& t, std::span<float> out) const;
 
  private:
   explicit safetensors(untrusted_file file) : file_{std::move(file)} {}
+  expected<void> read_block(const stored_tensor& t, std::uint64_t first,
+                            std::span<float> out) const;
   /// `used`: bytes of the headers before it in its folder, to which its own are added.
   static expected<safetensors> open(const std::filesystem::path& file, std::uint64_t& used);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "gpu/text/bpe.hpp"
 #include "messages/random.hpp"
@@ -12,8 +13,6 @@ namespace troupe::gpu {
 
 namespace {
 
-constexpr std::uint32_t llm_c_magic = 20240520;
-constexpr std::size_t llm_c_header = 1024;
 constexpr std::size_t max_text_bytes = 1u << 30;  // that is encoded at once, in memory
 
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
@@ -24,6 +23,90 @@ payload as_bytes(std::vector<std::uint32_t> tokens) {
   auto owner = std::make_shared<std::vector<std::uint32_t>>(std::move(tokens));
   const auto view = std::as_bytes(std::span{*owner});
   return payload{std::move(owner), view};
+}
+
+template <class... T>
+tl::unexpected<reason> bad_data(const untrusted_file& f, fmt::format_string<T...> text,
+                                T&&... values) {
+  return refuse(reason::kind::invalid,
+                fmt::format("{}: {}", f.path(), fmt::format(text, std::forward<T>(values)...)));
+}
+
+/// Where a file's tokens are.
+struct token_place {
+  std::uint64_t begin = 0, bytes = 0;
+  unsigned width = 2;
+};
+
+// The first number of llm.c's files, and what kind of file it is.
+struct llm_c_kind {
+  std::uint32_t magic = 0, version = 0;
+  unsigned width = 0;  // 0: not training data
+  const char* what = "";
+};
+constexpr llm_c_kind llm_c_kinds[] = {
+    {20240520, 1, 2, "16-bit tokens"},     {20240801, 7, 4, "32-bit tokens"},
+    {20240522, 0, 0, "an evaluation"},     {20240326, 0, 0, "a model"},
+    {20240327, 0, 0, "a debug state"},     {20240328, 0, 0, "a tokenizer"},
+    {20240527, 0, 0, "a training's state"}};
+
+/// By the header: 256 numbers of 32 bits, of which the first are magic, version and the count of
+/// tokens.
+expected<token_place> place_in_llm_c(const untrusted_file& f, const llm_c_kind& k) {
+  constexpr std::uint64_t header_bytes = 1024;
+  if (k.width == 0)
+    return bad_data(f, "found llm.c's magic {}, {}, expected training data (20240520 or 20240801)",
+                    k.magic, k.what);
+  if (f.size() < header_bytes)
+    return bad_data(f, "found llm.c's magic {} and {} bytes, expected a header of {}", k.magic,
+                    f.size(), header_bytes);
+  std::uint32_t header[3] = {};
+  if (auto ok = f.read(0, std::as_writable_bytes(std::span{header})); !ok)
+    return refuse(ok.error());
+  if (header[1] != k.version)
+    return bad_data(f, "found llm.c's magic {} with version {}, expected version {}", k.magic,
+                    header[1], k.version);
+  const token_place p{header_bytes, f.size() - header_bytes, k.width};
+  if (p.bytes != std::uint64_t{header[2]} * k.width)
+    return bad_data(f, "found {} bytes behind llm.c's header, expected {}: it counts {} {}",
+                    p.bytes, std::uint64_t{header[2]} * k.width, header[2], k.what);
+  return p;
+}
+
+/// 32-bit numbers below 2^18 that are read as 16-bit ones: every second one is below 4.
+expected<bool> looks_like_32_bits(const untrusted_file& f) {
+  constexpr std::uint64_t fewest = 32, most = 1024;  // pairs
+  std::vector<std::uint16_t> words(2 * std::min(most, f.size() / 4));
+  if (words.size() < 2 * fewest) return false;
+  if (auto ok = f.read(0, std::as_writable_bytes(std::span{words})); !ok) return refuse(ok.error());
+  bool larger = false;
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    if (words[i + 1] > 3) return false;
+    larger = larger || words[i] > 3;
+  }
+  return larger;
+}
+
+expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
+  std::uint32_t magic = 0;
+  if (f.size() >= sizeof magic)
+    if (auto ok = f.read(0, std::as_writable_bytes(std::span{&magic, 1})); !ok)
+      return refuse(ok.error());
+  for (const auto& k : llm_c_kinds)
+    if (k.magic == magic) return place_in_llm_c(f, k);
+  if (f.size() % width != 0)
+    return bad_data(f, "found {} bytes, expected a multiple of {}: tokens of {} bits", f.size(),
+                    width, 8 * width);
+  if (width == 2) {
+    const auto wide = looks_like_32_bits(f);
+    if (!wide) return refuse(wide.error());
+    if (*wide)
+      return bad_data(
+          f,
+          "found numbers of 32 bits, expected 16 bits in a .bin without llm.c's header: "
+          "call it .u32");
+  }
+  return token_place{0, f.size(), width};
 }
 
 }  // namespace
@@ -39,16 +122,12 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   auto size = opened->size();
   std::uint64_t words = 256;  // minimum vocabulary of the model
   if (const auto kind = file.extension(); kind == ".bin" || kind == ".u32") {
-    d.width_ = kind == ".bin" ? 2 : 4;
+    const auto place = place_of_tokens(*opened, kind == ".bin" ? 2 : 4);
+    if (!place) return refuse(place.error());
     words = 1;
-    std::uint32_t first = 0;
-    if (kind == ".bin" && size >= llm_c_header)
-      if (auto ok = opened->read(0, std::as_writable_bytes(std::span{&first, 1})); !ok)
-        return refuse(ok.error());
-    if (first == llm_c_magic) {
-      d.begin_ = llm_c_header;
-      size -= llm_c_header;
-    }
+    d.begin_ = place->begin;
+    d.width_ = place->width;
+    size = place->bytes;
   } else if (!vocabulary.empty()) {
     const auto encoder = bpe::open(vocabulary);
     if (!encoder) return refuse(encoder.error());

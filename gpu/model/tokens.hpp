@@ -15,8 +15,8 @@ namespace troupe::gpu {
 
 /// Training data: a sequence of tokens. What a file has as tokens or bytes is read when it is used,
 /// so it may be larger than memory; it may change, but not become shorter.
-///  - *.bin: 16-bit numbers, little-endian, as nanoGPT writes them; a header of llm.c (1,024 bytes)
-/// is skipped;
+///  - *.bin: 16-bit numbers, little-endian, as nanoGPT writes them; or what a header of llm.c says:
+/// 16 or 32 bits, and how many;
 ///  - *.u32: 32-bit numbers;
 ///  - other files are text: its bytes, or GPT-2's tokens if there is a vocabulary.
 class token_data {

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
 #include "planners/core/wrapped_policy.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -43,7 +44,7 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
                               const even_shape& shape, const allocation& where) {
   const auto& m = asked.model;
   if (shape.stages > pieces_of(m) || shape.tensor > pool.node_gpus) return {};
-  if (m.operators.empty() && m.heads % shape.tensor != 0) return {};
+  if (!splits_into(m, shape.tensor)) return {};
   const auto job = scheduled(asked);
   const auto batch = split_batch(job, shape.stages, shape.data);
   if (batch.microbatches == 0) return {};

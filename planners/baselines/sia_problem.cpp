@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "messages/tensor_split.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/mixed_plan.hpp"
@@ -30,7 +31,7 @@ void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::
   std::vector<sia_choice> best;
   double best_rate = 0;
   for (std::uint32_t t = 1; t <= largest_node; t *= 2) {
-    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    if (!splits_into(job.model, t)) break;
     std::vector<sia_choice> mine;
     for (const auto gpus : counts_of(pool)) {
       if (gpus % t != 0 || gpus / t > job.global_batch) continue;

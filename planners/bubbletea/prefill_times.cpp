@@ -20,19 +20,19 @@ expected<served_layer> served_layer_of(const model& m) {
   l.layers = m.layers;
   l.hidden = m.hidden;
   l.parameters = operators[1].parameters + operators[2].parameters;
-  const double heads = std::max(m.heads, 1u), kv_heads = m.kv_heads == 0 ? heads : m.kv_heads;
-  l.kv_bytes = 2 * 2 * m.hidden * kv_heads / heads;
+  l.queries = query_width(m);
+  l.kv_bytes = 2 * 2 * kv_width(m);
   return l;
 }
 
 prefill_rate prefill_rate_of(const served_layer& layer, const gpu_type& gpu, double half_tokens) {
   const double speed = flops_s(gpu);
-  return {2 * layer.parameters / speed, 4 * layer.hidden / speed, half_tokens};
+  return {2 * layer.parameters / speed, 4 * layer.queries / speed, half_tokens};
 }
 
 double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t layers,
                 double sequences, double cached) {
-  const double flops = 2 * layer.parameters * sequences + 4 * layer.hidden * cached;
+  const double flops = 2 * layer.parameters * sequences + 4 * layer.queries * cached;
   const double bytes = layer.weight_bytes() + layer.kv_bytes * cached;
   const double memory = gpu.memory_gbytes_s * 1e9;
   return layers * std::max(flops / flops_s(gpu), memory > 0 ? bytes / memory : 0);

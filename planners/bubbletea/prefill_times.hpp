@@ -18,6 +18,7 @@ struct served_layer {
   double hidden = 0;
   double parameters = 0;  // of a layer
   double kv_bytes = 0;    // of a token in a layer: keys and values
+  double queries = 0;     // width of all heads together: hidden, unless heads have another
 
   double weight_bytes() const { return 2 * parameters; }
   /// What one guest hands to the next.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/tensor_split.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/core/user_request.hpp"
@@ -125,7 +126,7 @@ class exact_planner {
     // A tensor group is of one node; of an assumed model there is none.
     const auto widest = job_.assumed_model ? 0 : std::min(job_.gpus, largest_node(c_));
     for (std::uint32_t t = 1; t <= widest && job_.gpus % t == 0; t *= 2) {
-      if (job_.model.operators.empty() && job_.model.heads % t != 0) break;
+      if (!splits_into(job_.model, t)) break;
       if (job_.gpus / t > job_.global_batch) continue;
       out.emplace_back().data_parallel = job_.gpus / t;
       out.back().tensor_parallel = t;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/tensor_split.hpp"
 #include "planners/cost/plan_time.hpp"
 
 namespace troupe::planners {
@@ -45,6 +46,11 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
   how.pipeline_parallel = static_cast<std::uint32_t>(stages.size());
   std::uint32_t first = 0;
   for (const auto& s : stages) {
+    if (!splits_into(job.model, s.tensor_parallel))
+      return refuse(reason::kind::invalid,
+                    fmt::format("a stage on {} GPUs: they must divide the heads, the key and value "
+                                "heads and the MLP width of '{}'",
+                                s.tensor_parallel, job.model.name));
     how.stages.push_back({first, s.pieces, s.tensor_parallel, s.gpu, 0});
     how.tensor_parallel = std::max(how.tensor_parallel, s.tensor_parallel);
     if (std::ranges::find(how.gpu_types, s.gpu) == how.gpu_types.end())

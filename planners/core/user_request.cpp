@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "messages/tensor_split.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/frenzy/has.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -38,7 +39,7 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
   plan best, guess;
   double guess_bytes = std::numeric_limits<double>::infinity();
   for (std::uint32_t t = 1; t <= max_tensor && count % t == 0; t *= 2) {
-    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    if (!splits_into(job.model, t)) break;
     plan p;
     p.data_parallel = count / t;
     p.tensor_parallel = t;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/profile.hpp"
@@ -62,7 +63,7 @@ class cell_timer {
     p.tensor = tensor;
     const auto& m = job_.model;
     const auto samples = job_.global_batch / space_.microbatches;
-    if (samples % data != 0 || (m.operators.empty() && m.heads % tensor != 0)) return p;
+    if (samples % data != 0 || !splits_into(m, tensor)) return p;
     const batch_split batch{space_.microbatches, samples / data};
     const bool last = i + 1 == stages_.size(), alone = stages_.size() == 1;
     const auto& s = stages_[i];

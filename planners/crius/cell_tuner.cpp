@@ -4,6 +4,7 @@
 #include <bit>
 #include <tuple>
 
+#include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/fits.hpp"
@@ -26,7 +27,7 @@ std::optional<plan> plan_of_replicas(const cluster& c, const gpu_pool& pool, con
   for (const auto& s : of.stages.stages) {
     const auto tensor = s.gpus / data;
     if (s.gpus % data != 0 || tensor > pool.node_gpus) return {};
-    if (job.model.operators.empty() && job.model.heads % tensor != 0) return {};
+    if (!splits_into(job.model, tensor)) return {};
     how.tensor_parallel = std::max(how.tensor_parallel, tensor);
     how.stages.push_back({s.first, s.count, tensor, pool.gpu, 0});
   }
@@ -132,7 +133,7 @@ std::optional<plan> program_plan(const cluster& c, const gpu_pool& pool, const j
                                  std::uint32_t gpus) {
   std::optional<plan> best;
   for (std::uint32_t t = 1; t <= std::min(gpus, pool.node_gpus); t *= 2) {
-    if (gpus % t != 0 || (job.model.operators.empty() && job.model.heads % t != 0)) continue;
+    if (gpus % t != 0 || !splits_into(job.model, t)) continue;
     plan how;
     how.data_parallel = gpus / t;
     how.tensor_parallel = t;

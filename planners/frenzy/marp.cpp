@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/tensor_split.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -140,7 +141,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
   for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
-    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    if (!splits_into(job.model, t)) break;
     for (const auto d : divisors(job.global_batch)) {
       if (!budget.spend(units)) break;
       candidate x;

@@ -26,8 +26,8 @@ state_bytes states_of(const memory_options& o) {
 /// LoRA's two factors for each matrix [in, out] have rank * (in + out) parameters.
 double adapter_parameters(const model& m, const memory_options& o) {
   const double h = m.hidden, i = m.intermediate == 0 ? 4 * h : m.intermediate;
-  const double kv = h * (m.kv_heads == 0 ? 1.0 : m.kv_heads / std::max<double>(m.heads, 1));
-  double sides = 2 * (h + h) + 2 * (h + kv);  // queries and output; keys and values
+  // Queries and output; keys and values.
+  double sides = 2 * (h + query_width(m)) + 2 * (h + kv_width(m));
   if (o.lora_targets != "attention") sides += (m.family == "llama" ? 3 : 2) * (h + i);
   return o.lora_rank * m.layers * sides;
 }
@@ -56,9 +56,10 @@ struct layer_bytes {
 layer_bytes layer_of(const job_spec& job, double t) {
   const auto& m = job.model;
   const double s = m.sequence, h = m.hidden, a = m.heads;
-  if (job.kernels == "flash") return {s * h * (8 + 24 / t), 0};  // no masks of dropout either
-  if (has_autocast(job)) return {s * h * (14 + 24 / t), 7 * a * s * s / t};
-  return {s * h * (10 + 24 / t), 5 * a * s * s / t};
+  const double divided = (16 + 8 * query_width(m) / h) / t;       // of the MLP, and of attention
+  if (job.kernels == "flash") return {s * h * (8 + divided), 0};  // no masks of dropout either
+  if (has_autocast(job)) return {s * h * (14 + divided), 7 * a * s * s / t};
+  return {s * h * (10 + divided), 5 * a * s * s / t};
 }
 
 /// Of all layers, for one sample, divided among `t` GPUs.

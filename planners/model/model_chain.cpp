@@ -16,23 +16,24 @@ struct parts {
 };
 
 // Parameter counts follow the reference implementations: GPT-2 (learned positions, biases), Llama
-// (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining,
+// (RMS norm, gated MLP, grouped-query attention, biases where it says so), BertForPreTraining,
 // ViTForImageClassification.
 parts parts_of(const model& m) {
   const double h = m.hidden, s = m.sequence, v = m.vocabulary;
   const double i = m.intermediate == 0 ? 4 * h : m.intermediate;
-  const double heads = std::max(m.heads, 1u);
-  const double kv = h * (m.kv_heads == 0 ? 1 : m.kv_heads / heads);  // width of keys, and of values
+  const double q = query_width(m), kv = kv_width(m);  // kv: of keys, and of values
   const bool llama = m.family == "llama", bert = m.family == "bert", vit = m.family == "vit";
 
-  const double attention_matrices = 2 * h * h + 2 * h * kv;
+  const double attention_matrices = 2 * h * q + 2 * h * kv;
   const double mlp_matrices = (llama ? 3 : 2) * h * i;
-  const double attention_rest = llama ? h : (2 * h + 2 * kv) + 2 * h;  // biases and a norm
-  const double mlp_rest = llama ? h : (i + h) + 2 * h;
+  // Biases and a norm.
+  const double attention_rest = llama ? h + (m.qkv_bias ? q + 2 * kv : 0) + (m.output_bias ? h : 0)
+                                      : (q + 2 * kv + h) + 2 * h;
+  const double mlp_rest = llama ? h + (m.mlp_bias ? 2 * i + h : 0) : (i + h) + 2 * h;
 
   const double stream = half * s * h;
   parts p;
-  p.attention = {"attention", 2 * s * attention_matrices + 4 * s * s * h,
+  p.attention = {"attention", 2 * s * attention_matrices + 4 * s * s * q,
                  attention_matrices + attention_rest, stream};
   p.mlp = {"mlp", 2 * s * mlp_matrices, mlp_matrices + mlp_rest, stream};
   if (vit) {  // patches, class token, positions; only the class token reaches the head
@@ -58,7 +59,7 @@ parts parts_of(const model& m) {
 kernel_counts sublayer_kernels(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden;
   kernel_counts k{m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
-  if (attention) k = {4, s * h, m.heads * s * s, 4 * s * s * h, 0};
+  if (attention) k = {4, s * h, m.heads * s * s, 4 * s * s * query_width(m), 0};
   return k;
 }
 
@@ -142,7 +143,7 @@ namespace {
 /// with the preceding layer norm): 34 s h + 5 a s^2 per layer, of which all but 10 s h is divided.
 divisible kept_bytes(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden, a = m.heads;
-  return {attention ? 8 * s * h + 5 * a * s * s : 16 * s * h, 5 * s * h};
+  return {attention ? 8 * s * query_width(m) + 5 * a * s * s : 16 * s * h, 5 * s * h};
 }
 
 /// A sublayer's matrices are divided; its norm and last bias are replicated.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/stage_time.hpp"
@@ -48,7 +49,7 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   std::uint32_t largest = 0;
   for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
   for (std::uint32_t t = 1; t <= largest; t *= 2) {
-    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    if (!splits_into(job.model, t)) break;
     add_divisions(t);
   }
 }

@@ -364,6 +364,18 @@ TEST_CASE("after three attempts a request ends with a reason") {
   CHECK(f.count<generate>(b0) == 0);
 }
 
+TEST_CASE("a request that every decoder would compute in the same way is not tried again") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(a1, 3);
+  f.submit(7);
+  f.say(a0, 0, {5, 6});
+  f.say(a0, 2, {}, ending::failed, {reason::kind::infeasible, "position 5: the logit is nan"});
+  REQUIRE(f.heard[7].ends.size() == 1);
+  CHECK(f.heard[7].ends[0].why == reason{reason::kind::infeasible, "position 5: the logit is nan"});
+  CHECK(f.heard[7].ends[0].attempts == 1);
+  CHECK(f.count<generate>(a1) == 0);
+}
+
 TEST_CASE("a request whose only decoder is lost waits a lease's duration for another") {
   front_by_hand f;
   f.state(a0, 1);

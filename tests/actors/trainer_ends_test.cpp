@@ -1,6 +1,8 @@
 #include <fstream>
+#include <limits>
 
 #include "actors/trained_by_hand.hpp"
+#include "actors/written_checkpoint.hpp"
 #include "planners/cost/batch_split.hpp"
 
 // A trainer that resumes, saves, falls back and ends.
@@ -350,13 +352,114 @@ TEST_CASE("iterations that the controller has not asked after are not told again
     REQUIRE(curve.resume(0, 0));
     for (std::uint64_t i = 1; i <= 5; ++i) curve.add({i, 1, 0, 0, 1, 0});
     REQUIRE(curve.write());
-    std::filesystem::create_directories(checkpoint_path(directory.path(), 5));
-    directory.write("iteration-000005/model.safetensors.index.json", "{}");
+    write_checkpoint(directory.path(), tiny_model(), 5);
   }
-  trained_by_hand t{saved_in(directory, 7)};  // the controller knows none
+  auto job = saved_in(directory, 7);
+  job.model = tiny_model();
+  trained_by_hand t{job};  // the controller knows none
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 5));
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 6));
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 1);
   CHECK(reported[0].iteration == 6);
+}
+
+TEST_CASE("a loss or gradient norm that is not finite ends the training with its iteration") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                   infinity = std::numeric_limits<double>::infinity();
+  const auto ends_with = [](double loss, double squared_norm) {
+    trained_by_hand t{two_stages(100)};
+    t.begin();
+    t.both(1);
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, 2, s == 1 ? loss : 0);
+      r.squared_norm = s == 0 ? squared_norm : 1;
+      t.hear(r);
+    }
+    t.both(3);
+    const auto reported = t.reports_at_end();
+    REQUIRE(reported.size() == 1);  // and not the one with that number
+    CHECK(reported[0].iteration == 1);
+    REQUIRE(t.over());
+    CHECK(t.over()->how == part_report::state::failed);  // another attempt would do the same
+    CHECK(t.events() == std::vector{t.over()->detail});
+    return t.over()->detail;
+  };
+  CHECK(
+      ends_with(nan, 1) ==
+      "iteration 2: the loss is nan, expected a finite number; the learning rate may be too high");
+  CHECK(says(ends_with(infinity, 1), "iteration 2: the loss is inf"));
+  CHECK(says(ends_with(-infinity, nan), "iteration 2: the loss is -inf"));
+  CHECK(says(ends_with(4, infinity), "iteration 2: the gradient norm is inf"));
+  CHECK(says(ends_with(4, nan), "iteration 2: the gradient norm is nan"));
+}
+
+TEST_CASE("the checkpoint of an iteration whose loss is not finite is not completed") {
+  const troupe::test::scratch directory;
+  trained_by_hand t{saved_in(directory, 9)};
+  t.begin();
+  t.both(1);
+  for (const auto s : {0u, 1u}) {
+    auto r = t.report_of(s, 2, s == 1 ? std::numeric_limits<double>::infinity() : 0);
+    r.saved = 2;
+    t.hear(r);
+  }
+  t.reports_at_end();
+  REQUIRE(t.over());
+  // Completing it would fail otherwise: its files are not there.
+  CHECK(says(t.over()->detail, "iteration 2: the loss is inf"));
+  std::ifstream in{directory.path("curve.csv")};
+  const std::string curve{std::istreambuf_iterator<char>{in}, {}};
+  CHECK(says(curve, "\n1,"));
+  CHECK_FALSE(says(curve, "inf"));
+}
+
+TEST_CASE("a damaged checkpoint is not used, and an event says which, why and what instead") {
+  namespace fs = std::filesystem;
+  const auto resumed = [](const std::function<void(const fs::path&)>& damage) {
+    const troupe::test::scratch directory;
+    const auto m = tiny_model();
+    for (const std::uint64_t i : {3, 5}) write_checkpoint(directory.path(), m, i);
+    damage(write_checkpoint(directory.path(), m, 10));
+    auto job = saved_in(directory, 20);
+    job.model = m;
+    trained_by_hand t{job, 12};
+    const auto setups = t.take<stage_setup>();
+    REQUIRE(setups.size() == 2);
+    for (const auto& s : setups) CHECK(s.first_iteration == setups[0].first_iteration);
+    if (setups[0].first_iteration == 10) return std::string{};
+    CHECK(setups[0].first_iteration == 5);  // all stages load the same one
+    REQUIRE(t.events().size() == 2);
+    CHECK(says(t.events()[1], "resumed after iteration 5 of 20"));
+    const std::string begin = "the checkpoint after iteration 10 is not used: ";
+    CHECK(t.events()[0].starts_with(begin));
+    return t.events()[0].substr(begin.size());
+  };
+  const auto index_of = [](const fs::path& file) {
+    return file.parent_path() / gpu::checkpoint_index;
+  };
+  CHECK(resumed([](const fs::path&) {}).empty());
+  CHECK(says(resumed([](const fs::path& f) { fs::resize_file(f, fs::file_size(f) - 1); }),
+             "layers-all.safetensors places "));
+  CHECK(says(resumed([](const fs::path& f) { fs::resize_file(f, 100); }), "is truncated"));
+  CHECK(says(resumed([](const fs::path& f) { fs::remove(f); }), "cannot be opened"));
+  CHECK(says(resumed([&](const fs::path& f) {
+               fs::resize_file(index_of(f), fs::file_size(index_of(f)) / 2);
+             }),
+             "index.json: is not a JSON object"));
+  CHECK(says(resumed([&](const fs::path& f) { fs::resize_file(index_of(f), 0); }), "index.json"));
+}
+
+TEST_CASE("a training whose checkpoints are all damaged fails, and does not begin anew") {
+  const troupe::test::scratch directory;
+  auto job = saved_in(directory, 20);
+  job.model = tiny_model();
+  for (const std::uint64_t i : {5, 10})
+    std::filesystem::resize_file(write_checkpoint(directory.path(), job.model, i), 100);
+  trained_by_hand t{job};
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::failed);
+  CHECK(says(t.over()->detail, "iteration-000010/layers-all.safetensors is truncated"));
+  CHECK(t.take<stage_setup>().empty());
 }

@@ -1,4 +1,5 @@
 #include "actors/trained_by_hand.hpp"
+#include "actors/written_checkpoint.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -38,14 +39,14 @@ TEST_CASE("a trainer reports the saved iterations that its predecessor could not
   auto job = two_stages(7);
   job.train->device = "cpu";
   job.train->checkpoint = directory.path();
+  job.model = tiny_model();
   {
     curve_file curve{directory.path(), lease - 1};
     REQUIRE(open_checkpoints(directory.path(), lease - 1));
     REQUIRE(curve.resume(0, 0));
     for (std::uint64_t i = 1; i <= 7; ++i) curve.add({i, 1.0 / static_cast<double>(i), 0, 0, 1, 0});
     REQUIRE(curve.write());
-    std::filesystem::create_directories(checkpoint_path(directory.path(), 5));
-    directory.write("iteration-000005/model.safetensors.index.json", "{}");
+    write_checkpoint(directory.path(), job.model, 5);
   }
   trained_by_hand t{job, 3};  // the controller knows three
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 5));

@@ -275,8 +275,8 @@ const std::vector<bad_file>& bad_files() {
        job_with("pipeline: {data_parallel: 3}\n"),
        ":5: pipeline: 3 pipelines x 1 micro-batches must divide global_batch (8)"},
       {"more GPUs than heads to share", sort::job, job_with("pipeline: {tensor_parallel: 5}\n"),
-       ":5: pipeline: tensor_parallel (5) must divide both the head count (12) and the MLP width "
-       "(3072) of 'gpt2-124m'"},
+       ":5: pipeline: tensor_parallel (5) must divide the head count (12), the count of key and "
+       "value heads (12) and the MLP width (3072) of 'gpt2-124m'"},
       {"slots that are shared", sort::job,
        "name: j\nslots: {forward: 1}\npipeline: {stages: 2, microbatches: 4, tensor_parallel: 2}\n",
        ":3: pipeline: tensor_parallel applies to a model, and a slots job has none"},

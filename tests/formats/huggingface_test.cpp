@@ -41,7 +41,8 @@ TEST_CASE("Mistral's and Qwen2's config.json are read as Llama's family") {
   CHECK(mistral == model{"my-model", "llama", 4096, 32, 32, 8, 14336, 32768, 32000, false, {}});
   const auto qwen = loaded(formats::load_model(std::filesystem::path{troupe::test::source_dir()} /
                                                "configs/models/qwen2-0.5b.json"));
-  CHECK(qwen == model{"qwen2-0.5b", "llama", 896, 24, 14, 2, 4864, 131072, 151936, true, {}});
+  CHECK(qwen ==
+        model{"qwen2-0.5b", "llama", 896, 24, 14, 2, 4864, 131072, 151936, true, {}, 0, true});
 }
 
 TEST_CASE(

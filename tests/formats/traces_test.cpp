@@ -112,6 +112,72 @@ TEST_CASE("timestamps are parsed exactly, including leap days and fractions") {
   }
 }
 
+TEST_CASE("times of every zone are converted to UTC, those without one are taken as written") {
+  const double noon = 1709208000;  // 2024-02-29 12:00:00
+  for (const char* same :
+       {"2024-02-29 12:00:00", "2024-02-29T12:00:00Z", "2024-02-29 12:00:00+00:00",
+        "2024-02-29 12:00:00-00:00", "2024-02-29 12:00:00 UTC", "2024-02-29 12:00:00 Z",
+        "2024-02-29T14:30:00+02:30", "2024-02-29 14:30:00 +0230", "2024-02-29 14:00:00+02",
+        "2024-03-01 02:00:00+14:00", "2024-02-29 00:00:00-12:00", "2024-02-29 05:00:00 PDT",
+        "2024-02-29 04:00:00 PST", "2024-02-29 07:00:00 EST", "2024-02-29 08:00:00 EDT",
+        "2024-02-29 06:00:00 CST", "2024-02-29 06:00:00 MDT", "2024-02-29 12:00:00.000 GMT"}) {
+    INFO(same);
+    CHECK(formats::parse_timestamp(same) == noon);
+  }
+  CHECK(formats::parse_timestamp("2024-02-29 14:00:00.25+02:00") == noon + 0.25);
+  CHECK(formats::parse_timestamp("2024-02-29T12:00:00.5Z") == noon + 0.5);
+  CHECK(formats::parse_timestamp("1970-01-01 00:00:00+01:00") == -3600.0);
+  for (const char* bad : {"2024-02-29 12:00:00+",
+                          "2024-02-29 12:00:00+2",
+                          "2024-02-29 12:00:00+2:00",
+                          "2024-02-29 12:00:00+02:",
+                          "2024-02-29 12:00:00+02:60",
+                          "2024-02-29 12:00:00+14:01",
+                          "2024-02-29 12:00:00-12:30",
+                          "2024-02-29 12:00:00+25:00",
+                          "2024-02-29 12:00:00+02:00:00",
+                          "2024-02-29 12:00:00+02:00 PDT",
+                          "2024-02-29 12:00:00PDX",
+                          "2024-02-29 12:00:00 ",
+                          "2024-02-29 12:00:00  Z",
+                          "2024-02-29 12:00:00ZZ",
+                          "2024-02-29 12:00:00.",
+                          "2024-02-29 12:00:00.Z",
+                          "2024-02-29 12:00:00.5e-1",
+                          "2024-02-29 12:00:00.+5",
+                          "2024-02-29+02:00",
+                          "2024-02-29Z",
+                          "2024-02-29 ",
+                          "2024-02-29 12:00:00+-2:00"}) {
+    INFO(bad);
+    CHECK_FALSE(formats::parse_timestamp(bad));
+  }
+}
+
+TEST_CASE("Azure's traces of 2023 and of 2024 have the same times, also in one file") {
+  const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  const auto arrivals = [&](const std::string& rows) {
+    std::vector<std::pair<double, std::uint32_t>> all;
+    for (const auto& r : loaded(formats::import_azure_llm(temporary("azure.csv", head + rows))))
+      all.emplace_back(r.arrival_s, r.prompt_tokens);
+    return all;
+  };
+  using list = std::vector<std::pair<double, std::uint32_t>>;
+  const list both{{0, 2162}, {0.007405, 2399}};
+  CHECK(arrivals("2024-05-10 00:00:00.0099300,2162,5\n2024-05-10 00:00:00.0173350,2399,6\n") ==
+        both);
+  CHECK(arrivals("2024-05-10 00:00:00.009930+00:00,2162,5\n"
+                 "2024-05-10 00:00:00.017335+00:00,2399,6\n") == both);
+  CHECK(arrivals("2024-05-10 02:00:00.017335+02:00,2399,6\n2024-05-10 00:00:00.00993,2162,5\n") ==
+        both);
+  const auto bad = formats::import_azure_llm(temporary(
+      "azure.csv", head + "2024-05-10 00:00:00+00:00,1,1\n2024-05-10 00:00:00+99:00,1,1\n"));
+  REQUIRE_FALSE(bad);
+  CHECK(
+      bad.error().text.find(":3: TIMESTAMP: found '2024-05-10 00:00:00+99:00', expected a time") !=
+      std::string::npos);
+}
+
 TEST_CASE("the Philly importer cuts a window and counts time from its start") {
   const auto file = temporary("p.csv",
                               "timestamp,duration,num_gpus,gpu_time,cluster\n"

@@ -1,10 +1,14 @@
 #include "gpu/model/checkpoint.hpp"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <limits>
 
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
+#include "harness/stored_values.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -165,4 +169,53 @@ TEST_CASE("files of different iterations are refused as a checkpoint") {
   const auto c = checkpoint::open(directory);
   REQUIRE_FALSE(c);
   CHECK_THAT(c.error().text, Catch::Contains("different iterations: 0 and 1"));
+}
+
+TEST_CASE("a stage whose values are not finite saves nothing, and says which and when") {
+  constexpr float infinity = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
+  const auto spec = test::whole_model(small_model());
+  const auto parameters = parameters_of(spec);
+  const auto& p = parameters.at(1);
+  const std::vector<float> good(p.values(), 1.0f);
+  const auto directory = fresh_path("diverged");
+  CHECK(save_stage(directory, spec, 5, {{&p, good, good, good}}));
+  fs::remove_all(directory);
+  auto bad = good;
+  bad.back() = nan;
+  const auto at = fmt::format(" at value {}, expected finite numbers", bad.size() - 1);
+  const auto refused = [&](const saved_values& v) {
+    const auto ok = save_stage(directory, spec, 5, {v});
+    CHECK_FALSE(fs::exists(directory));
+    return ok ? std::string{} : ok.error().text;
+  };
+  const auto sentence =
+      "iteration 5: '{}" + p.name + "': found {}" + at + "; no checkpoint is written";
+  CHECK(refused({&p, bad, good, good}) == fmt::format(fmt::runtime(sentence), "", "nan"));
+  CHECK(refused({&p, good, bad, good}) == fmt::format(fmt::runtime(sentence), "adam.m/", "nan"));
+  bad.back() = infinity;
+  CHECK(refused({&p, good, good, bad}) == fmt::format(fmt::runtime(sentence), "adam.v/", "inf"));
+}
+
+TEST_CASE("a device that has diverged saves no checkpoint, and loads none with such a number") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto m = small_model();
+  const auto directory = fresh_path("diverging");
+  pipeline_options how;
+  how.learning_rate = 1e38;
+  pipeline p{kind, m, {12}, how}, sound{kind, m, {12}};
+  for (std::uint64_t i = 0; i < 5; ++i) p.learn(lessons(m, 2, 1, i));
+  auto d = kind.make(p.specs[0]);
+  REQUIRE(d);
+  CHECK_THAT(p.refused_save(directory.string()),
+             Catch::Contains("iteration 5: '") && Catch::Contains("expected finite numbers"));
+  CHECK_FALSE(fs::exists(directory));
+  sound.save(directory.string());
+  const auto file = directory / stage_file(sound.specs[0]);
+  overwrite_values(file, "h.3.ln_2.weight", 0, 1, std::numeric_limits<float>::quiet_NaN());
+  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = directory.string()}),
+             Catch::Contains(file.string() + ": 'h.3.ln_2.weight': found nan at value 0"));
+  CHECK_THAT(export_weights(directory, m, directory / "out.safetensors").error().text,
+             Catch::Contains("'h.3.ln_2.weight': found nan at value 0"));
+  CHECK_FALSE(fs::exists(directory / "out.safetensors"));
 }

@@ -187,6 +187,10 @@ void pipeline::save(const std::string& directory) {
   for (auto& s : stages_) run(*s, {.what = step::save, .path = directory});
 }
 
+std::string pipeline::refused_save(const std::string& directory) {
+  return refusal(*stages_.front(), {.what = step::save, .path = directory});
+}
+
 void pipeline::load(const std::string& directory) {
   for (auto& s : stages_) run(*s, {.what = step::load, .path = directory});
 }

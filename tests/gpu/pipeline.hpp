@@ -57,6 +57,8 @@ class pipeline {
   /// All weights, one stage's behind another's, the tied embedding last.
   std::vector<float> weights();
   void save(const std::string& directory);
+  /// The sentence with which the first stage refuses to.
+  std::string refused_save(const std::string& directory);
   void load(const std::string& directory);
   std::vector<gpu::stage_spec> specs;
 

@@ -38,6 +38,16 @@ std::string utf8(unsigned c) {
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
 }
 
+std::string llm_c_header(std::uint32_t magic, std::uint32_t version, std::uint32_t count) {
+  const std::uint32_t numbers[256] = {magic, version, count};
+  return {reinterpret_cast<const char*>(numbers), sizeof numbers};
+}
+
+template <class Word>
+std::string bytes_of(const std::vector<Word>& tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Word)};
+}
+
 /// A vocabulary of all bytes, "he", "ll", "hell", " w", "ell" and the end of a text.
 std::filesystem::path small_vocabulary() {
   std::string json = "{";
@@ -100,9 +110,7 @@ TEST_CASE("a file of minimal length has one window: all of it") {
 TEST_CASE("files of 16-bit and 32-bit tokens, and llm.c's, are read as tokens") {
   const std::uint16_t half[] = {1, 50000, 3, 4};
   const std::uint32_t full[] = {1, 70000, 3, 4};
-  std::string with_header(1024, '\0');
-  const std::uint32_t magic = 20240520;
-  std::memcpy(with_header.data(), &magic, 4);
+  const auto with_header = llm_c_header(20240520, 1, 4);
   const std::string halves{reinterpret_cast<const char*>(half), sizeof half};
   const auto open = [](const std::string& name, const std::string& bytes) {
     return test::loaded(token_data::open(test::temporary(name, bytes), {}, reader(3, 100000)));
@@ -111,6 +119,71 @@ TEST_CASE("files of 16-bit and 32-bit tokens, and llm.c's, are read as tokens") 
   CHECK(open("b.bin", with_header + halves).size() == 4);
   CHECK(token(open("b.bin", with_header + halves), 1) == 50000);
   CHECK(token(open("c.u32", {reinterpret_cast<const char*>(full), sizeof full}), 1) == 70000);
+}
+
+TEST_CASE("llm.c's files are read as their header says, or refused with what was found") {
+  std::vector<std::uint16_t> half;
+  std::vector<std::uint32_t> full;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    half.push_back(static_cast<std::uint16_t>(i * 400));
+    full.push_back(i * 1200);
+  }
+  struct row {
+    std::uint32_t magic, version, count;
+    std::string data, refusal;
+  };
+  const auto halves = bytes_of(half), fulls = bytes_of(full);
+  const std::string behind = " bytes behind llm.c's header, expected ";
+  const std::vector<row> all{
+      {20240520, 1, 100, halves, ""},
+      {20240520, 1, 99, halves, "200" + behind + "198: it counts 99 16-bit tokens"},
+      {20240520, 1, 101, halves, "200" + behind + "202"},
+      {20240520, 1, 0, halves, "200" + behind + "0"},
+      {20240520, 1, 100, halves + "x", "201" + behind + "200"},
+      {20240520, 1, 100, fulls, "400" + behind + "200"},
+      {20240520, 7, 100, halves, "magic 20240520 with version 7, expected version 1"},
+      {20240520, 0, 100, halves, "with version 0"},
+      {20240801, 7, 100, fulls, ""},
+      {20240801, 7, 99, fulls, "400" + behind + "396: it counts 99 32-bit tokens"},
+      {20240801, 7, 101, fulls, "400" + behind + "404"},
+      {20240801, 7, 0xffffffff, fulls, "400" + behind + "17179869180"},
+      {20240801, 7, 100, halves, "200" + behind + "400"},
+      {20240801, 1, 100, fulls, "magic 20240801 with version 1, expected version 7"},
+      {20240522, 1, 100, halves, "magic 20240522, an evaluation, expected training data"},
+      {20240326, 3, 100, halves, "magic 20240326, a model, expected training data"}};
+  for (const auto* name : {"header.bin", "header.u32"})
+    for (const auto& r : all) {
+      const auto file = test::temporary(name, llm_c_header(r.magic, r.version, r.count) + r.data);
+      const auto d = token_data::open(file, {}, reader(8, 128'256));
+      INFO(name << ' ' << r.magic << ' ' << r.version << ' ' << r.count << ": "
+                << (d ? "" : d.error().text));
+      REQUIRE(d.has_value() == r.refusal.empty());
+      if (d) {
+        CHECK(d->size() == 100);
+        for (const std::uint32_t i : {0u, 1u, 99u})
+          CHECK(token(*d, i) == i * (r.magic == 20240520 ? 400 : 1200));
+      } else {
+        CHECK(d.error().text.starts_with(file.string() + ": found "));
+        CHECK_THAT(d.error().text, Contains(r.refusal));
+      }
+    }
+}
+
+TEST_CASE("tokens of another width than their file's name says are refused") {
+  const auto no = [](const std::string& name, const std::string& data) {
+    const auto d = token_data::open(test::temporary(name, data), {}, reader(8, 300'000));
+    return d ? std::string{} : d.error().text;
+  };
+  std::vector<std::uint32_t> wide(100);
+  for (std::uint32_t i = 0; i < 100; ++i) wide[i] = i * 2600;
+  CHECK(no("wide.u32", bytes_of(wide)) == "");
+  CHECK_THAT(no("wide.bin", bytes_of(wide)), Contains("found numbers of 32 bits, expected 16"));
+  CHECK(no("narrow.bin", std::string(200, '\0')) == "");
+  CHECK_THAT(no("odd.bin", std::string(201, '\1')),
+             Contains("odd.bin: found 201 bytes, expected a multiple of 2: tokens of 16 bits"));
+  CHECK_THAT(no("odd.u32", std::string(202, '\1')), Contains("expected a multiple of 4"));
+  CHECK_THAT(no("cut.bin", llm_c_header(20240520, 1, 100).substr(0, 1022)),
+             Contains("magic 20240520 and 1022 bytes, expected a header of 1024"));
 }
 
 TEST_CASE("data that becomes shorter is an error of the next sample") {

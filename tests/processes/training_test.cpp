@@ -1,8 +1,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
+#include "gpu/model/safetensors.hpp"
 #include "harness/sanitized.hpp"
 #include "harness/scratch.hpp"
 #include "processes/trainings.hpp"
@@ -65,6 +67,36 @@ TEST_CASE(
   double usual_s = 0;
   for (const auto& i : undisturbed.iterations) usual_s = std::max(usual_s, i.end_s - i.begin_s);
   CHECK(longest_s < usual_s + 2);
+}
+
+TEST_CASE(
+    "a training that diverges fails with its iteration, is not repeated, and saves nothing bad") {
+  fixture f{"diverging", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 200);
+  job.train->learning_rate = 100;
+  job.train->checkpoint_every = 1;
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until(all_final));
+  const auto j = f.job(id);
+  INFO(j.detail);
+  CHECK(j.state == job_state::failed);
+  CHECK(j.attempts == 1);
+  CHECK(j.detail.find("iteration ") != std::string::npos);
+  CHECK(j.detail.find("finite number") != std::string::npos);
+  for (const auto& i : how(f, id).iterations) {
+    CHECK(std::isfinite(i.loss));
+    CHECK(std::isfinite(i.gradient_norm));
+  }
+  for (const auto& entry : fs::recursive_directory_iterator{job.train->checkpoint}) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const auto saved = gpu::safetensors::open(entry.path());
+    REQUIRE(saved);
+    for (const auto& [name, tensor] : saved->tensors()) {
+      std::vector<float> values((tensor.end - tensor.begin) / sizeof(float));
+      CHECK(saved->read(tensor, values));
+    }
+  }
 }
 
 TEST_CASE("a suspended training saves a checkpoint and later resumes with the same losses") {
