@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gpu/text/bpe.hpp"
+#include "gpu/text/tokenizer.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::gpu {
@@ -50,12 +50,12 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
       size -= llm_c_header;
     }
   } else if (!vocabulary.empty()) {
-    const auto encoder = bpe::open(vocabulary);
+    const auto encoder = open_vocabulary(vocabulary);
     if (!encoder) return refuse(encoder.error());
     const auto text = read_file(file.string(), max_text_bytes);
     if (!text) return refuse(text.error());
-    d.tokens_ = encoder->encode(*text);
-    words = encoder->size();
+    d.tokens_ = (*encoder)->encode(*text);
+    words = (*encoder)->size();
     d.width_ = sizeof(std::uint32_t);
     size = d.tokens_.size() * d.width_;
   }

@@ -44,7 +44,8 @@ const std::string spaces =
     R"( "<s>"}}, {"Sequence": {"id": "A"}}],)"
     R"( "special_tokens": {"<s>": {"id": "<s>", "ids": [9]}}}, )"
     R"("added_tokens": [{"id": 9, "content": "<s>", "special": true},)"
-    R"( {"id": 10, "content": "<tool>", "special": false, "rstrip": true}], )"
+    R"( {"id": 10, "content": "<tool>", "special": false, "rstrip": true,)"
+    R"( "normalized": false}], )"
     R"("model": {"type": "BPE", "unk_token": "?", "fuse_unk": true, "byte_fallback": true,)"
     R"( "vocab": {"?": 0, "a": 1, "b": 2, "_": 3, "_a": 4, "<0xC3>": 5, "<0xA9>": 6, "ab": 7},)"
     R"( "merges": ["_ a", "a b"]})";
