@@ -56,6 +56,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
     if (!text) return refuse(text.error());
     d.tokens_ = (*encoder)->encode(*text);
     words = (*encoder)->size();
+    for (const auto t : d.tokens_) words = std::max<std::uint64_t>(words, 1ull + t);  // added ones
     d.width_ = sizeof(std::uint32_t);
     size = d.tokens_.size() * d.width_;
   }

@@ -11,14 +11,14 @@ namespace {
 
 constexpr utf8proc_int32_t no_character = -1;
 
-const utf8proc_uint8_t* units(std::string_view text) {
+const utf8proc_uint8_t* utf8_units(std::string_view text) {
   return reinterpret_cast<const utf8proc_uint8_t*>(text.data());
 }
 
 /// The character that begins a text, and its bytes; 0 bytes where there is no UTF-8.
 std::size_t decode(std::string_view text, utf8proc_int32_t& character) {
   const auto n =
-      utf8proc_iterate(units(text), static_cast<utf8proc_ssize_t>(text.size()), &character);
+      utf8proc_iterate(utf8_units(text), static_cast<utf8proc_ssize_t>(text.size()), &character);
   return n > 0 ? static_cast<std::size_t>(n) : 0;
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t limit_bytes = 64u << 20;
-
 /// The document with the folder's settings.
 expected<tokenizer_document> completed(const fs::path& folder, fs::path file,
                                        expected<nlohmann::json> content) {
@@ -28,6 +26,7 @@ expected<tokenizer_document> completed(const fs::path& folder, fs::path file,
 }  // namespace
 
 expected<std::optional<tokenizer_document>> read_tokenizer_document(const fs::path& folder) {
+  constexpr std::size_t limit_bytes = 64u << 20;
   std::error_code error;
   if (const auto file = folder / "tokenizer.json"; fs::exists(file, error))
     return completed(folder, file, read_json_file(file, limit_bytes));

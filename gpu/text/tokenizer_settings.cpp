@@ -16,8 +16,6 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::size_t limit_bytes = 64u << 20;
-
 const json& nothing() {
   static const json none;
   return none;
@@ -62,6 +60,7 @@ const json& tokenizer_settings::file::at(const char* key) const {
 }
 
 expected<tokenizer_settings::file> tokenizer_settings::read_file(fs::path path) {
+  constexpr std::size_t limit_bytes = 64u << 20;
   std::error_code error;
   file f{std::move(path), {}};
   if (!fs::exists(f.path, error)) return f;

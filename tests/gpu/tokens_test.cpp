@@ -169,6 +169,19 @@ TEST_CASE("a text with a vocabulary is read as its tokens") {
   CHECK(d.size() == 8);
 }
 
+TEST_CASE("a text with an added token beyond the model's vocabulary is refused for training") {
+  const auto folder = small_vocabulary();
+  const auto names = test::temporary("words/added_tokens.json", R"({"<|user|>": 299, "<x>": 300})");
+  const auto open = [&](const std::string& text) {
+    return token_data::open(test::temporary("added.txt", text), folder, reader(4, 300));
+  };
+  CHECK(test::loaded(open("<|user|>hello hello")).size() == 8);
+  const auto beyond = open("<x>hello hello");
+  REQUIRE_FALSE(beyond);
+  CHECK_THAT(beyond.error().text, Contains("301 different tokens"));
+  std::filesystem::remove(names);
+}
+
 TEST_CASE("an incomplete vocabulary is refused") {
   const auto no = [](const std::string& json, const std::string& merges) {
     test::temporary("bad/vocab.json", json);

@@ -94,16 +94,6 @@ TEST_CASE("added tokens are found in a text; special ones have no text") {
   CHECK_FALSE(t->special("<tool>"));
 }
 
-TEST_CASE("names of special tokens are text where a part of the text is literal") {
-  const auto t = tokenizer_of(spaces);
-  const std::vector<text_range> all{{0, 100}}, second{{4, 8}}, touched{{0, 3}};
-  CHECK(t->encode("<s>", all).size() > 1);
-  CHECK(t->encode("a<tool>a", all) == token_list{4, 10, 4});  // not special
-  CHECK(t->encode("a<s>", second) == token_list{4, 9});
-  CHECK(t->encode("a<s><s>", second) != t->encode("a<s><s>"));
-  CHECK(t->encode("<s>a", touched) != t->encode("<s>a"));
-}
-
 TEST_CASE("a long word is merged in a time that its length allows") {
   const auto t = tokenizer_of(spaces);
   std::string word;
