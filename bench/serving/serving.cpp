@@ -13,6 +13,7 @@
 #include "gpu/inference/weights.hpp"
 #include "harness/clock.hpp"
 #include "harness/runs.hpp"
+#include "serving/encoding.hpp"
 #include "serving/engine.hpp"
 #include "serving/gguf.hpp"
 #include "serving/llama.hpp"
@@ -206,6 +207,11 @@ int main(int argc, char** argv) {
         "\n| prefill with a pause of 1 ms after each step | core busy: longer by | asleep: longer "
         "by | wanted | |\n|---|---:|---:|---:|---|\n");
     for (const auto& m : models) suspended(m, rounds);
+  }
+  if (wanted("tokens")) {
+    fmt::print("\n| encoding | 0.5 MiB, ms | 1 MiB, ms | ratio | wanted | |\n");
+    fmt::print("|---|---:|---:|---:|---:|---|\n");
+    encoding_times(in, rounds);
   }
   if (!wanted("http")) return 0;
   const auto folder = std::filesystem::path{TROUPE_BENCH_CONFIGS} / "models" / "scribe";

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "gpu/text/bpe.hpp"
+#include "gpu/text/tokenizer.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::gpu {
@@ -129,12 +129,13 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
     d.width_ = place->width;
     size = place->bytes;
   } else if (!vocabulary.empty()) {
-    const auto encoder = bpe::open(vocabulary);
+    const auto encoder = open_vocabulary(vocabulary);
     if (!encoder) return refuse(encoder.error());
     const auto text = read_file(file.string(), max_text_bytes);
     if (!text) return refuse(text.error());
-    d.tokens_ = encoder->encode(*text);
-    words = encoder->size();
+    d.tokens_ = (*encoder)->encode(*text);
+    words = (*encoder)->size();
+    for (const auto t : d.tokens_) words = std::max<std::uint64_t>(words, 1ull + t);  // added ones
     d.width_ = sizeof(std::uint32_t);
     size = d.tokens_.size() * d.width_;
   }

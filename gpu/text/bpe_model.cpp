@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/text/byte_level.hpp"
+#include "gpu/text/characters.hpp"
 
 namespace troupe::gpu {
 
@@ -32,19 +33,6 @@ bool flag_of(const json& object, const char* key) {
 }
 
 }  // namespace
-
-std::size_t character_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t n = first < 0xC2   ? 1
-                        : first < 0xE0 ? 2
-                        : first < 0xF0 ? 3
-                        : first < 0xF5 ? 4
-                                       : 1;
-  if (n > text.size()) return 1;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 1;
-  return n;
-}
 
 expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   bpe_model m;
@@ -124,6 +112,27 @@ std::vector<std::uint32_t> bpe_model::symbols_of(std::string_view word) const {
     word.remove_prefix(character.size());
   }
   return symbols;
+}
+
+std::optional<std::uint32_t> bpe_model::number_of(const std::string& token) const {
+  const auto written = byte_level_ ? byte_level_bytes(token).value_or(token) : token;
+  const auto found = numbers_.find(written);
+  return found == numbers_.end() ? std::nullopt : std::optional{found->second};
+}
+
+/// Every byte becomes at least one token if it has one of its own.
+bool bpe_model::keeps_all_text() const {
+  if (byte_fallback_)
+    return std::all_of(bytes_.begin(), bytes_.end(), [](const auto& b) { return b.has_value(); });
+  for (unsigned b = 0; byte_level_ && b < 256; ++b)
+    if (!numbers_.contains(std::string(1, static_cast<char>(b)))) return false;
+  return byte_level_;
+}
+
+std::size_t bpe_model::longest_token_bytes() const {
+  std::size_t longest = 1;
+  for (const auto& [text, number] : numbers_) longest = std::max(longest, text.size());
+  return longest;
 }
 
 void bpe_model::encode(std::string_view word, std::vector<std::uint32_t>& out) const {

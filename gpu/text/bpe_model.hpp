@@ -13,7 +13,7 @@
 
 namespace troupe::gpu {
 
-/// The byte pair encoding of a tokenizer.json: words to tokens.
+/// A byte pair encoding: words to tokens.
 class bpe_model {
  public:
   /// `model`: the file's object of that name. byte_level: its tokens are written in the characters
@@ -23,7 +23,13 @@ class bpe_model {
   void encode(std::string_view word, std::vector<std::uint32_t>& out) const;
   /// A token as bytes: of a byte-level vocabulary what it stands for, else as it is written.
   const std::string* find(std::uint32_t token) const;
+  /// The token that is written so.
+  std::optional<std::uint32_t> number_of(const std::string& token) const;
   std::uint32_t size() const { return size_; }  // one more than the largest number
+  /// Does each part of a text become tokens? Else parts without a token may be left out, or become
+  /// one unknown token together.
+  bool keeps_all_text() const;
+  std::size_t longest_token_bytes() const;
 
  private:
   expected<void> read_merges(const nlohmann::json& merges, bool byte_level);
@@ -38,8 +44,5 @@ class bpe_model {
   bool byte_level_ = false, byte_fallback_ = false, fuse_unknown_ = false, whole_words_ = false;
   std::uint32_t size_ = 0;
 };
-
-/// Bytes of the character that begins a text; 1 where there is no UTF-8.
-std::size_t character_bytes(std::string_view text);
 
 }  // namespace troupe::gpu

@@ -3,25 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/text/added_tokens.hpp"
 #include "gpu/text/bpe_model.hpp"
 #include "gpu/text/text_steps.hpp"
+#include "messages/admission.hpp"
 
 namespace troupe::gpu {
 
 namespace {
 
 using nlohmann::json;
-
-/// A token besides the byte pair encoding's.
-struct added_token {
-  std::string content;
-  std::uint32_t number = 0;
-  bool special = false, strips_left = false, strips_right = false;
-};
 
 /// How tokens become text.
 struct token_decoding {
@@ -30,33 +24,45 @@ struct token_decoding {
   bool strips_first_space = false;
 };
 
+using token_list = std::vector<std::uint32_t>;
+
 class json_tokenizer final : public tokenizer {
  public:
-  static expected<std::unique_ptr<tokenizer>> read(const json& all);
+  static expected<std::unique_ptr<tokenizer>> read(const tokenizer_document& d);
 
-  std::vector<std::uint32_t> encode(std::string_view text,
-                                    std::span<const text_range> literal) const override;
-  std::vector<std::uint32_t> encode_prompt(std::string_view text) const override;
+  token_list encode(std::string_view text, std::span<const text_range> literal) const override;
+  token_list encode_prompt(std::string_view text) const override;
   std::string text_of(std::uint32_t token, bool first) const override;
   std::string written(std::uint32_t token) const override;
   std::optional<std::uint32_t> special(std::string_view name) const override;
   std::uint32_t size() const override { return model_.size(); }
+  std::size_t longest_token_bytes() const override { return longest_token_bytes_; }
 
  private:
+  /// Words that have been encoded, and the tokens so far.
+  struct encoding {
+    std::unordered_map<std::string, token_list> known;
+    token_list out;
+  };
+
   expected<void> read_added(const json& all);
   expected<void> read_processing(const json& one);
   expected<void> read_decoding(const json& one);
-  const added_token* added_at(std::string_view text) const;
-  void encode_plain(std::string_view text, bool begins, std::vector<std::uint32_t>& out) const;
+  std::size_t find_longest() const;
+  void encode_part(std::string_view text, std::size_t begin, std::span<const text_range> literal,
+                   encoding& e) const;
+  void encode_plain(std::string_view text, bool begins, encoding& e) const;
 
   normalizer normalizer_;
   pretokenizer words_;
   bpe_model model_;
-  std::vector<added_token> added_;                         // longest first
-  std::map<char, std::vector<const added_token*>> begin_;  // by their first byte
-  std::map<std::uint32_t, const added_token*> by_number_;
-  std::vector<std::uint32_t> before_, after_;  // of a prompt
+  std::vector<added_token> added_;
+  token_finder in_text_, in_normalized_;  // added tokens, by where they are found
+  std::unordered_map<std::uint32_t, const added_token*> by_number_;
+  token_list before_, after_;  // of a prompt
   token_decoding decoding_;
+  bool splits_special_ = false;
+  std::size_t longest_token_bytes_ = 0;
 };
 
 tl::unexpected<reason> not_supported(const std::string& what) {
@@ -72,28 +78,33 @@ const json& member(const json& all, const char* key) {
   return all.contains(key) ? all[key] : nothing;
 }
 
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 expected<void> json_tokenizer::read_added(const json& all) {
   for (const auto& one : all) {
-    if (has_flag(one, "single_word")) return not_supported("added_tokens: single_word");
-    added_token t{one.at("content").get<std::string>(), one.at("id").get<std::uint32_t>(),
-                  has_flag(one, "special"), has_flag(one, "lstrip"), has_flag(one, "rstrip")};
-    if (!t.content.empty()) added_.push_back(std::move(t));
+    added_token t{one.at("content").get<std::string>(),
+                  one.at("id").get<std::uint32_t>(),
+                  has_flag(one, "special"),
+                  has_flag(one, "lstrip"),
+                  has_flag(one, "rstrip"),
+                  has_flag(one, "single_word")};
+    t.normalized = one.contains("normalized") ? has_flag(one, "normalized") : !t.special;
+    if (t.content.empty()) continue;
+    if (const auto number = model_.number_of(t.content); number && *number != t.number)
+      return refuse(reason::kind::invalid,
+                    fmt::format("added_tokens: '{}' has the number {}, the vocabulary has {}",
+                                admission::shown(t.content), t.number, *number));
+    added_.push_back(std::move(t));
   }
-  std::stable_sort(added_.begin(), added_.end(), [](const auto& a, const auto& b) {
-    return a.content.size() > b.content.size();
-  });
-  for (const auto& t : added_) {
-    begin_[t.content[0]].push_back(&t);
-    by_number_.emplace(t.number, &t);
-  }
+  for (const bool special : {true, false})
+    for (const auto& t : added_)
+      if (t.special == special && t.normalized)
+        in_normalized_.add(normalizer_.apply(t.content), t);
+      else if (t.special == special)
+        in_text_.add(t.content, t);
+  for (const auto& t : added_) by_number_.try_emplace(t.number, &t);
   return {};
 }
 
-/// The tokens around a prompt.
+/// The tokens around a prompt. Each step of a sequence puts its own around those before.
 expected<void> json_tokenizer::read_processing(const json& one) {
   if (one.is_null()) return {};
   const auto type = one.at("type").get<std::string>();
@@ -104,16 +115,19 @@ expected<void> json_tokenizer::read_processing(const json& one) {
     return {};
   }
   if (type != "TemplateProcessing") return not_supported("post_processor: '" + type + "'");
-  bool seen = false;
+  int texts = 0;
+  token_list before;
   for (const auto& part : one.at("single")) {
     if (part.contains("Sequence")) {
-      seen = true;
+      texts += part["Sequence"].at("id") == "A" ? 1 : 2;
       continue;
     }
     const auto name = part.at("SpecialToken").at("id").get<std::string>();
     for (const auto& id : one.at("special_tokens").at(name).at("ids"))
-      (seen ? after_ : before_).push_back(id.get<std::uint32_t>());
+      (texts > 0 ? after_ : before).push_back(id.get<std::uint32_t>());
   }
+  if (texts != 1) return not_supported("post_processor: a template without one text, A,");
+  before_.insert(before_.begin(), before.begin(), before.end());
   return {};
 }
 
@@ -141,7 +155,8 @@ expected<void> json_tokenizer::read_decoding(const json& one) {
   return {};
 }
 
-expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const json& all) {
+expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const tokenizer_document& d) {
+  const auto& all = d.content;
   auto t = std::make_unique<json_tokenizer>();
   const auto& model = all.at("model");
   // Old files do not say; their encoding has merges.
@@ -160,55 +175,73 @@ expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const json& all) {
   if (ok) ok = t->read_processing(member(all, "post_processor"));
   if (ok) ok = t->read_decoding(member(all, "decoder"));
   if (!ok) return refuse(ok.error());
+  if (d.before) t->before_ = *d.before;
+  if (d.after) t->after_ = *d.after;
+  t->splits_special_ = d.splits_special;
+  t->longest_token_bytes_ = t->find_longest();
   return t;
 }
 
-const added_token* json_tokenizer::added_at(std::string_view text) const {
-  const auto found = begin_.find(text[0]);
-  if (found == begin_.end()) return nullptr;
-  for (const auto* t : found->second)
-    if (text.starts_with(t->content)) return t;
-  return nullptr;
+/// 0 where a token may stand for any number of bytes.
+std::size_t json_tokenizer::find_longest() const {
+  const auto shrinks = normalizer_.most_bytes_for_one();
+  if (shrinks == 0 || words_.removes() || !model_.keeps_all_text()) return 0;
+  auto longest = model_.longest_token_bytes() * shrinks;
+  for (const auto& t : added_) {
+    if (t.strips_left || t.strips_right) return 0;
+    longest = std::max(
+        longest, t.normalized ? normalizer_.apply(t.content).size() * shrinks : t.content.size());
+  }
+  return longest;
 }
 
-void json_tokenizer::encode_plain(std::string_view text, bool begins,
-                                  std::vector<std::uint32_t>& out) const {
-  if (text.empty()) return;
-  std::map<std::string, std::vector<std::uint32_t>> known;
-  for (const auto& word : words_.apply(normalizer_.apply(std::string{text}), begins)) {
-    const auto [found, fresh] = known.try_emplace(word);
+void json_tokenizer::encode_plain(std::string_view text, bool begins, encoding& e) const {
+  constexpr std::size_t most_known = 256;  // a longer word hardly comes again
+  words_.apply(text, begins, [&](std::string_view word) {
+    if (word.size() > most_known) return model_.encode(word, e.out);
+    const auto [found, fresh] = e.known.try_emplace(std::string{word});
     if (fresh) model_.encode(word, found->second);
-    out.insert(out.end(), found->second.begin(), found->second.end());
-  }
+    e.out.insert(e.out.end(), found->second.begin(), found->second.end());
+  });
 }
 
-std::vector<std::uint32_t> json_tokenizer::encode(std::string_view text,
-                                                  std::span<const text_range> literal) const {
-  std::vector<std::uint32_t> out;
-  std::size_t plain = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto* t = added_at(text.substr(at));
-    if (!t) {
-      ++at;
-      continue;
-    }
-    if (t->special && overlapped(literal, {at, at + t->content.size()})) {
-      at += t->content.size();
-      continue;
-    }
-    auto end = at;
-    while (t->strips_left && end > plain && is_space(text[end - 1])) --end;
-    encode_plain(text.substr(plain, end - plain), plain == 0, out);
-    out.push_back(t->number);
-    at += t->content.size();
-    while (t->strips_right && at < text.size() && is_space(text[at])) ++at;
-    plain = at;
+/// A part of a text, from `begin` on, in which there is no token of in_text_.
+void json_tokenizer::encode_part(std::string_view text, std::size_t begin,
+                                 std::span<const text_range> literal, encoding& e) const {
+  std::vector<text_range> ranges;  // literal in this part
+  if (in_normalized_.has_special())
+    for (const auto& r : literal)
+      if (r.end > begin && r.begin < begin + text.size())
+        ranges.push_back(
+            {std::max(r.begin, begin) - begin, std::min(r.end, begin + text.size()) - begin});
+  std::string changed;
+  if (!normalizer_.empty()) {
+    changed = normalizer_.apply(text, ranges);
+    text = changed;
   }
-  encode_plain(text.substr(plain), plain == 0, out);
-  return out;
+  in_normalized_.split(text, ranges, [&](const token_finder::part& p) {
+    if (p.token)
+      e.out.push_back(p.token->number);
+    else
+      encode_plain(p.text, begin == 0 && p.begin == 0, e);
+  });
 }
 
-std::vector<std::uint32_t> json_tokenizer::encode_prompt(std::string_view text) const {
+token_list json_tokenizer::encode(std::string_view text,
+                                  std::span<const text_range> literal) const {
+  const text_range whole{0, text.size()};
+  if (splits_special_) literal = {&whole, 1};
+  encoding e;
+  in_text_.split(text, literal, [&](const token_finder::part& p) {
+    if (p.token)
+      e.out.push_back(p.token->number);
+    else
+      encode_part(p.text, p.begin, literal, e);
+  });
+  return std::move(e.out);
+}
+
+token_list json_tokenizer::encode_prompt(std::string_view text) const {
   auto all = before_;
   const auto inner = encode(text, {});
   all.insert(all.end(), inner.begin(), inner.end());
@@ -247,16 +280,13 @@ std::optional<std::uint32_t> json_tokenizer::special(std::string_view name) cons
 
 }  // namespace
 
-expected<std::unique_ptr<tokenizer>> open_json_tokenizer(const std::filesystem::path& file) {
-  constexpr std::size_t limit_bytes = 64u << 20;
-  const auto all = read_json_file(file, limit_bytes);
-  if (!all) return refuse(all.error());
+expected<std::unique_ptr<tokenizer>> make_json_tokenizer(const tokenizer_document& d) {
   try {
-    auto t = json_tokenizer::read(*all);
-    if (!t) return refuse(t.error().code, fmt::format("{}: {}", file.string(), t.error().text));
+    auto t = json_tokenizer::read(d);
+    if (!t) return refuse(t.error().code, fmt::format("{}: {}", d.file.string(), t.error().text));
     return t;
   } catch (const json::exception& e) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", file.string(), e.what()));
+    return refuse(reason::kind::malformed, fmt::format("{}: {}", d.file.string(), e.what()));
   }
 }
 

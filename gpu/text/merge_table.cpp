@@ -6,6 +6,16 @@
 
 namespace troupe::gpu {
 
+namespace {
+
+thread_local std::uint64_t operations = 0;
+
+}  // namespace
+
+std::uint64_t merge_table::queue_operations() {
+  return operations;
+}
+
 std::vector<std::uint32_t> merge_table::apply(const std::vector<std::uint32_t>& word) const {
   constexpr auto none = std::numeric_limits<std::size_t>::max();
   constexpr auto gone = std::numeric_limits<std::uint32_t>::max();
@@ -32,13 +42,16 @@ std::vector<std::uint32_t> merge_table::apply(const std::vector<std::uint32_t>& 
   const auto consider = [&](std::size_t at) {
     if (at == none || symbols[at].after == none) return;
     const auto first = symbols[at].token, second = symbols[symbols[at].after].token;
-    if (const auto found = merges_.find(pair_of(first, second)); found != merges_.end())
-      queue.push({found->second.rank, at, first, second, found->second.token});
+    const auto found = merges_.find(pair_of(first, second));
+    if (found == merges_.end()) return;
+    queue.push({found->second.rank, at, first, second, found->second.token});
+    ++operations;
   };
   for (std::size_t i = 0; i < symbols.size(); ++i) consider(i);
   while (!queue.empty()) {
     const auto best = queue.top();
     queue.pop();
+    ++operations;
     auto& s = symbols[best.at];
     if (s.token != best.first || s.after == none || symbols[s.after].token != best.second) continue;
     auto& merged = symbols[s.after];

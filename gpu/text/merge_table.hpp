@@ -18,6 +18,10 @@ class merge_table {
   /// of several the leftmost. n log n steps for n tokens, since one word may be a whole request.
   std::vector<std::uint32_t> apply(const std::vector<std::uint32_t>& word) const;
 
+  /// How many possible merges apply() has put into its queue and taken out on this thread: the work
+  /// of an encoding, for tests that may not look at a clock.
+  static std::uint64_t queue_operations();
+
  private:
   struct merge {
     std::uint32_t rank = 0, token = 0;

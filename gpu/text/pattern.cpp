@@ -35,22 +35,25 @@ expected<pattern> pattern::compile(const std::string& expression) {
   return p;
 }
 
-std::vector<pattern::piece> pattern::split(std::string_view text) const {
+void pattern::split(std::string_view text, const std::function<void(piece)>& use) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
-  std::vector<piece> pieces;
+  const auto find = [&](std::size_t at, std::uint32_t options) {
+    return pcre2_match(code, units(text), text.size(), at, PCRE2_NOTEMPTY | options, match.get(),
+                       nullptr);
+  };
   for (std::size_t at = 0; at < text.size();) {
-    const int n =
-        pcre2_match(code, units(text), text.size(), at, PCRE2_NOTEMPTY, match.get(), nullptr);
+    int n = find(at, 0);
+    // Compiled code has a small stack; the interpreter's is the heap.
+    if (n == PCRE2_ERROR_JIT_STACKLIMIT) n = find(at, PCRE2_NO_JIT);
     const auto* ends = pcre2_get_ovector_pointer(match.get());
     const auto begin = n > 0 ? ends[0] : text.size();
-    if (begin > at) pieces.push_back({text.substr(at, begin - at), false});
+    if (begin > at) use({text.substr(at, begin - at), false});
     if (n <= 0) break;
-    pieces.push_back({text.substr(begin, ends[1] - begin), true});
+    use({text.substr(begin, ends[1] - begin), true});
     at = ends[1];
   }
-  return pieces;
 }
 
 }  // namespace troupe::gpu

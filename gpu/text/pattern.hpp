@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "messages/reason.hpp"
 
@@ -22,7 +21,7 @@ class pattern {
   };
   /// The text in pieces: what matches, one match after another, and what is between. Empty matches
   /// are none.
-  std::vector<piece> split(std::string_view text) const;
+  void split(std::string_view text, const std::function<void(piece)>& use) const;
 
  private:
   std::shared_ptr<const void> code_;

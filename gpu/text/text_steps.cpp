@@ -1,12 +1,11 @@
 #include "gpu/text/text_steps.hpp"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "gpu/text/characters.hpp"
 #include "messages/admission.hpp"
 
 namespace troupe::gpu {
@@ -18,6 +17,8 @@ using nlohmann::json;
 // As in GPT-2's encoder.py; what ByteLevel splits with unless told not to.
 constexpr char byte_level_words[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Canonical decompositions are at most three times as long; a margin for later versions of Unicode.
+constexpr std::size_t most_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
   return refuse(reason::kind::invalid,
@@ -39,19 +40,15 @@ std::string quoted(const std::string& text) {
   return out;
 }
 
-std::string composed(const std::string& text) {
-  utf8proc_uint8_t* out = nullptr;
-  const auto n = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                              static_cast<utf8proc_ssize_t>(text.size()), &out,
-                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner{out, std::free};
-  if (n < 0) return text;  // not UTF-8
-  return {reinterpret_cast<const char*>(out), static_cast<std::size_t>(n)};
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const auto found = text.find(from, at);
+    out += text.substr(at, found - at);
+    if (found == text.npos) return out;
+    out += to;
+    at = found + from.size();
+  }
 }
 
 std::vector<const json*> parts_of(const json& all, const char* list) {
@@ -63,7 +60,58 @@ std::vector<const json*> parts_of(const json& all, const char* list) {
   return parts;
 }
 
+/// Bytes at the beginning of a text that are composed for themselves: ASCII composes with nothing
+/// before it.
+std::size_t composed_alone(std::string_view text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  const auto other = std::find_if_not(text.begin(), text.end(), is_ascii);
+  // The last one may compose with what follows.
+  if (other == text.end()) return text.size();
+  if (other - text.begin() > 1) return static_cast<std::size_t>(other - text.begin()) - 1;
+  return static_cast<std::size_t>(std::find_if(other, text.end(), is_ascii) - text.begin());
+}
+
 }  // namespace
+
+/// A text as a step changes it, with the ranges of the text before that become ranges of it.
+class normalizer::changed_text {
+ public:
+  explicit changed_text(std::vector<text_range> ranges) : before_{std::move(ranges)} {}
+
+  /// The next `bytes` of the text before become this.
+  void add(std::string_view text, std::size_t bytes) {
+    const text_range from{at_, at_ + bytes};
+    while (next_ < before_.size() && before_[next_].end <= from.begin) ++next_;
+    if (text.size() == bytes)
+      keep(from);
+    else if (next_ < before_.size() && before_[next_].begin < from.end)
+      mark(out_.size(), out_.size() + text.size());
+    out_ += text;
+    at_ = from.end;
+  }
+  std::string& text() { return out_; }
+  std::vector<text_range>& ranges() { return ranges_; }
+
+ private:
+  /// As many bytes as before: what is literal stays so, byte by byte.
+  void keep(text_range from) {
+    for (auto i = next_; i < before_.size() && before_[i].begin < from.end; ++i)
+      mark(std::max(before_[i].begin, from.begin) - from.begin + out_.size(),
+           std::min(before_[i].end, from.end) - from.begin + out_.size());
+  }
+  void mark(std::size_t begin, std::size_t end) {
+    if (begin == end) return;
+    if (!ranges_.empty() && ranges_.back().end == begin)
+      ranges_.back().end = end;
+    else
+      ranges_.push_back({begin, end});
+  }
+
+  std::vector<text_range> before_, ranges_;
+  std::size_t next_ = 0;  // the first of before_ that may go on
+  std::size_t at_ = 0;    // of the text before
+  std::string out_;
+};
 
 expected<normalizer> normalizer::read(const json& all) {
   normalizer n;
@@ -92,24 +140,65 @@ expected<normalizer> normalizer::read(const json& all) {
   return n;
 }
 
-std::string normalizer::apply(std::string text) const {
-  for (const auto& s : steps_) switch (s.what) {
-      case step::kind::prepend:
-        if (!text.empty()) text = s.to + text;
-        break;
-      case step::kind::replace:
-        replace_all(text, s.from, s.to);
-        break;
-      case step::kind::replace_pattern: {
-        std::string out;
-        for (const auto& p : s.where.split(text)) out += p.matched ? s.to : std::string{p.text};
-        text = out;
-        break;
+void normalizer::apply(const step& s, std::string_view text, changed_text& out) {
+  switch (s.what) {
+    case step::kind::prepend:
+      if (!text.empty()) out.add(s.to, 0);
+      return out.add(text, text.size());
+    case step::kind::replace:
+      while (!text.empty()) {
+        const auto plain = text.substr(0, text.find(s.from));
+        out.add(plain, plain.size());
+        text.remove_prefix(plain.size());
+        if (text.empty()) break;
+        out.add(s.to, s.from.size());
+        text.remove_prefix(s.from.size());
       }
-      case step::kind::nfc:
-        text = composed(text);
-    }
-  return text;
+      return;
+    case step::kind::replace_pattern:
+      return s.where.split(text, [&](pattern::piece p) {
+        out.add(p.matched ? std::string_view{s.to} : p.text, p.text.size());
+      });
+    case step::kind::nfc:
+      while (!text.empty()) {
+        const auto part = text.substr(0, composed_alone(text));
+        out.add(composed(part), part.size());
+        text.remove_prefix(part.size());
+      }
+  }
+}
+
+std::string normalizer::apply(std::string_view text, std::vector<text_range>& ranges) const {
+  std::string current{text};
+  for (const auto& s : steps_) {
+    changed_text out{std::move(ranges)};
+    apply(s, current, out);
+    current = std::move(out.text());
+    ranges = std::move(out.ranges());
+  }
+  return current;
+}
+
+std::string normalizer::apply(std::string_view text) const {
+  std::vector<text_range> none;
+  return apply(text, none);
+}
+
+bool normalizer::prepends() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const step& s) { return s.what == step::kind::prepend; });
+}
+
+std::size_t normalizer::most_bytes_for_one() const {
+  std::size_t most = 1;
+  for (const auto& s : steps_) {
+    if (s.what == step::kind::replace_pattern) return 0;
+    if (s.what == step::kind::replace && s.to.empty()) return 0;
+    if (s.what == step::kind::replace)
+      most *= std::max<std::size_t>(1, (s.from.size() + s.to.size() - 1) / s.to.size());
+    if (s.what == step::kind::nfc) most *= most_bytes_composed;
+  }
+  return most;
 }
 
 expected<pretokenizer> pretokenizer::read(const json& all) {
@@ -119,11 +208,9 @@ expected<pretokenizer> pretokenizer::read(const json& all) {
   return p;
 }
 
-expected<void> pretokenizer::add_pattern(const std::string& expression, step::kind what) {
+expected<void> pretokenizer::add_pattern(const std::string& expression, step s) {
   auto p = pattern::compile(expression);
   if (!p) return refuse(p.error().code, fmt::format("pre_tokenizer: {}", p.error().text));
-  step s;
-  s.what = what;
   s.where = std::move(*p);
   steps_.push_back(std::move(s));
   return {};
@@ -131,19 +218,38 @@ expected<void> pretokenizer::add_pattern(const std::string& expression, step::ki
 
 /// Spaces become a character of their own, with which words begin.
 expected<void> pretokenizer::add_metaspace(const json& one) {
-  const auto mark = one.at("replacement").get<std::string>();
   step s;
   s.what = step::kind::metaspace;
-  s.replacement = mark;
+  s.mark = one.at("replacement").get<std::string>();
+  if (s.mark.empty()) return unsupported("pre_tokenizer: Metaspace: replacement", s.mark);
   const auto scheme = one.contains("prepend_scheme") ? one["prepend_scheme"].get<std::string>()
                       : set(one, "add_prefix_space", true) ? "always"
                                                            : "never";
-  if (scheme != "never")
-    s.scheme = scheme == "first" ? step::prepend::first : step::prepend::always;
+  if (scheme == "first")
+    s.scheme = step::prepend::first;
+  else if (scheme == "always")
+    s.scheme = step::prepend::always;
+  else if (scheme != "never")
+    return unsupported("pre_tokenizer: Metaspace: prepend_scheme", scheme);
   steps_.push_back(s);
-  if (!set(one, "split", true)) return {};
-  const auto q = quoted(mark);
-  return add_pattern(fmt::format("{0}(?:(?!{0}).)*|(?:(?!{0}).)+", q), step::kind::split);
+  s.what = step::kind::split_at_mark;
+  if (set(one, "split", true)) steps_.push_back(s);
+  return {};
+}
+
+expected<void> pretokenizer::add_split(const json& one) {
+  const auto& from = one.at("pattern");
+  const auto expression = from.contains("String") ? quoted(from["String"].get<std::string>())
+                                                  : from.at("Regex").get<std::string>();
+  const auto behavior = one.at("behavior").get<std::string>();
+  constexpr std::string_view names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
+                                        "MergedWithNext"};
+  const auto known = std::find(std::begin(names), std::end(names), behavior);
+  if (known == std::end(names)) return unsupported("pre_tokenizer: Split", behavior);
+  step s;
+  s.becomes = static_cast<step::match>(known - std::begin(names));
+  s.invert = set(one, "invert", false);
+  return add_pattern(expression, std::move(s));
 }
 
 expected<void> pretokenizer::add(const json& one) {
@@ -155,44 +261,75 @@ expected<void> pretokenizer::add(const json& one) {
       s.what = step::kind::prefix_space;
       steps_.push_back(s);
     }
-    return set(one, "use_regex", true) ? add_pattern(byte_level_words, step::kind::split)
-                                       : expected<void>{};
+    return set(one, "use_regex", true) ? add_pattern(byte_level_words, step{}) : expected<void>{};
   }
   if (type == "Digits")
-    return add_pattern(set(one, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)",
-                       step::kind::split);
+    return add_pattern(set(one, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)", step{});
   if (type == "Metaspace") return add_metaspace(one);
-  if (type != "Split") return unsupported("pre_tokenizer", type);
-  const auto& from = one.at("pattern");
-  const auto expression = from.contains("String") ? quoted(from["String"].get<std::string>())
-                                                  : from.at("Regex").get<std::string>();
-  const auto behavior = one.at("behavior").get<std::string>();
-  const bool invert = set(one, "invert", false);
-  if (behavior == "Isolated" && !invert) return add_pattern(expression, step::kind::split);
-  if (behavior == "Removed" && invert) return add_pattern(expression, step::kind::matches);
-  return unsupported("pre_tokenizer: Split", behavior + (invert ? ", inverted" : ""));
+  return type == "Split" ? add_split(one) : unsupported("pre_tokenizer", type);
 }
 
-std::vector<std::string> pretokenizer::apply(const std::string& text, bool begins) const {
-  std::vector<std::string> words{text};
-  for (const auto& s : steps_) {
-    std::vector<std::string> next;
-    for (auto& word : words) {
-      if (s.what == step::kind::prefix_space) {
-        next.push_back(word.starts_with(' ') ? word : " " + word);
-      } else if (s.what == step::kind::metaspace) {
-        replace_all(word, " ", s.replacement);
-        const bool prepends = s.scheme == step::prepend::always ||
-                              (s.scheme == step::prepend::first && begins && next.empty());
-        next.push_back(prepends && !word.starts_with(s.replacement) ? s.replacement + word : word);
-      } else {
-        for (const auto& p : s.where.split(word))
-          if (p.matched || s.what == step::kind::split) next.emplace_back(p.text);
-      }
+bool pretokenizer::removes() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const step& s) {
+    return s.what == step::kind::split && s.becomes == step::match::removed;
+  });
+}
+
+void pretokenizer::split(const step& s, std::string_view text, const word_user& use) {
+  using match = step::match;
+  std::string_view held;      // the word that the next piece may belong to
+  bool held_matched = false;  // its last piece was a match
+  s.where.split(text, [&](pattern::piece p) {
+    const bool matched = p.matched != s.invert;
+    if (s.becomes == match::removed && matched) return;
+    // A match joins no other match, except where matches side by side are one word.
+    const bool joins = (s.becomes == match::contiguous && matched == held_matched) ||
+                       (s.becomes == match::with_previous && matched && !held_matched) ||
+                       (s.becomes == match::with_next && !matched && held_matched);
+    if (joins && !held.empty()) {
+      held = {held.data(), held.size() + p.text.size()};
+    } else {
+      if (!held.empty()) use(held);
+      held = p.text;
     }
-    words = std::move(next);
+    held_matched = matched;
+  });
+  if (!held.empty()) use(held);
+}
+
+void pretokenizer::apply_from(std::size_t index, std::string_view text, bool begins,
+                              const word_user& use) const {
+  if (text.empty()) return;
+  if (index == steps_.size()) return use(text);
+  const auto& s = steps_[index];
+  const auto go_on = [&](std::string_view word) {
+    apply_from(index + 1, word, begins, use);
+    begins = false;
+  };
+  switch (s.what) {
+    case step::kind::prefix_space:
+      return go_on(text.starts_with(' ') ? std::string{text} : fmt::format(" {}", text));
+    case step::kind::metaspace: {
+      auto marked = replaced(text, " ", s.mark);
+      const bool prepends =
+          s.scheme == step::prepend::always || (s.scheme == step::prepend::first && begins);
+      if (prepends && !marked.starts_with(s.mark)) marked = s.mark + marked;
+      return go_on(marked);
+    }
+    case step::kind::split_at_mark:
+      for (std::size_t at = 0; at < text.size();) {
+        const auto end = std::min(text.find(s.mark, at + 1), text.size());
+        go_on(text.substr(at, end - at));
+        at = end;
+      }
+      return;
+    case step::kind::split:
+      return split(s, text, go_on);
   }
-  return words;
+}
+
+void pretokenizer::apply(std::string_view text, bool begins, const word_user& use) const {
+  apply_from(0, text, begins, use);
 }
 
 }  // namespace troupe::gpu

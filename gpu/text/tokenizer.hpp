@@ -33,20 +33,24 @@ class tokenizer {
   virtual std::string text_of(std::uint32_t token, bool first) const = 0;
   /// How a token is written: as text_of(), and a special token as its name.
   virtual std::string written(std::uint32_t token) const { return text_of(token, false); }
-  /// Text in bytes that one token stands for, at most; 0: there is no limit.
-  virtual std::size_t longest_token_bytes() const { return 0; }
   /// The special token of that name.
   virtual std::optional<std::uint32_t> special(std::string_view name) const = 0;
-  /// One more than the largest number.
+  /// One more than the largest number, without added tokens.
   virtual std::uint32_t size() const = 0;
+  /// How many bytes of a text one token stands for at most, so that a text that is too long for a
+  /// model can be refused before it is encoded; 0: any number.
+  virtual std::size_t longest_token_bytes() const = 0;
 
   std::string decode(std::span<const std::uint32_t> tokens) const;
 };
 
 /// The tokenizer of a model folder: tokenizer.json; else vocab.json and merges.txt; else bytes, for
-/// a vocabulary of 256. Null: the folder has none. Fails for files that are malformed, and for a
-/// tokenizer with tokens beyond the vocabulary.
+/// a vocabulary of 256. tokenizer_config.json, special_tokens_map.json and added_tokens.json add to
+/// the first two. Null: the folder has none. Fails for files that are malformed or not supported,
+/// and for a tokenizer with tokens beyond the vocabulary.
 expected<std::unique_ptr<tokenizer>> open_tokenizer(const std::filesystem::path& folder,
                                                     std::uint32_t vocabulary);
+/// The tokenizer of vocab.json and merges.txt, whether or not there is a tokenizer.json.
+expected<std::unique_ptr<tokenizer>> open_vocabulary(const std::filesystem::path& folder);
 
 }  // namespace troupe::gpu

@@ -21,7 +21,6 @@
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "gpu/text/bpe.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "runtime/zeromq/keys.hpp"
 
@@ -120,10 +119,10 @@ void read_safetensors(const fs::path& file) {
 }
 
 void read_vocabulary(const fs::path& file) {
-  const auto opened = gpu::bpe::open(file.parent_path());
+  const auto opened = gpu::open_vocabulary(file.parent_path());
   if (!opened) return;
-  const auto tokens = opened->encode("hello, hell <|endoftext|> \xff\xc3\xa9");
-  (void)opened->decode(tokens);
+  const auto tokens = (*opened)->encode("hello, hell <|endoftext|> \xff\xc3\xa9");
+  (void)(*opened)->decode(tokens);
 }
 
 void read_tokenizer(const fs::path& file) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "gpu/pipeline.hpp"
-#include "gpu/text/bpe.hpp"
+#include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;
@@ -213,25 +213,26 @@ TEST_CASE("data that cannot be used for training is refused with a sentence") {
 }
 
 TEST_CASE("byte pairs merge in the order of their rank") {
-  const auto b = test::loaded(bpe::open(small_vocabulary()));
-  CHECK(b.size() == 262);
+  const auto b = test::loaded(open_vocabulary(small_vocabulary()));
+  CHECK(b->size() == 262);
   using tokens = std::vector<std::uint32_t>;
-  CHECK(b.encode("hello") == tokens{258, 'o'});  // he + ll comes before e + ll
-  CHECK(b.encode("yell") == tokens{'y', 260});   // nothing but e + ll
-  CHECK(b.encode("hello world") == tokens{258, 'o', 259, 'o', 'r', 'l', 'd'});
-  CHECK(b.encode("we'll") == tokens{'w', 'e', '\'', 257});  // split before 'll
-  CHECK(b.encode("") == tokens{});
-  CHECK(b.encode("h<|endoftext|>e") == tokens{'h', 261, 'e'});
-  CHECK(b.encode("  x") == tokens{' ', ' ', 'x'});
+  CHECK(b->encode("hello") == tokens{258, 'o'});  // he + ll comes before e + ll
+  CHECK(b->encode("yell") == tokens{'y', 260});   // nothing but e + ll
+  CHECK(b->encode("hello world") == tokens{258, 'o', 259, 'o', 'r', 'l', 'd'});
+  CHECK(b->encode("we'll") == tokens{'w', 'e', '\'', 257});  // split before 'll
+  CHECK(b->encode("") == tokens{});
+  CHECK(b->encode("h<|endoftext|>e") == tokens{'h', 261, 'e'});
+  CHECK(b->encode("  x") == tokens{' ', ' ', 'x'});
 }
 
 TEST_CASE("any encoded text decodes to the same bytes") {
-  const auto b = test::loaded(bpe::open(small_vocabulary()));
-  for (const auto& text : {std::string{"hello, w\xC3\xB6rld! 12 \xE2\x82\xAC\n\n  end "},
-                           std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3},
-                           std::string{"<|endoftext|>"}}) {
-    CHECK(b.decode(b.encode(text)) == text);
+  const auto b = test::loaded(open_vocabulary(small_vocabulary()));
+  for (const auto& text :
+       {std::string{"hello, w\xC3\xB6rld! 12 \xE2\x82\xAC\n\n  end "},
+        std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3}, std::string{}}) {
+    CHECK(b->decode(b->encode(text)) == text);
   }
+  CHECK(b->decode(b->encode("he<|endoftext|>")) == "he");  // a special token has no text
 }
 
 TEST_CASE("a text with a vocabulary is read as its tokens") {
@@ -241,10 +242,23 @@ TEST_CASE("a text with a vocabulary is read as its tokens") {
   CHECK(d.size() == 8);
 }
 
+TEST_CASE("a text with an added token beyond the model's vocabulary is refused for training") {
+  const auto folder = small_vocabulary();
+  const auto names = test::temporary("words/added_tokens.json", R"({"<|user|>": 299, "<x>": 300})");
+  const auto open = [&](const std::string& text) {
+    return token_data::open(test::temporary("added.txt", text), folder, reader(4, 300));
+  };
+  CHECK(test::loaded(open("<|user|>hello hello")).size() == 8);
+  const auto beyond = open("<x>hello hello");
+  REQUIRE_FALSE(beyond);
+  CHECK_THAT(beyond.error().text, Contains("301 different tokens"));
+  std::filesystem::remove(names);
+}
+
 TEST_CASE("an incomplete vocabulary is refused") {
   const auto no = [](const std::string& json, const std::string& merges) {
     test::temporary("bad/vocab.json", json);
-    const auto b = bpe::open(test::temporary("bad/merges.txt", merges).parent_path());
+    const auto b = open_vocabulary(test::temporary("bad/merges.txt", merges).parent_path());
     return b ? "" : b.error().text;
   };
   CHECK_THAT(no("[]", ""), Contains("is not a JSON object"));

