@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-using troupe::web::parse_target;
 using Catch::Contains;
+using troupe::web::parse_target;
 
 TEST_CASE("a request's target has the same path in every spelling") {
   const std::pair<const char*, const char*> same[] = {
@@ -31,12 +31,20 @@ TEST_CASE("a request's target has the same path in every spelling") {
 }
 
 TEST_CASE("a target that is no path, or that a proxy may read otherwise, is refused") {
-  const std::pair<const char*, const char*> wrong[] = {
-      {"", "begins neither"},       {"v1/models", "begins neither"}, {"ftp://here/a", "begins neither"},
-      {"http:///a", "no host"},     {"/a%", "two hexadecimal"},      {"/a%2", "two hexadecimal"},
-      {"/a%zz", "two hexadecimal"}, {"/a%00b", "control"},           {"/a%0d%0aB: c", "control"},
-      {"/..", "segment"},           {"/a/../b", "segment"},          {"/a/%2e%2E/b", "segment"},
-      {"/./a", "segment"},          {"/a/.", "segment"}};
+  const std::pair<const char*, const char*> wrong[] = {{"", "begins neither"},
+                                                       {"v1/models", "begins neither"},
+                                                       {"ftp://here/a", "begins neither"},
+                                                       {"http:///a", "no host"},
+                                                       {"/a%", "two hexadecimal"},
+                                                       {"/a%2", "two hexadecimal"},
+                                                       {"/a%zz", "two hexadecimal"},
+                                                       {"/a%00b", "control"},
+                                                       {"/a%0d%0aB: c", "control"},
+                                                       {"/..", "segment"},
+                                                       {"/a/../b", "segment"},
+                                                       {"/a/%2e%2E/b", "segment"},
+                                                       {"/./a", "segment"},
+                                                       {"/a/.", "segment"}};
   for (const auto& [target, why] : wrong) {
     INFO(target);
     const auto t = parse_target(target);

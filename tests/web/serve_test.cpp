@@ -20,6 +20,7 @@
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"
 #include "web/raw_client.hpp"
+#include "web/troupe_server.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -30,62 +31,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double long_s = 60, soon_s = 15;
 // printf %s secret | sha256sum
 const std::string secret_hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-const std::string completions = "/v1/completions", chats = "/v1/chat/completions";
-
-std::string read_file(const std::string& path) {
-  std::ifstream in{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{in}, {}};
-}
-
-/// A `troupe serve` that ends with this.
-class server {
- public:
-  explicit server(std::vector<std::string> more = {}) {
-    more.insert(more.begin(),
-                {TROUPE_PROGRAM, "serve", shipped("models/scribe"), "--port", "0", "--json"});
-    auto started = runtime::process::start({more, {}, {}, dir_ / "out"});
-    REQUIRE(started);
-    process_ = std::move(*started);
-    REQUIRE(runtime::wait_until(
-        [&] { return json::accept(read_file(dir_ / "out")) || process_->poll(); }, long_s));
-    const auto said = read_file(dir_ / "out");
-    INFO(said);
-    REQUIRE(json::accept(said));
-    const auto url = json::parse(said).at("url").get<std::string>();
-    port = static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
-  }
-
-  raw_answer ask(const std::string& request) const {
-    raw_client c{port};
-    c.send(request);
-    return c.answer(request.starts_with("HEAD"));
-  }
-  raw_answer generate(json body, const std::string& path = completions) const {
-    body["model"] = "scribe";
-    return ask(post(path, body.dump()));
-  }
-  /// A line of /metrics.
-  double metric(const std::string& name, const std::string& fields = {}) const {
-    const auto text = "\n" + ask(get("/metrics", fields)).body;
-    const auto at = text.find("\n" + name + " ");
-    REQUIRE(at != std::string::npos);
-    return std::stod(text.substr(at + name.size() + 2));
-  }
-  bool all_pages_free(const std::string& fields = {}) const {
-    return runtime::wait_until(
-        [&] { return metric("troupe_kv_pages{state=\"used\"}", fields) == 0; }, soon_s, 0.02);
-  }
-  runtime::process& process() { return *process_; }
-
-  std::uint16_t port = 0;
-
- private:
-  const scratch dir_;
-  std::unique_ptr<runtime::process> process_;
-};
 
 /// One for all tests that leave it as it was.
 server& shared_server() {

@@ -11,8 +11,8 @@
 
 using namespace troupe;
 using namespace troupe::web;
-using nlohmann::json;
 using Catch::Contains;
+using nlohmann::json;
 
 // The API without a network and without a model: what it asks of a generator, and how it answers.
 
@@ -165,8 +165,8 @@ sequence_step step(std::uint32_t token, double log_probability,
                    bool of_prompt = false) {
   const std::string text =
       of_prompt || token > 255 ? std::string{} : std::string(1, static_cast<char>(token));
-  return {{{token, log_probability}, {{token, log_probability}}}, of_prompt, text, finish,
-          nullptr, {}};
+  return {
+      {{token, log_probability}, {{token, log_probability}}}, of_prompt, text, finish, nullptr, {}};
 }
 
 }  // namespace
@@ -245,8 +245,11 @@ TEST_CASE("echo with logprobs has the prompt's log probabilities, the first null
   using enum gpu::completion::finish;
   for (const bool streamed : {false, true}) {
     fixture f;
-    const auto reply = f.complete({{"prompt", {97, 256, 98}}, {"echo", true}, {"logprobs", 1},
-                                   {"max_tokens", 1}, {"stream", streamed}});
+    const auto reply = f.complete({{"prompt", {97, 256, 98}},
+                                   {"echo", true},
+                                   {"logprobs", 1},
+                                   {"max_tokens", 1},
+                                   {"stream", streamed}});
     REQUIRE(f.submitted(1) == 1);
     const auto& s = f.by->submissions[0];
     CHECK(s.what.scores_prompt);
@@ -282,17 +285,17 @@ TEST_CASE("max_tokens 0 scores the prompt, or returns it without any work") {
   CHECK(d["usage"]["completion_tokens"] == 0);
   CHECK(f.by->count() == 0);
   // One token has nothing before it: only the other prompt is computed.
-  const auto scored = f.complete({{"prompt", {{97}, {97, 98}}}, {"echo", true}, {"logprobs", 0},
-                                  {"max_tokens", 0}});
+  const auto scored = f.complete(
+      {{"prompt", {{97}, {97, 98}}}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 0}});
   REQUIRE(f.submitted(1) == 1);
   CHECK(f.by->submissions[0].what.answer_tokens() == 1);
   f.by->submissions[0].listener(step(98, -2, length, true));
   const auto both = fixture::document(scored)["choices"];
   CHECK(both[0]["logprobs"]["token_logprobs"] == json::array({nullptr}));
   CHECK(both[1]["logprobs"]["token_logprobs"] == json{nullptr, -2});
-  CHECK(fixture::status(f.complete(
-            {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 0}},
-            "/v1/chat/completions")) == 400);
+  CHECK(fixture::status(
+            f.complete({{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 0}},
+                       "/v1/chat/completions")) == 400);
 }
 
 TEST_CASE("pages of allowed origins may read answers, and others may not") {
