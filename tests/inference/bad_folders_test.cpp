@@ -136,6 +136,31 @@ TEST_CASE("a window that no context reaches is none") {
   CHECK(refused(folder).empty());
 }
 
+TEST_CASE("generation_config.json gives the defaults of sampling, and names what is not applied") {
+  const auto folder = model_folder("defaults", small_model_named("llama").config);
+  const auto read = [&](const std::string& text) {
+    std::ofstream{folder / "generation_config.json"} << text;
+    return read_inference_model(folder);
+  };
+  CHECK_FALSE(loaded(read_inference_model(folder)).defaults.temperature);
+  const auto m = loaded(read(R"({"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0.05,
+    "repetition_penalty": 1.1, "num_beams": 1, "do_sample": true, "max_length": 2048})"));
+  CHECK(m.defaults.temperature == 0.6);
+  CHECK(m.defaults.top_p == 0.9);
+  CHECK(m.defaults.top_k == 20u);
+  CHECK(m.defaults.min_p == 0.05);
+  CHECK(m.ignored_keys == std::vector<std::string>{"repetition_penalty"});
+  const auto none = loaded(read(R"({"temperature": null, "repetition_penalty": 1.0})"));
+  CHECK_FALSE(none.defaults.temperature);
+  CHECK(none.ignored_keys.empty());
+  for (const std::string wrong :
+       {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"top_k": -1})", R"({"min_p": "0.1"})"}) {
+    const auto bad = read(wrong);
+    REQUIRE_FALSE(bad);
+    CHECK_THAT(bad.error().text, Contains("generation_config.json"));
+  }
+}
+
 TEST_CASE("tensors that are missing, left over or of another shape are named with their file") {
   const std::string norm = "model.layers.2.input_layernorm.weight";
   CHECK_THAT(refused_tensors([&](auto& all) {

@@ -122,3 +122,24 @@ TEST_CASE("a troupe::reason for which nothing is generated becomes a status") {
   CHECK(problem_of({kind::out_of_memory, "x"}).status == 503);
   CHECK(problem_of({kind::malformed, "x"}).status == 500);
 }
+
+TEST_CASE(
+    "tokens of the same text, parts of characters and special tokens have keys of their own") {
+  choice c;
+  c.finish_reason = "length";
+  c.tokens = {
+      {{{9, "z", -9},
+        {{1, "a", -1}, {2, "a", -2}, {3, "\xE2\x98", -3}, {4, "\x97", -4}, {5, "<|end|>", -5}},
+        false},
+       {{3, "\xE2\x98", -1}, {{3, "\xE2\x98", -1}}, false},
+       {{7, "q", -2}, {}, false}}};
+  const auto l = json::parse(to_json(completion_head, {c}, {3, 4}))["choices"][0]["logprobs"];
+  CHECK(l["top_logprobs"][0] == json{{"a", -1},
+                                     {"token_id:2", -2},
+                                     {"bytes:\\xe2\\x98", -3},
+                                     {"bytes:\\x97", -4},
+                                     {"<|end|>", -5},
+                                     {"z", -9}});
+  CHECK(l["top_logprobs"][1] == json{{"bytes:\\xe2\\x98", -1}});
+  CHECK(l["top_logprobs"][2] == json{{"q", -2}});  // 'logprobs' 0: the chosen one alone
+}

@@ -99,7 +99,7 @@ TEST_CASE("messages are texts or lists of text parts, and a developer is the sys
 
 TEST_CASE("a value of a wrong type or out of range is refused by its name") {
   for (const char* pair :
-       {R"("max_tokens": 0)", R"("max_tokens": "4")", R"("max_tokens": 1.5)", R"("max_tokens": -1)",
+       {R"("max_tokens": "4")", R"("max_tokens": 1.5)", R"("max_tokens": -1)",
         R"("max_tokens": 99999999999)", R"("max_completion_tokens": [])", R"("temperature": 2.1)",
         R"("temperature": "hot")", R"("top_p": -0.1)", R"("seed": "x")", R"("n": 0)",
         R"("n": 1000)", R"("stop": [""])", R"("stop": ["a","b","c","d","e"])", R"("stream": 1)",
@@ -108,7 +108,7 @@ TEST_CASE("a value of a wrong type or out of range is refused by its name") {
     CHECK(bad(with(pair)).param == key);
   }
   CHECK(bad(with(R"("stream_options": {"include_usage": true})")).param == "stream_options");
-  CHECK(bad(with(R"("echo": true, "logprobs": 1)")).param == "echo");
+  good(with(R"("echo": true, "logprobs": 1)"));
   CHECK(bad(chat_with(R"("top_logprobs": 2)"), true).param == "top_logprobs");
   CHECK(bad(chat_with(R"("logprobs": true, "top_logprobs": 21)"), true).param == "top_logprobs");
   CHECK(bad(R"({"model": "m", "prompt": ["a", "b"], "n": 17})").param == "n");
@@ -125,6 +125,21 @@ TEST_CASE("a parameter that would change the answer and is not supported is refu
   }
   good(with(R"("tools": [], "suffix": "", "logit_bias": {}, "best_of": 1, "frequency_penalty": 0,
     "response_format": {"type": "text"}, "tool_choice": "none", "modalities": ["text"])"));
+}
+
+TEST_CASE("best_of may be n, and tools may be listed that may not be called") {
+  good(with(R"("n": 3, "best_of": 3)"));
+  for (const char* pair : {R"("n": 1, "best_of": 2)", R"("n": 3, "best_of": 2)", R"("best_of": 0)",
+                           R"("best_of": "1")"})
+    CHECK(bad(with(pair)).param == "best_of");
+  good(chat_with(R"("tools": [{"type": "function"}], "tool_choice": "none")"), true);
+  good(chat_with(R"("functions": [{}], "function_call": "none")"), true);
+  CHECK(bad(chat_with(R"("tools": [{}], "tool_choice": "auto")"), true).param == "tools");
+}
+
+TEST_CASE("a completion may have no new tokens, and a chat may not") {
+  CHECK(good(with(R"("max_tokens": 0, "echo": true, "logprobs": 0)")).max_tokens == 0u);
+  CHECK(bad(chat_with(R"("max_tokens": 0)"), true).param == "max_tokens");
 }
 
 TEST_CASE("what is no JSON object in UTF-8, or is nested too deeply, is refused") {
