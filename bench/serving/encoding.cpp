@@ -9,6 +9,7 @@
 
 #include "gpu/text/tokenizer.hpp"
 #include "harness/clock.hpp"
+#include "harness/long_text.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::bench {
@@ -61,21 +62,6 @@ void write_files(const std::filesystem::path& one, const std::filesystem::path& 
   for (const auto& m : merges) lines << m.get<std::string>() << "\n";
 }
 
-std::string long_text(const std::string& kind, std::size_t bytes) {
-  const std::string base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  random_source random{7};
-  std::string text;
-  while (text.size() < bytes) {
-    if (kind == "one letter") text += 'a';
-    if (kind == "letters") text += static_cast<char>('a' + random.below(26));
-    if (kind == "base64") text += base64[random.below(64)];
-    if (kind == "CJK")
-      text += {'\xe4', static_cast<char>(0xb8 + random.below(8)),
-               static_cast<char>(0x80 + random.below(64))};
-  }
-  return text;
-}
-
 double encoding_s(const gpu::tokenizer& t, const std::string& text, int rounds) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
@@ -97,9 +83,9 @@ void encoding_times(const scratch& in, int rounds) {
       fmt::print(stderr, "{}\n", t.error().text);
       std::exit(2);
     }
-    for (const auto* kind : {"letters", "one letter", "CJK", "base64"}) {
-      const double half = encoding_s(**t, long_text(kind, 1u << 19), rounds);
-      const double whole = encoding_s(**t, long_text(kind, 1u << 20), rounds);
+    for (const auto kind : test::long_texts) {
+      const double half = encoding_s(**t, test::long_text(kind, 1u << 19), rounds);
+      const double whole = encoding_s(**t, test::long_text(kind, 1u << 20), rounds);
       fmt::print("| {}, {} | {:.0f} | {:.0f} | {:.2f} | 2.2 | {} |\n",
                  folder == one ? "`tokenizer.json`" : "`vocab.json`, `merges.txt`", kind,
                  1e3 * half, 1e3 * whole, whole / half, whole <= 2.2 * half ? "yes" : "**no**");

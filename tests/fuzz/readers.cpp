@@ -98,6 +98,11 @@ constexpr const char* tokenizer_text =
     R"("added_tokens": [{"id": 9, "content": "<s>", "special": true, "rstrip": true}],)"
     R"("model": {"type": "BPE", "unk_token": "?", "byte_fallback": true, "vocab": {"?": 0, "h": 1,)"
     R"("e": 2, "he": 3, "<0xC3>": 4, "_": 5}, "merges": ["h e"]}})";
+constexpr const char* tokenizer_config_text =
+    R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "add_eos_token": false,)"
+    R"("bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "add_prefix_space":)"
+    R"(false, "additional_special_tokens": ["<x>"], "split_special_tokens": false,)"
+    R"("added_tokens_decoder": {"9": {"content": "<s>", "special": true, "normalized": true}}})";
 constexpr const char* llama3_text =
     R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "rms_norm_eps": 1e-5,)"
     R"("num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,)"
@@ -225,6 +230,16 @@ std::vector<target> targets() {
        {merges_text},
        [] { write(place() / "vocab.json", vocabulary_text()); }},
       {"tokenizer", "tokenizer.json", read_tokenizer, {tokenizer_text}},
+      {"tokenizer-config",
+       "tokenizer_config.json",
+       read_tokenizer,
+       {tokenizer_config_text},
+       [] { write(place() / "tokenizer.json", tokenizer_text); }},
+      {"added-tokens",
+       "added_tokens.json",
+       read_tokenizer,
+       {R"({"<x>": 300, "<s>": 9})"},
+       [] { write(place() / "tokenizer.json", tokenizer_text); }},
       {"served-model",
        "config.json",
        [](auto& f) { (void)gpu::read_inference_model(f.parent_path()); },

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include "gpu/text/merge_table.hpp"
+#include "harness/long_text.hpp"
 #include "inference/small_tokenizers.hpp"
-#include "messages/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -11,23 +11,6 @@ using namespace troupe::test;
 namespace {
 
 constexpr std::size_t half_mib = 1u << 19;
-
-/// Text without spaces, of one kind.
-std::string long_text(const std::string& kind, std::size_t bytes) {
-  constexpr std::string_view base64 =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  random_source random{7};
-  std::string text;
-  while (text.size() < bytes) {
-    if (kind == "one letter") text += 'a';
-    if (kind == "letters") text += static_cast<char>('a' + random.below(26));
-    if (kind == "base64") text += base64[random.below(64)];
-    if (kind == "CJK")
-      text += {'\xe4', static_cast<char>(0xb8 + random.below(8)),
-               static_cast<char>(0x80 + random.below(64))};
-  }
-  return text;
-}
 
 /// Merges of all pairs of letters, of "a"s up to 64 and of CJK's first two bytes.
 std::vector<std::pair<std::string, std::string>> small_merges() {
@@ -82,11 +65,11 @@ TEST_CASE("twice the text without spaces is at most 2.2 times the work, with bot
   const both_kinds kinds;
   const auto json = kinds.json(), slow = kinds.slow();
   for (const auto* t : {json.get(), slow.get()})
-    for (const auto* kind : {"letters", "one letter", "CJK", "base64"}) {
+    for (const auto kind : long_texts) {
       const auto half = work_of(*t, long_text(kind, half_mib));
       const auto whole = work_of(*t, long_text(kind, 2 * half_mib));
       INFO(kind << ": " << half << " and " << whole);
-      if (t == json.get() || std::string{kind} != "CJK") CHECK(half > half_mib / 100);
+      if (t == json.get() || kind != "CJK") CHECK(half > half_mib / 100);
       CHECK(static_cast<double>(whole) <= 2.2 * static_cast<double>(half));
     }
 }
