@@ -157,7 +157,7 @@ class demonstration {
     remote_prompt p;
     p.url = url_;
     p.text = prompt_of(text_, number);
-    p.limits.max_tokens = new_tokens;
+    p.what.max_tokens = new_tokens;
     return p;
   }
 
