@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/text/chat_template.hpp"
 #include "gpu/text/tokenizer.hpp"
 
 namespace troupe::gpu {
@@ -25,10 +26,6 @@ std::string_view name_of(chat_format f);
 /// folder's template mentions [INST]; else `plain`.
 chat_format chat_format_of(const tokenizer& t, const std::filesystem::path& folder);
 
-struct chat_message {
-  std::string role;  // system, user or assistant
-  std::string text;
-};
 /// A conversation as a prompt that the assistant's next answer continues. Names of special tokens
 /// in the messages are text. `instruction` has no system: it is put before the first user's text.
 std::vector<std::uint32_t> chat_prompt(const tokenizer& t, chat_format f,

@@ -224,15 +224,19 @@ std::vector<value> evaluator::loop_items(const statement& s) {
 evaluator::flow evaluator::run_loop(const statement& s) {
   const auto loop = std::make_shared<loop_object>(list{loop_items(s)});
   const auto around = scope_;
+  // Jinja runs `else` also if every iteration was left by break or continue.
+  bool completed = false;
   for (std::size_t i = 0; i < loop->items().size(); ++i) {
     loop->move_to(i);
     enter(around);
     scope_->names["loop"] = value{std::shared_ptr<object>{loop}};
     give(s.to, loop->items()[i]);
-    if (run_all(s.inner) == flow::leave) break;
+    const auto f = run_all(s.inner);
+    completed = completed || f == flow::on;
+    if (f == flow::leave) break;
   }
   auto f = flow::on;
-  if (loop->items().empty()) {
+  if (!completed) {
     enter(around);
     f = run_all(s.otherwise);
   }

@@ -171,14 +171,8 @@ value evaluator::evaluate_comparison(const expression& e) {
 
 value evaluator::evaluate_concatenation(const expression& e) {
   std::vector<text> parts;
-  bool markup = false;
-  for (const auto& p : e.parts) {
-    parts.push_back(shown(evaluate(*p), work_));
-    markup = markup || parts.back().markup();
-  }
-  if (markup)
-    for (auto& p : parts) p = escaped(p);
-  return joined(parts, {}, work_).as_markup(markup);
+  for (const auto& p : e.parts) parts.push_back(shown(evaluate(*p), work_));
+  return joined(parts, {}, work_);
 }
 
 value evaluator::evaluate_conditional(const expression& e) {

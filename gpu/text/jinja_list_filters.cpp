@@ -188,9 +188,10 @@ value batch(evaluator& e, const value& v, const arguments& given) {
     group.push_back(std::move(one));
   }
   if (!group.empty()) {
-    while (args[1] && !args[1]->is_none() && static_cast<std::int64_t>(group.size()) < size) {
-      e.work().bytes(sizeof(value));
-      group.push_back(*args[1]);
+    const auto missing = size - static_cast<std::int64_t>(group.size());
+    if (args[1] && !args[1]->is_none()) {
+      e.work().bytes_times(sizeof(value), missing);
+      group.insert(group.end(), static_cast<std::size_t>(missing), *args[1]);
     }
     out.emplace_back(list{std::move(group)});
   }

@@ -120,10 +120,9 @@ value added_lists(const list& a, const list& b, work& w) {
 
 value repeated_list(const list& l, std::int64_t times, work& w) {
   std::vector<value> all;
-  for (std::int64_t i = 0; i < times && !l.items.empty(); ++i) {
-    w.bytes(l.items.size() * sizeof(value));
+  if (times > 0) w.bytes_times(l.items.size() * sizeof(value), times);
+  for (std::int64_t i = 0; i < times && !l.items.empty(); ++i)
     all.insert(all.end(), l.items.begin(), l.items.end());
-  }
   return list{std::move(all), l.what};
 }
 

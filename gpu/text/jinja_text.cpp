@@ -60,7 +60,7 @@ std::size_t count_characters(std::string_view s) {
 }
 
 std::vector<std::size_t> character_starts(std::string_view s, work& w) {
-  w.bytes(s.size() * sizeof(std::size_t));
+  w.steps(s.size() / 64);
   std::vector<std::size_t> starts;
   for (std::size_t at = 0; at < s.size(); at += character_size(s, at)) starts.push_back(at);
   starts.push_back(s.size());
@@ -251,11 +251,9 @@ text joined(const std::vector<text>& parts, const text& between, work& w) {
 
 text repeated(const text& t, std::int64_t times, work& w) {
   text out;
-  if (t.empty()) return out;
-  for (std::int64_t i = 0; i < times; ++i) {
-    w.bytes(t.size() + t.from_message().size() * sizeof(text_range));
-    out.add(t);
-  }
+  if (t.empty() || times <= 0) return out;
+  w.bytes_times(t.size() + t.from_message().size() * sizeof(text_range), times);
+  for (std::int64_t i = 0; i < times; ++i) out.add(t);
   return out;
 }
 

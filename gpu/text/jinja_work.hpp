@@ -21,17 +21,22 @@ class error : public std::runtime_error {
 /// memory are limited.
 class work {
  public:
-  static constexpr std::uint64_t max_steps = 4'000'000;
+  static constexpr std::uint64_t max_steps = 2'000'000;
   static constexpr std::uint64_t max_bytes = 256u << 20;  // written, not held at a time
 
   void steps(std::uint64_t n) {
     steps_ += n;
-    if (steps_ > max_steps) fail("takes more than 4000000 steps, expected fewer");
+    if (steps_ > max_steps) fail("takes more than 2000000 steps, expected fewer");
   }
   void bytes(std::uint64_t n) {
-    bytes_ += n;
-    if (n > max_bytes || bytes_ > max_bytes)
+    if (n > max_bytes || (bytes_ += n) > max_bytes)
       fail("writes more than 256 MiB of values, expected less");
+  }
+
+  /// `times` is not negative.
+  void bytes_times(std::uint64_t n, std::int64_t times) {
+    std::uint64_t all = 0;
+    bytes(__builtin_mul_overflow(n, static_cast<std::uint64_t>(times), &all) ? UINT64_MAX : all);
   }
 
  private:
