@@ -77,7 +77,12 @@ openai::parsed<prompt_list> prompts_of(const openai::request& r, const served_mo
                    "logit_bias");
   if (r.chat && !m.words)
     return wrong("the model has no tokenizer, which a chat needs", "messages");
-  if (r.chat) return prompt_list{gpu::chat_prompt(*m.words, m.format, r.messages)};
+  if (r.chat) {
+    auto prompt = m.chats.prompt(*m.words, r.messages);
+    if (!prompt) return wrong(prompt.error().text, "messages");
+    if (prompt->empty()) return wrong("the model's template makes an empty prompt", "messages");
+    return prompt_list{std::move(*prompt)};
+  }
   prompt_list all;
   for (const auto& p : r.prompts) {
     auto tokens = tokens_of(p, m);
@@ -338,7 +343,7 @@ openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request
       s.ttft_s = asked.ttft_s;
       s.priority = asked.priority;
       if (asked.chat)
-        for (const auto t : gpu::chat_ends(*m.words, m.format)) s.limits.last_tokens.push_back(t);
+        for (const auto t : m.chats.ends()) s.limits.last_tokens.push_back(t);
       if (asked.ignores_end) s.limits.last_tokens.clear();
       s.how.seed = seed + i;
       const auto index = static_cast<std::uint32_t>(all.size());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_format.hpp"
+#include "gpu/text/chat_template.hpp"
 #include "messages/random.hpp"
 #include "runtime/host/clock.hpp"
 #include "web/answer.hpp"
@@ -26,7 +26,7 @@ struct served_model {
   std::string name;
   gpu::inference_model model;
   std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
-  gpu::chat_format format = gpu::chat_format::plain;
+  gpu::chat_template chats;
 };
 
 /// OpenAI's API: answers HTTP requests by what generators generate. handle() is called on one
