@@ -10,7 +10,7 @@
 #include <tl/expected.hpp>
 
 #include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_format.hpp"
+#include "gpu/text/chat_template.hpp"
 #include "messages/completion.hpp"
 #include "messages/reason.hpp"
 #include "web/generator.hpp"

@@ -53,7 +53,9 @@ openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_mod
                              "can hold here",
                              bytes, positions),
                  "messages", "context_length_exceeded");
-  return gpu::chat_prompt(*m.words, m.format, r.messages);
+  auto prompt = m.chats.prompt(*m.words, r.messages);
+  if (!prompt) return wrong(prompt.error().text, "messages");
+  return std::move(*prompt);
 }
 
 openai::parsed<void> check_tokens(const tokens& all, const served_model& m, const char* param) {
@@ -127,7 +129,7 @@ generator::submission submission_of(const openai::request& r, const served_model
   if (!r.ignores_end) {
     w.last_tokens = m.model.last_tokens;
     if (r.chat)
-      for (const auto t : gpu::chat_ends(*m.words, m.format)) w.last_tokens.push_back(t);
+      w.last_tokens.insert(w.last_tokens.end(), m.chats.ends().begin(), m.chats.ends().end());
   }
   add_special_stops(r, m, w.last_tokens);
   w.how = sampling_of(r, m.model.defaults);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpu/inference/inference_model.hpp"
-#include "gpu/text/chat_format.hpp"
+#include "gpu/text/chat_template.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "web/generator.hpp"
 #include "web/openai.hpp"
@@ -19,7 +19,7 @@ struct served_model {
   std::string name;
   gpu::inference_model model;
   std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
-  gpu::chat_format format = gpu::chat_format::plain;
+  gpu::chat_template chats;
 };
 
 /// What a request asks of a generator.

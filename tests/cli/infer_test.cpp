@@ -22,6 +22,15 @@ std::vector<std::string> infer(const std::string& model, std::vector<std::string
   return more;
 }
 
+void refused(const std::vector<std::string>& words, const std::string& what) {
+  const auto r = troupe::test::troupe(words);
+  INFO(r.err);
+  CHECK(r.status == 2);
+  CHECK(r.out.empty());
+  CHECK_THAT(r.err, Contains(what));
+  CHECK(r.err.find('\n') == r.err.size() - 1);
+}
+
 }  // namespace
 
 TEST_CASE("infer completes a text, and its document has the tokens and where they were computed") {
@@ -68,7 +77,27 @@ TEST_CASE("infer --chat says when it knows no format for the model, and writes p
   CHECK(r.status == 0);
   CHECK(r.document().at("chat_format") == "plain");
   CHECK(r.document().at("prompt_tokens") == std::string{"user: Hi\nassistant:"}.size());
-  CHECK_THAT(r.err, Contains("special tokens are those of no known chat format"));
+  CHECK_THAT(r.err,
+             Contains("it has no chat template, and its special tokens are those of no known "
+                      "format"));
+}
+
+TEST_CASE(
+    "infer --chat writes the message by the folder's template, and says what is wrong with it") {
+  const scratch dir;
+  const auto model = model_in(dir);
+  const auto words = infer(model, {"Hi", "--chat", "--max-tokens", "1", "--json"});
+  dir.write("chat_template.jinja",
+            "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+  const auto r = troupe::test::troupe(words);
+  CHECK(r.status == 0);
+  CHECK(r.document().at("chat_format") == "template");
+  CHECK(r.document().at("prompt_tokens") == std::string{"<user>Hi"}.size());
+  CHECK(r.err.find("no chat template") == std::string::npos);
+  dir.write("chat_template.jinja", "\n{{ messages | xmlattr }}");
+  refused(words, "chat_template.jinja line 2: the filter 'xmlattr' is not supported");
+  dir.write("chat_template.jinja", "{{ raise_exception('not today') }}");
+  refused(words, "chat_template.jinja refuses the conversation: not today");
 }
 
 TEST_CASE("infer writes the logits of every position") {
@@ -85,14 +114,6 @@ TEST_CASE("infer writes the logits of every position") {
 TEST_CASE("infer refuses what it cannot do with one sentence and exit status 2") {
   const scratch dir;
   const auto model = model_in(dir);
-  const auto refused = [](const std::vector<std::string>& words, const std::string& what) {
-    const auto r = troupe::test::troupe(words);
-    INFO(r.err);
-    CHECK(r.status == 2);
-    CHECK(r.out.empty());
-    CHECK_THAT(r.err, Contains(what));
-    CHECK(r.err.find('\n') == r.err.size() - 1);
-  };
   refused(infer(model, {}), "give either a PROMPT or --prompt-tokens");
   refused(infer(model, {"a", "--prompt-tokens", "1"}), "give either a PROMPT or --prompt-tokens");
   refused(infer(model, {"--chat", "--prompt-tokens", "1"}), "--chat needs a PROMPT");

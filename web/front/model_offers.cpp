@@ -38,7 +38,7 @@ struct model_offers::shared {
   struct read_model {
     gpu::inference_model model;
     std::shared_ptr<const gpu::tokenizer> words;
-    gpu::chat_format format = gpu::chat_format::plain;
+    gpu::chat_template chats;
   };
 
   static expected<read_model> read(const std::string& folder) {
@@ -46,8 +46,8 @@ struct model_offers::shared {
     if (!model) return refuse(model.error());
     auto words = gpu::open_tokenizer(folder, model->vocabulary);
     if (!words) return refuse(words.error());
-    read_model m{std::move(*model), std::move(*words)};
-    if (m.words) m.format = gpu::chat_format_of(*m.words, folder);
+    read_model m{std::move(*model), std::move(*words), {}};
+    if (m.words) m.chats = gpu::chat_template::of(folder, *m.words);
     return m;
   }
 
@@ -84,6 +84,10 @@ struct model_offers::shared {
                    {{"name", name}, {"why", m.error().text}});
       return;
     }
+    if (const auto& problem = m->chats.problem(); !problem.empty())
+      runtime::log(runtime::log_level::warn, "serve",
+                   "refuses chats of a model, but not completions",
+                   {{"name", name}, {"why", problem}});
     s->offer(name, std::move(*m));
     runtime::log(runtime::log_level::info, "serve", "offers a model",
                  {{"name", name}, {"folder", from.folder}});
@@ -100,7 +104,8 @@ model_offers::model_offers(actors::completions front, shared_cluster c,
   shared_->offer = [front = std::move(front), c = std::move(c), &service](const std::string& name,
                                                                           shared::read_model m) {
     auto by = std::make_shared<front_generator>(front, c, name, m.words);
-    service.offer({name, std::move(m.model), std::move(m.words), m.format}, std::move(by));
+    service.offer({name, std::move(m.model), std::move(m.words), std::move(m.chats)},
+                  std::move(by));
   };
   shared_->withdraw = [&service](const std::string& name) { service.withdraw(name); };
 }

@@ -8,7 +8,7 @@
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "gpu/text/chat_format.hpp"
+#include "gpu/text/chat_template.hpp"
 
 namespace troupe::cli {
 
@@ -69,10 +69,10 @@ class infer_verb final : public verb {
     if (!words) return out.bad(words.error());
     auto asked = generation_of(*model, words->get());
     if (!asked) return out.bad(asked.error());
-    if (chat_ && chat_format_ == gpu::chat_format::plain)
+    if (chat_ && chats_.name() == "plain")
       out.note(
-          "{}: its special tokens are those of no known chat format (templates are not "
-          "evaluated); the prompt is written as plain lines",
+          "{}: it has no chat template, and its special tokens are those of no known format; the "
+          "prompt is written as plain lines",
           model_);
     if (!logits_file_.empty())
       if (auto ok = can_write(logits_file_); !ok) return out.bad(ok.error());
@@ -143,19 +143,23 @@ class infer_verb final : public verb {
           fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
                       "give --prompt-tokens instead of a text",
                       model_));
-    if (chat_)
-      write_chat(*words, g);
-    else if (tokens_.empty())
+    if (chat_) {
+      if (auto ok = write_chat(*words, g); !ok) return refuse(ok.error());
+    } else if (tokens_.empty()) {
       g.prompt = words->encode_prompt(prompt_);
+    }
     g.what.prompt_tokens = static_cast<std::uint32_t>(g.prompt.size());
     return g;
   }
 
-  void write_chat(const gpu::tokenizer& words, gpu::generation& g) {
-    chat_format_ = gpu::chat_format_of(words, model_);
+  expected<void> write_chat(const gpu::tokenizer& words, gpu::generation& g) {
+    chats_ = gpu::chat_template::of(model_, words);
     const gpu::chat_message message{"user", prompt_};
-    g.prompt = gpu::chat_prompt(words, chat_format_, {&message, 1});
-    for (const auto end : gpu::chat_ends(words, chat_format_)) g.what.last_tokens.push_back(end);
+    auto prompt = chats_.prompt(words, {&message, 1});
+    if (!prompt) return refuse(prompt.error());
+    g.prompt = std::move(*prompt);
+    for (const auto end : chats_.ends()) g.what.last_tokens.push_back(end);
+    return {};
   }
 
   expected<void> write_logits(const gpu::generated& made, std::uint64_t vocabulary) const {
@@ -186,7 +190,7 @@ class infer_verb final : public verb {
              {"yields", 0},
              {"decoder", "alone"},
              {"attempts", 1}}}};
-    if (chat_) d["chat_format"] = gpu::name_of(chat_format_);
+    if (chat_) d["chat_format"] = chats_.name();
     out.document(d);
     if (has_text)
       out.text("\n");
@@ -205,7 +209,7 @@ class infer_verb final : public verb {
 
   std::string prompt_, model_, logits_file_, url_, key_, state_ = default_state_directory();
   bool alone_ = false, chat_ = false;
-  gpu::chat_format chat_format_ = gpu::chat_format::plain;
+  gpu::chat_template chats_;
   std::vector<std::uint32_t> tokens_;
   completion_request what_{1, 16, {}, {}, 0, false, 0, 0};
   std::vector<std::string> stops_;

@@ -88,7 +88,7 @@ class serve_verb final : public verb {
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     web::served_model served{name_of_model(), *model, std::move(*words), {}};
-    if (served.words) served.format = gpu::chat_format_of(*served.words, model_);
+    if (served.words) served.chats = gpu::chat_template::of(model_, *served.words);
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
@@ -168,10 +168,14 @@ class serve_verb final : public verb {
     const auto& m = served.model;
     const auto cache = static_cast<double>(gpu::page_bytes(m)) * m.layers * pages;
     const auto weights = weight_bytes(m);
+    const auto& problem = served.chats.problem();
+    const bool has_chats = served.words && problem.empty();
+    if (!problem.empty()) out.note("chats are refused, completions are not: {}", problem);
     out.document({{"url", url},
                   {"metrics", url + "/metrics"},
                   {"models", json::array({served.name})},
-                  {"chat_format", served.words ? json(gpu::name_of(served.format)) : json()},
+                  {"chat_format", has_chats ? json(served.chats.name()) : json()},
+                  {"chat_problem", problem.empty() ? json() : json(problem)},
                   {"context", m.positions},
                   {"weight_bytes", weights},
                   {"cache_bytes", cache},

@@ -1,0 +1,243 @@
+#include "gpu/text/chat_template.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "gpu/model/json_file.hpp"
+#include "gpu/text/jinja_template.hpp"
+#include "gpu/text/special_names.hpp"
+#include "messages/untrusted_file.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t max_template_bytes = 1u << 20;
+
+struct own_template {
+  std::string_view name, source;
+  std::vector<std::string_view> needs;  // special tokens
+};
+
+/// For folders without a template, by the first whose tokens are there. The variables `begin`,
+/// `end` and `head_end` are names of tokens, and empty for a tokenizer that lacks them.
+const std::vector<own_template>& own_templates() {
+  static const std::vector<own_template> all{
+      {"chatml",
+       "{% for m in messages %}<|im_start|>{{ m.role + '\\n' + m.content }}<|im_end|>{{ '\\n' }}"
+       "{% endfor %}"
+       "{% if add_generation_prompt %}<|im_start|>{{ 'assistant\\n' }}{% endif %}",
+       {"<|im_start|>", "<|im_end|>"}},
+      {"llama3",
+       "{% macro head(role) %}<|start_header_id|>{{ role + head_end + '\\n\\n' }}{% endmacro %}"
+       "{{ begin }}{% for m in messages %}{{ head(m.role) + m.content }}<|eot_id|>{% endfor %}"
+       "{% if add_generation_prompt %}{{ head('assistant') }}{% endif %}",
+       {"<|start_header_id|>", "<|eot_id|>"}},
+      // It has no system: that is put before the first user's text.
+      {"instruction",
+       "{% set ns = namespace(system='') %}{{ begin }}{% for m in messages %}"
+       "{% if m.role == 'system' %}{% set ns.system = ns.system + m.content + '\\n\\n' %}"
+       "{% elif m.role == 'assistant' %}{{ ' ' + m.content + end }}"
+       "{% else %}[INST] {{ ns.system + m.content }} [/INST]{% set ns.system = '' %}"
+       "{% endif %}{% endfor %}",
+       {"[INST]"}},
+      {"plain",
+       "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}"
+       "{% if add_generation_prompt %}assistant:{% endif %}",
+       {}}};
+  return all;
+}
+
+chat_template::token_names own_tokens(std::string_view name, const tokenizer& t) {
+  const auto known = [&](const char* token) {
+    return t.special(token) ? std::string{token} : std::string{};
+  };
+  if (name == "llama3")
+    return {{"begin", known("<|begin_of_text|>")}, {"head_end", known("<|end_header_id|>")}};
+  return {{"begin", known("<s>")}, {"end", known("</s>")}};
+}
+
+/// A template and whose it is.
+struct found_template {
+  std::string source, name;
+};
+
+/// `chat_template` of a configuration: a text, or several with names. A name without a text: it has
+/// none.
+expected<found_template> template_in(const nlohmann::json& config, std::string name) {
+  if (!config.contains("chat_template") || config["chat_template"].is_null())
+    return found_template{};
+  const auto& t = config["chat_template"];
+  name += ": chat_template";
+  if (t.is_string()) return found_template{t.get<std::string>(), std::move(name)};
+  if (!t.is_array())
+    return refuse(reason::kind::invalid, name + ": found neither a text nor a list of templates");
+  for (const auto& one : t)
+    if (one.is_object() && one.contains("name") && one["name"] == "default" &&
+        one.contains("template") && one["template"].is_string())
+      return found_template{one["template"].get<std::string>(), name + " 'default'"};
+  return refuse(reason::kind::invalid, name + ": the list has no template named 'default'");
+}
+
+expected<found_template> find_template(const fs::path& folder, const nlohmann::json& config) {
+  const auto file = folder / "chat_template.jinja";
+  if (std::error_code error; fs::exists(file, error)) {
+    auto source = read_file(file.string(), max_template_bytes);
+    if (!source) return refuse(source.error());
+    return found_template{std::move(*source), file.string()};
+  }
+  return template_in(config, (folder / "tokenizer_config.json").string());
+}
+
+std::tm local_time() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm broken{};
+  ::localtime_r(&now, &broken);
+  return broken;
+}
+
+/// Roles of the API; a template makes special tokens of them. Others are a client's text.
+bool is_known_role(std::string_view role) {
+  constexpr std::string_view known[] = {"system", "user", "assistant", "developer", "tool"};
+  return std::find(std::begin(known), std::end(known), role) != std::end(known);
+}
+
+jinja::value value_of(std::span<const chat_message> messages) {
+  std::vector<jinja::value> all;
+  jinja::work w;
+  for (const auto& m : messages) {
+    jinja::dictionary d;
+    d.set("role", jinja::text{m.role, !is_known_role(m.role)}, w);
+    d.set("content", jinja::text{m.text, true}, w);
+    all.emplace_back(std::move(d));
+  }
+  return jinja::list{std::move(all)};
+}
+
+}  // namespace
+
+struct chat_template::content {
+  std::string name = "plain", problem;
+  jinja::compiled compiled;
+  token_names tokens;
+  std::vector<std::uint32_t> ends;
+};
+
+chat_template::chat_template() {
+  static const auto plain = [] {
+    const auto& own = own_templates().back();
+    auto c = std::make_shared<content>();
+    if (auto read = jinja::compiled::read(own.source, std::string{own.name}))
+      c->compiled = std::move(*read);
+    return c;
+  }();
+  content_ = plain;
+}
+
+chat_template chat_template::of_text(std::string_view source, std::string name,
+                                     token_names tokens) {
+  auto c = std::make_shared<content>();
+  c->name = "template";
+  c->tokens = std::move(tokens);
+  auto read = jinja::compiled::read(source, std::move(name));
+  if (read)
+    c->compiled = std::move(*read);
+  else
+    c->problem = read.error().text;
+  return chat_template{std::move(c)};
+}
+
+chat_template chat_template::of(const fs::path& folder, const tokenizer& t) {
+  const auto config = special_names::read_config(folder);
+  const auto names = config ? special_names::of(folder, *config) : refuse(config.error());
+  const auto found = names ? find_template(folder, *config) : refuse(names.error());
+  if (!found || !found->name.empty()) {
+    auto made = of_text(found ? found->source : "", found ? found->name : "",
+                        names.value_or(token_names{}));
+    auto c = std::make_shared<content>(*made.content_);
+    if (!found) c->problem = found.error().text;
+    find_ends(*c, t);
+    return chat_template{std::move(c)};
+  }
+  return own(t, *names);
+}
+
+chat_template chat_template::own(const tokenizer& t, const token_names& names) {
+  const auto& all = own_templates();
+  const auto chosen = std::find_if(all.begin(), all.end(), [&](const own_template& o) {
+    return std::all_of(o.needs.begin(), o.needs.end(),
+                       [&](std::string_view name) { return t.special(name).has_value(); });
+  });
+  const auto made = of_text(chosen->source, std::string{chosen->name}, own_tokens(chosen->name, t));
+  auto c = std::make_shared<content>(*made.content_);
+  c->name = chosen->name;
+  if (const auto eos = names.find("eos_token"); eos != names.end())
+    c->tokens.emplace("eos_token", eos->second);
+  if (const auto end = t.special("</s>"); chosen->name == "plain" && end) c->ends.push_back(*end);
+  find_ends(*c, t);
+  return chat_template{std::move(c)};
+}
+
+std::string_view chat_template::name() const {
+  return content_->name;
+}
+
+const std::string& chat_template::problem() const {
+  return content_->problem;
+}
+
+const std::vector<std::uint32_t>& chat_template::ends() const {
+  return content_->ends;
+}
+
+void chat_template::find_ends(content& c, const tokenizer& t) {
+  const auto add = [&](std::optional<std::uint32_t> token) {
+    if (token && std::find(c.ends.begin(), c.ends.end(), *token) == c.ends.end())
+      c.ends.push_back(*token);
+  };
+  if (const auto eos = c.tokens.find("eos_token"); eos != c.tokens.end())
+    add(t.special(eos->second));
+  if (!c.problem.empty()) return;
+  // What the template writes behind an answer ends answers, if it is a special token.
+  constexpr std::string_view answer = "an answer";
+  const chat_message messages[] = {{"user", "Hello"}, {"assistant", std::string{answer}}};
+  const auto written =
+      chat_template{std::make_shared<const content>(c)}.write(messages, false, local_time());
+  if (!written) return;
+  const auto at = written->text.rfind(answer);
+  if (at == std::string::npos) return;
+  std::string_view behind = written->text;
+  behind.remove_prefix(at + answer.size());
+  behind.remove_prefix(std::min(behind.find_first_not_of(" \n"), behind.size()));
+  constexpr std::size_t max_name_bytes = 256;
+  const auto tokens = t.encode(behind.substr(0, max_name_bytes));
+  if (tokens.empty() || !t.text_of(tokens[0], false).empty()) return;
+  add(tokens[0]);
+}
+
+expected<written_chat> chat_template::write(std::span<const chat_message> messages,
+                                            bool asks_for_answer, const std::tm& now) const {
+  if (!content_->problem.empty()) return refuse(reason::kind::invalid, content_->problem);
+  std::map<std::string, jinja::value, std::less<>> names;
+  for (const auto& [name, t] : content_->tokens) names.emplace(name, jinja::value{t});
+  names["messages"] = value_of(messages);
+  names["add_generation_prompt"] = jinja::value{asks_for_answer};
+  names["tools"] = jinja::value{jinja::none{}};
+  names["documents"] = jinja::value{jinja::none{}};
+  auto text = content_->compiled.evaluate(std::move(names), now);
+  if (!text) return refuse(text.error());
+  return written_chat{text->bytes(), text->from_message()};
+}
+
+expected<std::vector<std::uint32_t>> chat_template::prompt(
+    const tokenizer& t, std::span<const chat_message> messages) const {
+  const auto chat = write(messages, true, local_time());
+  if (!chat) return refuse(chat.error());
+  return t.encode(chat->text, chat->from_messages);
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/text/text_range.hpp"
+#include "gpu/text/tokenizer.hpp"
+
+namespace troupe::gpu {
+
+struct chat_message {
+  std::string role;  // system, user or assistant
+  std::string text;
+};
+
+/// A conversation as a model's template writes it.
+struct written_chat {
+  std::string text;
+  /// Bytes that come from messages: names of special tokens in them are text.
+  std::vector<text_range> from_messages;
+};
+
+/// How conversations are written for a model: by the template of its folder, or by one of our own
+/// that its special tokens choose. Copies share what they have.
+class chat_template {
+ public:
+  using token_names = std::map<std::string, std::string>;
+
+  /// Plain lines: `user: ...`.
+  chat_template();
+  /// The template of a folder: chat_template.jinja, else `chat_template` in tokenizer_config.json.
+  /// One that cannot be read or is not supported is none: problem() says why.
+  static chat_template of(const std::filesystem::path& folder, const tokenizer& t);
+  /// A template by its text; `name` is for errors, `tokens` are names and texts of special tokens
+  /// as tokenizer_config.json has them: bos_token, ...
+  static chat_template of_text(std::string_view source, std::string name, token_names tokens);
+
+  /// `template`, or the one of our own: chatml, llama3, instruction, plain.
+  std::string_view name() const;
+  /// Why no conversation can be written; empty: it can.
+  const std::string& problem() const;
+
+  /// Fails if the template refuses the conversation, or cannot write it.
+  expected<written_chat> write(std::span<const chat_message> messages, bool asks_for_answer,
+                               const std::tm& now) const;
+  /// The prompt that the assistant's next answer continues, at the present time.
+  expected<std::vector<std::uint32_t>> prompt(const tokenizer& t,
+                                              std::span<const chat_message> messages) const;
+  /// The tokens that end an answer, besides the model's own: the tokenizer's end of text, and what
+  /// the template writes behind an answer.
+  const std::vector<std::uint32_t>& ends() const;
+
+ private:
+  struct content;
+  explicit chat_template(std::shared_ptr<const content> c) : content_{std::move(c)} {}
+  static chat_template own(const tokenizer& t, const token_names& names);
+  static void find_ends(content& c, const tokenizer& t);
+
+  std::shared_ptr<const content> content_;
+};
+
+}  // namespace troupe::gpu

@@ -1,0 +1,357 @@
+#include "gpu/text/jinja_lexer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "gpu/text/jinja_text.hpp"
+
+namespace troupe::gpu::jinja {
+
+namespace {
+
+constexpr std::size_t max_tokens = 200'000;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool begins_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+bool in_name(char c) {
+  return begins_name(c) || is_digit(c);
+}
+
+std::string_view without_space_behind(std::string_view s) {
+  const text all{std::string{s}};
+  return s.substr(0, stripped(all, std::nullopt, sides::right).size());
+}
+
+/// Every kind of line end as \n, and without the last.
+std::string with_newlines(std::string_view source) {
+  std::string out;
+  for (std::size_t at = 0; at < source.size(); ++at) {
+    if (source[at] != '\r') {
+      out += source[at];
+      continue;
+    }
+    out += '\n';
+    if (source.substr(at + 1, 1) == "\n") ++at;
+  }
+  if (out.ends_with('\n')) out.pop_back();
+  return out;
+}
+
+std::string utf8_of(std::uint32_t n) {
+  std::string out;
+  const auto more = [&](unsigned shift) { out += static_cast<char>(0x80 | ((n >> shift) & 0x3F)); };
+  if (n < 0x80) {
+    out += static_cast<char>(n);
+  } else if (n < 0x800) {
+    out += static_cast<char>(0xC0 | (n >> 6));
+    more(0);
+  } else if (n < 0x10000) {
+    out += static_cast<char>(0xE0 | (n >> 12));
+    more(6), more(0);
+  } else {
+    out += static_cast<char>(0xF0 | (n >> 18));
+    more(12), more(6), more(0);
+  }
+  return out;
+}
+
+class lexer {
+ public:
+  explicit lexer(std::string_view source) : text_{with_newlines(source)}, s_{text_} {}
+
+  std::vector<token> run() {
+    while (at_ < s_.size()) {
+      const auto begin = next_tag();
+      take_data(begin);
+      if (begin == s_.npos) break;
+      take_tag(begin);
+    }
+    add(token::kind::end, "");
+    return std::move(tokens_);
+  }
+
+ private:
+  [[noreturn]] void no(std::string why) const { throw located_error{line_, std::move(why)}; }
+
+  void add(token::kind k, std::string t) {
+    if (tokens_.size() >= max_tokens)
+      no(fmt::format("has more than {} tokens, expected fewer", max_tokens));
+    tokens_.push_back({k, std::move(t), line_});
+  }
+
+  void move_to(std::size_t to) {
+    line_ += static_cast<unsigned>(std::count(s_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                              s_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
+    at_ = to;
+  }
+
+  void skip_space() {
+    auto to = at_;
+    while (to < s_.size()) {
+      const auto size = character_size(s_, to);
+      if (!is_space(s_.substr(to, size))) break;
+      to += size;
+    }
+    move_to(to);
+  }
+
+  std::size_t next_tag() const {
+    for (auto at = s_.find('{', at_); at != s_.npos; at = s_.find('{', at + 1))
+      if (at + 1 < s_.size() && (s_[at + 1] == '{' || s_[at + 1] == '%' || s_[at + 1] == '#'))
+        return at;
+    return s_.npos;
+  }
+
+  /// The text before a tag, as the sign behind the tag's beginning wants it.
+  std::string_view trimmed(std::string_view data, char sign, bool prints) const {
+    if (sign == '-') return without_space_behind(data);
+    if (sign == '+' || prints) return data;
+    const auto line = data.rfind('\n') + 1;  // 0: there is none
+    if (line == 0 && !line_starts_) return data;
+    const auto rest = data.substr(line);
+    return without_space_behind(rest).empty() ? data.substr(0, line) : data;
+  }
+
+  void take_data(std::size_t end) {
+    auto data = s_.substr(at_, end == s_.npos ? s_.npos : end - at_);
+    const auto size = data.size();
+    if (end != s_.npos)
+      data = trimmed(data, end + 2 < s_.size() ? s_[end + 2] : ' ', s_[end + 1] == '{');
+    if (!data.empty()) add(token::kind::data, std::string{data});
+    move_to(at_ + size);
+  }
+
+  void take_tag(std::size_t begin) {
+    const char what = s_[begin + 1];
+    at_ = begin + 2;
+    const bool has_sign = at_ < s_.size() && (s_[at_] == '-' || s_[at_] == '+');
+    if (has_sign) ++at_;
+    if (what == '#') return take_comment();
+    if (what == '%' && take_raw()) return;
+    add(what == '{' ? token::kind::print_begin : token::kind::block_begin, "");
+    take_expression(what == '{' ? "}}" : "%}");
+  }
+
+  /// Goes behind the end of a tag, which is here.
+  void leave(char sign, bool trims) {
+    at_ += sign == ' ' ? 2 : 3;
+    line_starts_ = false;
+    if (sign == '-') {
+      const auto before = at_;
+      skip_space();
+      line_starts_ = at_ > before && s_[at_ - 1] == '\n';
+    } else if (sign == ' ' && trims && at_ < s_.size() && s_[at_] == '\n') {
+      move_to(at_ + 1);
+      line_starts_ = true;
+    }
+  }
+
+  /// Its sign and whether a tag ends here.
+  std::optional<char> ends_here(std::string_view end) const {
+    if (s_.substr(at_, 2) == end) return ' ';
+    const char c = s_[at_];
+    if ((c == '-' || (c == '+' && end != "}}")) && s_.substr(at_ + 1, 2) == end) return c;
+    return std::nullopt;
+  }
+
+  void take_comment() {
+    const auto end = s_.find("#}", at_);
+    if (end == s_.npos) no("a comment does not end, expected #}");
+    const char before = end > at_ ? s_[end - 1] : ' ';
+    const char sign = before == '-' || before == '+' ? before : ' ';
+    move_to(sign == ' ' ? end : end - 1);
+    leave(sign, true);
+  }
+
+  /// Text between {% raw %} and {% endraw %}.
+  bool take_raw() {
+    const auto start = at_;
+    const auto first_line = line_;
+    skip_space();
+    if (s_.substr(at_, 3) != "raw" || (at_ + 3 < s_.size() && in_name(s_[at_ + 3]))) {
+      at_ = start;
+      line_ = first_line;
+      return false;
+    }
+    at_ += 3;
+    skip_space();
+    const auto sign = at_ < s_.size() ? ends_here("%}") : std::nullopt;
+    if (!sign || *sign == '+') no("found something behind 'raw', expected %}");
+    leave(*sign, false);
+    for (auto begin = s_.find("{%", at_); begin != s_.npos; begin = s_.find("{%", begin + 2)) {
+      auto to = begin + 2;
+      const char before = to < s_.size() && (s_[to] == '-' || s_[to] == '+') ? s_[to] : ' ';
+      if (before != ' ') ++to;
+      while (to < s_.size() && is_space(s_.substr(to, 1))) ++to;
+      if (s_.substr(to, 6) != "endraw") continue;
+      take_data(begin);
+      move_to(to + 6);
+      skip_space();
+      const auto end = at_ < s_.size() ? ends_here("%}") : std::nullopt;
+      if (!end) no("found something behind 'endraw', expected %}");
+      leave(*end, true);
+      return true;
+    }
+    no("'raw' does not end, expected {% endraw %}");
+  }
+
+  void take_expression(std::string_view end) {
+    std::string open;  // the brackets that are open, as they close
+    for (skip_space(); at_ < s_.size(); skip_space()) {
+      if (const auto sign = ends_here(end); sign && open.empty()) {
+        add(end == "}}" ? token::kind::print_end : token::kind::block_end, "");
+        return leave(*sign, end == "%}");
+      }
+      const char c = s_[at_];
+      if (is_digit(c))
+        take_number();
+      else if (begins_name(c))
+        take_name();
+      else if (c == '"' || c == '\'')
+        take_string(c);
+      else
+        take_sign(open);
+    }
+    no(fmt::format("a tag does not end, expected {}", end));
+  }
+
+  void take_name() {
+    auto to = at_;
+    while (to < s_.size() && in_name(s_[to])) ++to;
+    add(token::kind::name, std::string{s_.substr(at_, to - at_)});
+    at_ = to;
+  }
+
+  void take_number() {
+    auto to = at_;
+    const auto digits = [&] {
+      while (to < s_.size() && (is_digit(s_[to]) || s_[to] == '_')) ++to;
+    };
+    const auto digit_at = [&](std::size_t i) { return i < s_.size() && is_digit(s_[i]); };
+    digits();
+    bool real = false;
+    if (to < s_.size() && s_[to] == '.' && digit_at(to + 1)) {
+      real = true;
+      ++to;
+      digits();
+    }
+    if (to < s_.size() && (s_[to] == 'e' || s_[to] == 'E')) {
+      const bool has_sign = to + 1 < s_.size() && (s_[to + 1] == '-' || s_[to + 1] == '+');
+      if (digit_at(to + 1 + has_sign)) {
+        real = true;
+        to += 1 + has_sign;
+        digits();
+      }
+    }
+    std::string written{s_.substr(at_, to - at_)};
+    std::erase(written, '_');
+    if (to < s_.size() && in_name(s_[to]))
+      no(fmt::format("found '{}{}', expected a decimal number", written, s_[to]));
+    add(real ? token::kind::real : token::kind::integer, std::move(written));
+    at_ = to;
+  }
+
+  void take_sign(std::string& open) {
+    static constexpr std::string_view signs[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                 "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                 ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+    for (const auto sign : signs) {
+      if (!s_.substr(at_).starts_with(sign)) continue;
+      if (sign == "(") open += ')';
+      if (sign == "[") open += ']';
+      if (sign == "{") open += '}';
+      if (sign == ")" || sign == "]" || sign == "}") {
+        if (open.empty()) no(fmt::format("found '{}', which closes nothing", sign));
+        if (open.back() != sign[0]) no(fmt::format("found '{}', expected '{}'", sign, open.back()));
+        open.pop_back();
+      }
+      add(token::kind::sign, std::string{sign});
+      at_ += sign.size();
+      return;
+    }
+    no(fmt::format("found the character '{}' in a tag, expected an expression",
+                   s_.substr(at_, character_size(s_, at_))));
+  }
+
+  void take_string(char quote) {
+    const auto first = ++at_;
+    auto to = first;
+    while (to < s_.size() && s_[to] != quote) to += s_[to] == '\\' ? 2 : 1;
+    if (to >= s_.size()) no("a string does not end");
+    auto value = unescaped(s_.substr(first, to - first));
+    add(token::kind::string, std::move(value));
+    move_to(to + 1);
+  }
+
+  std::string unescaped(std::string_view s) const {
+    constexpr std::string_view from = "\\'\"abfnrtv", to = "\\'\"\a\b\f\n\r\t\v";
+    std::string out;
+    for (std::size_t at = 0; at < s.size(); ++at) {
+      if (s[at] != '\\') {
+        out += s[at];
+        continue;
+      }
+      const char c = s[++at];
+      if (const auto known = from.find(c); known != from.npos)
+        out += to[known];
+      else if (c == 'x' || c == 'u' || c == 'U')
+        out += number_escape(s, at);
+      else if (c >= '0' && c <= '7')
+        out += octal_escape(s, at);
+      else if (c == 'N')
+        no("the escape \\N in a string is not supported");
+      else if (c != '\n')
+        out += std::string{'\\', c};
+    }
+    return out;
+  }
+
+  /// Leaves `at` at the last character of the escape.
+  std::string number_escape(std::string_view s, std::size_t& at) const {
+    const std::size_t digits = s[at] == 'x' ? 2 : s[at] == 'u' ? 4 : 8;
+    std::uint32_t n = 0;
+    for (std::size_t i = 1; i <= digits; ++i) {
+      const char c = at + i < s.size() ? static_cast<char>(s[at + i] | 0x20) : ' ';
+      const bool letter = c >= 'a' && c <= 'f';
+      if (!letter && !(at + i < s.size() && is_digit(s[at + i])))
+        no("a string has an escape with too few hexadecimal digits");
+      n = n * 16 + static_cast<std::uint32_t>(letter ? c - 'a' + 10 : s[at + i] - '0');
+    }
+    if (n > 0x10FFFF || (n >= 0xD800 && n < 0xE000))
+      no("a string has an escape that is no character");
+    at += digits;
+    return utf8_of(n);
+  }
+
+  static std::string octal_escape(std::string_view s, std::size_t& at) {
+    std::uint32_t n = 0;
+    std::size_t i = 0;
+    for (; i < 3 && at + i < s.size() && s[at + i] >= '0' && s[at + i] <= '7'; ++i)
+      n = n * 8 + static_cast<std::uint32_t>(s[at + i] - '0');
+    at += i - 1;
+    return utf8_of(n);
+  }
+
+  const std::string text_;
+  const std::string_view s_;
+  std::size_t at_ = 0;
+  unsigned line_ = 1;
+  bool line_starts_ = true;
+  std::vector<token> tokens_;
+};
+
+}  // namespace
+
+std::vector<token> tokens_of(std::string_view source) {
+  return lexer{source}.run();
+}
+
+}  // namespace troupe::gpu::jinja

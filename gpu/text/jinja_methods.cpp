@@ -1,0 +1,341 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpu/text/jinja_evaluator.hpp"
+
+// Methods of Python's str, dict and list.
+namespace troupe::gpu::jinja {
+
+namespace {
+
+using apply = value (*)(evaluator&, const value&, const arguments&);
+
+const text& self(const value& v) {
+  return *v.as_text();
+}
+
+value listed_texts(std::vector<text> parts) {
+  std::vector<value> all;
+  for (auto& p : parts) all.emplace_back(std::move(p));
+  return list{std::move(all)};
+}
+
+template <sides where>
+value strip(evaluator&, const value& v, const arguments& given) {
+  const bound args{"strip", given, {"chars"}};
+  return stripped(self(v), args.optional_text(0), where);
+}
+
+template <bool right>
+value split_text(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"split", given, {"sep", "maxsplit"}};
+  const auto limit = args.integer(1, -1);
+  return listed_texts(
+      (right ? split_from_right : split)(self(v), args.optional_text(0), limit, e.work()));
+}
+
+value splitlines(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"splitlines", given, {"keepends"}};
+  return listed_texts(split_lines(self(v), args.truth(0, false), e.work()));
+}
+
+/// str.startswith and str.endswith: with one of several, which are a tuple.
+template <bool ends>
+value begins(evaluator&, const value& v, const arguments& given) {
+  const bound args{ends ? "endswith" : "startswith", given, {"prefix"}};
+  const auto& s = self(v).bytes();
+  const auto has = [&](const value& part) {
+    const auto* t = part.as_text();
+    if (!t) {
+      check_defined(part);
+      fail(fmt::format("{}: found a {}, expected a str", ends ? "endswith" : "startswith",
+                       type_of(part)));
+    }
+    return ends ? s.ends_with(t->bytes()) : s.starts_with(t->bytes());
+  };
+  const auto* several = args.needed(0).as_list();
+  if (!several || several->what != list::kind::tuple) return has(args.needed(0));
+  return std::any_of(several->items.begin(), several->items.end(), has);
+}
+
+value replace(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"replace", given, {"old", "new", "count"}};
+  return replaced(self(v), args.needed_text(0), args.needed_text(1), args.integer(2, -1), e.work());
+}
+
+template <text (*change)(const text&)>
+value change_text(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"a method of str", given, {}};
+  e.work().bytes(2 * self(v).size());
+  return change(self(v));
+}
+
+std::size_t find_last(std::string_view in, std::string_view what, work& w) {
+  auto last = in.npos;
+  for (auto at = find_in(in, what); at != in.npos && at <= in.size();
+       at = find_in(in, what, at + 1)) {
+    w.steps(1 + what.size() / 64);
+    last = at;
+  }
+  return last;
+}
+
+/// Characters before the part that is looked for; -1: it is not there.
+std::int64_t place_of(evaluator& e, const value& v, const bound& args, bool last) {
+  const auto& s = self(v).bytes();
+  const auto& part = args.needed_text(0).bytes();
+  const auto at = last ? find_last(s, part, e.work()) : find_in(s, part);
+  return at == s.npos ? -1 : static_cast<std::int64_t>(count_characters(s.substr(0, at)));
+}
+
+template <bool last>
+value find_text(evaluator& e, const value& v, const arguments& given) {
+  return place_of(e, v, {"find", given, {"sub"}}, last);
+}
+
+value index(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"index", given, {"sub"}};
+  if (const auto* l = v.as_list()) {
+    for (std::size_t i = 0; i < l->items.size(); ++i)
+      if (equal(l->items[i], args.needed(0), e.work())) return static_cast<std::int64_t>(i);
+    fail("index: the value is not in the list");
+  }
+  const auto at = place_of(e, v, args, false);
+  if (at < 0) fail("index: the text is not there");
+  return at;
+}
+
+value count(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"count", given, {"sub"}};
+  std::int64_t n = 0;
+  if (const auto* l = v.as_list()) {
+    for (const auto& one : l->items) n += equal(one, args.needed(0), e.work());
+    return n;
+  }
+  const auto& s = self(v).bytes();
+  const auto& part = args.needed_text(0).bytes();
+  if (part.empty()) return static_cast<std::int64_t>(count_characters(s) + 1);
+  for (auto at = find_in(s, part); at != s.npos; at = find_in(s, part, at + part.size())) ++n;
+  return n;
+}
+
+value join(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"join", given, {"iterable"}};
+  std::vector<text> parts;
+  check_defined(args.needed(0));
+  for (const auto& one : items_of(args.needed(0), e.work())) {
+    const auto* t = one.as_text();
+    if (!t) fail(fmt::format("join: found a {}, expected str", type_of(one)));
+    parts.push_back(*t);
+  }
+  return joined(parts, self(v), e.work());
+}
+
+template <bool (*all)(std::string_view)>
+value only(evaluator&, const value& v, const arguments& given) {
+  const bound args{"a method of str", given, {}};
+  const std::string_view s = self(v).bytes();
+  for (std::size_t at = 0; at < s.size();) {
+    const auto size = character_size(s, at);
+    if (!all(s.substr(at, size))) return false;
+    at += size;
+  }
+  return !s.empty();
+}
+
+bool digit(std::string_view c) {
+  return c.size() == 1 && c[0] >= '0' && c[0] <= '9';
+}
+
+template <bool upper_case>
+value only_case(evaluator&, const value& v, const arguments&) {
+  const auto& t = self(v);
+  const auto same = (upper_case ? upper : lower)(t);
+  const auto other = (upper_case ? lower : upper)(t);
+  return same == t && !(other == t);
+}
+
+/// Without what it begins or ends with.
+template <bool end>
+value removed(evaluator&, const value& v, const arguments& given) {
+  const bound args{"removeprefix", given, {"prefix"}};
+  const auto& t = self(v);
+  const auto& part = args.needed_text(0).bytes();
+  if (end) return t.bytes().ends_with(part) ? t.part(0, t.size() - part.size()) : t;
+  return t.bytes().starts_with(part) ? t.part(part.size(), t.size()) : t;
+}
+
+template <bool last>
+value partition(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"partition", given, {"sep"}};
+  const auto& t = self(v);
+  const auto& part = args.needed_text(0).bytes();
+  if (part.empty()) fail("partition: found an empty separator");
+  const auto at = last ? find_last(t.bytes(), part, e.work()) : find_in(t.bytes(), part);
+  std::vector<value> all;
+  if (at == std::string::npos)
+    all = last ? std::vector<value>{"", "", t} : std::vector<value>{t, "", ""};
+  else
+    all = {t.part(0, at), t.part(at, at + part.size()), t.part(at + part.size(), t.size())};
+  return list{std::move(all), list::kind::tuple};
+}
+
+/// str.format with {} , {0} and {name}.
+value format(evaluator& e, const value& v, const arguments& given) {
+  const auto& t = self(v);
+  const auto& s = t.bytes();
+  text out;
+  std::size_t from = 0, next = 0;
+  for (std::size_t at = 0; at < s.size(); ++at) {
+    if (s[at] != '{' && s[at] != '}') continue;
+    out.add(t.part(from, at));
+    from = at;
+    if (at + 1 < s.size() && s[at + 1] == s[at]) {
+      from = ++at;
+      continue;
+    }
+    const auto end = s.find('}', at);
+    if (s[at] == '}' || end == s.npos) fail("format: found a brace without its other one");
+    const auto name = s.substr(at + 1, end - at - 1);
+    const bool number =
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (name.find_first_of(":!.[") != name.npos || name.size() > 64)
+      fail(fmt::format("format: '{{{}}}' is not supported, expected a number or a name", name));
+    const auto i = name.empty() ? next++ : number ? std::min(std::stoul(name), 1000ul) : 0;
+    const value* found = number && i < given.positional.size() ? &given.positional[i] : nullptr;
+    for (const auto& [key, v_of_key] : given.named)
+      if (!number && key == name) found = &v_of_key;
+    if (!found) fail(fmt::format("format: there is no value for '{{{}}}'", name));
+    const auto one = shown(*found, e.work());
+    e.work().bytes(one.size());
+    out.add(one);
+    at = end;
+    from = end + 1;
+  }
+  out.add(t.part(from, s.size()));
+  return out;
+}
+
+const dictionary& entries_of(const value& v) {
+  return *v.as_dictionary();
+}
+
+template <bool with_keys, bool with_values>
+value view(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"a method of dict", given, {}};
+  std::vector<value> all;
+  const auto& d = entries_of(v);
+  e.work().bytes(d.entries.size() * 4 * sizeof(value));
+  for (const auto& [key, one] : d.entries) {
+    if constexpr (with_keys && with_values)
+      all.emplace_back(list{{key, one}, list::kind::tuple});
+    else
+      all.push_back(with_keys ? key : one);
+  }
+  return list{std::move(all), list::kind::view};
+}
+
+value get(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"get", given, {"key", "default"}};
+  if (const auto* found = entries_of(v).find(args.needed(0), e.work())) return *found;
+  return args[1] ? *args[1] : value{none{}};
+}
+
+value copy(evaluator&, const value& v, const arguments& given) {
+  const bound args{"copy", given, {}};
+  return v;
+}
+
+/// What changes a list or a dict, which the sandbox of templates does not allow.
+value change(evaluator&, const value& v, const arguments&) {
+  fail(fmt::format("changes a {}, which a template may not", type_of(v)));
+}
+
+struct known_method {
+  std::string_view name;
+  apply made;
+};
+
+constexpr known_method of_text[] = {
+    {"strip", strip<sides::both>},
+    {"lstrip", strip<sides::left>},
+    {"rstrip", strip<sides::right>},
+    {"split", split_text<false>},
+    {"rsplit", split_text<true>},
+    {"splitlines", splitlines},
+    {"startswith", begins<false>},
+    {"endswith", begins<true>},
+    {"replace", replace},
+    {"upper", change_text<upper>},
+    {"lower", change_text<lower>},
+    {"title", change_text<titled>},
+    {"capitalize", change_text<capitalized>},
+    {"find", find_text<false>},
+    {"rfind", find_text<true>},
+    {"index", index},
+    {"count", count},
+    {"join", join},
+    {"isdigit", only<digit>},
+    {"isspace", only<is_space>},
+    {"isupper", only_case<true>},
+    {"islower", only_case<false>},
+    {"removeprefix", removed<false>},
+    {"removesuffix", removed<true>},
+    {"partition", partition<false>},
+    {"rpartition", partition<true>},
+    {"format", format},
+};
+constexpr known_method of_dictionary[] = {
+    {"items", view<true, true>},
+    {"keys", view<true, false>},
+    {"values", view<false, true>},
+    {"get", get},
+    {"copy", copy},
+    {"pop", change},
+    {"update", change},
+    {"setdefault", change},
+    {"clear", change},
+    {"popitem", change},
+};
+constexpr known_method of_list[] = {
+    {"index", index},   {"count", count},    {"copy", copy},    {"append", change},
+    {"extend", change}, {"insert", change},  {"pop", change},   {"remove", change},
+    {"sort", change},   {"reverse", change}, {"clear", change},
+};
+
+template <std::size_t n>
+apply find_method(const known_method (&all)[n], std::string_view name) {
+  for (const auto& m : all)
+    if (m.name == name) return m.made;
+  return nullptr;
+}
+
+apply method_for(const value& v, std::string_view name) {
+  if (v.as_text()) return find_method(of_text, name);
+  if (v.as_dictionary()) return find_method(of_dictionary, name);
+  const auto* l = v.as_list();
+  const bool plain = l && l->has_items();
+  return plain ? find_method(of_list, name) : nullptr;
+}
+
+}  // namespace
+
+bool has_method(const value& v, std::string_view name) {
+  return method_for(v, name) != nullptr;
+}
+
+value call_method(evaluator& e, const value& v, std::string_view name, const arguments& given) {
+  if (const auto* t = v.as_text()) e.work().bytes(t->size());
+  return method_for(v, name)(e, v, given);
+}
+
+bool is_method(std::string_view name) {
+  // Of a loop and of a cycler.
+  constexpr std::string_view others[] = {"cycle", "changed", "next", "reset"};
+  return find_method(of_text, name) || find_method(of_dictionary, name) ||
+         find_method(of_list, name) ||
+         std::find(std::begin(others), std::end(others), name) != std::end(others);
+}
+
+}  // namespace troupe::gpu::jinja

@@ -1,0 +1,252 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpu/text/jinja_evaluator.hpp"
+
+// What Python's operators do.
+namespace troupe::gpu::jinja {
+
+namespace {
+
+[[noreturn]] void unsuitable(std::string_view sign, const value& a, const value& b) {
+  check_defined(a);
+  check_defined(b);
+  fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
+}
+
+[[noreturn]] void too_large() {
+  fail("computes an integer of more than 63 bits");
+}
+
+std::int64_t power_of(std::int64_t a, std::int64_t b) {
+  std::int64_t out = 1;
+  if (a == 0 || a == 1) return b == 0 ? 1 : a;
+  if (a == -1) return b % 2 == 0 ? 1 : -1;
+  for (; b > 0; --b)
+    if (__builtin_mul_overflow(out, a, &out)) too_large();
+  return out;
+}
+
+void check_divisor(bool zero) {
+  if (zero) fail("divides by zero");
+}
+
+/// Rounded down.
+std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  check_divisor(b == 0);
+  if (b == -1) {
+    if (a == INT64_MIN) too_large();
+    return -a;
+  }
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+value integers(std::string_view sign, std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  if (sign == "+") {
+    if (__builtin_add_overflow(a, b, &out)) too_large();
+    return out;
+  }
+  if (sign == "-") {
+    if (__builtin_sub_overflow(a, b, &out)) too_large();
+    return out;
+  }
+  if (sign == "*") {
+    if (__builtin_mul_overflow(a, b, &out)) too_large();
+    return out;
+  }
+  if (sign == "/") {
+    check_divisor(b == 0);
+    return static_cast<double>(a) / static_cast<double>(b);
+  }
+  if (sign == "//") return quotient(a, b);
+  if (sign == "%") {
+    check_divisor(b == 0);
+    return b == -1 ? std::int64_t{0} : a - quotient(a, b) * b;
+  }
+  if (b >= 0) return power_of(a, b);
+  check_divisor(a == 0);
+  return std::pow(static_cast<double>(a), static_cast<double>(b));
+}
+
+value floats(std::string_view sign, double a, double b) {
+  if (sign == "+") return a + b;
+  if (sign == "-") return a - b;
+  if (sign == "*") return a * b;
+  if (sign == "**") {
+    const auto out = std::pow(a, b);
+    if (std::isnan(out) && !std::isnan(a) && !std::isnan(b))
+      fail("computes a power that is no real number");
+    return out;
+  }
+  check_divisor(b == 0);
+  if (sign == "/") return a / b;
+  auto rest = std::fmod(a, b);
+  if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
+  if (sign == "%") return rest;
+  return std::floor((a - rest) / b + 0.5);
+}
+
+std::optional<double> number_in(const value& v) {
+  std::int64_t n = 0;
+  if (const auto* i = v.integer_like(n)) return static_cast<double>(*i);
+  if (const auto* d = v.as_float()) return *d;
+  return std::nullopt;
+}
+
+value added_texts(const text& a, const text& b, work& w) {
+  w.bytes(a.size() + b.size() +
+          (a.from_message().size() + b.from_message().size()) * sizeof(text_range));
+  const bool markup = a.markup() || b.markup();
+  text out = markup ? escaped(a) : a;
+  out.add(markup ? escaped(b) : b);
+  return out.as_markup(markup);
+}
+
+bool is_plain_sequence(const value& v) {
+  const auto* l = v.as_list();
+  return l && (l->what == list::kind::list || l->what == list::kind::tuple);
+}
+
+value added_lists(const list& a, const list& b, work& w) {
+  w.bytes((a.items.size() + b.items.size()) * sizeof(value));
+  w.steps((a.items.size() + b.items.size()) / 4);
+  auto all = a.items;
+  all.insert(all.end(), b.items.begin(), b.items.end());
+  return list{std::move(all), a.what};
+}
+
+value repeated_list(const list& l, std::int64_t times, work& w) {
+  std::vector<value> all;
+  if (times > 0) w.bytes_times(l.items.size() * sizeof(value), times);
+  for (std::int64_t i = 0; i < times && !l.items.empty(); ++i)
+    all.insert(all.end(), l.items.begin(), l.items.end());
+  return list{std::move(all), l.what};
+}
+
+value sequences(std::string_view sign, const value& a, const value& b, work& w) {
+  const auto *t = a.as_text(), *u = b.as_text();
+  if (sign == "+" && t && u) return added_texts(*t, *u, w);
+  if (sign == "%" && t) {
+    const auto* l = b.as_list();
+    const bool tuple = l && l->what == list::kind::tuple;
+    return formatted(*t, tuple ? l->items : std::vector<value>{b}, w);
+  }
+  const bool lists = is_plain_sequence(a) && is_plain_sequence(b);
+  if (sign == "+" && lists && a.as_list()->what == b.as_list()->what)
+    return added_lists(*a.as_list(), *b.as_list(), w);
+  std::int64_t n = 0;
+  const auto& sequence = t || is_plain_sequence(a) ? a : b;
+  const auto* times = (&sequence == &a ? b : a).integer_like(n);
+  if (sign == "*" && times && sequence.as_text()) return repeated(*sequence.as_text(), *times, w);
+  if (sign == "*" && times && is_plain_sequence(sequence))
+    return repeated_list(*sequence.as_list(), *times, w);
+  unsuitable(sign, a, b);
+}
+
+/// Where a slice begins or ends, as Python moves it into the sequence.
+std::int64_t bound_of(const value* v, std::int64_t size, bool backwards, bool first) {
+  const std::int64_t low = backwards ? -1 : 0, high = backwards ? size - 1 : size;
+  if (!v) return first == backwards ? high : low;
+  std::int64_t n = 0;
+  const auto* given = v->integer_like(n);
+  if (!given) fail(fmt::format("a slice has a {}, expected integers", type_of(*v)));
+  const auto at = *given < 0 ? *given + size : *given;
+  return std::clamp(at, low, high);
+}
+
+text sliced_text(const text& t, std::int64_t at, std::int64_t end, std::int64_t step,
+                 const std::vector<std::size_t>& starts, work& w) {
+  const auto start = [&](std::int64_t i) { return starts[static_cast<std::size_t>(i)]; };
+  if (step == 1) return at < end ? t.part(start(at), start(end)) : text{};
+  text out;
+  for (; step > 0 ? at < end : at > end; at += step) {
+    w.steps(1);
+    out.add(t.part(start(at), start(at + 1)));
+  }
+  return out;
+}
+
+}  // namespace
+
+value calculated(evaluator& e, std::string_view sign, const value& a, const value& b) {
+  std::int64_t n = 0, m = 0;
+  const auto* i = a.integer_like(n);
+  const auto* j = b.integer_like(m);
+  if (i && j) return integers(sign, *i, *j);
+  const auto x = number_in(a), y = number_in(b);
+  if (x && y) return floats(sign, *x, *y);
+  return sequences(sign, a, b, e.work());
+}
+
+value negated(const value& v) {
+  check_defined(v);
+  std::int64_t n = 0;
+  if (const auto* i = v.integer_like(n)) {
+    if (*i == INT64_MIN) too_large();
+    return -*i;
+  }
+  if (const auto* d = v.as_float()) return -*d;
+  fail(fmt::format("a sign before a {}, expected a number", type_of(v)));
+}
+
+bool contains(evaluator& e, const value& in, const value& what) {
+  auto& w = e.work();
+  if (in.is_undefined()) return false;
+  if (const auto* t = in.as_text()) {
+    const auto* part = what.as_text();
+    if (!part) {
+      check_defined(what);
+      fail(fmt::format("looks for a {} in a str, expected a str", type_of(what)));
+    }
+    w.steps(t->size() / 64);
+    return find_in(t->bytes(), part->bytes()) != std::string::npos;
+  }
+  if (const auto* d = in.as_dictionary()) return d->find(what, w) != nullptr;
+  const auto all = items_of(in, w);
+  return std::any_of(all.begin(), all.end(), [&](const value& v) { return equal(v, what, w); });
+}
+
+bool compared(evaluator& e, std::string_view sign, const value& a, const value& b) {
+  auto& w = e.work();
+  if (sign == "==") return equal(a, b, w);
+  if (sign == "!=") return !equal(a, b, w);
+  if (sign == "in") return contains(e, b, a);
+  if (sign == "not in") return !contains(e, b, a);
+  // Nothing is less or more than what is no number.
+  const auto x = number_in(a), y = number_in(b);
+  if (x && y && (std::isnan(*x) || std::isnan(*y))) return false;
+  const auto order = compare(a, b, sign, w);
+  if (sign == "<") return order < 0;
+  if (sign == ">") return order > 0;
+  return sign == "<=" ? order <= 0 : order >= 0;
+}
+
+value sliced(const value& v, const value* first, const value* last, const value* step, work& w) {
+  check_defined(v);
+  const auto* t = v.as_text();
+  const auto* l = v.as_list();
+  if (!t && !(l && l->has_items()))
+    fail(fmt::format("takes a slice of a {}, expected a str or a list", type_of(v)));
+  const auto starts = t ? character_starts(t->bytes(), w) : std::vector<std::size_t>{};
+  const auto size = static_cast<std::int64_t>(t ? starts.size() - 1 : l->items.size());
+  std::int64_t n = 1;
+  const auto* by = step ? step->integer_like(n) : &n;
+  if (!by) fail(fmt::format("a slice has a {}, expected integers", type_of(*step)));
+  if (*by == 0) fail("a slice has the step 0");
+  // A longer step than the sequence takes one item.
+  const auto by_items = std::clamp(*by, -size - 1, size + 1);
+  auto at = bound_of(first, size, by_items < 0, true);
+  const auto end = bound_of(last, size, by_items < 0, false);
+  if (t) return sliced_text(*t, at, end, by_items, starts, w);
+  std::vector<value> out;
+  for (; by_items > 0 ? at < end : at > end; at += by_items) {
+    w.bytes(sizeof(value));
+    out.push_back(l->items[static_cast<std::size_t>(at)]);
+  }
+  return list{std::move(out), l->what};
+}
+
+}  // namespace troupe::gpu::jinja

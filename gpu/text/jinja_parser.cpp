@@ -1,0 +1,488 @@
+#include "gpu/text/jinja_parser.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::gpu::jinja {
+
+namespace {
+
+using kind = expression::kind;
+
+std::string shown_token(const token& t) {
+  switch (t.what) {
+    case token::kind::end:
+      return "the end of the template";
+    case token::kind::data:
+      return "text";
+    case token::kind::print_begin:
+      return "'{{'";
+    case token::kind::print_end:
+      return "'}}'";
+    case token::kind::block_begin:
+      return "'{%'";
+    case token::kind::block_end:
+      return "'%}'";
+    case token::kind::string:
+      return "a string";
+    default:
+      return fmt::format("'{}'", t.text);
+  }
+}
+
+std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr) {
+  std::vector<expression_ptr> out;
+  out.push_back(std::move(a));
+  if (b) out.push_back(std::move(b));
+  return out;
+}
+
+}  // namespace
+
+parser::level::level(parser& p) : parser_{p} {
+  if (++p.level_ <= max_nesting) return;
+  --p.level_;
+  p.no(fmt::format("nests expressions deeper than {} levels", max_nesting));
+}
+
+bool parser::skip_sign(std::string_view s) {
+  if (!now().is_sign(s)) return false;
+  take();
+  return true;
+}
+
+bool parser::skip_name(std::string_view s) {
+  if (!now().is_name(s)) return false;
+  take();
+  return true;
+}
+
+void parser::expect_sign(std::string_view s) {
+  if (!skip_sign(s)) no(fmt::format("found {}, expected '{}'", shown_token(now()), s));
+}
+
+void parser::expect(token::kind k, std::string_view what) {
+  if (now().what != k) no(fmt::format("found {}, expected {}", shown_token(now()), what));
+  take();
+}
+
+std::string parser::expect_name(std::string_view what) {
+  if (now().what != token::kind::name)
+    no(fmt::format("found {}, expected {}", shown_token(now()), what));
+  return take().text;
+}
+
+void parser::count_depth(expression& e) const {
+  unsigned inner = 0;
+  for (const auto& p : e.parts)
+    if (p) inner = std::max(inner, p->depth);
+  for (const auto& [name, p] : e.named) inner = std::max(inner, p->depth);
+  if (inner >= max_depth) no(fmt::format("has an expression of more than {} levels", max_depth));
+  e.depth = inner + 1;
+}
+
+expression_ptr parser::made(kind k, unsigned line, std::vector<expression_ptr> parts,
+                            std::string text) const {
+  auto e = std::make_unique<expression>();
+  e->what = k;
+  e->line = line;
+  e->parts = std::move(parts);
+  e->text = std::move(text);
+  count_depth(*e);
+  return e;
+}
+
+expression_ptr parser::read_expression() {
+  const level one{*this};
+  const auto line = now().line;
+  auto e = read_or();
+  while (skip_name("if")) {
+    auto parts = list_of(read_or(), std::move(e));
+    parts.push_back(skip_name("else") ? read_expression() : nullptr);
+    e = made(kind::conditional, line, std::move(parts));
+  }
+  return e;
+}
+
+expression_ptr parser::read_expressions(bool conditional) {
+  const auto line = now().line;
+  std::vector<expression_ptr> all;
+  bool tuple = false;
+  const auto ends = [&] {
+    return now().what == token::kind::print_end || now().what == token::kind::block_end ||
+           now().is_sign(")") || now().is_name("recursive");
+  };
+  while (!ends()) {
+    all.push_back(conditional ? read_expression() : read_or());
+    if (!skip_sign(",")) break;
+    tuple = true;
+  }
+  if (tuple) return made(kind::tuple, line, std::move(all));
+  if (all.empty()) no(fmt::format("found {}, expected an expression", shown_token(now())));
+  return std::move(all[0]);
+}
+
+template <class Inner>
+expression_ptr parser::left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs) {
+  auto left = inner();
+  for (;;) {
+    const auto& t = now();
+    const auto found =
+        std::find_if(signs.begin(), signs.end(), [&](std::string_view s) { return t.is_sign(s); });
+    if (found == signs.end()) return left;
+    const auto line = take().line;
+    left = made(kind::calculation, line, list_of(std::move(left), inner()), std::string{*found});
+  }
+}
+
+expression_ptr parser::read_or() {
+  auto left = read_and();
+  while (now().is_name("or")) {
+    const auto line = take().line;
+    left = made(kind::either, line, list_of(std::move(left), read_and()));
+  }
+  return left;
+}
+
+expression_ptr parser::read_and() {
+  auto left = read_not();
+  while (now().is_name("and")) {
+    const auto line = take().line;
+    left = made(kind::both, line, list_of(std::move(left), read_not()));
+  }
+  return left;
+}
+
+expression_ptr parser::read_not() {
+  if (!now().is_name("not")) return read_comparison();
+  const level one{*this};
+  const auto line = take().line;
+  return made(kind::inverse, line, list_of(read_not()));
+}
+
+expression_ptr parser::read_comparison() {
+  constexpr std::string_view signs[] = {"==", "!=", "<=", ">=", "<", ">"};
+  const auto line = now().line;
+  std::vector<expression_ptr> parts;
+  std::vector<std::string> found;
+  parts.push_back(read_sum());
+  for (;;) {
+    const auto& t = now();
+    if (t.what == token::kind::sign &&
+        std::find(std::begin(signs), std::end(signs), t.text) != std::end(signs)) {
+      found.push_back(take().text);
+    } else if (skip_name("in")) {
+      found.emplace_back("in");
+    } else if (t.is_name("not") && next().is_name("in")) {
+      take(), take();
+      found.emplace_back("not in");
+    } else {
+      break;
+    }
+    parts.push_back(read_sum());
+  }
+  if (found.empty()) return std::move(parts[0]);
+  auto e = made(kind::comparison, line, std::move(parts));
+  e->signs = std::move(found);
+  return e;
+}
+
+expression_ptr parser::read_sum() {
+  return left_to_right([&] { return read_concatenation(); }, {"+", "-"});
+}
+
+expression_ptr parser::read_concatenation() {
+  const auto line = now().line;
+  auto first = read_product();
+  if (!now().is_sign("~")) return first;
+  auto parts = list_of(std::move(first));
+  while (skip_sign("~")) parts.push_back(read_product());
+  return made(kind::concatenation, line, std::move(parts));
+}
+
+expression_ptr parser::read_product() {
+  return left_to_right([&] { return read_power(); }, {"*", "/", "//", "%"});
+}
+
+expression_ptr parser::read_power() {
+  return left_to_right([&] { return read_unary(true); }, {"**"});
+}
+
+expression_ptr parser::read_unary(bool filters) {
+  const level one{*this};
+  const auto line = now().line;
+  expression_ptr e;
+  if (skip_sign("-"))
+    e = made(kind::negative, line, list_of(read_unary(false)));
+  else if (skip_sign("+"))
+    e = made(kind::positive, line, list_of(read_unary(false)));
+  else
+    e = read_primary();
+  e = read_postfix(std::move(e));
+  return filters ? read_filters(std::move(e)) : std::move(e);
+}
+
+expression_ptr parser::read_primary() {
+  const auto& t = now();
+  if (t.what == token::kind::integer || t.what == token::kind::real) return read_number();
+  if (t.is_sign("(")) return read_parenthesis();
+  if (t.is_sign("[")) return read_list();
+  if (t.is_sign("{")) return read_dictionary();
+  auto e = made(kind::constant, t.line);
+  if (t.what == token::kind::string) {
+    std::string all;
+    while (now().what == token::kind::string) all += take().text;
+    e->constant = value{std::move(all)};
+    return e;
+  }
+  if (t.what != token::kind::name)
+    no(fmt::format("found {}, expected an expression", shown_token(t)));
+  const auto name = take().text;
+  if (name == "true" || name == "True" || name == "false" || name == "False") {
+    e->constant = value{name[0] == 't' || name[0] == 'T'};
+  } else if (name == "none" || name == "None") {
+    e->constant = value{none{}};
+  } else {
+    e->what = kind::name;
+    e->text = name;
+  }
+  return e;
+}
+
+expression_ptr parser::read_number() {
+  auto e = made(kind::constant, now().line);
+  const bool real = now().what == token::kind::real;
+  const auto written = now().text;
+  if (real) {
+    double d = 0;
+    std::from_chars(written.data(), written.data() + written.size(), d);
+    e->constant = value{d};
+  } else {
+    std::int64_t n = 0;
+    if (std::from_chars(written.data(), written.data() + written.size(), n).ec != std::errc{})
+      no(fmt::format("found the number {}, expected at most 63 bits", written));
+    if (written.size() > 1 && written[0] == '0' && n != 0)
+      no(fmt::format("found the number {}, expected none with leading zeros", written));
+    e->constant = value{n};
+  }
+  take();
+  return e;
+}
+
+expression_ptr parser::read_list() {
+  const auto line = take().line;
+  std::vector<expression_ptr> all;
+  while (!now().is_sign("]")) {
+    all.push_back(read_expression());
+    if (!skip_sign(",")) break;
+  }
+  expect_sign("]");
+  return made(kind::list, line, std::move(all));
+}
+
+expression_ptr parser::read_dictionary() {
+  const auto line = take().line;
+  std::vector<expression_ptr> all;
+  while (!now().is_sign("}")) {
+    all.push_back(read_expression());
+    expect_sign(":");
+    all.push_back(read_expression());
+    if (!skip_sign(",")) break;
+  }
+  expect_sign("}");
+  return made(kind::dictionary, line, std::move(all));
+}
+
+expression_ptr parser::read_parenthesis() {
+  const auto line = take().line;
+  if (skip_sign(")")) return made(kind::tuple, line);
+  auto e = read_expressions();
+  expect_sign(")");
+  return e;
+}
+
+expression_ptr parser::read_postfix(expression_ptr e) {
+  for (;;) {
+    if (now().is_sign(".") || now().is_sign("["))
+      e = read_subscript(std::move(e));
+    else if (now().is_sign("("))
+      e = read_call(std::move(e));
+    else
+      return e;
+  }
+}
+
+expression_ptr parser::read_filters(expression_ptr e) {
+  for (;;) {
+    if (skip_sign("|"))
+      e = read_filter(std::move(e));
+    else if (now().is_name("is"))
+      e = read_test(std::move(e));
+    else if (now().is_sign("("))
+      e = read_call(std::move(e));
+    else
+      return e;
+  }
+}
+
+expression_ptr parser::read_filter(expression_ptr e) {
+  const auto line = now().line;
+  auto name = expect_name("the name of a filter");
+  if (!is_filter(name)) no(fmt::format("the filter '{}' is not supported", name));
+  std::vector<expression_ptr> input;
+  input.push_back(std::move(e));
+  auto f = made(kind::filter, line, std::move(input), std::move(name));
+  if (now().is_sign("(")) read_arguments(*f);
+  check_named_function(*f);
+  return f;
+}
+
+void parser::check_named_function(const expression& f) const {
+  const auto named_by = [&](std::size_t i) -> const jinja::text* {
+    return f.parts.size() > i ? f.parts[i]->constant.as_text() : nullptr;
+  };
+  const auto& name = f.text;
+  if (const auto* filter = named_by(1); name == "map" && filter && !is_filter(filter->bytes()))
+    no(fmt::format("the filter '{}' is not supported", filter->bytes()));
+  const bool by_test = name == "select" || name == "reject";
+  const auto* test = named_by(by_test ? 1 : 2);
+  if ((by_test || name == "selectattr" || name == "rejectattr") && test && !is_test(test->bytes()))
+    no(fmt::format("the test '{}' is not supported", test->bytes()));
+}
+
+bool parser::begins_test_argument() const {
+  const auto& t = now();
+  if (t.what == token::kind::name)
+    return !t.is_name("else") && !t.is_name("or") && !t.is_name("and");
+  return t.what == token::kind::string || t.what == token::kind::integer ||
+         t.what == token::kind::real || t.is_sign("(") || t.is_sign("[") || t.is_sign("{");
+}
+
+expression_ptr parser::read_test(expression_ptr e) {
+  const auto line = take().line;
+  const bool inverse = skip_name("not");
+  auto name = expect_name("the name of a test");
+  if (!is_test(name)) no(fmt::format("the test '{}' is not supported", name));
+  auto t = made(kind::test, line, list_of(std::move(e)), std::move(name));
+  if (now().is_sign("(")) {
+    read_arguments(*t);
+  } else if (begins_test_argument()) {
+    if (now().is_name("is")) no("found 'is' behind a test, expected a single test");
+    // An inner `if` belongs to the expression around it.
+    if (!now().is_name("if") && !now().is_name("in") && !now().is_name("not")) {
+      t->parts.push_back(read_postfix(read_primary()));
+      count_depth(*t);
+    }
+  }
+  return inverse ? made(kind::inverse, line, list_of(std::move(t))) : std::move(t);
+}
+
+expression_ptr parser::read_subscript(expression_ptr e) {
+  const auto sign = take();
+  if (sign.text == ".") {
+    if (now().what == token::kind::integer)
+      return made(kind::item, sign.line, list_of(std::move(e), read_number()));
+    return made(kind::attribute, sign.line, list_of(std::move(e)),
+                expect_name("the name of an attribute"));
+  }
+  const level one{*this};
+  auto parts = list_of(std::move(e));
+  const auto part = [&] {
+    const bool none_there = now().is_sign(":") || now().is_sign("]");
+    parts.push_back(none_there ? nullptr : read_expression());
+  };
+  part();
+  if (parts.back() && !now().is_sign(":")) {
+    if (now().is_sign(",")) no("found ',', a subscript of several values is not supported");
+    expect_sign("]");
+    return made(kind::item, sign.line, std::move(parts));
+  }
+  while (parts.size() < 4 && skip_sign(":")) part();
+  if (parts.size() < 3) no(fmt::format("found {}, expected a subscript", shown_token(now())));
+  parts.resize(4);
+  expect_sign("]");
+  return made(kind::slice, sign.line, std::move(parts));
+}
+
+expression_ptr parser::read_call(expression_ptr e) {
+  const auto line = now().line;
+  if (e->what == kind::attribute && !is_method(e->text))
+    no(fmt::format("the method '{}' is not supported", e->text));
+  auto call = made(kind::call, line, list_of(std::move(e)));
+  read_arguments(*call);
+  return call;
+}
+
+void parser::read_arguments(expression& call) {
+  const level one{*this};
+  expect_sign("(");
+  while (!now().is_sign(")")) {
+    if (now().is_sign("*") || now().is_sign("**")) no("arguments with '*' are not supported");
+    if (now().what == token::kind::name && next().is_sign("=")) {
+      auto name = take().text;
+      take();
+      call.named.emplace_back(std::move(name), read_expression());
+    } else {
+      if (!call.named.empty()) no("found an argument without a name behind named ones");
+      call.parts.push_back(read_expression());
+    }
+    if (!skip_sign(",")) break;
+  }
+  expect_sign(")");
+  count_depth(call);
+}
+
+target parser::read_one_target(bool attributes) {
+  target t;
+  if (now().is_sign("(")) no("a tuple in parentheses as a target is not supported");
+  t.name = expect_name("a name");
+  if (attributes && skip_sign(".")) t.attribute = expect_name("the name of an attribute");
+  constexpr std::string_view constants[] = {"true", "false", "none", "True", "False", "None"};
+  if (std::find(std::begin(constants), std::end(constants), t.name) != std::end(constants))
+    no(fmt::format("'{}' cannot be set", t.name));
+  return t;
+}
+
+target parser::read_target(bool attributes) {
+  auto first = read_one_target(attributes);
+  if (!now().is_sign(",")) return first;
+  target t;
+  t.several.push_back(std::move(first));
+  while (skip_sign(",")) {
+    if (now().is_name("in") || now().is_sign("=")) break;
+    t.several.push_back(read_one_target(attributes));
+  }
+  return t;
+}
+
+expression_ptr parser::read_block_filter(bool begins) {
+  expression_ptr e;
+  if (begins) e = read_filter(nullptr);
+  while (skip_sign("|")) e = read_filter(std::move(e));
+  return e;
+}
+
+std::vector<parameter> parser::read_parameters() {
+  std::vector<parameter> all;
+  expect_sign("(");
+  while (!now().is_sign(")")) {
+    parameter p{expect_name("the name of a parameter"), nullptr};
+    if (skip_sign("="))
+      p.otherwise = read_expression();
+    else if (!all.empty() && all.back().otherwise)
+      no(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
+    all.push_back(std::move(p));
+    if (!skip_sign(",")) break;
+  }
+  expect_sign(")");
+  return all;
+}
+
+expression_ptr parser::checked_call(expression_ptr e) const {
+  if (e->what != kind::call) no("found an expression behind 'call', expected a call");
+  return e;
+}
+
+}  // namespace troupe::gpu::jinja

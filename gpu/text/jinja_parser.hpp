@@ -1,0 +1,91 @@
+#pragma once
+
+#include <algorithm>
+
+#include "gpu/text/jinja_lexer.hpp"
+#include "gpu/text/jinja_tree.hpp"
+
+namespace troupe::gpu::jinja {
+
+/// Reads tokens. Nesting is limited, since reading and evaluating go down the stack with it.
+class parser {
+ public:
+  explicit parser(std::vector<token> tokens) : tokens_{std::move(tokens)} {}
+
+  [[noreturn]] void no(std::string why) const { throw located_error{now().line, std::move(why)}; }
+  const token& now() const { return tokens_[at_]; }
+  const token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  token take() {
+    auto t = now();
+    if (at_ + 1 < tokens_.size()) ++at_;
+    return t;
+  }
+  bool skip_sign(std::string_view s);
+  bool skip_name(std::string_view s);
+  void expect_sign(std::string_view s);
+  void expect(token::kind k, std::string_view what);
+  std::string expect_name(std::string_view what);
+
+  expression_ptr read_expression();
+  /// Several with commas between them are a tuple. `conditional`: may it be `a if b`?
+  expression_ptr read_expressions(bool conditional = true);
+  target read_target(bool attributes);
+  /// Filters of a block, `| trim | upper`; `begins`: without the first sign. Null: there is none.
+  expression_ptr read_block_filter(bool begins);
+  std::vector<parameter> read_parameters();
+  expression_ptr checked_call(expression_ptr e) const;
+
+  static constexpr unsigned max_nesting = 200;
+  static constexpr unsigned max_depth = 200;
+
+ private:
+  /// Counts levels while it is there.
+  class level {
+   public:
+    explicit level(parser& p);
+    ~level() { --parser_.level_; }
+    level(const level&) = delete;
+    level& operator=(const level&) = delete;
+
+   private:
+    parser& parser_;
+  };
+  friend class level;
+
+  expression_ptr made(expression::kind k, unsigned line, std::vector<expression_ptr> parts = {},
+                      std::string text = {}) const;
+  void count_depth(expression& e) const;
+  template <class Inner>
+  expression_ptr left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs);
+
+  expression_ptr read_or();
+  expression_ptr read_and();
+  expression_ptr read_not();
+  expression_ptr read_comparison();
+  expression_ptr read_sum();
+  expression_ptr read_concatenation();
+  expression_ptr read_product();
+  expression_ptr read_power();
+  expression_ptr read_unary(bool filters);
+  expression_ptr read_primary();
+  expression_ptr read_number();
+  expression_ptr read_list();
+  expression_ptr read_dictionary();
+  expression_ptr read_parenthesis();
+  expression_ptr read_postfix(expression_ptr e);
+  expression_ptr read_filters(expression_ptr e);
+  expression_ptr read_filter(expression_ptr e);
+  expression_ptr read_test(expression_ptr e);
+  expression_ptr read_subscript(expression_ptr e);
+  expression_ptr read_call(expression_ptr e);
+  void read_arguments(expression& call);
+  void check_named_function(const expression& filter) const;
+  bool begins_test_argument() const;
+  target read_one_target(bool attributes);
+
+  std::vector<token> tokens_;
+  std::size_t at_ = 0;
+  unsigned level_ = 0;
+};
+
+}  // namespace troupe::gpu::jinja

@@ -1,0 +1,51 @@
+#include "gpu/text/jinja_template.hpp"
+
+#include <fmt/format.h>
+
+#include "gpu/text/jinja_evaluator.hpp"
+#include "gpu/text/jinja_lexer.hpp"
+
+namespace troupe::gpu::jinja {
+
+struct parsed {
+  std::string name;
+  body whole;
+};
+
+expected<compiled> compiled::read(std::string_view source, std::string name) {
+  constexpr std::size_t max_source_bytes = 1u << 20;
+  if (source.size() > max_source_bytes)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: the template has {} bytes, expected at most {}", name,
+                              source.size(), max_source_bytes));
+  try {
+    auto p = std::make_shared<parsed>();
+    p->whole = parse_template(source);
+    p->name = std::move(name);
+    compiled c;
+    c.parsed_ = std::move(p);
+    return c;
+  } catch (const located_error& e) {
+    return refuse(reason::kind::invalid, fmt::format("{} line {}: {}", name, e.line, e.text));
+  } catch (const error& e) {
+    return refuse(reason::kind::invalid, fmt::format("{}: {}", name, e.what()));
+  }
+}
+
+expected<text> compiled::evaluate(std::map<std::string, value, std::less<>> names,
+                                  const std::tm& now) const {
+  evaluator e{std::move(names), now};
+  const auto at = [&](const char* what) {
+    return fmt::format("{} line {}: {}", parsed_->name, e.line(), what);
+  };
+  try {
+    return e.run(parsed_->whole);
+  } catch (const refusal& r) {
+    return refuse(reason::kind::refused,
+                  fmt::format("{} refuses the conversation: {}", parsed_->name, r.what()));
+  } catch (const error& why) {
+    return refuse(reason::kind::invalid, at(why.what()));
+  }
+}
+
+}  // namespace troupe::gpu::jinja

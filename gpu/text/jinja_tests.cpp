@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpu/text/jinja_filters.hpp"
+
+// Tests: `x is defined` and the like.
+namespace troupe::gpu::jinja {
+
+namespace {
+
+struct test {
+  std::string_view name;
+  std::size_t arguments;
+  bool (*holds)(evaluator&, const value&, const std::vector<value>&);
+};
+
+using given_values = const std::vector<value>&;
+
+bool is_number(const value& v) {
+  return v.as_bool() || v.as_integer() || v.as_float();
+}
+
+std::int64_t rest_of(evaluator& e, const value& v, const value& by) {
+  const auto rest = calculated(e, "%", v, by);
+  std::int64_t n = 0;
+  const auto* i = rest.integer_like(n);
+  return i ? *i : rest.as_float() && *rest.as_float() == 0 ? 0 : 2;
+}
+
+template <std::int64_t expected>
+bool rest_by_two(evaluator& e, const value& v, given_values) {
+  return rest_of(e, v, value{std::int64_t{2}}) == expected;
+}
+
+bool divisible(evaluator& e, const value& v, given_values given) {
+  return rest_of(e, v, given[0]) == 0;
+}
+
+bool iterable(evaluator&, const value& v, given_values) {
+  return v.is_undefined() || v.as_text() || v.as_list() || v.as_dictionary();
+}
+
+bool sequence(evaluator&, const value& v, given_values) {
+  return v.as_text() || v.as_dictionary() || (v.as_list() && v.as_list()->has_items());
+}
+
+bool callable(evaluator&, const value& v, given_values) {
+  return v.as_object() && v.as_object()->callable();
+}
+
+/// A text that changing the case leaves as it is, and the other change does not.
+template <bool upper_case>
+bool has_case(evaluator& e, const value& v, given_values) {
+  const auto t = shown(v, e.work());
+  e.work().bytes(2 * t.size());
+  return (upper_case ? upper : lower)(t) == t && !((upper_case ? lower : upper)(t) == t);
+}
+
+bool equal_to(evaluator& e, const value& v, given_values given) {
+  return equal(v, given[0], e.work());
+}
+bool not_equal_to(evaluator& e, const value& v, given_values given) {
+  return !equal(v, given[0], e.work());
+}
+bool less(evaluator& e, const value& v, given_values given) {
+  return compared(e, "<", v, given[0]);
+}
+bool greater(evaluator& e, const value& v, given_values given) {
+  return compared(e, ">", v, given[0]);
+}
+bool at_most(evaluator& e, const value& v, given_values given) {
+  return compared(e, "<=", v, given[0]);
+}
+bool at_least(evaluator& e, const value& v, given_values given) {
+  return compared(e, ">=", v, given[0]);
+}
+bool is_in(evaluator& e, const value& v, given_values given) {
+  return contains(e, given[0], v);
+}
+bool is_a_filter(evaluator&, const value& v, given_values) {
+  return v.as_text() && is_filter(v.as_text()->bytes());
+}
+bool is_a_test(evaluator&, const value& v, given_values) {
+  return v.as_text() && is_test(v.as_text()->bytes());
+}
+
+template <bool wanted>
+bool is_truth(evaluator&, const value& v, given_values) {
+  return v.as_bool() && *v.as_bool() == wanted;
+}
+
+constexpr test tests[] = {
+    {"defined", 0, [](evaluator&, const value& v, given_values) { return !v.is_undefined(); }},
+    {"undefined", 0, [](evaluator&, const value& v, given_values) { return v.is_undefined(); }},
+    {"none", 0, [](evaluator&, const value& v, given_values) { return v.is_none(); }},
+    {"boolean", 0, [](evaluator&, const value& v, given_values) { return !!v.as_bool(); }},
+    {"integer", 0, [](evaluator&, const value& v, given_values) { return !!v.as_integer(); }},
+    {"float", 0, [](evaluator&, const value& v, given_values) { return !!v.as_float(); }},
+    {"number", 0, [](evaluator&, const value& v, given_values) { return is_number(v); }},
+    {"string", 0, [](evaluator&, const value& v, given_values) { return !!v.as_text(); }},
+    {"mapping", 0, [](evaluator&, const value& v, given_values) { return !!v.as_dictionary(); }},
+    {"escaped", 0,
+     [](evaluator&, const value& v, given_values) { return v.as_text() && v.as_text()->markup(); }},
+    {"sameas", 1,
+     [](evaluator&, const value& v, given_values given) { return v.same_as(given[0]); }},
+    {"true", 0, is_truth<true>},
+    {"false", 0, is_truth<false>},
+    {"iterable", 0, iterable},
+    {"sequence", 0, sequence},
+    {"callable", 0, callable},
+    {"odd", 0, rest_by_two<1>},
+    {"even", 0, rest_by_two<0>},
+    {"divisibleby", 1, divisible},
+    {"upper", 0, has_case<true>},
+    {"lower", 0, has_case<false>},
+    {"filter", 0, is_a_filter},
+    {"test", 0, is_a_test},
+    {"in", 1, is_in},
+    {"eq", 1, equal_to},
+    {"equalto", 1, equal_to},
+    {"==", 1, equal_to},
+    {"ne", 1, not_equal_to},
+    {"!=", 1, not_equal_to},
+    {"lt", 1, less},
+    {"lessthan", 1, less},
+    {"<", 1, less},
+    {"gt", 1, greater},
+    {"greaterthan", 1, greater},
+    {">", 1, greater},
+    {"le", 1, at_most},
+    {"<=", 1, at_most},
+    {"ge", 1, at_least},
+    {">=", 1, at_least},
+};
+
+const test* find_test(std::string_view name) {
+  const auto found = std::find_if(std::begin(tests), std::end(tests),
+                                  [&](const test& t) { return t.name == name; });
+  return found == std::end(tests) ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_test(std::string_view name) {
+  return find_test(name) != nullptr;
+}
+
+bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given) {
+  const auto* t = find_test(name);
+  if (!t) fail(fmt::format("the test '{}' is not supported", name));
+  if (!given.named.empty() || given.positional.size() != t->arguments)
+    fail(fmt::format("{}: found {} arguments, expected {}", name,
+                     given.positional.size() + given.named.size(), t->arguments));
+  e.work().steps(1);
+  return t->holds(e, v, given.positional);
+}
+
+}  // namespace troupe::gpu::jinja

@@ -1,0 +1,322 @@
+#include "gpu/text/jinja_text.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace troupe::gpu::jinja {
+
+text::text(std::string bytes, bool from_message) : bytes_{std::move(bytes)} {
+  if (from_message && !bytes_.empty()) from_message_.push_back({0, bytes_.size()});
+}
+
+void text::add(const text& more) {
+  const auto offset = bytes_.size();
+  bytes_ += more.bytes_;
+  for (const auto& r : more.from_message_) {
+    const text_range moved{r.begin + offset, r.end + offset};
+    if (!from_message_.empty() && from_message_.back().end == moved.begin)
+      from_message_.back().end = moved.end;
+    else
+      from_message_.push_back(moved);
+  }
+}
+
+text text::part(std::size_t begin, std::size_t end) const {
+  text out;
+  if (begin >= end) return out;
+  out.bytes_ = bytes_.substr(begin, end - begin);
+  auto at = std::partition_point(from_message_.begin(), from_message_.end(),
+                                 [&](const text_range& r) { return r.end <= begin; });
+  for (; at != from_message_.end() && at->begin < end; ++at)
+    out.from_message_.push_back(
+        {std::max(at->begin, begin) - begin, std::min(at->end, end) - begin});
+  return out;
+}
+
+text text::as_markup(bool yes) const {
+  text out = *this;
+  out.markup_ = yes;
+  return out;
+}
+
+std::size_t character_size(std::string_view s, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[at + i]); };
+  const unsigned char first = byte(0);
+  const std::size_t size = first < 0x80             ? 1
+                           : (first & 0xE0) == 0xC0 ? 2
+                           : (first & 0xF0) == 0xE0 ? 3
+                           : (first & 0xF8) == 0xF0 ? 4
+                                                    : 1;
+  if (at + size > s.size()) return 1;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 1;
+  return size;
+}
+
+std::size_t count_characters(std::string_view s) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; at < s.size(); at += character_size(s, at)) ++n;
+  return n;
+}
+
+std::vector<std::size_t> character_starts(std::string_view s, work& w) {
+  w.steps(s.size() / 64);
+  std::vector<std::size_t> starts;
+  for (std::size_t at = 0; at < s.size(); at += character_size(s, at)) starts.push_back(at);
+  starts.push_back(s.size());
+  return starts;
+}
+
+namespace {
+
+/// The character that ends at `end`.
+std::size_t start_before(std::string_view s, std::size_t end) {
+  for (std::size_t back = 1; back <= 4 && back <= end; ++back)
+    if (character_size(s, end - back) == back) return end - back;
+  return end - 1;
+}
+
+bool has_character(std::string_view all, std::string_view one) {
+  for (std::size_t at = 0; at < all.size();) {
+    const auto size = character_size(all, at);
+    if (all.substr(at, size) == one) return true;
+    at += size;
+  }
+  return false;
+}
+
+/// Bytes of the line end there; 0: none.
+std::size_t line_end(std::string_view s, std::size_t at) {
+  if (s.substr(at, 2) == "\r\n") return 2;
+  const char c = s[at];
+  if ((c >= '\n' && c <= '\r') || (c >= '\x1c' && c <= '\x1e')) return 1;
+  const auto size = character_size(s, at);
+  const auto one = s.substr(at, size);
+  return one == "\u0085" || one == "\u2028" || one == "\u2029" ? size : 0;
+}
+
+}  // namespace
+
+bool is_space(std::string_view character) {
+  if (character.size() == 1) {
+    const char c = character[0];
+    return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
+  }
+  constexpr std::string_view others[] = {"\u0085", "\u00a0", "\u1680", "\u2028",
+                                         "\u2029", "\u202f", "\u205f", "\u3000"};
+  if (character >= "\u2000" && character <= "\u200a") return true;
+  return std::find(std::begin(others), std::end(others), character) != std::end(others);
+}
+
+text stripped(const text& t, const std::optional<std::string>& characters, sides where) {
+  const std::string_view s = t.bytes();
+  const auto goes = [&](std::string_view one) {
+    return characters ? has_character(*characters, one) : is_space(one);
+  };
+  std::size_t begin = 0, end = s.size();
+  while (where != sides::right && begin < end) {
+    const auto size = character_size(s, begin);
+    if (!goes(s.substr(begin, size))) break;
+    begin += size;
+  }
+  while (where != sides::left && end > begin) {
+    const auto start = start_before(s, end);
+    if (!goes(s.substr(start, end - start))) break;
+    end = start;
+  }
+  return t.part(begin, end);
+}
+
+std::size_t find_in(std::string_view in, std::string_view what, std::size_t begin) {
+  if (begin > in.size()) return in.npos;
+  if (what.empty()) return begin;
+  // glibc's is linear; std::string's is not for texts made to be slow.
+  const auto* found = ::memmem(in.data() + begin, in.size() - begin, what.data(), what.size());
+  return found ? static_cast<std::size_t>(static_cast<const char*>(found) - in.data()) : in.npos;
+}
+
+text replaced(const text& t, const text& what, const text& by, std::int64_t limit, work& w) {
+  const std::string_view s = t.bytes();
+  text out;
+  std::size_t from = 0, at = 0;
+  for (std::int64_t n = 0; limit < 0 || n < limit; ++n) {
+    const auto found = find_in(s, what.bytes(), at);
+    if (found == s.npos) break;
+    w.bytes(by.size() + found - from + sizeof(text_range));
+    out.add(t.part(from, found));
+    out.add(by);
+    from = found + what.size();
+    at = from;
+    // Nothing is before each character, and at the end.
+    if (what.empty()) {
+      if (at >= s.size()) break;
+      at += character_size(s, at);
+    }
+  }
+  w.bytes(s.size() - from);
+  out.add(t.part(from, s.size()));
+  return out;
+}
+
+namespace {
+
+std::vector<text> split_at_space(const text& t, std::int64_t limit, work& w) {
+  const std::string_view s = t.bytes();
+  std::vector<text> parts;
+  std::size_t at = 0;
+  const auto skip = [&](bool spaces) {
+    while (at < s.size()) {
+      const auto size = character_size(s, at);
+      if (is_space(s.substr(at, size)) != spaces) break;
+      at += size;
+    }
+  };
+  for (skip(true); at < s.size(); skip(true)) {
+    w.bytes(sizeof(text));
+    const auto begin = at;
+    if (limit >= 0 && static_cast<std::int64_t>(parts.size()) >= limit) {
+      parts.push_back(stripped(t.part(begin, s.size()), std::nullopt, sides::left));
+      break;
+    }
+    skip(false);
+    parts.push_back(t.part(begin, at));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<text> split(const text& t, const std::optional<std::string>& separator,
+                        std::int64_t limit, work& w) {
+  w.bytes(t.size());
+  if (!separator) return split_at_space(t, limit, w);
+  if (separator->empty()) fail("split: found an empty separator, expected a text");
+  std::vector<text> parts;
+  std::size_t from = 0;
+  while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
+    const auto found = find_in(t.bytes(), *separator, from);
+    if (found == std::string::npos) break;
+    w.bytes(sizeof(text));
+    parts.push_back(t.part(from, found));
+    from = found + separator->size();
+  }
+  parts.push_back(t.part(from, t.size()));
+  return parts;
+}
+
+std::vector<text> split_from_right(const text& t, const std::optional<std::string>& separator,
+                                   std::int64_t limit, work& w) {
+  auto parts = split(t, separator, -1, w);
+  if (limit < 0 || static_cast<std::int64_t>(parts.size()) <= limit + 1) return parts;
+  if (!separator) fail("rsplit with a limit needs a separator");
+  const auto joined_count = parts.size() - static_cast<std::size_t>(limit);
+  std::vector<text> out{joined(
+      {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count)}, *separator, w)};
+  // What is between these parts comes from where they come from.
+  out[0] = t.part(0, out[0].size());
+  out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count), parts.end());
+  return out;
+}
+
+std::vector<text> split_lines(const text& t, bool keep_ends, work& w) {
+  const std::string_view s = t.bytes();
+  w.bytes(s.size());
+  std::vector<text> lines;
+  std::size_t from = 0;
+  for (std::size_t at = 0; at < s.size();) {
+    const auto end = line_end(s, at);
+    if (end == 0) {
+      at += character_size(s, at);
+      continue;
+    }
+    w.bytes(sizeof(text));
+    lines.push_back(t.part(from, keep_ends ? at + end : at));
+    from = at += end;
+  }
+  if (from < s.size()) lines.push_back(t.part(from, s.size()));
+  return lines;
+}
+
+text joined(const std::vector<text>& parts, const text& between, work& w) {
+  text out;
+  bool first = true;
+  for (const auto& p : parts) {
+    w.bytes(p.size() + between.size() + sizeof(text_range));
+    if (!first) out.add(between);
+    first = false;
+    out.add(p);
+  }
+  return out;
+}
+
+text repeated(const text& t, std::int64_t times, work& w) {
+  text out;
+  if (t.empty() || times <= 0) return out;
+  w.bytes_times(t.size() + t.from_message().size() * sizeof(text_range), times);
+  for (std::int64_t i = 0; i < times; ++i) out.add(t);
+  return out;
+}
+
+text mapped(const text& t, const std::function<std::string(std::string_view, bool first)>& map,
+            const std::function<bool(std::string_view)>& in_word) {
+  const std::string_view s = t.bytes();
+  text out;
+  bool first = true;
+  auto source = t.from_message().begin();
+  for (std::size_t at = 0; at < s.size();) {
+    const auto size = character_size(s, at);
+    const auto one = s.substr(at, size);
+    while (source != t.from_message().end() && source->end <= at) ++source;
+    const bool from_message = source != t.from_message().end() && source->begin < at + size;
+    out.add(text{map(one, first), from_message});
+    first = !in_word(one);
+    at += size;
+  }
+  return out;
+}
+
+text upper(const text& t) {
+  return mapped(
+      t, [](auto one, bool) { return upper_of(one); }, [](auto) { return true; });
+}
+
+text lower(const text& t) {
+  return mapped(
+      t, [](auto one, bool) { return lower_of(one); }, [](auto) { return true; });
+}
+
+namespace {
+
+std::string cased(std::string_view one, bool first) {
+  return first ? upper_of(one) : lower_of(one);
+}
+
+}  // namespace
+
+text capitalized(const text& t) {
+  return mapped(t, cased, [](auto) { return true; });
+}
+
+text titled(const text& t) {
+  return mapped(t, cased, [](auto one) { return is_letter(one); });
+}
+
+text titled_by_filter(const text& t) {
+  return mapped(t, cased, [](std::string_view one) {
+    return !is_space(one) && (one.size() > 1 || !std::strchr("-({[<", one[0]));
+  });
+}
+
+text escaped(const text& t) {
+  if (t.markup()) return t;
+  const auto one = [](std::string_view c, bool) -> std::string {
+    if (c == "&") return "&amp;";
+    if (c == "<") return "&lt;";
+    if (c == ">") return "&gt;";
+    if (c == "'") return "&#39;";
+    return c == "\"" ? "&#34;" : std::string{c};
+  };
+  return mapped(t, one, [](auto) { return true; }).as_markup();
+}
+
+}  // namespace troupe::gpu::jinja

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gpu/text/jinja_work.hpp"
+#include "gpu/text/text_range.hpp"
+
+namespace troupe::gpu::jinja {
+
+/// A text that knows which of its bytes come from a message. Positions are in bytes unless a name
+/// says characters; a byte that is not UTF-8 is a character of its own.
+class text {
+ public:
+  text() = default;
+  text(std::string bytes, bool from_message = false);
+  text(const char* bytes) : text{std::string{bytes}} {}
+
+  const std::string& bytes() const { return bytes_; }
+  std::size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  /// Bytes from a message: sorted, disjoint, not adjacent.
+  const std::vector<text_range>& from_message() const { return from_message_; }
+  bool mixed() const { return !from_message_.empty(); }
+  /// The same bytes, all from a message if any are.
+  text as_one() const { return {bytes_, mixed()}; }
+
+  void add(const text& more);
+  void add_plain(std::string_view template_text) { bytes_ += template_text; }
+  text part(std::size_t begin, std::size_t end) const;
+  bool operator==(const text& other) const { return bytes_ == other.bytes_; }
+  /// Python's Markup, which the filters `safe` and `escape` make: what is added to it is escaped.
+  bool markup() const { return markup_; }
+  text as_markup(bool yes = true) const;
+
+ private:
+  std::string bytes_;
+  std::vector<text_range> from_message_;
+  bool markup_ = false;
+};
+
+/// Bytes of the character that begins there.
+std::size_t character_size(std::string_view s, std::size_t at);
+std::size_t count_characters(std::string_view s);
+/// Where characters begin, and the end.
+std::vector<std::size_t> character_starts(std::string_view s, work& w);
+/// What Python's str.isspace() says of a character.
+bool is_space(std::string_view character);
+
+enum class sides { left, right, both };
+/// Without these characters at its ends; without `characters`: white space.
+text stripped(const text& t, const std::optional<std::string>& characters, sides where);
+/// Where `what` is, from `begin` on.
+std::size_t find_in(std::string_view in, std::string_view what, std::size_t begin = 0);
+/// limit < 0: all.
+text replaced(const text& t, const text& what, const text& by, std::int64_t limit, work& w);
+/// At a separator, or at white space. limit < 0: as often as possible.
+std::vector<text> split(const text& t, const std::optional<std::string>& separator,
+                        std::int64_t limit, work& w);
+std::vector<text> split_from_right(const text& t, const std::optional<std::string>& separator,
+                                   std::int64_t limit, work& w);
+std::vector<text> split_lines(const text& t, bool keep_ends, work& w);
+text joined(const std::vector<text>& parts, const text& between, work& w);
+text repeated(const text& t, std::int64_t times, work& w);
+/// Each character by what the function makes of it; `first`: it begins a word.
+text mapped(const text& t, const std::function<std::string(std::string_view, bool first)>& map,
+            const std::function<bool(std::string_view)>& in_word);
+
+std::string upper_of(std::string_view character);
+std::string lower_of(std::string_view character);
+bool is_letter(std::string_view character);
+/// Does Python print it as it is?
+bool is_printable(std::string_view character);
+text upper(const text& t);
+text lower(const text& t);
+/// The first character in upper case, the others in lower.
+text capitalized(const text& t);
+/// Each word capitalized; words are runs of letters.
+text titled(const text& t);
+/// The same as the filter does it: words are what is between white space, and - ( { [ <.
+text titled_by_filter(const text& t);
+/// & < > ' and " as in HTML.
+text escaped(const text& t);
+
+}  // namespace troupe::gpu::jinja

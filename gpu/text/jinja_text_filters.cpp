@@ -1,0 +1,350 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "gpu/text/jinja_filters.hpp"
+
+// Filters that make a text or a number.
+namespace troupe::gpu::jinja {
+
+namespace {
+
+/// The input as text, as these filters take it.
+text as_text(evaluator& e, const value& v) {
+  auto t = shown(v, e.work());
+  e.work().bytes(2 * t.size());
+  return t;
+}
+
+value trim(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"trim", given, {"chars"}};
+  return stripped(as_text(e, v), args.optional_text(0), sides::both);
+}
+
+template <text (*change)(const text&)>
+value change_case(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"a filter of the case", given, {}};
+  return change(as_text(e, v));
+}
+
+value as_string(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"string", given, {}};
+  return as_text(e, v);
+}
+
+value safe(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"safe", given, {}};
+  return as_text(e, v).as_markup();
+}
+
+value escape(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"escape", given, {}};
+  return escaped(as_text(e, v));
+}
+
+value replace_filter(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"replace", given, {"old", "new", "count"}};
+  return replaced(as_text(e, v), shown(args.needed(0), e.work()), shown(args.needed(1), e.work()),
+                  args.integer(2, -1), e.work());
+}
+
+/// A number of spaces, or a text.
+text margin_of(const bound& args, std::size_t i, std::int64_t otherwise, work& w) {
+  if (args[i] && args[i]->as_text()) return *args[i]->as_text();
+  return repeated(" ", args.integer(i, otherwise), w);
+}
+
+value indent(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"indent", given, {"width", "first", "blank"}};
+  if (!v.as_text()) check_defined(v);
+  auto& w = e.work();
+  const auto margin = margin_of(args, 0, 4, w);
+  auto whole = as_text(e, v);
+  whole.add("\n");
+  auto lines = split_lines(whole, false, w);
+  for (std::size_t i = args.truth(1, false) ? 0 : 1; i < lines.size(); ++i) {
+    if (i > 0 && lines[i].empty() && !args.truth(2, false)) continue;
+    w.bytes(margin.size() + lines[i].size());
+    auto moved = margin;
+    moved.add(lines[i]);
+    lines[i] = std::move(moved);
+  }
+  return joined(lines, "\n", w);
+}
+
+value to_json(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"tojson", given, {"ensure_ascii", "indent", "separators", "sort_keys"}};
+  json_style style;
+  style.ascii = args.truth(0, false);
+  style.sorted = args.truth(3, false);
+  if (args[1] && !args[1]->is_none()) {
+    style.indent = margin_of(args, 1, 0, e.work()).bytes();
+    style.between_items = std::string(1, ',');
+  }
+  if (args[2] && !args[2]->is_none()) {
+    const auto both = items_of(*args[2], e.work());
+    const auto* between = both.size() == 2 ? both[0].as_text() : nullptr;
+    const auto* after = both.size() == 2 ? both[1].as_text() : nullptr;
+    if (!between || !after) fail("tojson: found separators that are not two texts");
+    style.between_items = between->bytes();
+    style.after_key = after->bytes();
+  }
+  return json_text(v, style, e.work());
+}
+
+value join_filter(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"join", given, {"d", "attribute"}};
+  std::vector<text> parts;
+  for (const auto& one : items_of(v, e.work()))
+    parts.push_back(shown(args[1] ? e.item_by_path(one, *args[1]) : one, e.work()));
+  return joined(parts, args[0] ? shown(*args[0], e.work()) : text{}, e.work());
+}
+
+value format_filter(evaluator& e, const value& v, const arguments& given) {
+  if (!given.named.empty()) fail("format: named values are not supported");
+  return formatted(as_text(e, v), given.positional, e.work());
+}
+
+value center(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"center", given, {"width"}};
+  const auto t = as_text(e, v);
+  const auto left_over =
+      args.integer(0, 80) - static_cast<std::int64_t>(count_characters(t.bytes()));
+  if (left_over <= 0) return t;
+  const auto width = args.integer(0, 80);
+  const auto before = left_over / 2 + (left_over & width & 1);
+  auto out = repeated(" ", before, e.work());
+  out.add(t);
+  out.add(repeated(" ", left_over - before, e.work()));
+  return out;
+}
+
+value word_count(evaluator& e, const value& v, const arguments& given) {
+  const bound args{"wordcount", given, {}};
+  const auto t = as_text(e, v);
+  const std::string_view s = t.bytes();
+  std::int64_t words = 0;
+  bool inside = false;
+  for (std::size_t at = 0; at < s.size();) {
+    const auto size = character_size(s, at);
+    const auto c = s.substr(at, size);
+    const bool word = is_letter(c) || c == "_" || (c.size() == 1 && c[0] >= '0' && c[0] <= '9');
+    words += word && !inside;
+    inside = word;
+    at += size;
+  }
+  return words;
+}
+
+/// A text as Python's float() reads it.
+std::optional<double> read_float(const text& t) {
+  const auto inner = stripped(t, std::nullopt, sides::both);
+  std::string_view s = inner.bytes();
+  if (s.starts_with('+') && !s.substr(1).starts_with('-')) s.remove_prefix(1);
+  double d = 0;
+  const auto end = std::from_chars(s.data(), s.data() + s.size(), d);
+  if (end.ec != std::errc{} || end.ptr != s.data() + s.size()) return std::nullopt;
+  return d;
+}
+
+/// The same of int(). `base` 0 or 16: with 0x before it, too.
+std::optional<std::int64_t> read_integer(const text& t, std::int64_t base) {
+  const auto inner = stripped(t, std::nullopt, sides::both);
+  std::string_view s = inner.bytes();
+  const bool minus = s.starts_with('-');
+  if (minus || s.starts_with('+')) s.remove_prefix(1);
+  if (base == 16 && (s.starts_with("0x") || s.starts_with("0X"))) s.remove_prefix(2);
+  std::int64_t n = 0;
+  if (s.starts_with('-')) return std::nullopt;
+  const auto end = std::from_chars(s.data(), s.data() + s.size(), n, static_cast<int>(base));
+  if (end.ec != std::errc{} || end.ptr != s.data() + s.size()) return std::nullopt;
+  return minus ? -n : n;
+}
+
+std::optional<std::int64_t> whole_of(double d) {
+  if (!(std::abs(d) < 9e18)) return std::nullopt;
+  return static_cast<std::int64_t>(d);
+}
+
+value to_integer(evaluator&, const value& v, const arguments& given) {
+  const bound args{"int", given, {"default", "base"}};
+  const auto base = args.integer(1, 10);
+  if (base < 2 || base > 36) fail(fmt::format("int: found the base {}, expected 2 to 36", base));
+  check_defined(v);
+  std::int64_t n = 0;
+  if (const auto* i = v.integer_like(n)) return *i;
+  std::optional<std::int64_t> made;
+  if (const auto* d = v.as_float()) {
+    made = whole_of(*d);
+  } else if (const auto* t = v.as_text()) {
+    made = read_integer(*t, base);
+    if (const auto real = made ? std::nullopt : read_float(*t)) made = whole_of(*real);
+  }
+  return made ? value{*made} : args[0] ? *args[0] : value{std::int64_t{0}};
+}
+
+value to_float(evaluator&, const value& v, const arguments& given) {
+  const bound args{"float", given, {"default"}};
+  check_defined(v);
+  std::int64_t n = 0;
+  if (const auto* i = v.integer_like(n)) return static_cast<double>(*i);
+  if (v.as_float()) return v;
+  const auto* t = v.as_text();
+  if (const auto d = t ? read_float(*t) : std::nullopt) return *d;
+  return args[0] ? *args[0] : value{0.0};
+}
+
+value absolute(evaluator&, const value& v, const arguments& given) {
+  const bound args{"abs", given, {}};
+  if (const auto* d = v.as_float()) return std::abs(*d);
+  std::int64_t n = 0;
+  const auto* i = v.integer_like(n);
+  return i && *i >= 0 ? value{*i} : negated(v);
+}
+
+value round_filter(evaluator&, const value& v, const arguments& given) {
+  const bound args{"round", given, {"precision", "method"}};
+  check_defined(v);
+  const auto precision = args.integer(0, 0);
+  const auto method = args.optional_text(1).value_or("common");
+  if (precision < -15 || precision > 15)
+    fail(fmt::format("round: found the precision {}, expected -15 to 15", precision));
+  std::int64_t n = 0;
+  const auto* i = v.integer_like(n);
+  if (!i && !v.as_float()) fail(fmt::format("round: found a {}, expected a number", type_of(v)));
+  const double d = i ? static_cast<double>(*i) : *v.as_float();
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return std::ceil(d * scale) / scale;
+  if (method == "floor") return std::floor(d * scale) / scale;
+  if (method != "common")
+    fail(fmt::format("round: found the method '{}', expected common, ceil or floor", method));
+  if (i && precision >= 0) return *i;
+  if (precision < 0) {
+    const auto rounded = std::nearbyint(d * scale) / scale;
+    return i ? value{static_cast<std::int64_t>(rounded)} : value{rounded};
+  }
+  return std::strtod(fmt::format("{:.{}f}", d, precision).c_str(), nullptr);
+}
+
+constexpr filter text_filters[] = {
+    {"trim", trim},
+    {"upper", change_case<upper>},
+    {"lower", change_case<lower>},
+    {"capitalize", change_case<capitalized>},
+    {"title", change_case<titled_by_filter>},
+    {"string", as_string},
+    {"safe", safe},
+    {"escape", escape},
+    {"e", escape},
+    {"replace", replace_filter},
+    {"indent", indent},
+    {"tojson", to_json},
+    {"join", join_filter},
+    {"format", format_filter},
+    {"center", center},
+    {"wordcount", word_count},
+    {"int", to_integer},
+    {"float", to_float},
+    {"abs", absolute},
+    {"round", round_filter},
+};
+
+/// A conversion of formatted(): what is between % and its letter.
+struct conversion {
+  bool zeros = false, left = false, plus = false;
+  std::int64_t width = 0, precision = -1;
+  char letter = 0;
+};
+
+conversion read_conversion(std::string_view s, std::size_t& at) {
+  conversion c;
+  const auto number = [&] {
+    std::int64_t n = 0;
+    for (; at < s.size() && s[at] >= '0' && s[at] <= '9' && n < 1000; ++at)
+      n = n * 10 + s[at] - '0';
+    return n;
+  };
+  for (; at < s.size() && (s[at] == '0' || s[at] == '-' || s[at] == '+'); ++at)
+    (s[at] == '0' ? c.zeros : s[at] == '-' ? c.left : c.plus) = true;
+  c.width = number();
+  if (at < s.size() && s[at] == '.') {
+    ++at;
+    c.precision = number();
+  }
+  if (c.width >= 1000 || c.precision >= 100 || at >= s.size())
+    fail("a format has a conversion that is not supported");
+  c.letter = s[at];
+  return c;
+}
+
+text converted(const conversion& c, const value& v, work& w) {
+  text out;
+  std::int64_t n = 0;
+  const auto* i = v.integer_like(n);
+  const auto* d = v.as_float();
+  if (c.letter == 's' || c.letter == 'r') {
+    out = c.letter == 's' ? shown(v, w) : represented(v, w);
+    if (c.precision >= 0) fail("a format has a precision of a text, which is not supported");
+  } else if ((c.letter == 'd' || c.letter == 'i') && (i || d)) {
+    const auto whole = i ? std::optional{*i} : whole_of(*d);
+    if (!whole) fail("a format has a number that is too large");
+    out = c.plus ? fmt::format("{:+}", *whole) : fmt::format("{}", *whole);
+  } else if (c.letter == 'f' && (i || d)) {
+    const auto number = i ? static_cast<double>(*i) : *d;
+    const auto digits = c.precision < 0 ? 6 : c.precision;
+    out = c.plus ? fmt::format("{:+.{}f}", number, digits) : fmt::format("{:.{}f}", number, digits);
+  } else {
+    fail(fmt::format("a format has '%{}' for a {}, which is not supported", c.letter, type_of(v)));
+  }
+  const auto missing = c.width - static_cast<std::int64_t>(count_characters(out.bytes()));
+  if (missing <= 0) return out;
+  const bool number = c.letter != 's' && c.letter != 'r';
+  auto padding = repeated(c.zeros && number && !c.left ? "0" : " ", missing, w);
+  if (c.left) {
+    out.add(padding);
+    return out;
+  }
+  const bool sign =
+      c.zeros && number && !out.empty() && (out.bytes()[0] == '-' || out.bytes()[0] == '+');
+  text all = sign ? out.part(0, 1) : text{};
+  all.add(padding);
+  all.add(out.part(sign ? 1 : 0, out.size()));
+  return all;
+}
+
+}  // namespace
+
+text formatted(const text& format, const std::vector<value>& given, work& w) {
+  const auto& s = format.bytes();
+  text out;
+  std::size_t from = 0, next = 0;
+  for (std::size_t at = 0; at < s.size(); ++at) {
+    if (s[at] != '%') continue;
+    out.add(format.part(from, at));
+    ++at;
+    const auto c = read_conversion(s, at);
+    from = at + 1;
+    if (c.letter == '%') {
+      out.add("%");
+      continue;
+    }
+    if (next >= given.size()) fail("a format has more conversions than values");
+    const auto one = converted(c, given[next++], w);
+    w.bytes(one.size());
+    out.add(one);
+  }
+  if (next < given.size() && !(given.size() == 1 && given[0].as_dictionary()))
+    fail("a format has fewer conversions than values");
+  out.add(format.part(from, s.size()));
+  return out;
+}
+
+const filter* find_text_filter(std::string_view name) {
+  const auto found = std::find_if(std::begin(text_filters), std::end(text_filters),
+                                  [&](const filter& f) { return f.name == name; });
+  return found == std::end(text_filters) ? nullptr : found;
+}
+
+}  // namespace troupe::gpu::jinja

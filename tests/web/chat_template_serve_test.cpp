@@ -1,0 +1,103 @@
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/process/process.hpp"
+#include "web/raw_client.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using Catch::Contains;
+using nlohmann::json;
+
+// A real `troupe serve` of a small model of bytes with random weights and a chat template.
+
+namespace {
+
+/// A `troupe serve` that ends with this.
+class chat_server {
+ public:
+  explicit chat_server(const std::string& source) {
+    const auto model = dir_ / "m";
+    std::filesystem::create_directory(model);
+    dir_.write("m/config.json", R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4,
+      "n_positions": 192, "vocab_size": 256})");
+    dir_.write("m/chat_template.jinja", source);
+    auto started = runtime::process::start(
+        {{TROUPE_PROGRAM, "serve", model, "--port", "0", "--random-weights", "7", "--json"},
+         {},
+         {},
+         dir_ / "out"});
+    REQUIRE(started);
+    process_ = std::move(*started);
+    constexpr double long_s = 60;
+    REQUIRE(runtime::wait_until([&] { return json::accept(said()) || process_->poll(); }, long_s));
+    INFO(said());
+    REQUIRE(json::accept(said()));
+    start = json::parse(said());
+    const auto url = start.at("url").get<std::string>();
+    port_ = static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
+  }
+
+  raw_answer chat(const json& messages) const {
+    return ask("/v1/chat/completions", {{"messages", messages}});
+  }
+  raw_answer ask(const std::string& path, json body) const {
+    body["model"] = "m";
+    body["max_tokens"] = 1;
+    raw_client c{port_};
+    c.send(post(path, body.dump()));
+    return c.answer();
+  }
+
+  json start;  // what it says once it answers
+
+ private:
+  std::string said() const {
+    std::ifstream in{dir_ / "out", std::ios::binary};
+    return {std::istreambuf_iterator<char>{in}, {}};
+  }
+
+  const scratch dir_;
+  std::unique_ptr<runtime::process> process_;
+  std::uint16_t port_ = 0;
+};
+
+json user(const std::string& text) {
+  return {{"role", "user"}, {"content", text}};
+}
+
+}  // namespace
+
+TEST_CASE("a served chat's prompt is what the folder's template writes") {
+  const chat_server s{
+      "{% if messages[0].content == 'no' %}{{ raise_exception('not that') }}{% endif %}"
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"};
+  CHECK(s.start.at("chat_format") == "template");
+  CHECK(s.start.at("chat_problem").is_null());
+  const auto a = s.chat({user("  Hi "), {{"role", "assistant"}, {"content", "Yes"}}, user("So")});
+  REQUIRE(a.status == 200);
+  CHECK(a.document().at("usage").at("prompt_tokens") ==
+        std::string{"<user>Hi<assistant>Yes<user>So"}.size());
+  const auto refused = s.chat({user("no")});
+  CHECK(refused.status == 400);
+  CHECK_THAT(refused.document().at("error").at("message").get<std::string>(),
+             Contains("chat_template.jinja refuses the conversation: not that"));
+  CHECK(refused.document().at("error").at("param") == "messages");
+}
+
+TEST_CASE("a template that is not supported is said at the start, and refuses chats alone") {
+  const chat_server s{"\n{{ messages | xmlattr }}"};
+  const std::string why = "chat_template.jinja line 2: the filter 'xmlattr' is not supported";
+  CHECK(s.start.at("chat_format").is_null());
+  CHECK_THAT(s.start.at("chat_problem").get<std::string>(), Contains(why));
+  const auto refused = s.chat({user("Hi")});
+  CHECK(refused.status == 400);
+  CHECK_THAT(refused.document().at("error").at("message").get<std::string>(), Contains(why));
+  CHECK(s.ask("/v1/completions", {{"prompt", "Hi"}}).status == 200);
+}
