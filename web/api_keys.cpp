@@ -47,7 +47,8 @@ bool api_keys::allows(std::string_view authorization) const {
   };
   const auto begin = authorization.substr(0, scheme.size());
   if (!std::equal(begin.begin(), begin.end(), scheme.begin(), scheme.end(), same)) return false;
-  const auto key = authorization.substr(scheme.size());
+  auto key = authorization.substr(scheme.size());
+  key.remove_prefix(std::min(key.find_first_not_of(' '), key.size()));
   hash h{};
   crypto_hash_sha256(h.data(), reinterpret_cast<const unsigned char*>(key.data()), key.size());
   bool found = false;

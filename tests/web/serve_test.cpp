@@ -354,7 +354,10 @@ TEST_CASE("with keys, only their owners get more than the health") {
   CHECK(without.document().at("error").at("code") == "invalid_api_key");
   CHECK(s.ask(get("/v1/models", "Authorization: Bearer secreT\r\n")).status == 401);
   CHECK(s.ask(get("/v1/models", "Authorization: secret\r\n")).status == 401);
-  CHECK(s.ask(get("/v1/models", "Authorization: Bearer secret\r\n")).status == 200);
+  for (const std::string scheme : {"Bearer ", "bearer ", "BEARER ", "Bearer  "})
+    CHECK(s.ask(get("/v1/models", "Authorization: " + scheme + "secret\r\n")).status == 200);
+  for (const std::string wrong : {"Basic secret", "Bearer", "Bearer ", "Bearersecret"})
+    CHECK(s.ask(get("/v1/models", "Authorization: " + wrong + "\r\n")).status == 401);
   CHECK(s.ask(post(completions, R"({"model": "scribe", "prompt": "a"})")).status == 401);
 }
 
