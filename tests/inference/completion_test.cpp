@@ -87,7 +87,9 @@ TEST_CASE("only complete characters are emitted, and invalid UTF-8 becomes U+FFF
 }
 
 TEST_CASE("a completion without a tokenizer has tokens and no text") {
-  completion c{{.max_tokens = 2}, {}, nullptr};
+  completion_request asked;
+  asked.max_tokens = 2;
+  completion c{asked, {}, nullptr};
   CHECK(c.add({300, -0.5}).empty());
   CHECK(c.add({7, -0.25}).empty());
   CHECK(c.tokens() == std::vector<std::uint32_t>{300, 7});
