@@ -26,7 +26,7 @@ struct golden_entry {
 
 const std::vector<golden_entry>& golden_entries();
 
-/// "95 02 0e", and back. Anything that is no hexadecimal digit is skipped.
+/// "95 03 0e", and back. Anything that is no hexadecimal digit is skipped.
 std::string to_hex(std::span<const std::byte> bytes);
 std::vector<std::byte> from_hex(const std::string& text);
 

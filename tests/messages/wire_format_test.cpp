@@ -32,21 +32,21 @@ TEST_CASE("journal entries are encoded to the golden bytes") {
 TEST_CASE("integers and lengths may be encoded longer than necessary") {
   // query_jobs{4242, 0}: array 16, uint 8, uint 16, uint 64, int 32, array 32, int 16 and int 64.
   const auto longer =
-      decode(from_hex("dc 0005  cc 02  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
+      decode(from_hex("dc 0005  cc 03  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
                       "1092  d3 0000000000000000"));
   REQUIRE(longer);
   CHECK(longer->second == message{query_jobs{4242, 0}});
   CHECK(longer->first.from == first_client_address + 1);
   // hello with its name as str 8, str 16 and str 32.
   for (const auto* name : {"d9 01 78", "da 0001 78", "db 00000001 78"}) {
-    const auto m = decode(from_hex(std::string{"95 02 01 00 00 92 "} + name + " 00"));
+    const auto m = decode(from_hex(std::string{"95 03 01 00 00 92 "} + name + " 00"));
     REQUIRE(m);
     CHECK(std::get<hello>(m->second).name == "x");
   }
 }
 
 TEST_CASE("a frame's envelope can be read without knowing the type of its message") {
-  const auto e = peek(from_hex("95 02 cd 03e7 05 06 c1"));
+  const auto e = peek(from_hex("95 03 cd 03e7 05 06 c1"));
   REQUIRE(e);
   CHECK(e->type == 999);
   CHECK(e->from == 5);
@@ -68,54 +68,54 @@ const refused_case refused_messages[] = {
     {"no array", "01", malformed, "byte 0: an array belongs here"},
     {"a header too short", "94 01 0e 00 00", malformed, "number of fields"},
     {"a header too long", "96 01 0e 00 00 92 00 00 00", malformed, "number of fields"},
-    {"a later version", "95 03 0e 00 00 92 00 00", refused,
-     "protocol version 3; this side speaks version 2"},
+    {"a later version", "95 04 0e 00 00 92 00 00", refused,
+     "protocol version 4; this side speaks version 3"},
     {"a version of another size", "95 cd 0101 0e 00 00 92 00 00", refused, "version 257"},
     {"a version that is no number", "95 a1 31 0e 00 00 92 00 00", malformed,
      "an integer belongs here"},
-    {"an unknown type", "95 02 63 00 00 92 00 00", unknown, "no message of type 99"},
-    {"type 0", "95 02 00 00 00 92 00 00", unknown, "no message of type 0"},
-    {"a type out of range", "95 02 ce 00010000 00 00 92 00 00", malformed,
+    {"an unknown type", "95 03 63 00 00 92 00 00", unknown, "no message of type 99"},
+    {"type 0", "95 03 00 00 00 92 00 00", unknown, "no message of type 0"},
+    {"a type out of range", "95 03 ce 00010000 00 00 92 00 00", malformed,
      "out of its field's range"},
-    {"an address out of range", "95 02 0e cf 0000000100000000 00 92 00 00", malformed, "range"},
-    {"a negative address", "95 02 0e ff 00 92 00 00", malformed, "byte 3: the integer is out of"},
-    {"a body cut off", "95 02 0e 00 00 92 00", malformed, "end in the middle"},
-    {"no body", "95 02 0e 00 00", malformed, "end in the middle"},
-    {"a number cut off", "95 02 0e 00 00 92 00 cf 00 00", malformed, "end in the middle"},
-    {"bytes after the end", "95 02 0e 00 00 92 00 00 00", malformed, "byte 8: bytes are left over"},
-    {"a field too few", "95 02 0e 00 00 91 00", malformed, "fewer fields than"},
-    {"a field too many", "95 02 0e 00 00 94 00 00 c3 00", malformed, "more fields than"},
-    {"a body that is a map", "95 02 0e 00 00 82 00 00 00 00", malformed, "an array belongs here"},
-    {"a body that is nil", "95 02 0e 00 00 c0", malformed, "an array belongs here"},
-    {"a string for a number", "95 02 0e 00 00 92 a1 37 00", malformed, "an integer belongs here"},
-    {"a float for an integer", "95 02 0e 00 00 92 cb 3ff0000000000000 00", malformed, "an integer"},
-    {"a boolean for a number", "95 02 0e 00 00 92 c3 00", malformed, "an integer belongs here"},
-    {"bytes for a string", "95 02 01 00 00 93 c4 01 78 00 00", malformed, "a string belongs here"},
-    {"a number for a string", "95 02 01 00 00 93 07 00 00", malformed, "a string belongs here"},
-    {"a string that lies by one", "95 02 01 00 00 93 a2 78", malformed, "a length says more"},
-    {"a string that lies by 4 GB", "95 02 01 00 00 93 db ffffffff 78 00 00", malformed,
+    {"an address out of range", "95 03 0e cf 0000000100000000 00 92 00 00", malformed, "range"},
+    {"a negative address", "95 03 0e ff 00 92 00 00", malformed, "byte 3: the integer is out of"},
+    {"a body cut off", "95 03 0e 00 00 92 00", malformed, "end in the middle"},
+    {"no body", "95 03 0e 00 00", malformed, "end in the middle"},
+    {"a number cut off", "95 03 0e 00 00 92 00 cf 00 00", malformed, "end in the middle"},
+    {"bytes after the end", "95 03 0e 00 00 92 00 00 00", malformed, "byte 8: bytes are left over"},
+    {"a field too few", "95 03 0e 00 00 91 00", malformed, "fewer fields than"},
+    {"a field too many", "95 03 0e 00 00 94 00 00 c3 00", malformed, "more fields than"},
+    {"a body that is a map", "95 03 0e 00 00 82 00 00 00 00", malformed, "an array belongs here"},
+    {"a body that is nil", "95 03 0e 00 00 c0", malformed, "an array belongs here"},
+    {"a string for a number", "95 03 0e 00 00 92 a1 37 00", malformed, "an integer belongs here"},
+    {"a float for an integer", "95 03 0e 00 00 92 cb 3ff0000000000000 00", malformed, "an integer"},
+    {"a boolean for a number", "95 03 0e 00 00 92 c3 00", malformed, "an integer belongs here"},
+    {"bytes for a string", "95 03 01 00 00 93 c4 01 78 00 00", malformed, "a string belongs here"},
+    {"a number for a string", "95 03 01 00 00 93 07 00 00", malformed, "a string belongs here"},
+    {"a string that lies by one", "95 03 01 00 00 93 a2 78", malformed, "a length says more"},
+    {"a string that lies by 4 GB", "95 03 01 00 00 93 db ffffffff 78 00 00", malformed,
      "a length says"},
-    {"a list that lies by 4 G", "95 02 20 00 00 93 00 00 dd ffffffff 00", malformed,
+    {"a list that lies by 4 G", "95 03 20 00 00 93 00 00 dd ffffffff 00", malformed,
      "a length says more"},
-    {"a list of records that lies", "95 02 1e 00 00 99 00 00 00 00 dc 0005 96 00 00 00 00 cb",
+    {"a list of records that lies", "95 03 1e 00 00 99 00 00 00 00 dc 0005 96 00 00 00 00 cb",
      malformed, "a length says more"},
-    {"a length that is cut off", "95 02 20 00 00 93 00 00 dd 00 00", malformed,
+    {"a length that is cut off", "95 03 20 00 00 93 00 00 dd 00 00", malformed,
      "end in the middle"},
-    {"an integer for a double", "95 02 1e 00 00 99 00 00 00 00 90 91 01 00 00 00 00 00 00 00 00",
+    {"an integer for a double", "95 03 1e 00 00 99 00 00 00 00 90 91 01 00 00 00 00 00 00 00 00",
      malformed, "a float 64 belongs here"},
-    {"a float 32 for a double", "95 02 1e 00 00 99 00 00 00 00 90 91 ca 3f800000 00 00 00 00",
+    {"a float 32 for a double", "95 03 1e 00 00 99 00 00 00 00 90 91 ca 3f800000 00 00 00 00",
      malformed, "a float 64 belongs here"},
-    {"a number for a boolean", "95 02 0d 00 00 93 00 01 92 00 a0", malformed,
+    {"a number for a boolean", "95 03 0d 00 00 93 00 01 92 00 a0", malformed,
      "a boolean belongs here"},
-    {"nil for a boolean", "95 02 0d 00 00 93 00 c0 92 00 a0", malformed, "a boolean belongs here"},
-    {"an enumerator too large", "95 02 03 00 00 91 92 0a a0", malformed, "no such enumerator"},
-    {"a negative enumerator", "95 02 03 00 00 91 92 ff a0", malformed, "out of its field's range"},
-    {"a huge enumerator", "95 02 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
+    {"nil for a boolean", "95 03 0d 00 00 93 00 c0 92 00 a0", malformed, "a boolean belongs here"},
+    {"an enumerator too large", "95 03 03 00 00 91 92 0a a0", malformed, "no such enumerator"},
+    {"a negative enumerator", "95 03 03 00 00 91 92 ff a0", malformed, "out of its field's range"},
+    {"a huge enumerator", "95 03 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
      "no such enumerator"},
-    {"a byte that MessagePack never uses", "95 02 0e 00 00 92 c1 00", malformed,
+    {"a byte that MessagePack never uses", "95 03 0e 00 00 92 c1 00", malformed,
      "an integer belongs here"},
-    {"an extension", "95 02 0e 00 00 92 d4 01 00 00", malformed, "an integer belongs here"},
-    {"a timestamp", "95 02 0e 00 00 92 d6 ff 00000000 00", malformed, "an integer belongs here"},
+    {"an extension", "95 03 0e 00 00 92 d4 01 00 00", malformed, "an integer belongs here"},
+    {"a timestamp", "95 03 0e 00 00 92 d6 ff 00000000 00", malformed, "an integer belongs here"},
 };
 
 const refused_case refused_entries[] = {
