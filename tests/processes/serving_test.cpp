@@ -83,9 +83,9 @@ class streams {
         cli::remote_prompt p;
         p.url = url;
         p.text = prompt_of(i);
-        p.limits.max_tokens = new_tokens;
-        p.how.temperature = 0.8;
-        p.how.seed = i;
+        p.what.max_tokens = new_tokens;
+        p.what.how.temperature = 0.8;
+        p.what.how.seed = i;
         bool first = true;
         auto made = cli::complete_remotely(p, [&](std::string_view) {
           if (std::exchange(first, false)) ++begun_;

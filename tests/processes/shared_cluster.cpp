@@ -76,8 +76,8 @@ void clients::ask(const std::string& url, std::uint64_t n) {
   cli::remote_prompt p;
   p.url = url;
   p.text = prompt_of(n);
-  p.limits.max_tokens = new_tokens;
-  p.how.temperature = 0;
+  p.what.max_tokens = new_tokens;
+  p.what.how.temperature = 0;
   const auto made = cli::complete_remotely(p, [](std::string_view) {});
   if (!made) {
     ++of.failed;
