@@ -15,9 +15,9 @@ std::string shown_with(const std::string& added, const std::string& text,
   return shown_tokens(t->encode(text, literal));
 }
 
-const std::string nfc = R"(, "normalizer": {"type": "NFC"})";
-const std::string marks = R"(, "normalizer": {"type": "Replace", "pattern": {"String": "-"},)"
-                          R"( "content": "=="})";
+const std::string with_nfc = R"(, "normalizer": {"type": "NFC"})";
+const std::string with_marks = R"(, "normalizer": {"type": "Replace", "pattern": {"String": "-"},)"
+                               R"( "content": "=="})";
 
 }  // namespace
 
@@ -56,18 +56,18 @@ TEST_CASE("of added tokens that begin at one place the longest is found") {
 }
 
 TEST_CASE("normalized tokens are found in what the normalizer makes of a text, others before it") {
-  CHECK(shown_with(added_json(300, "a-b", "n"), "xa-bx a==b", {}, marks) == "x{300}x {300}");
-  CHECK(shown_with(added_json(300, "a-b", ""), "xa-bx a==b", {}, marks) == "x{300}x a==b");
+  CHECK(shown_with(added_json(300, "a-b", "n"), "xa-bx a==b", {}, with_marks) == "x{300}x {300}");
+  CHECK(shown_with(added_json(300, "a-b", ""), "xa-bx a==b", {}, with_marks) == "x{300}x a==b");
   // e and an acute accent, composed to one character, or not.
-  CHECK(shown_with(added_json(300, "<\u00e9>", "n"), "<e\u0301>", {}, nfc) == "{300}");
-  CHECK(shown_with(added_json(300, "<\u00e9>", ""), "<e\u0301>", {}, nfc) == "<\u00e9>");
+  CHECK(shown_with(added_json(300, "<\u00e9>", "n"), "<e\u0301>", {}, with_nfc) == "{300}");
+  CHECK(shown_with(added_json(300, "<\u00e9>", ""), "<e\u0301>", {}, with_nfc) == "<\u00e9>");
   // The text is split at tokens that are not normalized first, whatever is longer.
   const auto both = added_json(300, "ab<x>", "n") + ", " + added_json(301, "<x>", "");
   CHECK(shown_with(both, "ab<x>") == "ab{301}");
 }
 
 TEST_CASE("names of special tokens are text where a part of the text is literal") {
-  for (const auto& [flags, members] : {std::pair{"s", ""}, {"sn", ""}, {"sn", nfc.c_str()}}) {
+  for (const auto& [flags, members] : {std::pair{"s", ""}, {"sn", ""}, {"sn", with_nfc.c_str()}}) {
     const auto two = added_json(300, "<x>", flags) + ", " + added_json(301, "<t>", "");
     CHECK(shown_with(two, "<x>a<x>b<t><x>", {{3, 11}}, members) == "{300}a<x>b{301}{300}");
     CHECK(shown_with(two, "<x>a", {{0, 1}}, members) == "<x>a");
@@ -79,10 +79,10 @@ TEST_CASE("names of special tokens are text where a part of the text is literal"
 
 TEST_CASE("literal parts move with what a normalizer replaces, removes and composes") {
   const auto one = added_json(300, "<x>", "sn");
-  CHECK(shown_with(one, "--<x>--<x>", {{7, 10}}, marks) == "===={300}====<x>");
-  CHECK(shown_with(one, "--<x>--<x>", {{0, 7}}, marks) == "====<x>===={300}");
-  CHECK(shown_with(one, "e\u0301<x>e\u0301<x>", {{9, 12}}, nfc) == "\u00e9{300}\u00e9<x>");
-  CHECK(shown_with(one, "e\u0301<x>e\u0301<x>", {{0, 9}}, nfc) == "\u00e9<x>\u00e9{300}");
+  CHECK(shown_with(one, "--<x>--<x>", {{7, 10}}, with_marks) == "===={300}====<x>");
+  CHECK(shown_with(one, "--<x>--<x>", {{0, 7}}, with_marks) == "====<x>===={300}");
+  CHECK(shown_with(one, "e\u0301<x>e\u0301<x>", {{9, 12}}, with_nfc) == "\u00e9{300}\u00e9<x>");
+  CHECK(shown_with(one, "e\u0301<x>e\u0301<x>", {{0, 9}}, with_nfc) == "\u00e9<x>\u00e9{300}");
   const std::string shorter =
       R"(, "normalizer": {"type": "Sequence", "normalizers": [)"
       R"({"type": "Prepend", "prepend": "_"}, {"type": "Replace", "pattern":)"

@@ -88,12 +88,12 @@ TEST_CASE("tokens that a folder names are special ones, whichever file names the
 }
 
 TEST_CASE("files of a folder that contradict one another are refused") {
-  const auto json = bytes_tokenizer(added_json(300, "<x>", "s"));
-  CHECK_THAT(folder_refusal({{"tokenizer.json", json}, {"added_tokens.json", R"({"<x>": 301})"}}),
+  const auto file = bytes_tokenizer(added_json(300, "<x>", "s"));
+  CHECK_THAT(folder_refusal({{"tokenizer.json", file}, {"added_tokens.json", R"({"<x>": 301})"}}),
              Contains("added_tokens.json: token '<x>' has the number 301, in the vocabulary 300"));
-  CHECK_THAT(folder_refusal({{"tokenizer.json", json}, {"added_tokens.json", R"({"<y>": 300})"}}),
+  CHECK_THAT(folder_refusal({{"tokenizer.json", file}, {"added_tokens.json", R"({"<y>": 300})"}}),
              Contains("added_tokens.json: number 300 is the token '<y>', in the vocabulary '<x>'"));
-  CHECK_THAT(folder_refusal({{"tokenizer.json", json},
+  CHECK_THAT(folder_refusal({{"tokenizer.json", file},
                              {"tokenizer_config.json",
                               R"({"added_tokens_decoder": {"301": {"content": "<x>"}}})"}}),
              Contains("tokenizer_config.json: token '<x>' has the number 301"));
@@ -149,9 +149,9 @@ TEST_CASE("add_prefix_space of a folder puts a space before words") {
 }
 
 TEST_CASE("what a folder says about tokens and is not done is refused by file, key and value") {
-  const auto json = bytes_tokenizer("");
+  const auto file = bytes_tokenizer("");
   const auto with = [&](const std::string& config) {
-    return folder_refusal({{"tokenizer.json", json}, {"tokenizer_config.json", config}});
+    return folder_refusal({{"tokenizer.json", file}, {"tokenizer_config.json", config}});
   };
   CHECK_THAT(with(R"({"do_lower_case": true})"),
              Contains("tokenizer_config.json: do_lower_case is true, which is not supported"));

@@ -63,13 +63,13 @@ std::uint64_t work_of(const tokenizer& t, const std::string& text) {
 
 TEST_CASE("twice the text without spaces is at most 2.2 times the work, with both kinds of files") {
   const both_kinds kinds;
-  const auto json = kinds.json(), slow = kinds.slow();
-  for (const auto* t : {json.get(), slow.get()})
+  const auto one_file = kinds.json(), two_files = kinds.slow();
+  for (const auto* t : {one_file.get(), two_files.get()})
     for (const auto kind : long_texts) {
       const auto half = work_of(*t, long_text(kind, half_mib));
       const auto whole = work_of(*t, long_text(kind, 2 * half_mib));
       INFO(kind << ": " << half << " and " << whole);
-      if (t == json.get() || kind != "CJK") CHECK(half > half_mib / 100);
+      if (t == one_file.get() || kind != "CJK") CHECK(half > half_mib / 100);
       CHECK(static_cast<double>(whole) <= 2.2 * static_cast<double>(half));
     }
 }
@@ -85,11 +85,11 @@ TEST_CASE("steps before the encoding take a time that a text's length allows") {
                      R"( "model": {"vocab": {"_": 0}, "merges": []}})"}}));
   CHECK(marked->encode(spaces).size() == 2 * spaces.size() + 1);
 
-  std::string marks = "a";  // each exchanges its place with all before
-  for (int i = 0; i < 100'000; ++i) marks += i % 2 ? "\u0301" : "\u0323";
-  const auto composed = loaded(tokenizer_in(
+  std::string accents = "a";  // each exchanges its place with all before
+  for (int i = 0; i < 100'000; ++i) accents += i % 2 ? "\u0301" : "\u0323";
+  const auto normal = loaded(tokenizer_in(
       {{"tokenizer.json", bytes_tokenizer("", R"(, "normalizer": {"type": "NFC"})")}}));
-  CHECK(composed->encode(marks).size() == marks.size());
+  CHECK(normal->encode(accents).size() == accents.size());
 
   std::string many;  // tokens that begin alike, as the unused ones of Gemma
   for (int i = 0; i < 6000; ++i)
