@@ -102,7 +102,7 @@ class macro_object final : public object {
 class evaluator::deeper {
  public:
   explicit deeper(evaluator& e) : evaluator_{e} {
-    constexpr unsigned max_levels = 1000;
+    constexpr unsigned max_levels = 500;
     if (e.depth_ >= max_levels) fail(fmt::format("nests calls deeper than {} levels", max_levels));
     ++e.depth_;
     e.work_.steps(1);
