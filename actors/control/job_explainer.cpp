@@ -217,9 +217,7 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (s_.starting) return "nodes to report";
   if (!made->plans || made->plans->empty()) return "no feasible plan";
   if (is_serving(*j.spec)) return "resources";  // it would go before all others
-  // These two give jobs the number that they ask for, whatever their plans have.
-  const bool by_number = (s_.policy.name() == "fcfs" || s_.policy.name() == "opportunistic") &&
-                         !planners::is_pipeline_job(*j.spec);
+  const bool by_number = s_.policy.starts_requested_number() && !planners::is_pipeline_job(*j.spec);
   const auto wanted =
       by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
   // Jobs with the same plans may have the same GPUs.

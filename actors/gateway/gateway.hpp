@@ -64,7 +64,7 @@ class gateway_state {
   prefill_controller prefills_;
   runtime::log_limiter rejections_;
   std::function<void()> on_removed_;
-  double needed_s_ = 0;  // of the last report of its nodes, or when it was not yet removed
+  double needed_s_ = 0;  // when it last was in the cluster or a node reported to it
   // The timer of its next event, as the router's.
   double prefills_at_s_ = never;
   std::uint64_t prefills_number_ = 0;

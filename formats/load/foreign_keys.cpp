@@ -13,7 +13,7 @@ constexpr std::string_view order =
     "jobs do not depend on each other; `troupe wait 3 && troupe submit FILE` runs one after "
     "another";
 constexpr std::string_view many = "submit one job for each; a shell's loop does";
-constexpr std::string_view gpus = "gpus is the number of GPUs, gpu_type their type";
+constexpr std::string_view gpus = "gpus is the total number of GPUs, gpu_type their type";
 constexpr std::string_view host =
     "only GPUs are scheduled; a program may use the processors and memory of its nodes";
 constexpr std::string_view folder = "use working_directory; files are not copied to the nodes";
@@ -51,7 +51,8 @@ constexpr foreign_key foreign_keys[] = {
     {"gpu_count", use::gpus},
     {"accelerators", use::gpus},
     {"resources", use::gpus},
-    {"gpus_per_node", "gpus is the number of all GPUs; how many of a node follows from the plan"},
+    {"gpus_per_node",
+     "gpus is the total number of GPUs; how many are on a node follows from the plan"},
     {"nodes", "gpus is the total number of GPUs; the number of nodes follows from the plan"},
     {"num_nodes", "gpus is the total number of GPUs; the number of nodes follows from the plan"},
     {"nnodes", "gpus is the total number of GPUs; the number of nodes follows from the plan"},

@@ -113,6 +113,7 @@ class fcfs : public policy {
  public:
   std::string_view name() const override { return "fcfs"; }
   bool plans_by_request() const override { return true; }  // whether there are any
+  bool starts_requested_number() const override { return true; }
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {

@@ -56,6 +56,9 @@ class policy {
   }
   /// Whether they depend on how many GPUs the job asks for, and of which type.
   virtual bool plans_by_request() const { return false; }
+  /// Whether a job starts with exactly the number of GPUs that it asks for, whatever its plans
+  /// have. Pipelines (planners::is_pipeline_job) are excepted.
+  virtual bool starts_requested_number() const { return false; }
 
   /// Decisions, in order. Each start must satisfy fits() after those before it.
   virtual std::vector<decision> decide(const snapshot& s, random_source& random) const = 0;

@@ -20,6 +20,7 @@ class wrapped_policy : public policy {
     return inner_->plans_of(c, job, budget);
   }
   bool plans_by_request() const override { return inner_->plans_by_request(); }
+  bool starts_requested_number() const override { return inner_->starts_requested_number(); }
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     return inner_->decide(s, random);
   }

@@ -161,11 +161,11 @@ TEST_CASE("options of other schedulers' commands are refused with what to use he
         "long it runs, deadline_s when it ends\n");
   CHECK_THAT(said({"--time=1h"}), Catch::Contains("time_limit_s"));
   for (const auto* nodes : {"--nodes", "-N", "--nnodes"})
-    CHECK_THAT(said({nodes, "2"}), Catch::Contains("gpus is the number of GPUs"));
-  CHECK_THAT(said({"-N2"}), Catch::Contains("gpus is the number of GPUs"));
+    CHECK_THAT(said({nodes, "2"}), Catch::Contains("gpus is the total number of GPUs"));
+  CHECK_THAT(said({"-N2"}), Catch::Contains("gpus is the total number of GPUs"));
   CHECK_THAT(said({"--array", "1-4"}), Catch::Contains("submit one job for each"));
   CHECK_THAT(said({"--dependency", "3"}), Catch::Contains("troupe wait"));
-  CHECK_THAT(said({"--gpus-per-node", "3"}), Catch::Contains("gpus is the number of all GPUs"));
+  CHECK_THAT(said({"--gpus-per-node", "3"}), Catch::Contains("gpus is the total number of GPUs"));
   CHECK_THAT(said({"--gpus", "2", "--bogus", "3"}), Catch::Contains("--bogus"));
   CHECK_THAT(troupe::test::troupe({"salloc"}).err, Catch::Contains("troupe submit"));
   CHECK_THAT(troupe::test::troupe({"sprio"}).err, Catch::Contains("troupe explain"));
