@@ -98,8 +98,9 @@ class time_reader {
 
   /// Minutes that the clock is ahead of UTC; 0 if nothing is said.
   std::optional<int> zone() {
-    if (left_.empty() || take("Z")) return 0;
+    if (left_.empty()) return 0;
     if (take(" ") && left_.empty()) return {};
+    if (take("Z")) return 0;
     static const std::pair<std::string_view, int> names[] = {
         {"UTC", 0},  {"GMT", 0},  {"EST", -5}, {"EDT", -4}, {"CST", -6},
         {"CDT", -5}, {"MST", -7}, {"MDT", -6}, {"PST", -8}, {"PDT", -7}};

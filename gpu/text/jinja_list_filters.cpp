@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "gpu/text/jinja_filters.hpp"
 
@@ -80,11 +81,19 @@ struct keyed {
 /// In the order of the keys; equal ones stay as they are.
 values sorted(evaluator& e, std::vector<keyed> all, bool backwards) {
   auto& w = e.work();
-  // A comparison may throw, which std::stable_sort allows.
+  // A comparison that fails ends the sorting, and fails once it has ended.
+  std::optional<error> failed;
   std::stable_sort(all.begin(), all.end(), [&](const keyed& a, const keyed& b) {
-    const auto order = compare(a.key, b.key, "<", w);
-    return backwards ? order > 0 : order < 0;
+    if (failed) return false;
+    try {
+      const auto order = compare(a.key, b.key, "<", w);
+      return backwards ? order > 0 : order < 0;
+    } catch (const error& why) {
+      failed = why;
+      return false;
+    }
   });
+  if (failed) throw error{*failed};
   values out;
   for (auto& one : all) out.push_back(std::move(one.of));
   return out;

@@ -5,6 +5,8 @@
 #include <mutex>
 
 #include "gpu/inference/generate.hpp"
+#include "gpu/inference/sampling.hpp"
+#include "gpu/inference/top_tokens.hpp"
 #include "inference/small_inference_model.hpp"
 #include "runtime/host/wait.hpp"
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -58,9 +59,11 @@ class chat_server {
   json start;  // what it says once it answers
 
  private:
+  /// The document, without notes before it.
   std::string said() const {
     std::ifstream in{dir_ / "out", std::ios::binary};
-    return {std::istreambuf_iterator<char>{in}, {}};
+    const std::string all{std::istreambuf_iterator<char>{in}, {}};
+    return all.substr(std::min(all.find('{'), all.size()));
   }
 
   const scratch dir_;
@@ -84,7 +87,7 @@ TEST_CASE("a served chat's prompt is what the folder's template writes") {
   REQUIRE(a.status == 200);
   CHECK(a.document().at("usage").at("prompt_tokens") ==
         std::string{"<user>Hi<assistant>Yes<user>So"}.size());
-  const auto refused = s.chat({user("no")});
+  const auto refused = s.chat(json::array({user("no")}));
   CHECK(refused.status == 400);
   CHECK_THAT(refused.document().at("error").at("message").get<std::string>(),
              Contains("chat_template.jinja refuses the conversation: not that"));
@@ -96,7 +99,7 @@ TEST_CASE("a template that is not supported is said at the start, and refuses ch
   const std::string why = "chat_template.jinja line 2: the filter 'xmlattr' is not supported";
   CHECK(s.start.at("chat_format").is_null());
   CHECK_THAT(s.start.at("chat_problem").get<std::string>(), Contains(why));
-  const auto refused = s.chat({user("Hi")});
+  const auto refused = s.chat(json::array({user("Hi")}));
   CHECK(refused.status == 400);
   CHECK_THAT(refused.document().at("error").at("message").get<std::string>(), Contains(why));
   CHECK(s.ask("/v1/completions", {{"prompt", "Hi"}}).status == 200);

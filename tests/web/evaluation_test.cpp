@@ -105,7 +105,8 @@ TEST_CASE("what a model writes by itself is greedy, and another continuation is 
                                    {"ignore_eos", true}});
   REQUIRE(written.status == 200);
   auto tokens = bytes_of(context);
-  for (const auto& t : written.document()["choices"][0]["token_ids"]) tokens.push_back(t);
+  const auto answer = written.document();
+  for (const auto& t : answer["choices"][0]["token_ids"]) tokens.push_back(t);
   const auto greedy = [&] {
     const auto a = s.generate({{"prompt", tokens},
                                {"temperature", 0},

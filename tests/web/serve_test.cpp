@@ -230,7 +230,7 @@ TEST_CASE("bad requests get an error that names the parameter, and the server go
     CHECK(a.status == 400);
     return error(a).at("param");
   };
-  CHECK(bad({{"prompt", "a"}, {"max_tokens", 0}}) == "max_tokens");
+  CHECK(bad({{"prompt", "a"}, {"max_tokens", -1}}) == "max_tokens");
   CHECK(bad({{"prompt", "a"}, {"tools", {1}}}) == "tools");
   CHECK(bad({{"prompt", {300}}}) == "prompt");
   CHECK(bad({{"prompt", ""}}) == "prompt");
