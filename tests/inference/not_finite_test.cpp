@@ -55,17 +55,17 @@ TEST_CASE("a weight that is not finite is refused with its tensor and file") {
     for (const std::string tensor :
          {gpt2 ? "ln_f.weight" : "model.norm.weight",
           gpt2 ? "h.1.attn.c_attn.weight" : "model.layers.1.self_attn.k_proj.weight"})
-      for (const float wrong : {std::numeric_limits<float>::quiet_NaN(),
-                                std::numeric_limits<float>::infinity()}) {
+      for (const float wrong :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         const auto folder = model_folder("not-finite", small_model_named(name).config);
         REQUIRE(device_of(folder));
         const auto file = folder / "model.safetensors";
         overwrite_values(file, tensor, 5, 1, wrong);
         const auto d = device_of(folder);
         REQUIRE_FALSE(d);
-        CHECK(d.error().text ==
-              file.string() + ": '" + tensor + "': found " + (std::isnan(wrong) ? "nan" : "inf") +
-                  " at value 5, expected finite numbers");
+        CHECK(d.error().text == file.string() + ": '" + tensor + "': found " +
+                                    (std::isnan(wrong) ? "nan" : "inf") +
+                                    " at value 5, expected finite numbers");
       }
   }
 }
@@ -132,8 +132,8 @@ TEST_CASE("one logit that is not finite is enough, wherever it is") {
       bad[at] = wrong;
       const auto ok = check_logits(bad, 3);
       REQUIRE_FALSE(ok);
+      const std::string found = std::isnan(wrong) ? "nan" : wrong > 0 ? "inf" : "-inf";
       CHECK(ok.error().text == "position 3: the model's logit of token " + std::to_string(at) +
-                                   " is " + (std::isnan(wrong) ? "nan" : wrong > 0 ? "inf" : "-inf") +
-                                   ", expected finite numbers");
+                                   " is " + found + ", expected finite numbers");
     }
 }
