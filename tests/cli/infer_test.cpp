@@ -86,7 +86,7 @@ TEST_CASE(
     "infer --chat writes the message by the folder's template, and says what is wrong with it") {
   const scratch dir;
   const auto model = model_in(dir);
-  const auto words = infer(model, {"Hi", "--chat", "--max-tokens", "1", "--json"});
+  auto words = infer(model, {"Hi", "--chat", "--max-tokens", "1", "--json"});
   dir.write("chat_template.jinja",
             "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
   const auto r = troupe::test::troupe(words);
@@ -94,6 +94,7 @@ TEST_CASE(
   CHECK(r.document().at("chat_format") == "template");
   CHECK(r.document().at("prompt_tokens") == std::string{"<user>Hi"}.size());
   CHECK(r.err.find("no chat template") == std::string::npos);
+  words.pop_back();
   dir.write("chat_template.jinja", "\n{{ messages | xmlattr }}");
   refused(words, "chat_template.jinja line 2: the filter 'xmlattr' is not supported");
   dir.write("chat_template.jinja", "{{ raise_exception('not today') }}");
