@@ -204,7 +204,7 @@ int exchange(address me, address other, const std::string& directory, const payl
   fmt::print("{} of {} MiB each way: {} MiB resident at most\n", count, bytes >> 20,
              resident >> 20);
   std::fflush(stdout);
-  // A process that ends takes along what it is still sending.
+  // Frames in transit are lost when their sender exits.
   const auto done = [&](address a) { return fmt::format("{}/{}-done", directory, a); };
   std::ofstream{done(me)};
   if (!runtime::wait_until([&] { return std::filesystem::exists(done(other)); }, long_s)) return 6;
