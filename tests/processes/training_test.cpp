@@ -62,11 +62,8 @@ TEST_CASE(
   CHECK(f.jobs().jobs.back().attempts == 1);
   const auto after = how(f, id);
   check_same_curve(undisturbed, after);
-  double longest_s = 0;
-  for (const auto& i : after.iterations) longest_s = std::max(longest_s, i.end_s - i.begin_s);
-  double usual_s = 0;
-  for (const auto& i : undisturbed.iterations) usual_s = std::max(usual_s, i.end_s - i.begin_s);
-  CHECK(longest_s < usual_s + 2);
+  // When a stage asks again for what was lost is a matter of the clock: stage_waits_test has it in
+  // virtual time. On a busy machine the gateway's own start takes seconds.
 }
 
 TEST_CASE(
