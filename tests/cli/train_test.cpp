@@ -50,7 +50,8 @@ TEST_CASE("two processes over an emulated WAN have the losses and weights of one
   CHECK(two["losses"].back() < two["losses"].front());
 }
 
-TEST_CASE("prompts in the bubbles of a real training change no loss, and are measured in windows") {
+TEST_CASE("prompts in the bubbles of a real training change no loss, and are measured in windows",
+          "[.serial]") {
   const troupe::harness::foreign_load others;
   const auto job = shipped("jobs/train-two-stages.yaml");
   const auto beside = trained({job, "--world", "local", "--iterations", "200", "--prefill", "azure",
