@@ -88,6 +88,8 @@ async function parameters() {
   assert.strictEqual(logged.tokens.join(''), first);
   assert.deepStrictEqual([logged.token_logprobs.length, logged.top_logprobs.length, logged.text_offset[1]], [24, 24, 1]);
   assert.strictEqual(await text({ echo: true }), ask.prompt + first);
+  assert.strictEqual(await text({ echo: true, max_tokens: 0 }), ask.prompt);
+  assert.strictEqual(await text({ max_tokens: 0 }), '');
   const tokens = [...Buffer.from(ask.prompt)];
   assert.strictEqual(await text({ prompt: tokens }), first);
   const list = (await complete({ prompt: [ask.prompt, 'We'] })).choices;
@@ -96,7 +98,8 @@ async function parameters() {
 }
 
 async function errors() {
-  await assert.rejects(complete({ max_tokens: 0 }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'max_tokens');
+  for (const bad of [complete({ max_tokens: -1 }), client.chat.completions.create({ ...chat, max_tokens: 0 })])
+    await assert.rejects(bad, (e) => e instanceof OpenAI.BadRequestError && e.param === 'max_tokens');
   await assert.rejects(complete({ suffix: 'x' }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'suffix');
   await assert.rejects(complete({ model: 'other' }), OpenAI.NotFoundError);
   await assert.rejects(client.models.retrieve('other'), OpenAI.NotFoundError);
