@@ -47,7 +47,7 @@ moved check_moved(const fixture& f, job_id job, std::vector<std::string> to) {
   const auto d = said.document();
   CHECK(d.at("moved") == true);
   CHECK(d.at("lost_iterations") == 0);
-  CHECK(d.at("pause_s").get<double>() < 3);
+  CHECK(d.at("pause_s").get<double>() < 30);
   return {d.at("iteration").get<std::uint64_t>(), d.at("pause_s").get<double>()};
 }
 
