@@ -6,7 +6,6 @@
 #include "planners/core/bounds.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/frenzy/has.hpp"
-#include "planners/pipeline/placement.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -28,11 +27,9 @@ expected<has_choice> place(const snapshot& s, const idle_index& idle, const job_
 
 }  // namespace
 
-std::vector<decision> shortest_first::decide(const snapshot& all, random_source&) const {
+std::vector<decision> shortest_first::decide(const snapshot& s, random_source&) const {
   std::vector<decision> out;
-  std::optional<idle_index> left;  // the idle GPUs after the decisions in `out`
-  const auto s = start_trainings(all, out, left);
-  auto idle = s.idle;  // a copy
+  auto idle = s.idle;  // a copy: the idle GPUs after the decisions in `out`
 
   std::vector<const job_view*> jobs;
   for (const auto* job : in_order(s.waiting)) {
@@ -57,7 +54,6 @@ std::vector<decision> shortest_first::decide(const snapshot& all, random_source&
 reason shortest_first::why_waiting(const snapshot& s, job_id job) const {
   const auto it = s.waiting.find(job);
   if (it == s.waiting.end()) return {reason::kind::unknown, "it does not wait"};
-  if (it->second.training) return why_training_waits(s, it->second);
   const auto found = place(s, s.idle, it->second);
   if (!found) return found.error();
   return {reason::kind::insufficient, "shorter jobs come first"};

@@ -68,17 +68,7 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 }
 
 bool may_be_moved(const job_view& j) {
-  return !is_pipeline_job(*j.spec) && is_resumable(*j.spec) && j.plans && !j.plans->empty();
-}
-
-snapshot start_trainings_first(const snapshot& s, std::vector<decision>& out,
-                               std::optional<idle_index>& room) {
-  job_views trainings;
-  for (const auto& [id, j] : s.waiting)
-    if (is_pipeline_job(*j.spec)) trainings.emplace(id, j);
-  const auto rest =
-      start_trainings({s.now_s, s.cluster, s.idle, trainings, s.running, s.moving}, out, room);
-  return {s.now_s, s.cluster, rest.idle, s.waiting, s.running, s.moving};
+  return is_resumable(*j.spec) && j.plans && !j.plans->empty();
 }
 
 }  // namespace troupe::planners

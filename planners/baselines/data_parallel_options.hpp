@@ -27,12 +27,7 @@ std::uint32_t requested(const job_view& j);
 /// The pool that holds all of an allocation; pools.size(): none.
 std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where);
 
-/// Has it plans, is it no training, and can it be stopped and started elsewhere?
+/// Has it plans, and can it be stopped and started elsewhere?
 bool may_be_moved(const job_view& j);
-
-/// Appends the starts of the trainings that wait (start_trainings); returns the snapshot without
-/// the GPUs that they take, stored in `room`. Trainings (is_pipeline_job) are still in its lists.
-snapshot start_trainings_first(const snapshot& s, std::vector<decision>& out,
-                               std::optional<idle_index>& room);
 
 }  // namespace troupe::planners

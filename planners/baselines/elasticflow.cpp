@@ -163,19 +163,18 @@ class elasticflow final : public policy {
   double round_s() const override { return deadlines_ ? 60 : 0; }
   bool plans_by_request() const override { return true; }
 
+  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job) || !job.command.empty()) return policy::plans_of(c, job, budget);
+    if (!job.command.empty()) return policy::plans_of(c, job, budget);
     std::vector<std::uint32_t> counts;
     for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
       if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
     return data_parallel_plans(c, job, counts);
   }
 
-  std::vector<decision> decide(const snapshot& everything, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    std::optional<idle_index> left;
-    const auto s = start_trainings_first(everything, out, left);
     const auto pools = pools_of(s.cluster, s.idle);
     std::vector<elastic_pool> all;
     for (const auto& p : pools) all.emplace_back(s, p, deadlines_);
@@ -183,8 +182,7 @@ class elasticflow final : public policy {
       if (const auto p = pool_of(pools, j.where); may_be_moved(j) && p < pools.size())
         all[p].add(j);
     std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s.waiting)
-      if (!is_pipeline_job(*j.spec)) queue.push_back(&j);
+    for (const auto& [id, j] : s.waiting) queue.push_back(&j);
     by_priority(queue);
     for (const auto* j : queue) {
       if (j->plans && !j->plans->empty())
@@ -200,7 +198,6 @@ class elasticflow final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient, "its minimum share is not free on its type"};
   }

@@ -122,11 +122,9 @@ class fcfs : public policy {
     return policy::plans_of(c, job, budget);
   }
 
-  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    if (all_jobs.waiting.empty()) return out;
-    std::optional<idle_index> room;
-    const auto s = start_trainings(all_jobs, out, room);
+    if (s.waiting.empty()) return out;
     const supply all(s.cluster);
     std::optional<idle_index> rest;
     const idle_index* idle = &s.idle;
@@ -148,7 +146,6 @@ class fcfs : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.training) return why_training_waits(s, it->second);
     const auto* head = in_order(s.waiting).front();
     if (head->id != job) {
       return {kind::insufficient,

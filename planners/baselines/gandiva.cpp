@@ -26,8 +26,7 @@ class gandiva_round {
 
   void decide() {
     std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s_.waiting)
-      if (!is_pipeline_job(*j.spec)) queue.push_back(&j);
+    for (const auto& [id, j] : s_.waiting) queue.push_back(&j);
     by_priority(queue);
     bool all = true;
     for (const auto* j : queue) {
@@ -118,16 +117,15 @@ class gandiva final : public policy {
   std::string_view name() const override { return "gandiva"; }
   bool plans_by_request() const override { return true; }
 
+  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job) || !job.command.empty()) return policy::plans_of(c, job, budget);
+    if (!job.command.empty()) return policy::plans_of(c, job, budget);
     return data_parallel_plans(c, job, {job.gpus, 2 * job.gpus});
   }
 
-  std::vector<decision> decide(const snapshot& all, random_source& random) const override {
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     std::vector<decision> out;
-    std::optional<idle_index> left;
-    const auto s = start_trainings_first(all, out, left);
     gandiva_round{s, random, out}.decide();
     return out;
   }
@@ -136,7 +134,6 @@ class gandiva final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient, why_no_room(s, it->second)};
   }

@@ -39,8 +39,7 @@ class gavel_round {
         objective_{objective} {
     for (const auto& [id, j] : s.running)
       if (may_be_moved(j)) add(j, true);
-    for (const auto& [id, j] : s.waiting)
-      if (!is_pipeline_job(*j.spec)) add(j, false);
+    for (const auto& [id, j] : s.waiting) add(j, false);
   }
 
   void decide() {
@@ -150,17 +149,16 @@ class gavel final : public policy {
   double round_s() const override { return 360; }
   bool plans_by_request() const override { return true; }
 
+  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (is_pipeline_job(job) || !job.command.empty()) return policy::plans_of(c, job, budget);
+    if (!job.command.empty()) return policy::plans_of(c, job, budget);
     return data_parallel_plans(c, job, {job.gpus});
   }
 
-  std::vector<decision> decide(const snapshot& all, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    if (all.waiting.empty() && all.running.empty()) return out;
-    std::optional<idle_index> left;
-    const auto s = start_trainings_first(all, out, left);
+    if (s.waiting.empty() && s.running.empty()) return out;
     gavel_round{s, objective_, out}.decide();
     return out;
   }
@@ -169,7 +167,6 @@ class gavel final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient,
             fmt::format("requests {} GPUs of one type; other jobs are further behind their share",

@@ -126,10 +126,8 @@ class opportunistic : public policy {
     return policy::plans_of(c, job, budget);
   }
 
-  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    std::optional<idle_index> room;
-    const auto s = start_trainings(all_jobs, out, room);
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
     const opportunistic_attempts attempts{s.cluster};
     const auto max_tensor = largest_node(s.cluster);
@@ -156,7 +154,6 @@ class opportunistic : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
-    if (j.training) return why_training_waits(s, j);
     const opportunistic_attempts attempts{s.cluster};
     if (auto why = attempts.hopeless(j)) return *why;
     const auto next = attempts.next(j);

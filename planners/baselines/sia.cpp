@@ -74,11 +74,9 @@ class sia : public policy {
   std::string_view name() const override { return "sia"; }
   double round_s() const override { return 60; }
 
-  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    if (all_jobs.waiting.empty() && all_jobs.running.empty()) return out;
-    std::optional<idle_index> left;
-    const auto s = start_trainings(all_jobs, out, left);
+    if (s.waiting.empty() && s.running.empty()) return out;
     auto problem = make_sia_problem(s);
     for (const auto* j : problem.hopeless) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
@@ -108,7 +106,7 @@ class sia : public policy {
       }
     }
     for (const auto& [id, j] : s.running) {
-      if (!j.training && !stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
+      if (!stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
     }
     std::ranges::move(starts, std::back_inserter(out));
     return out;
@@ -117,7 +115,6 @@ class sia : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.training) return why_training_waits(s, it->second);
     const auto problem = make_sia_problem(s);
     if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
       return why_hopeless(it->second);

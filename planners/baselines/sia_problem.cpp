@@ -137,7 +137,6 @@ class writer {
   sia_problem write(std::span<const sia_mixed> granted) && {
     std::vector<const job_view*> running;
     for (const auto& [id, j] : s_.running) {
-      if (j.training) continue;
       out_.room.give_back(j.where);
       if (table(j).choices.empty())
         out_.mixed.push_back({&j, j.how, j.where});

@@ -60,6 +60,14 @@ class policy {
   /// have. Pipelines (planners::is_pipeline_job) are excepted.
   virtual bool starts_requested_number() const { return false; }
 
+  /// Whether it places a job itself; `pipelines`: the job runs as pipelines that are planned here
+  /// (job_view::training). The controller places the other jobs by with_trainings
+  /// (pipeline/).
+  virtual bool places(const job_spec& job, bool pipelines) const {
+    (void)job;
+    return !pipelines;
+  }
+
   /// Decisions, in order. Each start must satisfy fits() after those before it.
   virtual std::vector<decision> decide(const snapshot& s, random_source& random) const = 0;
 

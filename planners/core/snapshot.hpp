@@ -64,6 +64,13 @@ struct unusable_node {
   const char* state = "";  // "absent" or "drained"
 };
 
+/// A job that was submitted lately, whether or not it has ended since.
+struct arrival {
+  double at_s = 0;
+  std::shared_ptr<const job_spec> spec;
+  std::shared_ptr<const std::vector<plan>> plans;  // as in job_view
+};
+
 /// Input of a policy: the state at `now_s`.
 struct snapshot {
   double now_s = 0;
@@ -75,6 +82,24 @@ struct snapshot {
   /// list above. Another decision about one of them cancels the pending start.
   const job_views& moving = no_jobs;
   std::span<const unusable_node> unusable{};  // for why_waiting(); none: not known
+  /// The last time at which a job arrived, started or ended, or a node changed; none: now. A policy
+  /// that looks only at what is left of each job then does not change its decisions because time
+  /// passes.
+  std::optional<double> changed_s{};
+  std::span<const arrival> arrivals{};  // the latest, oldest first
+
+  /// The same when it last changed.
+  snapshot at_change() const {
+    auto s = *this;
+    s.now_s = changed_s.value_or(now_s);
+    return s;
+  }
+  /// The same with other idle GPUs and jobs.
+  snapshot with(const idle_index& other_idle, const job_views& other_waiting,
+                const job_views& other_running) const {
+    return {now_s,  cluster,  other_idle, other_waiting, other_running,
+            moving, unusable, changed_s,  arrivals};
+  }
 };
 
 }  // namespace troupe::planners

@@ -21,6 +21,9 @@ class wrapped_policy : public policy {
   }
   bool plans_by_request() const override { return inner_->plans_by_request(); }
   bool starts_requested_number() const override { return inner_->starts_requested_number(); }
+  bool places(const job_spec& job, bool pipelines) const override {
+    return inner_->places(job, pipelines);
+  }
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     return inner_->decide(s, random);
   }

@@ -49,7 +49,7 @@ class crius final : public policy {
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (job.slots || has_exact_gpus(job)) return policy::plans_of(c, job, budget);
+    if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
     const auto pools = pools_of(c, idle_index{c});
     std::uint32_t largest = 0;
     for (const auto& pool : pools)
@@ -82,23 +82,17 @@ class crius final : public policy {
 
   bool plans_by_request() const override { return true; }
 
-  std::vector<decision> decide(const snapshot& all, random_source&) const override {
-    std::vector<decision> out;
-    std::optional<idle_index> room;
-    const auto studies = only_studies(all.waiting);
-    auto s = start_trainings({all.now_s, all.cluster, all.idle, studies, all.running, all.moving},
-                             out, room);
-    const snapshot rest{s.now_s, s.cluster, s.idle, all.waiting, all.running, all.moving};
-    auto decided = o_.solver ? crius_round{rest, o_}.solve() : crius_round{rest, o_}.decide();
-    std::ranges::move(decided, std::back_inserter(out));
-    return out;
+  /// Pipelines in slots have no model that could have Cells.
+  bool places(const job_spec& job, bool) const override { return !job.slots; }
+
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+    return o_.solver ? crius_round{s, o_}.solve() : crius_round{s, o_}.decide();
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.spec->slots) return why_training_waits(s, it->second);
     return crius_round{s, o_}.why_waiting(it->second);
   }
 
@@ -116,14 +110,6 @@ class crius final : public policy {
         if (allows(job, c.gpus[pool.gpu]) && n <= pool.nodes.size() * pool.node_gpus)
           if (auto p = program_plan(c, pool, job, n)) plans.push_back(std::move(*p));
     return plans;
-  }
-
-  /// Pipelines in slots have no model that could have Cells.
-  static job_views only_studies(const job_views& waiting) {
-    job_views studies;
-    for (const auto& [id, j] : waiting)
-      if (j.spec->slots) studies.emplace(id, j);
-    return studies;
   }
 
   crius_options o_;

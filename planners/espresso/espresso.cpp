@@ -6,6 +6,7 @@
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/espresso/cost_tree.hpp"
+#include "planners/pipeline/with_trainings.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -19,6 +20,8 @@ bool is_provisioned(const job_view& j) {
 class espresso : public policy {
  public:
   std::string_view name() const override { return "espresso"; }
+
+  bool places(const job_spec&, bool) const override { return true; }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     std::vector<decision> out;
@@ -43,8 +46,8 @@ class espresso : public policy {
       if (d->what == decision::kind::start) take(idle, d->where);
       out.push_back(std::move(*d));
     }
-    const snapshot rest{s.now_s, s.cluster, idle, others, s.running, s.moving};
-    for (auto& d : frenzy_->decide(rest, random)) out.push_back(std::move(d));
+    for (auto& d : frenzy_->decide(s.with(idle, others, s.running), random))
+      out.push_back(std::move(d));
     return out;
   }
 
@@ -80,7 +83,7 @@ class espresso : public policy {
     return decision{decision::kind::give_up, j.id, {}, {}, ever.why};
   }
 
-  std::unique_ptr<policy> frenzy_ = make_policy("frenzy");
+  std::unique_ptr<policy> frenzy_ = with_trainings(make_policy("frenzy"));
 };
 
 }  // namespace

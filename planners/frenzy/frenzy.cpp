@@ -57,10 +57,8 @@ class frenzy : public policy {
  public:
   std::string_view name() const override { return "frenzy"; }
 
-  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    std::optional<idle_index> room;
-    const auto s = start_trainings(all_jobs, out, room);
     verdicts known;
     auto jobs = worth_a_look(s, known, out);
     if (s.idle.total_idle() == 0) return out;
@@ -93,7 +91,6 @@ class frenzy : public policy {
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
-    if (j.training) return why_training_waits(s, j);
     if (!j.plans || j.plans->empty()) return why_none(j);
     std::optional<idle_index> allowed;
     const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
@@ -151,7 +148,6 @@ class frenzy : public policy {
     const std::vector<plan>* last = nullptr;
     auto verdict = verdicts::unknown;
     for (const auto& [id, j] : s.waiting) {
-      if (j.training) continue;
       if (!j.plans || j.plans->empty() || j.bytes_floor > 0) {
         const auto left = !j.plans ? false : std::ranges::any_of(*j.plans, [&](const plan& p) {
           return p.bytes_per_gpu > j.bytes_floor;

@@ -64,7 +64,8 @@ class split_jobs {
     return all;
   }
   snapshot rest(const snapshot& s, const idle_index& idle) const {
-    return {s.now_s, s.cluster, idle, waiting_.others(), running_.others(), moving_.others()};
+    return {s.now_s,          s.cluster,  idle,        waiting_.others(), running_.others(),
+            moving_.others(), s.unusable, s.changed_s, s.arrivals};
   }
 
  private:

@@ -118,6 +118,8 @@ void rank_unknown_lengths(std::vector<contender>& all) {
 class troupe_policy : public policy {
  public:
   std::string_view name() const override { return "troupe"; }
+  /// Trainings may take the GPUs of running jobs that come after them.
+  bool places(const job_spec&, bool) const override { return true; }
 
   /// Its configurations, best by its objective first, or fastest first if it can be stopped; then
   /// those of MARP's plans that none of them has. Of a training that is not elastic, or much faster

@@ -41,7 +41,7 @@ job_spec wishing(std::uint32_t stages, std::uint32_t pipelines) {
 
 std::vector<decision> decided(const scene& s, std::string_view name = "frenzy") {
   random_source r{1};
-  return make_policy(name)->decide(s.view(), r);
+  return with_trainings(make_policy(name))->decide(s.view(), r);
 }
 
 /// Not by its plans, as most policies.
@@ -120,8 +120,9 @@ TEST_CASE("a training waits while others hold the GPUs that it requests, and say
   carry_out(s, decided(s));
   s.add(2, wishing(4, 2));
   CHECK(decided(s).empty());
-  CHECK(troupe::test::has_facts(make_policy("frenzy")->why_waiting(s.view(), 2).text,
-                                {"8 GPUs", "2 pipelines", "4 stages", "4"}));
+  CHECK(
+      troupe::test::has_facts(with_trainings(make_policy("frenzy"))->why_waiting(s.view(), 2).text,
+                              {"8 GPUs", "2 pipelines", "4 stages", "4"}));
   // The first ends.
   for (const auto& share : s.running[1].where) s.idle.set_idle(share.node, 1);
   s.running.clear();
@@ -183,7 +184,7 @@ TEST_CASE("jobs beside trainings are placed as if the remaining GPUs were the wh
       }
       mixed.add(1, wishing(2, 1));
       random_source r1{1}, r2{1};
-      auto with = make_policy(name)->decide(mixed.view(), r1);
+      auto with = with_trainings(make_policy(name))->decide(mixed.view(), r1);
       REQUIRE(!with.empty());
       REQUIRE(with[0].job == 1);
       for (const auto& share : with[0].where)
@@ -198,7 +199,7 @@ TEST_CASE("jobs beside trainings are placed as if the remaining GPUs were the wh
 
 TEST_CASE("on random snapshots the placements of trainings satisfy fits() under every policy") {
   for (const auto name : policy_names()) {
-    const auto p = make_policy(name);
+    const auto p = with_trainings(make_policy(name));
     std::size_t starts = 0;
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
       random_source r{seed};

@@ -88,7 +88,7 @@ void go_on(scene& s, random_source& r) {
 TEST_CASE("a policy makes the recorded decisions, with the recorded figures for waiting jobs") {
   for (const char* name : {"frenzy", "opportunistic", "fcfs", "sia", "espresso", "troupe"}) {
     recording all{"planners", "policy_" + std::string{name}};
-    const auto p = make_policy(name);
+    const auto p = with_trainings(make_policy(name));
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
       all.begin(seed);
       random_source r{seed};

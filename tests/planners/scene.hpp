@@ -11,6 +11,7 @@
 #include "planners/core/fits.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/pipeline/placement.hpp"
+#include "planners/pipeline/with_trainings.hpp"
 #include "planners/sample.hpp"
 
 namespace scene_of_policies {

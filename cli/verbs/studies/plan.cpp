@@ -21,6 +21,7 @@
 #include "planners/core/with_exact_gpus.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
+#include "planners/pipeline/with_trainings.hpp"
 #include "planners/serving/decoder_memory.hpp"
 #include "planners/serving/with_serving.hpp"
 
@@ -251,7 +252,9 @@ class plan_verb final : public verb {
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    const auto a = ask(*c, *job, *planners::with_serving(planners::with_exact_gpus(*policy)));
+    const auto a =
+        ask(*c, *job,
+            *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
     const std::string name{(*policy)->name()};
     auto said = document(*c, *job, name, a);
     if (has_cells(name, *job)) said.update(cells_document(*c, *job, a.how));
