@@ -60,6 +60,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   wanted_.clear();
   waiting_.clear();
   running_.clear();
+  arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();
   stopping_.clear();
   pending_ = {};
@@ -104,6 +105,7 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
     wanted_.erase(p.job);
     return want_plans(*j);
   }
+  if (!plans_.contains(p.job)) remember_arrival(*j, p);
   plans_[p.job] = p;
   wanted_.erase(p.job);
   const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
@@ -209,11 +211,26 @@ void scheduler_state::update_views(const job_record& j) {
 // ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::policy_snapshot() {
-  return {journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
-          waiting_,         running_,  moving_};
+  planners::snapshot s{journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
+                       waiting_,         running_,  moving_};
+  s.changed_s = changed_s_ + state_->journal_ahead_s;
+  s.arrivals = arrivals_;
+  return s;
+}
+
+void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {
+  constexpr std::size_t max_arrivals = 256;
+  if (arrivals_.size() >= 2 * max_arrivals)
+    arrivals_.erase(arrivals_.begin(), arrivals_.end() - max_arrivals);
+  arrivals_.push_back({j.submitted_s, j.spec, p.plans});
 }
 
 void scheduler_state::something_changed() {
+  changed_s_ = host_.clock->now_s();
+  decide_soon();
+}
+
+void scheduler_state::decide_soon() {
   changed_ = true;
   if (in_flight_ || asked_) return;
   asked_ = true;
@@ -236,7 +253,7 @@ void scheduler_state::on_decide_now() {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   withdraw_hopeless();
-  if (start_pending() || make_moves()) return something_changed();  // then decide again
+  if (start_pending() || make_moves()) return decide_soon();  // then decide again
   if (options_.policy->round_s() == 0) begin_round();
 }
 
@@ -284,7 +301,7 @@ void scheduler_state::on_tick() {
   if (round_s == 0) {
     constexpr double rounding_s = 1e-6;  // a timer may fire that much early
     if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + rounding_s) again_at_s_.reset();
-    return something_changed();
+    return decide_soon();
   }
   begin_round();
   self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(round_s), tick{});
@@ -337,7 +354,7 @@ void scheduler_state::on_proposal_result(const proposal_result& s) {
     pending_.add(std::move(start));
     if (const auto* j = book().job(job)) update_views(*j);
   }
-  if (changed_) something_changed();
+  if (changed_) decide_soon();
 }
 
 void scheduler_state::withdraw(job_id job) {

@@ -62,6 +62,8 @@ class scheduler_state {
   void update_views(const job_record& j);
   void want_plans(const job_record& j);
   void something_changed();
+  void decide_soon();
+  void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();
   void begin_round();
   void count(const std::vector<planners::decision>& decisions, double took_s);
@@ -91,6 +93,8 @@ class scheduler_state {
   std::optional<planners::idle_index>
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_;
+  std::vector<planners::arrival> arrivals_;  // the latest, oldest first
+  double changed_s_ = 0;                     // when a policy was last given a reason to decide
   std::map<job_id, plans_reply> plans_;  // by job; those of ended jobs are kept for explanations
   std::map<job_id, job_progress> progress_;
   std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter

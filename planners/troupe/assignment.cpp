@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <tuple>
 #include <unordered_set>
@@ -10,6 +11,7 @@
 #include "planners/core/exact_gpus.hpp"
 #include "planners/frenzy/has.hpp"
 #include "planners/troupe/pool_capacity.hpp"
+#include "planners/troupe/waiting_prices.hpp"
 
 namespace troupe::planners {
 
@@ -17,30 +19,39 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-bool runs(const contender& x) {
-  return !x.job->where.empty();
-}
-
 class assigner {
  public:
   assigner(const cluster& c, const std::vector<gpu_pool>& pools, const free_gpus& free,
-           double now_s, const troupe_options& o)
-      : c_{c}, pools_{pools}, free_{free}, now_s_{now_s}, o_{o}, speeds_{relative_speeds(c)} {
+           double now_s, const std::vector<double>& weights, const job_costs& costs,
+           const troupe_options& o)
+      : c_{c},
+        pools_{pools},
+        free_{free},
+        now_s_{now_s},
+        weights_{weights},
+        costs_{costs},
+        o_{o},
+        speeds_{relative_speeds(c)} {
     for (const auto& p : pools_) room_.emplace_back(p, free_);
-    for (node_index n = 0; n < c_.nodes.size(); ++n)
-      total_weight_ += free_.of(n) * speeds_[c_.nodes[n].gpu];
   }
 
-  std::vector<assigned> assign(const std::vector<contender>& contenders) && {
+  /// `keep`: every job that runs keeps what it has, or grows onto what nobody else gets.
+  std::vector<assigned> assign(const std::vector<contender>& contenders, bool keep) && {
     auto queue = in_order(contenders);
+    waiting_prices behind{weights_};
+    for (const auto& x : contenders) behind.add(x);
+    for (const auto& x : contenders)
+      if (x.runs() && (keep || is_settling(x))) pin(x);
     while (!queue.empty() && !is_full()) {
       std::pop_heap(queue.begin(), queue.end());
       const auto& next = *queue.back().who;
       queue.pop_back();
-      serve(next, queue.size());
+      behind.remove(next);
+      if (!pinned_.contains(&next)) serve(next, queue.size(), behind);
     }
     for (const auto& left : queue)
-      if (runs(*left.who)) out_.push_back({left.who, {}, {}, {}, 0, 0});
+      if (left.who->runs() && !pinned_.contains(left.who))
+        out_.push_back({left.who, {}, {}, {}, 0, 0});
     grow();
     return std::move(out_);
   }
@@ -52,8 +63,8 @@ class assigner {
     return x.samples_left / how.samples_per_s + start_s(x, option == x.present);
   }
   double start_s(const contender& x, bool unchanged) const {
-    if (runs(x) && unchanged) return x.start_left_s;
-    return c_.settings.restart_s * (runs(x) ? o_.stop_cost : 1);
+    if (x.runs() && unchanged) return x.start_left_s;
+    return c_.settings.restart_s * (x.runs() ? o_.stop_cost : 1);
   }
 
   bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
@@ -61,23 +72,21 @@ class assigner {
   // In the order in which they are served, the last first: a heap, since of a long queue only the
   // front is ever looked at.
   struct ranked {
-    bool settling = false;
     std::int32_t priority = 0;
     bool overdue = false;
     double work = 0;  // seconds of a GPU of the fastest type
     const contender* who = nullptr;
 
     bool operator<(const ranked& b) const {
-      return std::tuple(settling, priority, overdue, b.work, b.who->job->id) <
-             std::tuple(b.settling, b.priority, b.overdue, work, who->job->id);
+      return std::tuple(priority, overdue, b.work, b.who->job->id) <
+             std::tuple(b.priority, b.overdue, work, who->job->id);
     }
   };
   std::vector<ranked> in_order(const std::vector<contender>& contenders) const {
     std::vector<ranked> all;
     all.reserve(contenders.size());
     for (const auto& x : contenders)
-      all.push_back(
-          {is_settling(x), x.job->spec->priority, is_overdue(x, now_s_, o_), x.work(), &x});
+      all.push_back({x.job->spec->priority, is_overdue(x, now_s_, o_), x.work(), &x});
     std::make_heap(all.begin(), all.end());
     return all;
   }
@@ -86,29 +95,38 @@ class assigner {
     return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
   }
 
-  void serve(const contender& x, std::size_t behind) {
-    if (!runs(x) && refused_.contains(x.table)) return;  // room only shrinks
-    // What all jobs behind it wait longer, together, for a second of a GPU of the fastest type.
-    const double price =
-        total_weight_ > 0 ? o_.price_factor * static_cast<double>(behind) / total_weight_ : 0;
-    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}, behind, price});
-    if (is_settling(x) && x.present) return take(a, *x.present);
-    double best = infinite;
-    if (runs(x) && !x.present) {
-      if (is_settling(x)) return void(stay_mixed(a));
-      best = x.samples_left / x.job->spec->global_batch * x.job->iteration_s *
-             (1 + price * weight_of(x.job->where));
+  // Keeps what it has before any other job is served, unless that was given to a training.
+  void pin(const contender& x) {
+    assigned a{&x, {}, {}, {}, 0, 0};
+    if (x.present) {
+      const auto& o = x.options()[*x.present];
+      if (!room_[o.pool].fits(o.how.gpus())) return;
+      take(a, *x.present);
+    } else if (!stay_mixed(a)) {
+      return;
     }
+    pinned_.insert(&x);
+    out_.push_back(std::move(a));
+  }
+
+  void serve(const contender& x, std::size_t jobs_behind, const waiting_prices& behind) {
+    if (!x.runs() && refused_.contains(x.table)) return;  // room only shrinks
+    const double factor = costs_.price_factor();
+    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}, jobs_behind, factor * behind.highest()});
+    double best = infinite;
+    if (x.runs() && !x.present)
+      best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
+                           weight_of(x.job->where), a.price);
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < x.options().size(); ++i) {
       const auto& o = x.options()[i];
-      const double cost = time_left(x, i) * (1 + price * o.weight);
+      const double cost = costs_.of_run(time_left(x, i), o.weight, factor * behind.in(o.pool));
       if (cost < best && room_[o.pool].fits(o.how.gpus())) {
         best = cost;
         chosen = i;
       }
     }
-    if (!chosen && runs(x) && stay_mixed(a)) return;
+    if (!chosen && x.runs() && stay_mixed(a)) return;
     if (chosen)
       take(a, *chosen);
     else if (x.options().empty())
@@ -189,7 +207,7 @@ class assigner {
       if (!a.option) continue;
       const auto& o = a.who->options()[*a.option];
       grants.push_back(
-          {o.pool, o.how.gpus(), &a.who->job->where, runs(*a.who) && a.option == a.who->present});
+          {o.pool, o.how.gpus(), &a.who->job->where, a.who->runs() && a.option == a.who->present});
     }
     std::ranges::stable_sort(grants, std::greater{}, &count_grant::gpus);
     auto free = free_;
@@ -214,10 +232,10 @@ class assigner {
     if (!a.option || is_settling(*a.who)) return {};
     const auto& options = a.who->options();
     const auto& present = options[*a.option];
-    const double now = time_left(*a.who, *a.option);
+    const double now = costs_.of_run(time_left(*a.who, *a.option), present.weight, 0);
     std::optional<change> best;
     for (std::size_t i = 0; i < options.size(); ++i) {
-      const double saved = now - time_left(*a.who, i);
+      const double saved = now - costs_.of_run(time_left(*a.who, i), options[i].weight, 0);
       if (i == *a.option || saved <= o_.min_saving * now) continue;
       const double more = std::max(options[i].weight - present.weight, 1e-3);
       if (best && saved / more <= best->saving) continue;
@@ -267,11 +285,13 @@ class assigner {
   const std::vector<gpu_pool>& pools_;
   free_gpus free_;
   double now_s_;
+  const std::vector<double>& weights_;  // of pools
+  const job_costs& costs_;
   const troupe_options& o_;
   std::vector<double> speeds_;
-  double total_weight_ = 0;
   mutable std::vector<pool_capacity> room_;
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
+  std::unordered_set<const contender*> pinned_;             // nor does theirs
   std::vector<assigned> out_;
 };
 
@@ -282,20 +302,60 @@ double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
 }
 
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
-  return runs(x) && now_s < settled_s(c, *x.job, o);
+  return x.runs() && now_s < settled_s(c, *x.job, o);
 }
 
 bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
   const auto& spec = *x.job->spec;
   const double shortest_s =
       static_cast<double>(spec.iterations) * spec.global_batch / x.table->fastest_samples_per_s;
-  return now_s - x.job->submitted_s > o.overdue_s + o.overdue_times * shortest_s;
+  return now_s - x.job->submitted_s > o.overdue_times * shortest_s;
 }
+
+namespace {
+
+/// Running jobs that an assignment stops or gives other GPUs.
+std::vector<const contender*> changed(const std::vector<assigned>& all) {
+  std::vector<const contender*> jobs;
+  for (const auto& a : all)
+    if (a.who->runs() && (a.option ? a.option != a.who->present : a.mixed_where.empty()))
+      jobs.push_back(a.who);
+  return jobs;
+}
+
+/// Does a job get GPUs only in `anew`, for which it stops one of a lower priority?
+bool obeys_priority(const std::vector<assigned>& kept, const std::vector<assigned>& anew,
+                    const std::vector<const contender*>& stopped) {
+  std::unordered_set<const contender*> has_gpus;  // order never reaches an output
+  for (const auto& a : kept)
+    if (a.has_gpus()) has_gpus.insert(a.who);
+  const auto priority = [](const contender* x) { return x->job->spec->priority; };
+  const auto lowest = priority(*std::ranges::min_element(stopped, {}, priority));
+  return std::ranges::any_of(anew, [&](const assigned& a) {
+    return a.has_gpus() && !has_gpus.contains(a.who) && priority(a.who) > lowest;
+  });
+}
+
+}  // namespace
 
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
-                             double now_s, const troupe_options& o) {
-  return assigner{c, pools, free, now_s, o}.assign(contenders);
+                             double now_s, double load, const troupe_options& o) {
+  const auto weights = pool_weights(c, pools, free);
+  const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
+  const auto assigned_to = [&](bool keep) {
+    return assigner{c, pools, free, now_s, weights, costs, o}.assign(contenders, keep);
+  };
+  auto anew = assigned_to(false);
+  const auto stopped = changed(anew);
+  if (stopped.empty()) return anew;
+  auto kept = assigned_to(true);
+  if (obeys_priority(kept, anew, stopped)) return anew;
+  const double restarts_s =
+      (o.stop_cost - 1) * c.settings.restart_s * static_cast<double>(stopped.size());
+  const bool better = loss_of(contenders, anew, c, weights, costs) + restarts_s <
+                      loss_of(contenders, kept, c, weights, costs);
+  return better ? anew : kept;
 }
 
 }  // namespace troupe::planners

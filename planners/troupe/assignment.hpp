@@ -15,11 +15,13 @@
 namespace troupe::planners {
 
 struct troupe_options {
-  double price_factor = 4;    // of a GPU-second, for each job that waits behind
-  double min_saving = 0.05;   // of the time left, for a change that only uses idle GPUs
+  double price_factor = 2;    // of a GPU-second, for the jobs that wait behind
+  double max_load = 0.95;     // arriving_load, as far as it counts
+  double arriving = 2;        // factor of the price for what is yet to arrive, in so many
+  double hold_restarts = 13;  // restarts: later the job may be stopped for it
+  double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
   double stop_cost = 8;       // restarts that a change of a running job is counted as
-  double overdue_s = 86400;   // a job is overdue this long after it was submitted, and
-  double overdue_times = 10;  // so many times its shortest run
+  double overdue_times = 10;  // a job is overdue after so many times its shortest run
   double settle_starts = 5;   // a job that began less than so many restarts ago is left alone
 };
 
@@ -32,11 +34,13 @@ struct contender {
   std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
 
   const std::vector<configuration>& options() const { return table->options; }
+  bool runs() const { return !job->where.empty(); }
   /// What is left of it, in seconds of a GPU of the fastest type.
   double work() const { return samples_left * table->sample_cost; }
 };
 
-/// Whether a job comes before shorter ones, so that an endless stream of them cannot starve it.
+/// Whether a job comes before shorter ones of its priority, so that an endless stream of them
+/// cannot starve it.
 bool is_overdue(const contender& x, double now_s, const troupe_options& o);
 
 /// Until when a running job is not stopped or moved.
@@ -52,12 +56,16 @@ struct assigned {
   allocation mixed_where;
   std::size_t behind = 0;  // jobs, when it was served
   double price = 0;        // seconds that they wait for a GPU-second of the fastest type
+
+  bool has_gpus() const { return option || !mixed_where.empty(); }
 };
 
-/// `free`: idle GPUs and those of all contenders. Of each contender that runs, and of those waiting
-/// that were looked at before the GPUs were gone.
+/// Every job in its order on the GPUs that are worth most to all, if that saves more than it costs
+/// to stop and move running jobs; else these keep what they have, or grow. `free`: idle GPUs and
+/// those of all contenders; `load`: see arriving_load. Of each contender that runs, and of those
+/// waiting that were looked at before the GPUs were gone.
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
-                             double now_s, const troupe_options& o = {});
+                             double now_s, double load = 0, const troupe_options& o = {});
 
 }  // namespace troupe::planners

@@ -152,6 +152,16 @@ const configuration_table& configuration_cache::of(const cluster& c,
     e->table.options = configurations_of(c, pools, j);
     e->table.sample_cost = sample_cost(e->table.options, j);
     e->table.fastest_samples_per_s = fastest(e->table.options, j);
+    e->table.efficient_weight = 1;
+    for (const auto& o : e->table.options)
+      if (o.weight / o.how.samples_per_s <= e->table.sample_cost)
+        e->table.efficient_weight = o.weight;
+    std::vector<double> per_gpu(pools.size());
+    for (const auto& o : e->table.options)
+      per_gpu[o.pool] = std::max(per_gpu[o.pool], o.how.samples_per_s / o.how.gpus());
+    for (std::size_t p = 0; p < pools.size(); ++p)
+      e->table.cluster_samples_per_s +=
+          per_gpu[p] * static_cast<double>(pools[p].nodes.size()) * pools[p].node_gpus;
   }
   return e->table;
 }

@@ -46,6 +46,9 @@ struct configuration_table {
   /// the plans it has.
   double sample_cost = 0;
   double fastest_samples_per_s = 0;  // likewise
+  double efficient_weight = 0;       // of the option that costs a sample so much
+  /// Of all GPUs together, if each pool runs copies of the job with its most efficient option.
+  double cluster_samples_per_s = 0;
 };
 
 /// Remembers the tables of jobs whose plans are one list, which are alike. Nothing that it answers

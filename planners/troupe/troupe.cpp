@@ -13,6 +13,7 @@
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
+#include "planners/troupe/arriving_load.hpp"
 #include "planners/troupe/assignment.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
@@ -155,7 +156,8 @@ class troupe_policy : public policy {
     for (const auto& x : contenders) free.give_back(x.job->where);
     std::vector<decision> starts;
     start_fixed_trainings(s, trainings, contenders, options_, free, starts);
-    auto all = assign(s.cluster, pools, contenders, free, s.now_s, options_);
+    const double load = arriving_load(s, pools, cache_);
+    auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
     place(s.cluster, pools, std::move(all), std::move(free), out, starts);
     std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room
     return out;
@@ -219,6 +221,7 @@ class troupe_policy : public policy {
 
   std::vector<contender> to_contenders(const snapshot& s, const std::vector<gpu_pool>& pools,
                                        const std::vector<const job_view*>& jobs) const {
+    const auto then = s.at_change();
     const double restart_s = s.cluster.settings.restart_s;
     std::vector<contender> contenders;
     contenders.reserve(jobs.size());
@@ -227,9 +230,9 @@ class troupe_policy : public policy {
       auto& x = contenders.emplace_back();
       x.job = job;
       x.table = &cache_.of(s.cluster, pools, j);
-      x.samples_left = samples_left(s, j);
+      x.samples_left = samples_left(then, j);
       if (j.where.empty()) continue;
-      x.start_left_s = std::max(0.0, j.started_s + restart_s - s.now_s);
+      x.start_left_s = std::max(0.0, j.started_s + restart_s - then.now_s);
       x.present = present_option(x.options(), pools, j);
     }
     rank_unknown_lengths(contenders);

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "planners/troupe/configurations.hpp"
+
+namespace troupe::planners {
+
+/// The work of the latest arrivals (snapshot::arrivals) as a share of what the cluster could do in
+/// the time in which they came; more than 1: they come faster than it can run them. A job counts
+/// the seconds that it and its start take of all GPUs, each pool running its most efficient
+/// configuration, but no more than it can have had since it came. Those that came at the time of
+/// the first one are left out: since when they came is not known. 0: nothing has come since.
+double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
+                     configuration_cache& tables);
+
+}  // namespace troupe::planners

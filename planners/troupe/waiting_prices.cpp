@@ -1,0 +1,130 @@
+#include "planners/troupe/waiting_prices.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+namespace troupe::planners {
+
+std::vector<double> pool_weights(const cluster& c, const std::vector<gpu_pool>& pools,
+                                 const free_gpus& free) {
+  const auto speeds = relative_speeds(c);
+  std::vector<double> weights;
+  for (const auto& p : pools) {
+    double weight = 0;
+    for (const auto n : p.nodes) weight += free.of(n) * speeds[p.gpu];
+    weights.push_back(weight);
+  }
+  return weights;
+}
+
+waiting_prices::waiting_prices(const std::vector<double>& pool_weights)
+    : weights_{pool_weights}, prices_(pool_weights.size()) {}
+
+double waiting_prices::in(std::size_t pool) const {
+  return std::max(0.0, prices_[pool]);  // sums of rounded terms
+}
+
+double waiting_prices::highest() const {
+  double price = 0;
+  for (std::size_t p = 0; p < prices_.size(); ++p) price = std::max(price, in(p));
+  return price;
+}
+
+double waiting_prices::lowest(const contender& x) const {
+  if (x.options().empty()) return highest();
+  double price = std::numeric_limits<double>::infinity();
+  for (const auto& o : x.options()) price = std::min(price, in(o.pool));
+  return price;
+}
+
+void waiting_prices::change(const contender& x, double sign) {
+  const auto& options = x.options();
+  const auto for_each_pool = [&](const auto& f) {
+    if (options.empty())  // on GPUs of several pools
+      for (std::size_t p = 0; p < prices_.size(); ++p) f(p);
+    for (std::size_t i = 0; i < options.size(); ++i)  // in the order of their pools
+      if (i == 0 || options[i].pool != options[i - 1].pool) f(options[i].pool);
+  };
+  double weight = 0;
+  for_each_pool([&](std::size_t p) { weight += weights_[p]; });
+  if (weight > 0) for_each_pool([&](std::size_t p) { prices_[p] += sign / weight; });
+}
+
+job_costs::job_costs(const cluster& c, double total_weight, double load, const troupe_options& o)
+    : o_{o}, restart_s_{c.settings.restart_s}, load_{std::min(load, o.max_load)} {
+  // Jobs that would wait in a queue of this load with one server.
+  const double queue = load_ * load_ / (1 - load_);
+  if (total_weight > 0) arriving_price_ = o.arriving * queue / total_weight;
+}
+
+double job_costs::of_run(double time_s, double weight, double price) const {
+  const double held_s = std::min(time_s, o_.hold_restarts * restart_s_);
+  return time_s * (1 + price * weight) + arriving_price_ * held_s * weight;
+}
+
+namespace {
+
+double weight_of(const cluster& c, const allocation& where) {
+  const auto speeds = relative_speeds(c);
+  double weight = 0;
+  for (const auto& n : where) weight += n.gpus * speeds[c.nodes[n.node].gpu];
+  return weight;
+}
+
+/// With so many samples/s, or, if that is sooner, with its fastest configuration as soon as all
+/// jobs with less work have ended.
+double time_to_end(const contender& x, double samples_per_s, double start_s, double others_end_s,
+                   double restart_s) {
+  const double end_s = start_s + x.samples_left / samples_per_s;
+  const double done = std::max(0.0, others_end_s - start_s) * samples_per_s;
+  const double left = std::max(0.0, x.samples_left - done);
+  return std::min(end_s, others_end_s + restart_s + left / x.table->fastest_samples_per_s);
+}
+
+}  // namespace
+
+double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
+               const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
+  const double restart_s = c.settings.restart_s;
+  std::unordered_set<const contender*> placed;  // order never reaches an output
+  for (const auto& a : all)
+    if (a.has_gpus()) placed.insert(a.who);
+  std::vector<const contender*> waiting;
+  waiting_prices behind{pool_weights};
+  double loss = 0;
+  for (const auto& x : contenders) {
+    if (placed.contains(&x)) continue;
+    waiting.push_back(&x);
+    behind.add(x);
+    loss += restart_s + x.samples_left / x.table->fastest_samples_per_s;
+  }
+  const auto by_work = [](const contender* x) { return std::pair{x->work(), x->job->id}; };
+  std::vector<const assigned*> running;
+  for (const auto& a : all)
+    if (a.has_gpus()) running.push_back(&a);
+  std::ranges::sort(running, {}, [&](const assigned* a) { return by_work(a->who); });
+  double before_s = 0;  // the last of those with less work ends
+  for (const auto* a : running) {
+    const auto& x = *a->who;
+    const bool stays = x.runs() && (!a->option || a->option == x.present);
+    const auto* o = a->option ? &x.options()[*a->option] : nullptr;
+    const double start_s = stays ? x.start_left_s : restart_s;
+    const double run_s =
+        time_to_end(x, (o ? o->how : a->mixed).samples_per_s, start_s, before_s, restart_s);
+    before_s = std::max(before_s, run_s);
+    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, a->mixed_where),
+                         o ? behind.in(o->pool) : behind.highest());
+  }
+  std::ranges::sort(waiting, {}, by_work);
+  for (const auto* x : waiting) {
+    // Of a job that is stopped, the second start is work that nobody asked for.
+    const double starts = x->runs() ? costs.price_factor() : 1;
+    loss += behind.lowest(*x) * (x->work() + starts * restart_s * x->table->efficient_weight);
+    behind.remove(*x);
+  }
+  return loss;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "planners/core/gpu_pools.hpp"
+#include "planners/troupe/assignment.hpp"
+
+// What time on GPUs costs the other jobs (docs/planners/troupe.md, "The decision", 2).
+
+namespace troupe::planners {
+
+/// Weight of the GPUs that can be handed out, by pool: each one's speed over that of the cluster's
+/// fastest type.
+std::vector<double> pool_weights(const cluster& c, const std::vector<gpu_pool>& pools,
+                                 const free_gpus& free);
+
+/// Seconds that the jobs of a queue wait longer, together, for a second of a GPU of the fastest
+/// type, by pool: 1 / G for each job, where G is the weight of the pools that the job can use, and
+/// nothing in the other pools.
+class waiting_prices {
+ public:
+  explicit waiting_prices(const std::vector<double>& pool_weights);
+
+  void add(const contender& x) { change(x, 1); }
+  void remove(const contender& x) { change(x, -1); }
+  double in(std::size_t pool) const;
+  double highest() const;
+  /// Of the pools that the job can use.
+  double lowest(const contender& x) const;
+
+ private:
+  void change(const contender& x, double sign);
+
+  const std::vector<double>& weights_;
+  std::vector<double> prices_;  // by pool
+};
+
+/// What a decision costs all jobs.
+class job_costs {
+ public:
+  /// `load`: see arriving_load.
+  job_costs(const cluster& c, double total_weight, double load, const troupe_options& o);
+
+  /// Of the waiting prices: more jobs arrive while those that are here wait.
+  double price_factor() const { return o_.price_factor / (1 - load_); }
+  /// Seconds that all jobs lose if one holds GPUs of this weight for so long: itself, those behind
+  /// it by `price`, and those that arrive before it may be stopped for them.
+  double of_run(double time_s, double weight, double price) const;
+
+ private:
+  const troupe_options& o_;
+  double restart_s_, load_, arriving_price_ = 0;
+};
+
+/// What all jobs lose under an assignment, in seconds: the running ones until their ends, the
+/// waiting ones behind these and behind one another, the least work first.
+double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
+               const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs);
+
+}  // namespace troupe::planners
