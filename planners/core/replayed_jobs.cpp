@@ -23,7 +23,7 @@ const std::string replayed_word{"\0replayed", 9};
 /// Nothing is known of their memory; policies leave out plans that need none.
 constexpr double any_bytes = 1;
 
-job_spec as_program(job_spec job) {
+job_spec program_like(job_spec job) {
   job.command = {replayed_word};
   job.exact_gpus = job.assumed_model = true;
   return job;
@@ -106,7 +106,7 @@ class replayed_policy final : public wrapped_policy {
                                        planning_budget& budget) const override {
     const auto at = times_->find(job.name);
     if (at == times_->end()) return inner().plans_of(c, job, budget);
-    const auto program = as_program(job);
+    const auto program = program_like(job);
     const replay_planner planner{c, program, at->second};
     auto plans = planner.plans();
     if (plans.empty()) return refuse(planner.why_none());
@@ -114,44 +114,75 @@ class replayed_policy final : public wrapped_policy {
   }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    const seen_jobs seen{*this, s};
-    auto decisions = inner().decide(seen.view(s), random);
+    const auto seen = seen_by_inner(s);
+    auto decisions = inner().decide(seen, random);
     for (auto& d : decisions) {
       if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
-      if (const auto* j = seen.find(d.job)) expect(s.cluster, *j, d);
+      for (const auto* views : {&seen.waiting, &seen.running, &seen.moving})
+        if (const auto at = views->find(d.job); at != views->end())
+          expect(s.cluster, at->second, d);
     }
     return decisions;
   }
 
   double decide_again_s(const snapshot& s) const override {
-    return inner().decide_again_s(seen_jobs{*this, s}.view(s));
+    return inner().decide_again_s(seen_by_inner(s));
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
-    return inner().why_waiting(seen_jobs{*this, s}.view(s), job);
+    return inner().why_waiting(seen_by_inner(s), job);
   }
 
  private:
-  /// What the inner policy sees.
-  class seen_jobs {
-   public:
-    seen_jobs(const replayed_policy& by, const snapshot& s)
-        : waiting_{by.as_programs(s.cluster, s.waiting)},
-          running_{by.as_programs(s.cluster, s.running)},
-          moving_{by.as_programs(s.cluster, s.moving)} {}
-
-    snapshot view(const snapshot& s) const {
-      return {s.now_s, s.cluster, s.idle, waiting_, running_, moving_, s.unusable};
-    }
-    const job_view* find(job_id job) const {
-      for (const auto* views : {&waiting_, &running_, &moving_})
-        if (const auto at = views->find(job); at != views->end()) return &at->second;
-      return nullptr;
-    }
-
-   private:
-    job_views waiting_, running_, moving_;
+  /// Views as the inner policy sees them. Of a long list few change between two calls.
+  struct followed_views {
+    job_views seen;
+    std::map<job_id, job_view> original;  // of the same jobs
   };
+
+  snapshot seen_by_inner(const snapshot& s) const {
+    if (version_ != s.cluster.version) {
+      version_ = s.cluster.version;
+      waiting_ = running_ = moving_ = {};
+      programs_.clear();
+      lists_.clear();
+    }
+    follow(s.cluster, s.waiting, waiting_);
+    follow(s.cluster, s.running, running_);
+    follow(s.cluster, s.moving, moving_);
+    return {s.now_s, s.cluster, s.idle, waiting_.seen, running_.seen, moving_.seen, s.unusable};
+  }
+
+  void follow(const cluster& c, const job_views& now, followed_views& views) const {
+    auto seen = views.seen.begin();
+    auto original = views.original.begin();
+    const auto drop = [&] {
+      seen = views.seen.erase(seen);
+      original = views.original.erase(original);
+    };
+    for (const auto& [id, j] : now) {
+      while (seen != views.seen.end() && seen->first < id) drop();
+      const bool known = seen != views.seen.end() && seen->first == id;
+      if (!known || !is_same(j, original->second)) {
+        if (known) drop();
+        seen = views.seen.emplace_hint(seen, id, as_program(c, j));
+        original = views.original.emplace_hint(original, id, j);
+      }
+      ++seen;
+      ++original;
+    }
+    while (seen != views.seen.end()) drop();
+  }
+
+  static bool is_same(const job_view& a, const job_view& b) {
+    const auto figures = [](const job_view& j) {
+      return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.iterations_done, j.attempts,
+                        j.out_of_memory, j.bytes_floor, j.tried_gpus, j.tried_bytes, j.started_s,
+                        j.iteration_s, j.memory_factor, j.reported ? j.reported->at_s : -1,
+                        j.reported ? j.reported->iteration : 0);
+    };
+    return figures(a) == figures(b) && a.where == b.where && a.how == b.how;
+  }
 
   void expect(const cluster& c, const job_view& j, decision& d) const {
     const auto at = times_->find(j.spec->name);
@@ -160,17 +191,14 @@ class replayed_policy final : public wrapped_policy {
     if (t) d.expected = start_estimate{t->iteration_s, any_bytes, false};
   }
 
-  job_views as_programs(const cluster& c, const job_views& jobs) const {
-    job_views out;
-    for (const auto& [id, j] : jobs) {
-      auto& seen = out.emplace_hint(out.end(), id, j)->second;
-      const auto at = times_->find(j.spec->name);
-      if (at == times_->end()) continue;
-      const auto& p = program_of(c, j, at->second);
-      seen.spec = p.spec;
-      if (j.plans && !j.plans->empty()) seen.plans = p.plans;
-    }
-    return out;
+  job_view as_program(const cluster& c, const job_view& j) const {
+    auto seen = j;
+    const auto at = times_->find(j.spec->name);
+    if (at == times_->end()) return seen;
+    const auto& p = program_of(c, j, at->second);
+    seen.spec = p.spec;
+    if (j.plans && !j.plans->empty()) seen.plans = p.plans;
+    return seen;
   }
 
   struct known_program {
@@ -180,15 +208,10 @@ class replayed_policy final : public wrapped_policy {
 
   const known_program& program_of(const cluster& c, const job_view& j,
                                   const replayed_job& job) const {
-    if (version_ != c.version) {
-      version_ = c.version;
-      programs_.clear();
-      lists_.clear();
-    }
     auto& p = programs_[j.spec->name];
     if (p.original == j.spec) return p;
     p.original = j.spec;
-    p.spec = std::make_shared<const job_spec>(as_program(*j.spec));
+    p.spec = std::make_shared<const job_spec>(program_like(*j.spec));
     p.plans = shared(replay_planner{c, *p.spec, job}.plans());
     return p;
   }
@@ -205,7 +228,8 @@ class replayed_policy final : public wrapped_policy {
   using list_key = std::vector<std::tuple<std::uint32_t, gpu_index, double>>;
 
   std::shared_ptr<const replayed_times> times_;
-  // Of a pure function: nothing that is answered depends on what was asked before.
+  // Of pure functions: nothing that is answered depends on what was asked before.
+  mutable followed_views waiting_, running_, moving_;
   mutable std::uint64_t version_ = 0;
   mutable std::map<std::string, known_program, std::less<>> programs_;
   mutable std::map<list_key, std::shared_ptr<const std::vector<plan>>> lists_;

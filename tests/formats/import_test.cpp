@@ -45,11 +45,12 @@ const char* const philly_log = R"json([
    "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}]},
   {"start_time": "2017-10-07 01:03:00", "end_time": "2017-10-07 01:03:30",
    "detail": [{"ip": "m2", "gpus": ["gpu4", "gpu5"]}]}]},
-{"status": "Failed", "vc": "v2", "jobid": "j2", "submitted_time": "2017-10-07 00:59:00", "user": "a",
+{"status": "Failed", "vc": "v2", "jobid": "j2", "submitted_time": "2017-10-07 00:59:00",
  "attempts": [{"start_time": "2017-10-07 02:00:00", "end_time": "2017-10-07 03:00:00",
-  "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7"]},
-             {"ip": "m2", "gpus": ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7"]}]}]},
-{"status": "Killed", "vc": "v1", "jobid": "j3", "submitted_time": "2017-10-07 01:00:00", "user": "b",
+  "detail": [
+   {"ip": "m1", "gpus": ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7"]},
+   {"ip": "m2", "gpus": ["gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "gpu5", "gpu6", "gpu7"]}]}]},
+{"status": "Killed", "vc": "v1", "jobid": "j3", "submitted_time": "2017-10-07 01:00:00",
  "attempts": []},
 {"status": "Failed", "vc": "v1", "jobid": "j4", "submitted_time": "None", "user": "b",
  "attempts": [{"start_time": "None", "end_time": null, "detail": []}]},
@@ -218,7 +219,8 @@ TEST_CASE("--skip leaves out rows that never ran where they are refused otherwis
 TEST_CASE("malformed rows of published traces are refused with file, line, found and expected") {
   const std::string helios = helios_head, openb = openb_head;
   const std::string attempt =
-      R"json({"start_time": "2017-10-07 02:00:00", "end_time": "2017-10-07 01:00:00", "detail": []})json";
+      R"json({"start_time": "2017-10-07 02:00:00", "end_time": "2017-10-07 01:00:00",)json"
+      R"json( "detail": []})json";
   const std::string sia = "name,time,application,num_replicas,batch_size\n";
   const std::tuple<const char*, std::string, std::string> cases[] = {
       {"philly-json", "{}", ":1: expected a list"},

@@ -240,7 +240,7 @@ std::vector<target> targets() {
       {"throughputs-json",
        "speeds.json",
        [](auto& f) { (void)load_throughputs(f); },
-       {R"json({"v100": {"('LM', 2)": {"null": 9.5, "('A3C', 1)": [1.5, 2]}, "LM": {"null": 1}}})json"}},
+       {R"json({"v100": {"('LM', 2)": {"null": 9.5, "('A', 1)": [1, 2]}, "A": {"null": 1}}})json"}},
       {"vocabulary",
        "vocab.json",
        read_vocabulary,
