@@ -39,6 +39,8 @@ struct comparison {
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
 
 json document_of(const comparison& c);
+/// One result's part of it.
+json row_of(const comparison& c, std::size_t policy);
 /// The table, and below it why jobs failed.
 std::string table_of(const comparison& c);
 /// "20 jobs on lab, simulated in virtual time, ...": what was replayed, and how.

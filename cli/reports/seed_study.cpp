@@ -68,7 +68,7 @@ std::vector<json> rows_of(const std::vector<comparison>& runs, std::size_t polic
   std::vector<json> rows;
   for (const auto& run : runs) {
     json row{{"seed", run.seed}};
-    row.update(document_of(run)["policies"][policy]);
+    row.update(row_of(run, policy));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -135,12 +135,14 @@ expected<std::vector<std::uint64_t>> parse_seeds(std::string_view text) {
 
 json document_of(const std::vector<comparison>& runs) {
   if (runs.size() == 1) return document_of(runs.front());
-  auto document = document_of(runs.front());
-  document.erase("seed");
+  const auto& first = runs.front();
   auto seeds = json::array(), policies = json::array();
   for (const auto& run : runs) seeds.push_back(run.seed);
-  document.erase("policies");
-  document["seeds"] = std::move(seeds);
+  json document{{"cluster", first.on.name},
+                {"jobs", first.workload.size()},
+                {"workload", first.workload_name},
+                {"invented_models", first.invented},
+                {"seeds", std::move(seeds)}};
   for (std::size_t p = 0; p < runs.front().results.size(); ++p)
     policies.push_back(summary_of(rows_of(runs, p)));
   document["policies"] = std::move(policies);
