@@ -119,8 +119,11 @@ class assigner {
 
   expected<arrival> assign(const trace_row& row) {
     if (!(row.duration_s > 0))
-      return refuse(reason::kind::invalid,
-                    fmt::format("job {}: no duration_s, which workloads need", row.job_id));
+      return refuse(
+          reason::kind::invalid,
+          fmt::format(
+              "job {}: no duration_s; only measured speeds (--throughputs) replay such rows",
+              row.job_id));
     auto random = generator(seed_, row.job_id);
     job_spec job;
     job.name = row.job_id;
