@@ -15,7 +15,7 @@ bool is_number(const std::string& cell) {
   if (cell.empty() || cell == "-") return true;
   const auto digit = cell.find_first_of("0123456789");
   return digit <= 1 &&
-         cell.find_first_not_of("0123456789.,:/+-%xe dhmsunBKMGTP") == std::string::npos;
+         cell.find_first_not_of("0123456789.,:/+-%xe dhmsunBKMGTP±") == std::string::npos;
 }
 
 bool is_continuation(char c) {

@@ -1,14 +1,18 @@
 #include "cli/reports/comparison.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <variant>
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "cli/reports/usage_picture.hpp"
-#include "formats/traces/trace.hpp"
+#include "formats/traces/replay.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/time.hpp"
 #include "planners/baselines/adaptive_plan.hpp"
+#include "planners/core/replayed_jobs.hpp"
 #include "planners/core/trace_duration.hpp"
 #include "planners/crius/crius.hpp"
 
@@ -17,6 +21,16 @@ namespace troupe::cli {
 namespace {
 
 using actors::policy_result;
+
+/// Seconds that the job would take as its user asked for it, without its start.
+double own_s(const comparison& c, const job_spec& spec) {
+  const auto iterations = static_cast<double>(spec.iterations);
+  if (!c.times) return planners::reference_iteration_s(c.on, spec, spec.gpus) * iterations;
+  const auto at = c.times->find(spec.name);
+  if (at == c.times->end() || at->second.times.empty()) return never;
+  const auto& best = *std::ranges::min_element(at->second.times, {}, &replayed_time::iteration_s);
+  return best.iteration_s * iterations;
+}
 
 /// Work that was finished, in seconds of what the trace's users asked for, a second: how many jobs
 /// ran at their own speed at a time.
@@ -28,13 +42,121 @@ double normalized_throughput(const comparison& c, const policy_result& r) {
     if (at == c.workload.end()) break;
     const auto& spec = (at++)->spec;
     if (j.state != job_state::finished) continue;
-    const double each_s = planners::reference_iteration_s(c.on, spec, spec.gpus);
-    if (each_s < never) work_s += each_s * static_cast<double>(spec.iterations);
+    if (const double s = own_s(c, spec); s < never) work_s += s;
   }
   return r.makespan_s > 0 ? work_s / r.makespan_s : 0;
 }
 
-json row_of(const comparison& c, const policy_result& r) {
+/// At most so many failures are printed, in the table's notes and in a document.
+constexpr std::size_t noted_failures = 3, listed_failures = 100;
+
+const std::map<job_id, std::string>& failures_of(const comparison& c, const policy_result& r) {
+  static const std::map<job_id, std::string> none;
+  const auto i = static_cast<std::size_t>(&r - c.results.data());
+  return i < c.failures.size() ? c.failures[i] : none;
+}
+
+json failures_row(const comparison& c, const policy_result& r) {
+  json rows = json::array();
+  for (const auto& [id, why] : failures_of(c, r)) {
+    if (rows.size() == listed_failures) break;
+    rows.push_back({{"job", r.record->jobs().at(id).name}, {"reason", why}});
+  }
+  return rows;
+}
+
+/// A sentence as a field of a CSV file.
+std::string csv_sentence(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string{c == '\n' ? ' ' : c};
+  return out + '"';
+}
+
+std::string jobs_csv(const comparison& of, const policy_result& r) {
+  const auto& c = of.on;
+  const auto& failures = failures_of(of, r);
+  std::string text =
+      "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory,data_"
+      "parallel,"
+      "tensor_parallel,nodes,reason\n";
+  for (const auto& [id, j] : r.record->jobs()) {
+    std::string nodes;
+    for (const auto n : j.nodes) nodes += (nodes.empty() ? "" : " ") + c.nodes[n].name;
+    const auto why = failures.find(id);
+    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{},{}\n", j.job,
+                        j.name, to_string(j.state), j.submitted_s, j.started_s, j.ended_s, j.held_s,
+                        j.gpu_seconds, j.attempts, j.out_of_memory, j.how.data_parallel,
+                        j.how.tensor_parallel, nodes,
+                        why == failures.end() ? std::string{} : csv_sentence(why->second));
+  }
+  return text;
+}
+
+std::string usage_csv(const policy_result& r) {
+  std::string text = "at_s,gpus_held,jobs_waiting\n";
+  for (const auto& p : r.record->usage())
+    text += fmt::format("{:.3f},{},{}\n", p.at_s, p.gpus_held, p.jobs_waiting);
+  return text;
+}
+
+void show_progress(std::string_view policy, std::size_t ended, std::size_t all, double at_s) {
+  fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
+             at_s / 86400);
+  std::fflush(stderr);
+}
+
+/// For jobs whose times are given: what they take is not to include messages.
+cluster with_instant_messages(cluster c) {
+  for (auto& n : c.nodes) {
+    n.inter.gbps = std::numeric_limits<double>::infinity();
+    n.inter.latency_us = 0;
+  }
+  return c;
+}
+
+/// Below the table: the first jobs that failed under each policy, and why.
+std::string failure_notes(const comparison& c) {
+  table t{{"policy", "failed job", "reason"}};
+  for (const auto& r : c.results) {
+    const auto& failures = failures_of(c, r);
+    std::size_t noted = 0;
+    for (const auto& [id, why] : failures) {
+      if (noted++ == noted_failures) break;
+      t.row({r.policy, r.record->jobs().at(id).name, why});
+    }
+    if (failures.size() > noted_failures)
+      t.row({r.policy, fmt::format("{} more", failures.size() - noted_failures), ""});
+  }
+  return t.empty() ? "" : "\n" + t.text(terminal_columns());
+}
+
+}  // namespace
+
+expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
+  const auto on = std::make_shared<const cluster>(c.times ? with_instant_messages(c.on) : c.on);
+  for (const auto& p : policies) {
+    actors::simulation_options o{on, {}, c.seed, faults, {}};
+    if (on_terminal())
+      o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
+        show_progress(p->name(), ended, all, at_s);
+      };
+    std::map<job_id, std::string> failures;
+    o.on_entry = [&failures](const journal_entry& e) {
+      const auto* end = std::get_if<job_ended>(&e);
+      if (end && end->final_state == job_state::failed) failures[end->job] = end->detail;
+    };
+    auto r =
+        actors::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
+    if (on_terminal()) fmt::print(stderr, "\r\033[K");
+    if (!r) return refuse(r.error());
+    c.results.push_back(std::move(*r));
+    c.failures.push_back(std::move(failures));
+  }
+  return {};
+}
+
+json row_of(const comparison& c, std::size_t policy) {
+  const auto& r = c.results[policy];
   return {{"policy", r.policy},
           {"finished", r.finished},
           {"failed", r.failed},
@@ -62,62 +184,18 @@ json row_of(const comparison& c, const policy_result& r) {
           {"decision_us",
            {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
           {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
-          {"wall_s", r.wall_s}};
-}
-
-std::string jobs_csv(const cluster& c, const policy_result& r) {
-  std::string text =
-      "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory,data_"
-      "parallel,"
-      "tensor_parallel,nodes\n";
-  for (const auto& [id, j] : r.record->jobs()) {
-    std::string nodes;
-    for (const auto n : j.nodes) nodes += (nodes.empty() ? "" : " ") + c.nodes[n].name;
-    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{}\n", j.job,
-                        j.name, to_string(j.state), j.submitted_s, j.started_s, j.ended_s, j.held_s,
-                        j.gpu_seconds, j.attempts, j.out_of_memory, j.how.data_parallel,
-                        j.how.tensor_parallel, nodes);
-  }
-  return text;
-}
-
-std::string usage_csv(const policy_result& r) {
-  std::string text = "at_s,gpus_held,jobs_waiting\n";
-  for (const auto& p : r.record->usage())
-    text += fmt::format("{:.3f},{},{}\n", p.at_s, p.gpus_held, p.jobs_waiting);
-  return text;
-}
-
-void show_progress(std::string_view policy, std::size_t ended, std::size_t all, double at_s) {
-  fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
-             at_s / 86400);
-  std::fflush(stderr);
-}
-
-}  // namespace
-
-expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
-  for (const auto& p : policies) {
-    actors::simulation_options o{std::make_shared<const cluster>(c.on), {}, c.seed, faults, {}};
-    if (on_terminal())
-      o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
-        show_progress(p->name(), ended, all, at_s);
-      };
-    auto r = actors::simulate(o, c.workload, p);
-    if (on_terminal()) fmt::print(stderr, "\r\033[K");
-    if (!r) return refuse(r.error());
-    c.results.push_back(std::move(*r));
-  }
-  return {};
+          {"wall_s", r.wall_s},
+          {"failures", failures_row(c, r)}};
 }
 
 json document_of(const comparison& c) {
   json document{{"cluster", c.on.name},
                 {"jobs", c.workload.size()},
                 {"workload", c.workload_name},
+                {"invented_models", c.invented},
                 {"seed", c.seed},
                 {"policies", json::array()}};
-  for (const auto& r : c.results) document["policies"].push_back(row_of(c, r));
+  for (std::size_t p = 0; p < c.results.size(); ++p) document["policies"].push_back(row_of(c, p));
   return document;
 }
 
@@ -133,7 +211,23 @@ std::string table_of(const comparison& c) {
            fmt::format("{:.2f}", r.restarts_per_job), fmt::to_string(r.oom_failures),
            fmt::format("{:.1f}", r.decision_mean_us), fmt::format("{:016x}", r.fingerprint),
            duration_text(r.wall_s)});
-  return t.text(terminal_columns());
+  return t.text(terminal_columns()) + failure_notes(c);
+}
+
+std::string title_of(const comparison& c) {
+  std::string how;
+  if (c.workload_name == as_is)
+    how = "as they are in the trace (as-is)";
+  else if (c.times)
+    how = "at measured speeds (" + c.workload_name + ")";
+  else if (c.invented == c.workload.size())
+    how = fmt::format("with invented models ({})", c.workload_name);
+  else if (c.invented > 0)
+    how = fmt::format("with {} of their models invented ({})", c.invented, c.workload_name);
+  else
+    how = fmt::format("with their own models ({})", c.workload_name);
+  return fmt::format("{} jobs on {}, replayed {}, simulated in virtual time, seed {}",
+                     c.workload.size(), c.on.name, how, c.seed);
 }
 
 expected<void> save(const comparison& c, const std::string& directory) {
@@ -148,7 +242,7 @@ expected<void> save(const comparison& c, const std::string& directory) {
                          document_of(c).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   if (ok) ok = formats::save_text(dir / "usage.html", usage_picture(c.on, c.results));
   for (const auto& r : c.results) {
-    if (ok) ok = formats::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(c.on, r));
+    if (ok) ok = formats::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(c, r));
     if (ok) ok = formats::save_text(dir / fmt::format("usage-{}.csv", r.policy), usage_csv(r));
   }
   return ok;
@@ -157,12 +251,10 @@ expected<void> save(const comparison& c, const std::string& directory) {
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
                                                      std::string_view parallelism,
-                                                     std::uint32_t search_depth) {
-  if (auto crius = planners::crius_variant(p->name())) {
-    crius->search_depth = search_depth;
-    return planners::make_crius(*crius);
-  }
-  if (p->name() == "troupe") return p;
+                                                     std::uint32_t search_depth,
+                                                     const policy_settings& settings) {
+  p = with_settings(std::move(p), settings, search_depth);
+  if (p->name() == "troupe" || planners::crius_variant(p->name())) return p;
   const bool adaptive =
       parallelism.empty() ? workload.starts_with("crius") : parallelism == "adaptive";
   return adaptive ? planners::with_adaptive_parallelism(std::move(p)) : p;
@@ -171,9 +263,14 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
                                            std::string_view workload, std::uint64_t seed,
                                            const cluster& c) {
-  return formats::assign(rows, workload, seed, c, [&](const job_spec& job, std::uint32_t gpus) {
-    return planners::reference_iteration_s(c, job, gpus);
-  });
+  return formats::assign(
+      rows, workload, seed, c,
+      [&](const job_spec& job, std::uint32_t gpus) {
+        return planners::reference_iteration_s(c, job, gpus);
+      },
+      [&](const job_spec& job, std::uint32_t gpus) {
+        return planners::nominal_iteration_s(c, job, gpus);
+      });
 }
 
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
@@ -181,6 +278,26 @@ expected<std::vector<arrival>> load_workload(const std::string& trace, const std
   const auto rows = formats::load_trace(trace);
   if (!rows) return refuse(rows.error());
   return workload_of(*rows, workload, seed, c);
+}
+
+expected<comparison> comparison_of(std::span<const formats::trace_row> rows,
+                                   const std::string& workload, const formats::throughputs* speeds,
+                                   std::uint64_t seed, const cluster& c) {
+  comparison out{c, {}, workload, seed, {}};
+  if (!speeds && workload != as_is) {
+    auto jobs = workload_of(rows, workload, seed, c);
+    if (!jobs) return refuse(jobs.error());
+    out.workload = std::move(*jobs);
+    out.invented = static_cast<std::size_t>(
+        std::ranges::count_if(rows, [](const auto& row) { return row.model.empty(); }));
+    return out;
+  }
+  auto replayed = speeds ? formats::replay_measured(rows, *speeds, c) : formats::replay_as_is(rows);
+  if (!replayed) return refuse(replayed.error());
+  if (speeds) out.workload_name = std::filesystem::path{speeds->file}.filename().string();
+  out.workload = std::move(replayed->jobs);
+  out.times = std::make_shared<const replayed_times>(std::move(replayed->times));
+  return out;
 }
 
 }  // namespace troupe::cli

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,9 +11,15 @@
 #include "actors/worlds/workload_simulation.hpp"
 #include "cli/common/output.hpp"
 #include "cli/common/policy_option.hpp"
+#include "cli/common/policy_settings.hpp"
+#include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
+#include "messages/replayed_times.hpp"
 
 namespace troupe::cli {
+
+/// The workload that replays a trace without models of its own.
+inline constexpr std::string_view as_is = "as-is";
 
 /// A workload, replayed under several policies.
 struct comparison {
@@ -21,23 +28,35 @@ struct comparison {
   std::string workload_name;
   std::uint64_t seed = 1;
   std::vector<actors::policy_result> results;
+  /// What the jobs take; null: what the cost model says.
+  std::shared_ptr<const replayed_times> times{};
+  std::size_t invented = 0;  // jobs whose model is the rule's
+  /// Of each result: why jobs failed.
+  std::vector<std::map<job_id, std::string>> failures{};
 };
 
 /// Simulates it under each policy, with a progress line on terminals.
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
 
 json document_of(const comparison& c);
+/// One result's part of it.
+json row_of(const comparison& c, std::size_t policy);
+/// The table, and below it why jobs failed.
 std::string table_of(const comparison& c);
+/// "20 jobs on lab, simulated in virtual time, ...": what was replayed, and how.
+std::string title_of(const comparison& c);
 
 /// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
 expected<void> save(const comparison& c, const std::string& directory);
 
-/// A policy as `simulate` runs it. `parallelism`: of simulated work, "own", "adaptive", or empty
-/// for what the workload's rule says. Policies that choose any parallelism themselves keep theirs.
+/// A policy as `simulate` runs it, with these settings. `parallelism`: of simulated work, "own",
+/// "adaptive", or empty for what the workload's rule says. Policies that choose any parallelism
+/// themselves keep theirs.
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
                                                      std::string_view parallelism,
-                                                     std::uint32_t search_depth);
+                                                     std::uint32_t search_depth,
+                                                     const policy_settings& settings = {});
 
 /// The rows of a trace as a workload of the cluster, by the named rule.
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
@@ -46,5 +65,11 @@ expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> r
 /// The same of a shipped or a user's trace.
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
                                              std::uint64_t seed, const cluster& c);
+
+/// What to replay on a cluster, and nothing simulated yet: by the rule, as it is, or (`speeds` is
+/// not null) at measured speeds.
+expected<comparison> comparison_of(std::span<const formats::trace_row> rows,
+                                   const std::string& workload, const formats::throughputs* speeds,
+                                   std::uint64_t seed, const cluster& c);
 
 }  // namespace troupe::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe::formats {
 
@@ -40,6 +41,9 @@ csv_reader::csv_reader(findings& found, std::string_view text) : found_(found), 
     columns_.emplace_back(name);
   }
 }
+
+csv_reader::csv_reader(findings& found, std::string_view text, std::vector<std::string> columns)
+    : found_(found), rest_(text), columns_(std::move(columns)) {}
 
 void csv_reader::expect(const std::vector<std::string>& required,
                         const std::vector<std::string>& optional) {

@@ -1,5 +1,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "formats/parse/tree_builder.hpp"
 
@@ -75,7 +76,110 @@ class handler {
   const position& where_;
 };
 
+/// Gives each item of the outermost list to a function.
+class list_handler {
+ public:
+  using json = nlohmann::json;
+  list_handler(const position& where, const std::function<bool(const value&)>& each)
+      : where_(where), each_(each) {}
+
+  bool stopped = false;
+  int line = 0;
+  std::string problem;
+
+  bool null() {
+    return leaf([](handler& h) { return h.null(); });
+  }
+  bool boolean(bool v) {
+    return leaf([&](handler& h) { return h.boolean(v); });
+  }
+  bool number_integer(json::number_integer_t v) {
+    return leaf([&](handler& h) { return h.number_integer(v); });
+  }
+  bool number_unsigned(json::number_unsigned_t v) {
+    return leaf([&](handler& h) { return h.number_unsigned(v); });
+  }
+  bool number_float(json::number_float_t v, const std::string& text) {
+    return leaf([&](handler& h) { return h.number_float(v, text); });
+  }
+  bool string(std::string& v) {
+    return leaf([&](handler& h) { return h.string(v); });
+  }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(std::size_t n) {
+    if (depth_ == 0) return no_list();
+    return begin([&](handler& h) { return h.start_object(n); });
+  }
+  bool key(std::string& v) { return item_ && passed(item_->key(v)); }
+  bool end_object() {
+    return end([](handler& h) { return h.end_object(); });
+  }
+  bool start_array(std::size_t n) {
+    if (depth_ > 0) return begin([&](handler& h) { return h.start_array(n); });
+    depth_ = 1;
+    return true;
+  }
+  bool end_array() {
+    if (depth_ > 1) return end([](handler& h) { return h.end_array(); });
+    depth_ = 0;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception&) {
+    return refuse(where_.line, fmt::format("not valid JSON near '{}'", shown(token)));
+  }
+
+ private:
+  bool refuse(int at, std::string why) {
+    line = at;
+    problem = std::move(why);
+    return false;
+  }
+  bool no_list() { return refuse(where_.solid_line, "expected a list"); }
+  bool passed(bool ok) { return ok || refuse(item_->tree.line, item_->tree.problem); }
+
+  template <class F>
+  bool begin(F&& f) {
+    if (depth_++ == 1) item_.emplace(where_);
+    return passed(f(*item_));
+  }
+  template <class F>
+  bool leaf(F&& f) {
+    if (depth_ == 0) return no_list();
+    if (depth_ == 1) item_.emplace(where_);
+    return passed(f(*item_)) && (depth_ > 1 || give());
+  }
+  template <class F>
+  bool end(F&& f) {
+    return passed(f(*item_)) && (--depth_ > 1 || give());
+  }
+  bool give() {
+    stopped = !each_(item_->tree.root);
+    item_.reset();
+    return !stopped;
+  }
+
+  const position& where_;
+  const std::function<bool(const value&)>& each_;
+  int depth_ = 0;
+  std::optional<handler> item_;
+};
+
 }  // namespace
+
+expected<void> for_each_in_json_list(const std::string& file, std::string_view text,
+                                     const std::function<bool(const value&)>& each) {
+  position where;
+  list_handler h{where, each};
+  try {
+    const bool read =
+        nlohmann::json::sax_parse(counting_iterator{text.data(), &where},
+                                  counting_iterator{text.data() + text.size(), &where}, &h);
+    if (read || h.stopped) return {};
+    return refuse(complaint(file, h.line, "", h.problem.empty() ? "not valid JSON" : h.problem));
+  } catch (const std::exception& e) {
+    return refuse(complaint(file, where.line, "", std::string{"not valid JSON: "} + e.what()));
+  }
+}
 
 expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;

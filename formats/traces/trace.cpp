@@ -41,7 +41,7 @@ trace_row read_row(csv_reader& csv) {
              fmt::format("found '{}', expected a name of letters, digits, '.', '_' and '-'",
                          shown(row.job_id)));
   row.submit_s = csv.number("submit_s", seconds);
-  row.duration_s = csv.number("duration_s", duration);
+  if (!csv.field("duration_s").empty()) row.duration_s = csv.number("duration_s", duration);
   row.gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
   row.gpu_type = csv.field("gpu_type");
   row.model = csv.field("model");
@@ -67,6 +67,10 @@ std::string commented(const std::string& comment) {
 /// The shortest text that reads back as the same number.
 std::string shortest(double x) {
   return fmt::format("{}", x);
+}
+
+std::string duration_field(const trace_row& row) {
+  return row.duration_s > 0 ? shortest(row.duration_s) : "";
 }
 
 }  // namespace
@@ -109,8 +113,7 @@ std::string to_csv(std::span<const trace_row> rows, const std::string& comment) 
   if (deadline) out += ",deadline_s";
   if (card) out += ",dataset_card";
   for (const auto& r : rows) {
-    out += fmt::format("\n{},{},{},{}", r.job_id, shortest(r.submit_s), shortest(r.duration_s),
-                       r.gpus);
+    out += fmt::format("\n{},{},{},{}", r.job_id, shortest(r.submit_s), duration_field(r), r.gpus);
     if (type) out += "," + r.gpu_type;
     if (model) out += "," + r.model;
     if (batch) out += "," + (r.global_batch ? std::to_string(*r.global_batch) : "");

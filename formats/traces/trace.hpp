@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,8 +17,8 @@ namespace troupe::formats {
 /// One job of a trace. Fields that the trace lacks are empty; a workload rule fills them in.
 struct trace_row {
   std::string job_id;
-  double submit_s = 0;  // since the trace's start
-  double duration_s = 0;
+  double submit_s = 0;    // since the trace's start
+  double duration_s = 0;  // 0: unknown; what measured speeds replay may have iterations alone
   std::uint32_t gpus = 1;
   std::string gpu_type;
   std::string model;  // a shipped model's name
@@ -43,7 +44,15 @@ struct trace_window {
   std::string from;  // "2017-12-21", "2017-12-21 08:00:00", or days after the first row; empty: the
                      // first row
   double hours = 0;  // 0: to the end
-  std::string group;  // Philly: one virtual cluster; empty: all
+  std::string group;  // one virtual cluster, where rows name theirs; empty: all
+  bool skip = false;  // rows that never ran are left out, in formats that refuse them otherwise
+};
+
+/// What an importer made of a published trace.
+struct imported_trace {
+  std::vector<trace_row> rows;
+  std::map<std::string, std::size_t> left_out;  // rows, by why
+  std::map<std::string, std::size_t> changed;   // rows, by what is not as published
 };
 
 /// Troupe's own CSV, ordered by submission (file order among equals). '#' begins a comment line.
@@ -53,6 +62,11 @@ std::string to_csv(std::span<const trace_row> rows, const std::string& comment =
 
 expected<std::vector<inference_row>> load_inference_trace(const std::filesystem::path& file);
 std::string to_csv(std::span<const inference_row> rows, const std::string& comment = {});
+
+/// Any of the published traces of jobs, by the format's name.
+expected<imported_trace> import_jobs(std::string_view format, const std::filesystem::path& file,
+                                     const trace_window& window = {});
+std::vector<std::string> job_trace_formats();
 
 /// Microsoft Philly as published with Sia: timestamp,duration,num_gpus,gpu_time,cluster.
 expected<std::vector<trace_row>> import_philly(const std::filesystem::path& file,

@@ -67,6 +67,7 @@ struct rule {
   /// The batch: samples per GPU, or in total.
   std::vector<std::pair<std::uint32_t, double>> batches;
   bool batch_a_gpu = false;
+  bool half_for_bert = false;  // BERT's batches are half of the others'
   double min_s = 0, max_s = 1e9;
   bool cards = false;
   bool deadlines = false;  // a row without one has one of 0.5 to 1.5 times its duration
@@ -83,7 +84,9 @@ const rule* find_rule(std::string_view name) {
                            "wide-resnet-6.8b", "bert-760m", "bert-1.3b", "bert-2.6b", "bert-6.7b",
                            "moe-0.69b", "moe-1.3b", "moe-2.4b", "moe-10b", "moe-27b"},
                           {{1, 6}, {2, 4}, {4, 4}, {8, 3}, {16, 2}, {32, 1}},
-                          {{256, 1}, {512, 1}, {1024, 1}}};
+                          {{256, 1}, {512, 1}, {1024, 1}},
+                          false,
+                          true};
   static const rule crius_deadlines = [] {
     auto r = crius;
     r.deadlines = true;
@@ -94,6 +97,7 @@ const rule* find_rule(std::string_view name) {
                           {{1, 8}, {2, 5}, {4, 5}, {8, 2}},
                           {{64, 1}, {128, 1}, {256, 1}, {512, 1}},
                           false,
+                          false,
                           300,
                           36'000,
                           true};
@@ -103,12 +107,23 @@ const rule* find_rule(std::string_view name) {
 class assigner {
  public:
   assigner(const rule& r, std::uint64_t seed, const cluster& c, const iteration_time& seconds,
-           std::vector<ladder_model> ladder)
-      : rule_(r), seed_(seed), cluster_(c), seconds_(seconds), ladder_(std::move(ladder)) {
+           const iteration_time& regardless, std::vector<ladder_model> ladder)
+      : rule_(r),
+        seed_(seed),
+        cluster_(c),
+        seconds_(seconds),
+        regardless_(regardless),
+        ladder_(std::move(ladder)) {
     for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
   }
 
   expected<arrival> assign(const trace_row& row) {
+    if (!(row.duration_s > 0))
+      return refuse(
+          reason::kind::invalid,
+          fmt::format(
+              "job {}: no duration_s; only measured speeds (--throughputs) replay such rows",
+              row.job_id));
     auto random = generator(seed_, row.job_id);
     job_spec job;
     job.name = row.job_id;
@@ -118,6 +133,7 @@ class assigner {
     const auto type = wanted_type(row, wanted, random);
     if (!type) return refuse(type.error());
     job.gpu_type = cluster_.gpus[*type].name;
+    if (!row.gpu_type.empty() && row.gpu_type != job.gpu_type) job.required_gpu_type = row.gpu_type;
     job.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
     job.model = wish(job, *type, random);
     const auto batch = weighted<std::uint32_t>(random, rule_.batches);
@@ -141,7 +157,7 @@ class assigner {
     for (std::size_t i = 0; i < cluster_.gpus.size(); ++i)
       if (!row.gpu_type.empty() && cluster_.gpus[i].name == row.gpu_type)
         return static_cast<gpu_index>(i);
-    if (!row.gpu_type.empty())
+    if (!row.gpu_type.empty() && !regardless_)
       return refuse(reason::kind::infeasible,
                     fmt::format("job {}: the cluster {} has no {}", row.job_id, cluster_.name,
                                 shown(row.gpu_type)));
@@ -203,10 +219,13 @@ class assigner {
       if (!m) return refuse(m.error());
       job.model = *m;
     }
+    if (rule_.half_for_bert && job.model.family == "bert")
+      job.global_batch = std::max(job.global_batch / 2, job.gpus);
     if (row.global_batch) job.global_batch = *row.global_batch;
     double s = time_of(job);
     while (s == 0 && shrink(row, job)) s = time_of(job);
-    if (s == 0)
+    if (s == 0 && regardless_) s = regardless_(job, job.gpus);
+    if (!(std::isfinite(s) && s > 0))
       return refuse(reason::kind::infeasible,
                     fmt::format("job {}: no plan of {} with batch {} fits the cluster {}",
                                 row.job_id, job.model.name, job.global_batch, cluster_.name));
@@ -251,6 +270,7 @@ class assigner {
   std::uint64_t seed_;
   const cluster& cluster_;
   const iteration_time& seconds_;
+  const iteration_time& regardless_;
   std::vector<ladder_model> ladder_;  // by parameters
   std::map<gpu_index, std::uint32_t> gpus_;
   std::map<std::string, model> named_;
@@ -261,6 +281,7 @@ class assigner {
 expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
                                       std::uint64_t seed, const cluster& c,
                                       const iteration_time& seconds,
+                                      const iteration_time& regardless,
                                       const std::filesystem::path& models) {
   const std::vector<std::string> names{"frenzy", "crius", "crius-deadlines", "titan"};
   const auto* r = find_rule(workload);
@@ -278,7 +299,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   }
   std::stable_sort(ladder.begin(), ladder.end(),
                    [](auto& a, auto& b) { return a.parameters < b.parameters; });
-  assigner a{*r, seed, c, seconds, std::move(ladder)};
+  assigner a{*r, seed, c, seconds, regardless, std::move(ladder)};
   std::vector<arrival> jobs;
   for (const auto& row : rows) {
     auto job = a.assign(row);

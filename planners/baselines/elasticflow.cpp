@@ -51,6 +51,7 @@ class elastic_pool {
                              ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s -
                                    s_.cluster.settings.restart_s
                              : never;
+    if (!has_known_length(*j.spec)) c.shape.work = work_to_deadline(c.shape);
     jobs_.push_back(std::move(c));
   }
 
@@ -71,6 +72,13 @@ class elastic_pool {
     for (const auto n : pool_.nodes) gpus += s_.idle.idle(n);
     for (const auto& c : jobs_) gpus += total_gpus(c.job->where);
     return gpus;
+  }
+
+  /// A program of unknown length may need all of its time: nothing is promised to others before.
+  static double work_to_deadline(const elastic_job& j) {
+    constexpr double rounding = 1 - 1e-9;
+    if (j.deadline_s == never || j.curve.empty()) return j.work;
+    return std::max(0.0, j.deadline_s) * j.curve.front().rate * rounding;
   }
 
   /// In the order of arrival, those whose deadline can be met beside all admitted before. Jobs that

@@ -71,18 +71,20 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
 
 class sia : public policy {
  public:
+  explicit sia(const sia_options& options) : options_{options} {}
+
   std::string_view name() const override { return "sia"; }
   double round_s() const override { return 60; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
     if (s.waiting.empty() && s.running.empty()) return out;
-    auto problem = make_sia_problem(s);
+    auto problem = make_sia_problem(s, options_);
     for (const auto* j : problem.hopeless) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
     }
     if (nothing_to_gain(problem)) return out;
-    auto round = solve_sia_round(s, std::move(problem));
+    auto round = solve_sia_round(s, std::move(problem), options_);
     auto grants = grants_of(round.problem, round.answer);
     place_all(round.problem, grants);
     std::ranges::sort(grants, {}, [](const grant& g) { return g.job->id; });
@@ -115,7 +117,7 @@ class sia : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    const auto problem = make_sia_problem(s);
+    const auto problem = make_sia_problem(s, options_);
     if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
       return why_hopeless(it->second);
     }
@@ -133,7 +135,7 @@ class sia : public policy {
                           s.idle.idle_of(problem.pools[x.pool].gpu))};
     }
     return {kind::insufficient, fmt::format("queued behind the {} jobs that one round considers",
-                                            sia_options{}.max_waiting)};
+                                            options_.max_waiting)};
   }
 
  private:
@@ -165,12 +167,18 @@ class sia : public policy {
     std::ranges::sort(b, by_node);
     return a == b;
   }
+
+  sia_options options_;
 };
 
 }  // namespace
 
+std::unique_ptr<policy> make_sia(const sia_options& options) {
+  return std::make_unique<sia>(options);
+}
+
 std::unique_ptr<policy> make_sia() {
-  return std::make_unique<sia>();
+  return make_sia(sia_options{});
 }
 
 }  // namespace troupe::planners

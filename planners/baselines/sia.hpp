@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "messages/cluster.hpp"
 #include "messages/plan.hpp"
 #include "planners/core/gpu_pools.hpp"
+#include "planners/core/policy.hpp"
 #include "planners/core/snapshot.hpp"
 
 // Sia (Jayaram Subramanya et al., SOSP 2023) as a baseline: docs/planners/baselines.md. A round has
@@ -23,6 +25,8 @@ struct sia_options {
   double gap = 5e-4;   // relative to the total cost: optimality gap at which the solver may stop
   int max_nodes = 50;  // branch-and-bound limit, so that it never depends on time
 };
+
+std::unique_ptr<policy> make_sia(const sia_options& options);
 
 /// A number of GPUs of a pool: within a node, or whole nodes.
 struct sia_choice {

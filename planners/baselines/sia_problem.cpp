@@ -99,15 +99,13 @@ double restart_factor(const snapshot& s, const job_view& j, const sia_options& o
                   std::round(r * 50) / 50);  // in steps, so that more jobs are equal
 }
 
+// A configuration is a number of GPUs of a pool. How the job is split over them is not compared:
+// with adaptive parallelism (adaptive_plan.hpp) it runs with another split than its table has.
 std::size_t present_choice(const shape_table& t, const std::vector<gpu_pool>& pools,
                            const job_view& j) {
-  for (std::size_t i = 0; i < t.choices.size(); ++i) {
-    const auto& x = t.choices[i];
-    const auto& p = pools[x.pool];
-    if (x.how.gpus() != total_gpus(j.where) || x.how.tensor_parallel != j.how.tensor_parallel)
-      continue;
-    if (p.contains(j.where)) return i;
-  }
+  const auto gpus = total_gpus(j.where);
+  for (std::size_t i = 0; i < t.choices.size(); ++i)
+    if (t.choices[i].how.gpus() == gpus && pools[t.choices[i].pool].contains(j.where)) return i;
   return sia_group::none;
 }
 

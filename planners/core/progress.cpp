@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "planners/core/replayed_jobs.hpp"
+
 namespace troupe::planners {
 
 double iterations_left(const snapshot& s, const job_view& j) {
@@ -23,6 +25,7 @@ double samples_left(const snapshot& s, const job_view& j) {
 }
 
 bool is_resumable(const job_spec& job) {
+  if (is_replayed(job)) return true;
   if (!job.command.empty() || job.slots) return false;
   return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
 }

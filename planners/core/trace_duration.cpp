@@ -23,7 +23,10 @@ gpu_index type_in_mind(const cluster& c, const job_spec& job) {
 }  // namespace
 
 double reference_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus) {
-  if (!marp(c, job)) return never;
+  return marp(c, job) ? nominal_iteration_s(c, job, gpus) : never;
+}
+
+double nominal_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus) {
   const auto type = type_in_mind(c, job);
   allocation where;
   for (node_index n = 0; n < c.nodes.size() && gpus > 0; ++n) {

@@ -12,5 +12,7 @@ namespace troupe::planners {
 /// duration divided by this is the number of iterations. Infinity: the cluster's GPUs cannot hold
 /// the job, or it has too few of that type.
 double reference_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus);
+/// The same whatever the cluster's memory can hold: finite unless it has too few GPUs of that type.
+double nominal_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus);
 
 }  // namespace troupe::planners

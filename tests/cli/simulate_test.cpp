@@ -1,4 +1,8 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -83,6 +87,140 @@ TEST_CASE(
   CHECK(frenzy < 0.88 * policies[2]["average_jct_s"].get<double>());
   CHECK(policies[0]["failed"] == 0);
   CHECK(policies[0]["oom_failures"] == 0);
+}
+
+TEST_CASE("a row that fits no plan of a policy fails alone, with what it needs") {
+  const scratch dir;
+  const auto cluster = dir.write(
+      "small.yaml",
+      "name: small\ndatacenters: [{name: dc, nodes: [{name: a, gpu: V100-16GB, gpus: 1, count: 4, "
+      "intra: nvlink, inter: ib100}]}]\n");
+  const auto trace = dir.write("t.csv",
+                               "job_id,submit_s,duration_s,gpus,gpu_type,model,global_batch\n"
+                               "small,0,600,1,,gpt2-124m,1\nlarge,1,600,1,,gpt2-1.5b,1\n"
+                               "absent,2,600,1,H100-80GB,gpt2-124m,1\n");
+  const auto r = troupe::test::troupe(
+      {"simulate", "--cluster", cluster, "--trace", trace, "--policy", "frenzy,troupe", "--json"});
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  const auto& frenzy = d["policies"][0];
+  CHECK(frenzy["finished"] == 1);
+  CHECK(frenzy["failed"] == 2);
+  CHECK(frenzy["failures"][0]["job"] == "large");
+  const auto why = frenzy["failures"][0]["reason"].get<std::string>();
+  CHECK(why.find("needs at least") != std::string::npos);
+  CHECK(why.find("the largest here has 16 GB") != std::string::npos);
+  CHECK(frenzy["failures"][1]["reason"].get<std::string>().find("H100-80GB") != std::string::npos);
+  // Its pipelines hold it.
+  CHECK(d["policies"][1]["finished"] == 2);
+  CHECK(d["policies"][1]["failures"].size() == 1);
+  CHECK(d["invented_models"] == 0);
+  const auto table = troupe::test::troupe(
+      {"simulate", "--cluster", cluster, "--trace", trace, "--policy", "frenzy"});
+  CHECK(table.out.find("with their own models (frenzy)") != std::string::npos);
+  CHECK(table.out.find("the largest here has 16 GB") != std::string::npos);
+}
+
+TEST_CASE("several seeds give each figure's mean and spread, and all their jobs' distribution") {
+  const scratch dir;
+  const auto trace = dir.write("t.csv",
+                               "job_id,submit_s,duration_s,gpus\n"
+                               "a,0,600,1\nb,10,900,4\nc,20,300,2\nd,30,1200,1\n");
+  const auto d = simulated(
+      {"--trace", trace, "--policy", "frenzy,sia", "--seeds", "1-2,5", "--out", dir.path("out")});
+  CHECK(d["seeds"] == json::array({1, 2, 5}));
+  CHECK(d["invented_models"] == 4);
+  for (const auto& p : d["policies"]) {
+    REQUIRE(p["runs"].size() == 3);
+    double sum = 0, squares = 0;
+    for (const auto& run : p["runs"]) sum += run["average_jct_s"].get<double>();
+    for (const auto& run : p["runs"])
+      squares += std::pow(run["average_jct_s"].get<double>() - sum / 3, 2);
+    CHECK(p["average_jct_s"].get<double>() == Approx(sum / 3));
+    CHECK(p["spread"]["average_jct_s"].get<double>() == Approx(std::sqrt(squares / 2)));
+    CHECK(p["spread"]["average_jct_s"].get<double>() > 0);
+    CHECK(p["runs"][2]["seed"] == 5);
+  }
+  std::ifstream in(dir.path("out/result.json"));
+  const auto saved = json::parse(in);
+  for (const auto& p : saved["policies"]) {
+    const auto& cdf = p["jct_cdf"];
+    REQUIRE(cdf["jct_s"].size() == 12);
+    CHECK(cdf["fraction"][2].get<double>() == Approx(0.25));
+    CHECK(cdf["fraction"][11] == 1.0);
+    CHECK(std::is_sorted(cdf["jct_s"].begin(), cdf["jct_s"].end()));
+  }
+  CHECK(fs::exists(dir.path("out/seed-5/jobs-sia.csv")));
+  const auto table =
+      troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-sim.yaml"), "--trace",
+                            trace, "--seeds", "1,3"});
+  CHECK(table.out.find("with invented models (frenzy)") != std::string::npos);
+  CHECK(table.out.find("seeds 1, 3: mean") != std::string::npos);
+  for (const auto* bad : {"1-", "3-1", "1,1", "x", "1-5000", "1,,2"}) {
+    INFO(bad);
+    CHECK(troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-sim.yaml"),
+                                "--trace", trace, "--seeds", bad})
+              .status == 2);
+  }
+}
+
+TEST_CASE("a policy's options change what it does, and unknown ones are refused by name") {
+  const scratch dir;
+  std::string rows = "job_id,submit_s,duration_s,gpus\n";
+  for (int i = 0; i < 30; ++i) rows += fmt::format("j{},{},{},{}\n", i, 40 * i, 900 + 70 * i, 1);
+  const auto trace = dir.write("t.csv", rows);
+  const auto jct = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> words{"--trace", trace, "--policy", "sia,crius"};
+    for (const auto& o : options) words.insert(words.end(), {"--policy-option", o});
+    const auto d = simulated(words);
+    return std::pair{d["policies"][0]["average_jct_s"].get<double>(),
+                     d["policies"][1]["average_jct_s"].get<double>()};
+  };
+  const auto usual = jct({});
+  CHECK(jct({"sia.change=0.01", "crius.stay_restarts=10"}) == usual);
+  const auto other = jct({"sia.change=5", "crius.stay_restarts=200"});
+  CHECK(other.first != usual.first);
+  CHECK(other.second != usual.second);
+
+  const std::pair<const char*, const char*> cases[] = {
+      {"sia.chang=1", "sia has no option 'chang'; it has fairness_power"},
+      {"sia.change=much", "expected POLICY.NAME=NUMBER"},
+      {"change=1", "expected POLICY.NAME=NUMBER"},
+      {"sia.min_restart_factor=2", "found 2, expected a number from 0 to 1"},
+      {"crius.search_depth=1.5", "expected a whole number"},
+      {"frenzy.x=1", "frenzy is not among the policies (sia, crius, fcfs)"},
+      {"fcfs.x=1", "fcfs has no options"},
+  };
+  for (const auto& [option, words] : cases) {
+    const auto r = troupe::test::troupe({"simulate", "--cluster",
+                                         shipped("clusters/frenzy-sim.yaml"), "--trace", trace,
+                                         "--policy", "sia,crius,fcfs", "--policy-option", option});
+    INFO(option << ": " << r.err);
+    CHECK(r.status == 2);
+    CHECK(r.err.find(words) != std::string::npos);
+  }
+}
+
+TEST_CASE("as-is and measured speeds are options of simulate, one or the other") {
+  const scratch dir;
+  const auto trace = dir.write("t.csv",
+                               "job_id,submit_s,duration_s,gpus,model,iterations\n"
+                               "a,0,1000,1,LM,300\nb,5000,1000,2,LM,300\n");
+  const auto speeds =
+      dir.write("s.json",
+                R"json({"a100": {"('LM', 1)": {"null": 3}, "('LM', 2)": {"null": 5}},
+                                    "rtx6000": {"('LM', 1)": {"null": 1}}})json");
+  const auto d = simulated({"--trace", trace, "--policy", "fcfs", "--throughputs", speeds});
+  CHECK(d["policies"][0]["average_jct_s"].get<double>() ==
+        Approx(30 + (300.0 / 3 + 300.0 / 5) / 2).epsilon(1e-9));
+  CHECK(simulated({"--trace", trace, "--policy", "fcfs", "--workload",
+                   "as-is"})["policies"][0]["average_jct_s"]
+            .get<double>() == Approx(1030).epsilon(1e-9));
+  const std::vector<std::string> both{"simulate", "--cluster",  shipped("clusters/frenzy-sim.yaml"),
+                                      "--trace",  trace,        "--throughputs",
+                                      speeds,     "--workload", "as-is"};
+  CHECK(troupe::test::troupe(both).status == 2);
 }
 
 TEST_CASE("an unknown policy is bad usage, and a missing controller is an error with its reason") {

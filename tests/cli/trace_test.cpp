@@ -70,9 +70,30 @@ TEST_CASE("a window without rows, and a bad line, are refused with their place")
   const auto r = troupe::test::troupe({"trace", "import", "itp", bad});
   CHECK(r.status == 2);
   CHECK(r.err.find(bad + ":3: submission_time") != std::string::npos);
-  CHECK(troupe::test::troupe({"trace", "import", "helios", file}).status == 2);
+  CHECK(troupe::test::troupe({"trace", "import", "slurm", file}).status == 2);
   CHECK(troupe::test::troupe({"trace", "import", "itp", file}).status == 2);
   CHECK(troupe::test::troupe({"trace"}).status == 2);
+}
+
+TEST_CASE("what an importer left out is counted, on standard error and in the document") {
+  const scratch dir;
+  const auto file = dir.write("pods.csv",
+                              "name,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\n"
+                              "a,1,460,0,50,10\nb,0,0,0,50,10\nc,1,1000,5,50,\n");
+  const auto r = troupe::test::troupe({"trace", "import", "openb", file});
+  REQUIRE(r.status == 0);
+  CHECK(r.out.find("a,0,40,1") != std::string::npos);
+  CHECK(r.err.find("left out: 1 never ran, 1 without GPUs") != std::string::npos);
+  CHECK(r.err.find("changed: 1 parts of a GPU rounded up") != std::string::npos);
+  const auto d = troupe::test::troupe({"trace", "import", "openb", file, "--json"}).document();
+  CHECK(d["left_out"]["never ran"] == 1);
+  CHECK(d["rows"] == 1);
+  const auto zero =
+      dir.write("zero.csv", "job_id,submission_time,duration,num_gpu\na,0,0,1\nb,1,5,1\n");
+  CHECK(troupe::test::troupe({"trace", "import", "itp", zero}).status == 2);
+  const auto skipped = troupe::test::troupe({"trace", "import", "itp", zero, "--skip"});
+  CHECK(skipped.out.starts_with("# troupe trace import itp zero.csv --skip\n"));
+  CHECK(skipped.err.find("left out: 1 never ran") != std::string::npos);
 }
 
 TEST_CASE("a result that cannot be written is refused by its name") {

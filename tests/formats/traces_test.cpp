@@ -251,6 +251,19 @@ TEST_CASE("the Frenzy workload keeps the trace's GPU counts, clipped, and its du
   CHECK(models.size() >= 8);
 }
 
+TEST_CASE("the Crius workload has the batches of the paper's Table 2: BERT's are half") {
+  const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/crius-sim.yaml"));
+  std::map<std::pair<bool, std::uint32_t>, int> drawn;  // BERT, batch
+  for (const auto& [submit_s, job] : loaded(formats::assign(rows, "crius", 3, c, seconds)))
+    ++drawn[{job.model.family == "bert", job.global_batch}];
+  std::vector<std::pair<bool, std::uint32_t>> seen;
+  for (const auto& [what, jobs] : drawn) seen.push_back(what);
+  CHECK(seen ==
+        std::vector<std::pair<bool, std::uint32_t>>{
+            {false, 256}, {false, 512}, {false, 1024}, {true, 128}, {true, 256}, {true, 512}});
+}
+
 TEST_CASE("a job without a plan on the cluster becomes smaller until it has one") {
   const std::vector<trace_row> rows{{"big", 0, 600, 8, "", "", {}, {}, {}, {}}};
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
@@ -265,6 +278,27 @@ TEST_CASE("a job without a plan on the cluster becomes smaller until it has one"
   const auto refused = formats::assign(rows, "frenzy", 1, c, never);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("job big: no plan of") != std::string::npos);
+}
+
+TEST_CASE("a row whose own model and batch have no plan, or whose GPU type is absent, is a job") {
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
+  std::vector<trace_row> rows{{"fixed", 0, 600, 2, "", "llama-1.3b", 4, {}, {}, {}},
+                              {"elsewhere", 1, 600, 2, "H100-80GB", "", {}, {}, {}, {}}};
+  const auto never = [](const job_spec& job, std::uint32_t) {
+    return job.name == "fixed" ? std::numeric_limits<double>::infinity() : 2.0;
+  };
+  const auto always = [](const job_spec&, std::uint32_t) { return 3.0; };
+  const auto jobs = loaded(formats::assign(rows, "frenzy", 1, c, never, always));
+  REQUIRE(jobs.size() == 2);
+  CHECK(jobs[0].spec.model.name == "llama-1.3b");
+  CHECK(jobs[0].spec.global_batch == 4);
+  CHECK(jobs[0].spec.iterations == 200);
+  CHECK(jobs[0].spec.required_gpu_type.empty());
+  CHECK(jobs[1].spec.required_gpu_type == "H100-80GB");
+  rows[0].duration_s = 0;
+  const auto refused = formats::assign(rows, "frenzy", 1, c, never, always);
+  REQUIRE_FALSE(refused);
+  CHECK(test::has_facts(refused.error().text, {"job fixed", "no duration_s"}));
 }
 
 TEST_CASE("a row's own names are kept, and unknown GPU types and models are refused") {

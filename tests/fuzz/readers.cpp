@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "formats/load/load.hpp"
+#include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
@@ -219,6 +220,27 @@ std::vector<target> targets() {
          (void)import_itp(f);
        },
        {start_of("traces/philly-day.csv")}},
+      {"published-traces",
+       "trace.csv",
+       [](auto& f) {
+         for (const auto& format : job_trace_formats()) (void)import_jobs(format, f);
+       },
+       {R"json([{"status": "Pass", "vc": "v", "jobid": "j", "submitted_time": "2017-10-07 01:00:00",
+ "attempts": [{"start_time": "2017-10-07 01:01:00", "end_time": "2017-10-07 01:02:00",
+ "detail": [{"ip": "m", "gpus": ["gpu0"]}]}]}])json",
+        "job_id,gpu_num,submit_time,duration,vc\n7,2,2020-06-09 18:41:01,60,v\n",
+        "name,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\na,1,460,0,50,10\n",
+        "a,worker,3.0,Terminated,110.0,410.0,600.0,29.3,50.0,T4\n",
+        "name,time,application,num_replicas,batch_size\nc-0,107,cifar10,6,2048\n",
+        "LM (batch size 5)\tpython main.py\t--steps\t1\t8601\t40.0\t2\n"}},
+      {"throughputs",
+       "speeds.csv",
+       [](auto& f) { (void)load_throughputs(f); },
+       {"model,gpu_type,gpus,samples_per_s,iterations\nbert,T4,2,24.5,900\n"}},
+      {"throughputs-json",
+       "speeds.json",
+       [](auto& f) { (void)load_throughputs(f); },
+       {R"json({"v100": {"('LM', 2)": {"null": 9.5, "('A', 1)": [1, 2]}, "A": {"null": 1}}})json"}},
       {"vocabulary",
        "vocab.json",
        read_vocabulary,

@@ -178,6 +178,32 @@ TEST_CASE(
   CHECK(e.by->decide(e.s.view(), r).empty());
 }
 
+TEST_CASE("elasticflow promises nobody the GPUs of a program of unknown length") {
+  cluster one;
+  sample::add_nodes(one, sample::gpu("A", 40, 300), 1, 1);
+  auto program = sample::job(sample::gpt2_small, 8, 1);
+  program.command = {"train"};
+  program.exact_gpus = true;
+  program.deadline_s = 50'000;
+  auto job = sample::job(sample::gpt2_small, 8, 1);
+  job.iterations = 10;
+  job.deadline_s = 45'000;
+  for (const std::uint64_t iterations : {1, 1000}) {
+    INFO(iterations);
+    program.iterations = iterations;
+    played_policy e{one, "elasticflow"};
+    e.s.now_s = 100;
+    REQUIRE_FALSE(e.s.add(1, program).plans->empty());
+    REQUIRE_FALSE(e.s.add(2, job).plans->empty());
+    const auto decisions = e.decide();
+    const bool given_up = std::ranges::any_of(decisions, [](const decision& d) {
+      return d.job == 2 && d.what == decision::kind::give_up;
+    });
+    // A program of 1,000 iterations ends long before.
+    CHECK(given_up == (iterations == 1));
+  }
+}
+
 TEST_CASE("elasticflow drops a job that cannot meet its deadline, and admits one that can") {
   played_policy e{two_kinds(1, 0), "elasticflow"};
   auto job = some_work(2, "A");

@@ -41,6 +41,20 @@ TEST_CASE("orders executed with the planned times take the planned time") {
   CHECK(carried_out(s, "atlas-least-progress", as_planned(s)) == Approx(34));
 }
 
+TEST_CASE("stages that execute a strict rank's order do not wait as rule 3 does, and end earlier") {
+  // Two stages in two datacenters, three pipelines, C = 3: by the rules no pipeline forwards while
+  // a lower rank has the hop. The order is the same when stages start as soon as they can.
+  const std::pair<std::uint32_t, std::pair<double, double>> slots[] = {
+      {5, {30, 30}}, {7, {42, 40}}, {8, {48, 45}}, {11, {66, 60}}, {13, {78, 70}}};
+  for (const auto& [microbatches, lengths] : slots) {
+    const pipeline_shape s{2, 3, microbatches, {1, 1}, 0, {}, {1, 1, 2, 0, 3, 0}};
+    const auto made = schedule_pipeline(s, "atlas");
+    REQUIRE(made);
+    CHECK(made->length == lengths.first);
+    CHECK(simulated_iteration_s(*made, as_planned(s)) == Approx(lengths.second));
+  }
+}
+
 TEST_CASE("without WAN ranks, executing the orders of any shape takes no longer than planned") {
   random_source random{7};
   for (int i = 0; i < 60; ++i) {

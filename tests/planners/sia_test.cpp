@@ -183,6 +183,27 @@ TEST_CASE("Sia changes nothing when every job has its best configuration and non
   CHECK(p->decide(s.view(), r).empty());
 }
 
+TEST_CASE("Sia recognizes a job's configuration when the job runs with another split") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 2);
+  scene s(c);
+  auto j = waiting_job(1, sample::job(sample::gpt2_small, 16));
+  j.where = {{0, 2}};
+  j.attempts = 1;
+  s.idle.set_idle(0, 0);
+  for (const bool pipeline : {false, true}) {
+    j.how = {};
+    (pipeline ? j.how.pipeline_parallel : j.how.tensor_parallel) = 2;
+    s.running[1] = j;
+    const auto p = make_sia_problem(s.view());
+    REQUIRE(p.groups.size() == 1);
+    REQUIRE(p.groups[0].present != sia_group::none);
+    CHECK(p.groups[0].choices[p.groups[0].present].how.gpus() == 2);
+    random_source r(1);
+    CHECK(make_policy("sia")->decide(s.view(), r).empty());
+  }
+}
+
 TEST_CASE("Sia repacks a pool whose free GPUs are too scattered") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 4);

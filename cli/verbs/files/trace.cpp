@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "cli/verbs/verb.hpp"
 #include "formats/traces/trace.hpp"
@@ -11,9 +12,18 @@ namespace {
 struct imported {
   std::string csv;
   std::size_t rows = 0;
-  double last_s = 0;      // start of its last row
-  double gpu_hours = -1;  // of job traces
+  double last_s = 0;                                     // start of its last row
+  double gpu_hours = -1;                                 // of job traces
+  std::map<std::string, std::size_t> left_out, changed;  // rows, by why
 };
+
+/// "3 never ran, 1 without GPUs"
+std::string counts_text(const std::map<std::string, std::size_t>& counts) {
+  std::string text;
+  for (const auto& [why, rows] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", rows, why);
+  return text;
+}
 
 class trace_verb final : public verb {
  public:
@@ -21,9 +31,11 @@ class trace_verb final : public verb {
     app.require_subcommand(1);
     auto* import =
         app.add_subcommand("import", "Convert a published trace, or part of it, to Troupe's CSV");
-    import->add_option("FORMAT", format_, "philly, itp or azure-llm")
+    auto formats = formats::job_trace_formats();
+    formats.emplace_back("azure-llm");
+    import->add_option("FORMAT", format_, fmt::format("{}", fmt::join(formats, ", ")))
         ->required()
-        ->check(CLI::IsMember({"philly", "itp", "azure-llm"}));
+        ->check(CLI::IsMember(formats));
     import->add_option("FILE", file_, "The trace as published")->required();
     import->add_option("--out", out_, "Output file (default: standard output)");
     import->add_option(
@@ -31,7 +43,11 @@ class trace_verb final : public verb {
         "Start: a date (2017-12-21 or \"2017-12-21 08:00:00\"), or days after the first row");
     import->add_option("--hours", window_.hours, "Length in hours; 0: to the end")
         ->check(CLI::NonNegativeNumber);
-    import->add_option("--group", window_.group, "Philly: one virtual cluster");
+    import->add_option("--group", window_.group,
+                       "One virtual cluster (philly, philly-json, helios)");
+    import->add_flag("--skip", window_.skip,
+                     "Leave out rows that never ran (0 s, or no GPUs) where the format has them "
+                     "refused; philly-json, helios, pai and openb always leave them out");
   }
 
   int run(output& out) override {
@@ -46,6 +62,8 @@ class trace_verb final : public verb {
               {"rows", trace->rows},
               {"last_s", trace->last_s},
               {"gpu_hours", trace->gpu_hours < 0 ? json() : json(trace->gpu_hours)},
+              {"left_out", trace->left_out},
+              {"changed", trace->changed},
               {"out", out_.empty() ? json() : json(out_)}};
     if (out_.empty()) d["csv"] = trace->csv;
     out.document(d);
@@ -53,6 +71,8 @@ class trace_verb final : public verb {
     const auto work =
         trace->gpu_hours < 0 ? "" : fmt::format(", {:.0f} GPU-hours of work", trace->gpu_hours);
     out.note("{}: {} rows over {:.1f} hours{}", file_, trace->rows, trace->last_s / 3600, work);
+    if (!trace->left_out.empty()) out.note("left out: {}", counts_text(trace->left_out));
+    if (!trace->changed.empty()) out.note("changed: {}", counts_text(trace->changed));
     return exit_done;
   }
 
@@ -66,6 +86,7 @@ class trace_verb final : public verb {
       text += fmt::format(" --from {0}{1}{0}", spaced ? "\"" : "", window_.from);
     if (window_.hours > 0) text += fmt::format(" --hours {:g}", window_.hours);
     if (!window_.group.empty()) text += fmt::format(" --group {}", window_.group);
+    if (window_.skip) text += " --skip";
     return text;
   }
 
@@ -73,18 +94,24 @@ class trace_verb final : public verb {
     if (format_ == "azure-llm") {
       const auto rows = formats::import_azure_llm(file_, window_);
       if (!rows) return refuse(rows.error());
-      imported i{formats::to_csv(*rows, comment()), rows->size()};
+      imported i{formats::to_csv(*rows, comment()), rows->size(), 0, -1, {}, {}};
       for (const auto& r : *rows) i.last_s = std::max(i.last_s, r.arrival_s);
       return i;
     }
-    const auto rows = format_ == "philly" ? formats::import_philly(file_, window_)
-                                          : formats::import_itp(file_, window_);
-    if (!rows) return refuse(rows.error());
-    imported i{formats::to_csv(*rows, comment()), rows->size(), 0, 0};
-    for (const auto& r : *rows) {
+    auto trace = formats::import_jobs(format_, file_, window_);
+    if (!trace) return refuse(trace.error());
+    imported i{formats::to_csv(trace->rows, comment()),
+               trace->rows.size(),
+               0,
+               0,
+               std::move(trace->left_out),
+               std::move(trace->changed)};
+    for (const auto& r : trace->rows) {
       i.last_s = std::max(i.last_s, r.submit_s);
       i.gpu_hours += r.duration_s * r.gpus / 3600;
     }
+    if (std::ranges::all_of(trace->rows, [](const auto& r) { return r.duration_s == 0; }))
+      i.gpu_hours = -1;
     return i;
   }
 

@@ -1,6 +1,9 @@
+#include <optional>
+
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
-#include "cli/reports/comparison.hpp"
+#include "cli/common/policy_settings.hpp"
+#include "cli/reports/seed_study.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "planners/crius/crius.hpp"
@@ -19,8 +22,12 @@ class simulate_verb final : public verb {
         ->capture_default_str();
     app.add_option("--workload", workload_,
                    "Rule that assigns models to the trace's jobs: frenzy, crius, crius-deadlines, "
-                   "titan")
+                   "titan; or as-is: each takes its duration on its own number and type of GPUs")
         ->capture_default_str();
+    app.add_option("--throughputs", throughputs_,
+                   "Measured speeds of the trace's models, instead of a workload: CSV "
+                   "(model,gpu_type,gpus,samples_per_s), or Gavel's JSON")
+        ->excludes("--workload");
     app.add_option("--parallelism", parallelism_,
                    "Plans of simulated work: the policy's own, or the best on the GPUs that it "
                    "grants (default: adaptive for the workloads of crius, else own)")
@@ -28,16 +35,22 @@ class simulate_verb final : public verb {
     app.add_option("--search-depth", search_depth_,
                    "Most running jobs that crius changes in one scheduling choice")
         ->capture_default_str();
+    app.add_option("--policy-option", settings_,
+                   "A policy's parameter, such as sia.fairness_power=-1; may be given several "
+                   "times. " +
+                       known_parameters());
     app.add_option("--seed", seed_, "Random seed")->capture_default_str();
+    app.add_option("--seeds", seeds_,
+                   "Several seeds (1-5, or 1,3,7): prints the mean and the standard deviation")
+        ->excludes("--seed");
     app.add_option("--faults", faults_, "Fault file");
     app.add_option("--out", out_,
                    "Directory for result.json, CSV files of jobs and usage, and usage.html");
   }
 
   int run(output& out) override {
-    auto policies = find_policies(policies_);
+    const auto policies = chosen_policies();
     if (!policies) return out.bad(policies.error());
-    for (auto& p : *policies) p = as_simulated(p, workload_, parallelism_, search_depth_);
     if (!out_.empty())
       if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = formats::load_cluster(cluster_);
@@ -49,29 +62,66 @@ class simulate_verb final : public verb {
       if (auto ok = formats::check_faults(*loaded, *c, faults_); !ok) return out.bad(ok.error());
       faults = std::move(*loaded);
     }
-    auto workload = load_workload(trace_, workload_, seed_, *c);
-    if (!workload) return out.bad(workload.error());
-    comparison result{*c, std::move(*workload), workload_, seed_, {}};
-    if (auto ok = replay(result, *policies, faults); !ok)
-      return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
+    auto runs = prepare(*c);
+    if (!runs) return out.bad(runs.error());
+    for (auto& run : *runs)
+      if (auto ok = replay(run, *policies, faults); !ok)
+        return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
     if (!out_.empty())
-      if (auto ok = save(result, out_); !ok) return out.bad(ok.error());
-    out.document(document_of(result));
-    out.line("{} jobs on {}, simulated in virtual time, workload {}, seed {}\n",
-             result.workload.size(), c->name, workload_, seed_);
-    out.text(table_of(result));
+      if (auto ok = save(*runs, out_); !ok) return out.bad(ok.error());
+    out.document(document_of(*runs));
+    out.line("{}\n", title_of(*runs));
+    out.text(table_of(*runs));
     if (!out_.empty())
       out.line(
-          "\nFiles: {0}/result.json, {0}/usage.html, {0}/jobs-POLICY.csv, {0}/usage-POLICY.csv",
-          out_);
+          "\nFiles: {0}/result.json, {0}{1}/usage.html, {0}{1}/jobs-POLICY.csv, "
+          "{0}{1}/usage-POLICY.csv",
+          out_, runs->size() > 1 ? "/seed-N" : "");
     return exit_done;
   }
 
  private:
-  std::string parallelism_;
+  expected<policy_list> chosen_policies() const {
+    auto policies = find_policies(policies_);
+    if (!policies) return policies;
+    std::vector<std::string> names;
+    for (const auto& p : *policies) names.emplace_back(p->name());
+    const auto settings = parse_policy_settings(settings_, names);
+    if (!settings) return refuse(settings.error());
+    for (auto& p : *policies)
+      p = as_simulated(std::move(p), workload_, parallelism_, search_depth_, *settings);
+    return policies;
+  }
+
+  /// One comparison a seed, and nothing simulated yet.
+  expected<std::vector<comparison>> prepare(const cluster& c) const {
+    const auto rows = formats::load_trace(trace_);
+    if (!rows) return refuse(rows.error());
+    std::optional<formats::throughputs> speeds;
+    if (!throughputs_.empty()) {
+      auto loaded = formats::load_throughputs(throughputs_);
+      if (!loaded) return refuse(loaded.error());
+      speeds = std::move(*loaded);
+    }
+    std::vector<std::uint64_t> seeds{seed_};
+    if (!seeds_.empty()) {
+      auto several = parse_seeds(seeds_);
+      if (!several) return refuse(several.error());
+      seeds = std::move(*several);
+    }
+    std::vector<comparison> runs;
+    for (const auto seed : seeds) {
+      auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
+      if (!run) return refuse(run.error());
+      runs.push_back(std::move(*run));
+    }
+    return runs;
+  }
+
+  std::string cluster_, trace_, workload_ = "frenzy", throughputs_, parallelism_, seeds_;
+  std::string faults_, out_;
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
-  std::string cluster_, trace_, workload_ = "frenzy", faults_, out_;
-  std::vector<std::string> policies_{default_policy};
+  std::vector<std::string> policies_{default_policy}, settings_;
   std::uint64_t seed_ = 1;
 };
 

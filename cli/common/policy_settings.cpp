@@ -1,0 +1,148 @@
+#include "cli/common/policy_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <variant>
+
+#include "formats/parse/reader.hpp"
+#include "planners/baselines/sia.hpp"
+#include "planners/crius/crius.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// A number of a policy's options.
+template <class Options>
+struct parameter {
+  std::string name;
+  std::variant<double Options::*, std::uint32_t Options::*, std::uint64_t Options::*,
+               int Options::*>
+      member;
+  double low = 0, high = 0;
+
+  bool is_whole() const { return member.index() > 0; }
+  void set(Options& o, double value) const {
+    std::visit(
+        [&](auto at) { o.*at = static_cast<std::remove_reference_t<decltype(o.*at)>>(value); },
+        member);
+  }
+};
+
+std::span<const parameter<planners::crius_options>> parameters_of(const planners::crius_options&) {
+  using o = planners::crius_options;
+  static const parameter<o> all[] = {{"search_depth", &o::search_depth, 0, 100},
+                                     {"stay_restarts", &o::stay_restarts, 0, 1e6},
+                                     {"change_cost", &o::change_cost, 0, 1e6},
+                                     {"max_steps", &o::max_steps, 1, 1e12}};
+  return all;
+}
+
+std::span<const parameter<planners::sia_options>> parameters_of(const planners::sia_options&) {
+  using o = planners::sia_options;
+  static const parameter<o> all[] = {{"fairness_power", &o::fairness_power, -100, 100},
+                                     {"unassigned", &o::unassigned, 0, 1e6},
+                                     {"change", &o::change, 0, 1e6},
+                                     {"min_restart_factor", &o::min_restart_factor, 0, 1},
+                                     {"max_waiting", &o::max_waiting, 1, 1e6},
+                                     {"gap", &o::gap, 0, 1},
+                                     {"max_nodes", &o::max_nodes, 1, 1e6}};
+  return all;
+}
+
+/// Calls `f` with the parameters of the policy of that name; not at all, if it has none.
+template <class F>
+void with_parameters(const std::string& policy, F&& f) {
+  if (planners::crius_variant(policy)) f(parameters_of(planners::crius_options{}));
+  if (policy == "sia") f(parameters_of(planners::sia_options{}));
+}
+
+std::vector<std::string> names_of(const std::string& policy) {
+  std::vector<std::string> names;
+  with_parameters(policy, [&](const auto& all) {
+    for (const auto& p : all) names.push_back(p.name);
+  });
+  return names;
+}
+
+tl::unexpected<reason> refusal(std::string_view word, const std::string& problem) {
+  return refuse(reason::kind::invalid,
+                fmt::format("--policy-option {}: {}", formats::shown(word), problem));
+}
+
+expected<void> check(std::string_view word, const std::string& policy, const std::string& name,
+                     double value) {
+  const auto names = names_of(policy);
+  if (names.empty())
+    return refusal(
+        word, fmt::format("{} has no options; {}", formats::shown(policy), known_parameters()));
+  if (std::ranges::find(names, name) == names.end())
+    return refusal(word, fmt::format("{} has no option '{}'; it has {}", policy,
+                                     formats::shown(name), fmt::join(names, ", ")));
+  std::string problem;
+  with_parameters(policy, [&](const auto& all) {
+    const auto& p = *std::ranges::find_if(all, [&](const auto& x) { return x.name == name; });
+    if (value < p.low || value > p.high || (p.is_whole() && value != std::floor(value)))
+      problem = fmt::format("found {:g}, expected a {} from {:g} to {:g}", value,
+                            p.is_whole() ? "whole number" : "number", p.low, p.high);
+  });
+  if (problem.empty()) return {};
+  return refusal(word, problem);
+}
+
+template <class Options>
+Options set_in(Options o, const std::string& policy, const policy_settings& settings) {
+  const auto at = settings.find(policy);
+  if (at == settings.end()) return o;
+  for (const auto& p : parameters_of(o))
+    if (const auto value = at->second.find(p.name); value != at->second.end())
+      p.set(o, value->second);
+  return o;
+}
+
+}  // namespace
+
+std::string known_parameters() {
+  std::string text;
+  for (const std::string policy : {"sia", "crius"})
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", policy,
+                        fmt::join(names_of(policy), ", "));
+  return text + " (and the variants of crius)";
+}
+
+expected<policy_settings> parse_policy_settings(const std::vector<std::string>& words,
+                                                const std::vector<std::string>& policies) {
+  policy_settings settings;
+  for (const auto& word : words) {
+    const auto dot = word.find('.'), equal = word.find('=');
+    const auto value =
+        equal == word.npos ? std::nullopt : formats::parse_number(word.substr(equal + 1));
+    if (dot == word.npos || !value || dot > equal)
+      return refusal(word, "expected POLICY.NAME=NUMBER, such as sia.fairness_power=-1");
+    const auto policy = word.substr(0, dot), name = word.substr(dot + 1, equal - dot - 1);
+    if (std::ranges::find(policies, policy) == policies.end())
+      return refusal(word, fmt::format("{} is not among the policies ({})", formats::shown(policy),
+                                       fmt::join(policies, ", ")));
+    if (auto ok = check(word, policy, name, *value); !ok) return refuse(ok.error());
+    settings[policy][name] = *value;
+  }
+  return settings;
+}
+
+std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const planners::policy> p,
+                                                      const policy_settings& settings,
+                                                      std::uint32_t search_depth) {
+  const std::string name{p->name()};
+  if (auto crius = planners::crius_variant(name)) {
+    crius->search_depth = search_depth;
+    return planners::make_crius(set_in(*crius, name, settings));
+  }
+  if (name == "sia" && settings.contains(name))
+    return planners::make_sia(set_in(planners::sia_options{}, name, settings));
+  return p;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/parse/csv.hpp"
+#include "formats/traces/trace.hpp"
+
+// What the importers of published traces share.
+
+namespace troupe::formats {
+
+inline constexpr std::size_t trace_limit_bytes = 512u << 20;
+inline constexpr range trace_seconds{0, 1e10};
+inline constexpr double day_s = 86'400;
+
+inline constexpr const char* never_ran = "never ran";
+inline constexpr const char* without_gpus = "without GPUs";
+inline constexpr const char* still_running = "still running at the end of the trace";
+
+/// Keeps the rows inside the window, with times relative to its start. Before, times are absolute;
+/// `dated`: since 1970, and `from` may be a date.
+template <class Row>
+void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace_window& w,
+         bool dated) {
+  if (!found.good()) return;
+  std::stable_sort(rows.begin(), rows.end(), [&](auto& a, auto& b) { return a.*when < b.*when; });
+  if (rows.empty()) return found.add(0, "", "no rows");
+  double from = rows.front().*when;
+  // Days count from midnight of a dated trace's first day.
+  if (!w.from.empty()) {
+    const auto days = parse_number(w.from);
+    const auto date = dated ? parse_timestamp(w.from) : std::nullopt;
+    if (!days && !date)
+      return found.add(0, "",
+                       fmt::format("cannot start at '{}'; expected {}", shown(w.from),
+                                   dated ? "a date such as 2017-12-21, or a number of days"
+                                         : "a number of days"));
+    const double first = dated ? std::floor(from / day_s) * day_s : 0;
+    from = date ? *date : first + *days * day_s;
+  }
+  if (!(w.hours >= 0)) return found.add(0, "", "the window's hours must not be negative");
+  const double until =
+      w.hours > 0 ? from + w.hours * 3600 : std::numeric_limits<double>::infinity();
+  std::erase_if(rows, [&](const Row& r) { return r.*when < from || r.*when >= until; });
+  for (auto& r : rows) r.*when = std::round((r.*when - from) * 1e6) / 1e6;
+  if (rows.empty())
+    found.add(0, "",
+              fmt::format("no rows in the window (from '{}', {:g} hours)", shown(w.from), w.hours));
+}
+
+/// Of a column; on error 0.
+inline double timestamp(csv_reader& csv, std::string_view column) {
+  const auto t = parse_timestamp(csv.field(column));
+  if (!t)
+    csv.fail(column, fmt::format("found '{}', expected a time such as 2017-10-09 07:01:55, with or "
+                                 "without a fraction and a zone (+02:00, Z, PDT)",
+                                 shown(csv.field(column))));
+  return t.value_or(0);
+}
+
+/// Rows with the counts of those that are not there.
+class row_sink {
+ public:
+  row_sink(findings& found, const trace_window& window) : found_{found}, window_{window} {}
+
+  void leave_out(const char* why) { ++out_.left_out[why]; }
+  void note_change(const char* what) { ++out_.changed[what]; }
+  /// `group`: the row's virtual cluster.
+  void add(csv_reader& csv, std::string_view column, trace_row row, std::string_view group = {}) {
+    if (!is_name(row.job_id) || !names_.insert(row.job_id).second)
+      return csv.fail(column, fmt::format("found '{}', expected a unique name", shown(row.job_id)));
+    keep(std::move(row), group);
+  }
+  void keep(trace_row row, std::string_view group) {
+    if (window_.group.empty() || group == window_.group) out_.rows.push_back(std::move(row));
+  }
+  /// False: the name is taken.
+  bool claim(const std::string& name) { return is_name(name) && names_.insert(name).second; }
+
+  /// The rows in the window; `dated`: their times are since 1970.
+  expected<imported_trace> result(bool dated) && {
+    if (found_.good() && out_.rows.empty() && !window_.group.empty())
+      found_.add(0, "", fmt::format("no rows for virtual cluster '{}'", shown(window_.group)));
+    cut(found_, out_.rows, &trace_row::submit_s, window_, dated);
+    if (!found_.good()) return found_.result();
+    return std::move(out_);
+  }
+
+ private:
+  findings& found_;
+  const trace_window& window_;
+  imported_trace out_;
+  std::set<std::string> names_;
+};
+
+}  // namespace troupe::formats

@@ -1,0 +1,132 @@
+#include "formats/traces/throughputs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "formats/parse/csv.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr range gpu_count{1, 1e6};
+constexpr range rate{0, 1e12};
+
+std::string lower(std::string_view text) {
+  std::string out{text};
+  std::ranges::transform(out, out.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return out;
+}
+
+bool is_given(const throughputs& t, const std::string& model, std::uint32_t gpus,
+              const std::string& type) {
+  const auto at = t.rates.find({model, gpus});
+  return at != t.rates.end() &&
+         std::ranges::find(at->second, type, &measured_rate::gpu_type) != at->second.end();
+}
+
+expected<throughputs> load_csv(const fs::path& file) {
+  const auto text = read_text(file);
+  if (!text) return refuse(text.error());
+  findings found{file.string()};
+  csv_reader csv{found, *text};
+  csv.expect({"model", "gpu_type", "gpus", "samples_per_s"}, {"iterations"});
+  throughputs t{file.string(), false, {}, {}};
+  while (csv.next()) {
+    const std::string model{csv.field("model")}, type{csv.field("gpu_type")};
+    for (const auto* column : {"model", "gpu_type"})
+      if (csv.field(column).empty()) csv.fail(column, "found nothing, expected a name");
+    const auto gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
+    if (is_given(t, model, gpus, type))
+      csv.fail("gpu_type",
+               fmt::format("{} on {} {} occurs twice", shown(model), gpus, shown(type)));
+    t.rates[{model, gpus}].push_back({type, csv.number("samples_per_s", rate)});
+    if (csv.field("iterations").empty()) continue;
+    const auto iterations = static_cast<std::uint64_t>(csv.whole("iterations", {1, 1e12}));
+    const auto [at, first] = t.iterations.emplace(model, iterations);
+    if (!first && at->second != iterations)
+      csv.fail("iterations",
+               fmt::format("found {}, but {} has {} above", iterations, shown(model), at->second));
+  }
+  if (found.good() && t.rates.empty()) found.add(csv.line(), "", "no rows below the header");
+  if (!found.good()) return found.result();
+  return t;
+}
+
+/// "('model', 2)"; in older files "model (scale factor 2)", or the model's name for one GPU.
+std::optional<std::pair<std::string, std::uint32_t>> job_type(std::string_view key) {
+  const auto parts = [&](std::string_view before, std::string_view between,
+                         std::string_view after) -> decltype(job_type(key)) {
+    const auto at = key.rfind(between);
+    if (!key.starts_with(before) || !key.ends_with(after) || at == key.npos) return {};
+    const auto first = at + between.size();
+    if (at <= before.size() || first + after.size() >= key.size()) return {};
+    const auto digits = key.substr(first, key.size() - after.size() - first);
+    std::uint32_t gpus = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), gpus);
+    if (read.ec != std::errc{} || read.ptr != digits.data() + digits.size() || gpus == 0) return {};
+    return std::pair{std::string{key.substr(before.size(), at - before.size())}, gpus};
+  };
+  if (key.starts_with("('")) return parts("('", "', ", ")");
+  if (key.empty() || key.starts_with("(")) return {};
+  if (auto scaled = parts("", " (scale factor ", ")")) return scaled;
+  return std::pair{std::string{key}, 1u};
+}
+
+void read_type(findings& found, const std::string& type, const value& jobs, throughputs& out) {
+  if (jobs.what != value::kind::map)
+    return found.add(jobs.line, type, fmt::format("found {}, expected a map", describe(jobs)));
+  for (std::size_t i = 0; i < jobs.keys.size() && found.good(); ++i) {
+    const auto place = inside(type, jobs.keys[i]);
+    const auto& rates = jobs.items[i];
+    auto job = job_type(jobs.keys[i]);
+    if (!job)
+      return found.add(jobs.key_lines[i], place,
+                       "expected a job type and its GPUs, such as \"('ResNet-18', 2)\"");
+    if (rates.what != value::kind::map)
+      return found.add(rates.line, place, fmt::format("found {}, expected a map", describe(rates)));
+    const auto alone = std::ranges::find(rates.keys, "null");
+    if (alone == rates.keys.end()) continue;  // measured beside others only
+    double per_s = 0;
+    read_number(found, rates.items[static_cast<std::size_t>(alone - rates.keys.begin())],
+                inside(place, "null"), per_s, rate);
+    out.rates[std::move(*job)].push_back({type, per_s});
+  }
+}
+
+expected<throughputs> load_gavel(const fs::path& file) {
+  const auto root = load_value(file);
+  if (!root) return refuse(root.error());
+  findings found{file.string()};
+  throughputs t{file.string(), true, {}, {}};
+  if (root->what != value::kind::map)
+    found.add(root->line, "",
+              fmt::format("found {}, expected a map of GPU types", describe(*root)));
+  for (std::size_t i = 0; i < root->keys.size() && found.good(); ++i)
+    read_type(found, root->keys[i], root->items[i], t);
+  if (found.good() && t.rates.empty())
+    found.add(0, "", "no job type has a throughput alone (null)");
+  if (!found.good()) return found.result();
+  return t;
+}
+
+}  // namespace
+
+expected<throughputs> load_throughputs(const fs::path& file) {
+  return file.extension() == ".json" ? load_gavel(file) : load_csv(file);
+}
+
+bool means_gpu(const std::string& named, const gpu_type& gpu) {
+  const auto a = lower(named), b = lower(gpu.name);
+  return a == b || b.starts_with(a + "-");
+}
+
+}  // namespace troupe::formats
