@@ -29,7 +29,7 @@ struct http_request {
   std::string method, path;                                   // decoded, without the query
   std::string content_type, authorization, request_id, host;  // header fields; empty: none
   std::string body;
-  std::string query{};                 // what follows the path's "?"
+  std::string query{};  // what follows the path's "?"
   // Header fields Origin, Sec-Fetch-Site, Access-Control-Request-Headers.
   std::string origin{}, fetch_site{}, asked_fields{};
 };
