@@ -208,13 +208,13 @@ std::optional<objection> check_pipeline(const job_spec& job) {
 
 /// No device of the built-in trainer has them.
 std::optional<objection> check_abilities(const job_spec& job) {
-  if (job.pipeline.recompute_layers && !job.pipeline.recompute)
+  if (recomputes_layers(job.pipeline) && !job.pipeline.recompute)
     return objection{"pipeline", "recompute: found both false and layers, expected one of them"};
-  if (job.pipeline.recompute_layers && job.slots)
+  if (recomputes_layers(job.pipeline) && job.slots)
     return objection{"pipeline",
                      "recompute: found layers, expected true or false: a slots job has no layers"};
   if (!job.train || job.train->device == "sim") return {};
-  if (job.pipeline.recompute_layers)
+  if (recomputes_layers(job.pipeline))
     return objection{"pipeline",
                      "recompute: found layers, expected true or false: no device of the built-in "
                      "trainer recomputes layer by layer; train.device: sim and programs may"};

@@ -105,8 +105,8 @@ struct pipeline_wish {
   std::uint32_t virtual_stages = 0;
   std::optional<bubble_lending> bubbles{};  // none: they are not lent
   // With `recompute`: every stage keeps each layer's input, and its backward repeats the forward of
-  // one layer after the other. For estimates, studies and programs.
-  bool recompute_layers = false;
+  // one layer after the other. For estimates, studies and programs. None: not so.
+  std::optional<bool> recompute_layers{};
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
@@ -127,5 +127,9 @@ struct pipeline_wish {
   }
   bool operator==(const pipeline_wish&) const = default;
 };
+
+inline bool recomputes_layers(const pipeline_wish& w) {
+  return w.recompute_layers.value_or(false);
+}
 
 }  // namespace troupe

@@ -90,9 +90,9 @@ void read_recompute(map_reader& pipeline, pipeline_wish& w) {
   const auto* v = pipeline.find("recompute");
   if (!v) return;
   const bool word = v->what == value::kind::scalar;
-  w.recompute_layers = word && v->text == "layers";
-  if (w.recompute_layers) return;
-  if (word && !v->quoted && (v->text == "true" || v->text == "false"))
+  if (word && v->text == "layers")
+    w.recompute_layers = true;
+  else if (word && !v->quoted && (v->text == "true" || v->text == "false"))
     w.recompute = v->text == "true";
   else
     pipeline.fail("recompute",

@@ -103,7 +103,7 @@ bool names_its_memory(const job_spec& job) {
 }  // namespace
 
 recomputation recomputation_of(const job_spec& job) {
-  if (job.pipeline.recompute_layers) return recomputation::layers;
+  if (recomputes_layers(job.pipeline)) return recomputation::layers;
   if (job.memory)  // a program's own words
     return job.memory->checkpointing == "full" ? recomputation::layers : recomputation::none;
   return job.pipeline.recompute ? recomputation::stages : recomputation::none;
@@ -111,7 +111,7 @@ recomputation recomputation_of(const job_spec& job) {
 
 recomputation timed_recomputation_of(const job_spec& job) {
   const auto how = recomputation_of(job);
-  const bool by_word = how == recomputation::layers && !job.pipeline.recompute_layers;
+  const bool by_word = how == recomputation::layers && !recomputes_layers(job.pipeline);
   return by_word ? recomputation::stages : how;
 }
 

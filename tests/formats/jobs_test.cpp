@@ -192,12 +192,12 @@ TEST_CASE("recompute is true, false or layers, and a program's memory keys may g
   CHECK(pipeline_of("pipeline: {recompute: true}\n") == pipeline_wish{});
   CHECK_FALSE(pipeline_of("pipeline: {recompute: false}\n").recompute);
   const auto layers = pipeline_of("pipeline: {recompute: layers}\nkernels: flash\n");
-  CHECK((layers.recompute && layers.recompute_layers));
+  CHECK((layers.recompute && recomputes_layers(layers)));
   CHECK(pipeline_of("precision: bf16\nzero: 1\nactivation_checkpointing: full\n"
                     "pipeline: {stages: 2, virtual_stages: 3}\n")
             .virtual_stages == 3);
-  CHECK(pipeline_of("train: {device: sim}\npipeline: {recompute: layers}\nkernels: sdpa\n")
-            .recompute_layers);
+  CHECK(recomputes_layers(
+      pipeline_of("train: {device: sim}\npipeline: {recompute: layers}\nkernels: sdpa\n")));
 }
 
 TEST_CASE("a cut is in layers or half layers, and sets the number of stages") {

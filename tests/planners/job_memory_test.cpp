@@ -142,7 +142,8 @@ TEST_CASE("layers that are computed again lengthen every stage's backward by the
   const auto costs = [&](std::uint32_t stage) { return costs_of_stage(job, gpu, parts, stage, 2); };
   job.pipeline.recompute = false;
   const auto kept = costs(0), kept_last = costs(1);
-  job.pipeline.recompute = job.pipeline.recompute_layers = true;
+  job.pipeline.recompute_layers = true;
+  job.pipeline.recompute = true;
   const auto first = costs(0), last = costs(1);
   CHECK(first.recompute_s == 0);
   CHECK(first.forward_s == kept.forward_s);
