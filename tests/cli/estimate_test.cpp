@@ -15,7 +15,7 @@ namespace {
 json estimate_of(const std::string& keys, const std::vector<std::string>& more) {
   const scratch dir;
   const std::string job = dir / "job.yaml", cluster = dir / "cluster.yaml";
-  std::ofstream{job} << "name: p\nmodel: gpt2-1.5b\nglobal_batch: 64\niterations: 1\n"
+  std::ofstream{job} << "name: p\nmodel: gpt2-2.7b\nglobal_batch: 64\niterations: 1\n"
                      << "microbatches: 8\n"
                      << keys;
   std::ofstream{cluster} << "name: two\ndatacenters:\n  - name: here\n    nodes:\n"
@@ -30,7 +30,7 @@ json estimate_of(const std::string& keys, const std::vector<std::string>& more) 
 }
 
 const std::vector<std::string> two_stages{
-    "--stages", "A100-40GB:24,A100-40GB:24", "--data-parallel", "2", "--tensor-parallel", "2"};
+    "--stages", "A100-40GB:16,A100-40GB:16", "--data-parallel", "2", "--tensor-parallel", "2"};
 
 }  // namespace
 
@@ -45,7 +45,7 @@ TEST_CASE("estimate counts precision, ZeRO, checkpointing and kernels in a progr
   CHECK(memory(mixed + "zero: 1\n") < 0.9 * memory(mixed));
   CHECK(memory("precision: fp32\n") > memory(mixed));
   CHECK(memory(mixed + "activation_checkpointing: full\n") < memory(mixed));
-  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.2 * time(mixed));
+  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.05 * time(mixed));
   CHECK(memory(mixed + "kernels: flash\n") < memory(mixed + "kernels: sdpa\n"));
   CHECK(memory(mixed + "kernels: sdpa\n") < memory(mixed));
   CHECK(time(mixed + "kernels: flash\n") < time(mixed + "kernels: sdpa\n"));
@@ -59,11 +59,11 @@ TEST_CASE("estimate gives the closed form of interleaved stages") {
 }
 
 TEST_CASE("replicas of a program's only stage are estimated as replicas without stages") {
-  const std::vector<std::string> one_stage{"--stages", "A100-40GB:48", "--data-parallel", "8"};
+  const std::vector<std::string> one_stage{"--stages", "A100-40GB:32", "--data-parallel", "8"};
   const auto program = estimate_of("zero: 3\nkernels: flash\nmicro_batch: 1\n", one_stage);
   CHECK(program["pipeline_s"] == 0);
-  // Eight GPUs send 1.5 times 2 bytes a parameter, twice, over 1 GB/s.
-  const double sums_s = 2 * 7.0 / 8 * 1.5 * 2 * 1.5577e9 / 1e9;
-  CHECK(program["iteration_s"].get<double>() > 0.95 * sums_s);
+  // In each of 8 micro-batches eight GPUs send 1.5 times 2 bytes a parameter, twice, over 1 GB/s.
+  const double sums_s = 2 * 7.0 / 8 * 1.5 * 2 * 2.65e9 / 1e9;
+  CHECK(program["iteration_s"].get<double>() == Approx(8 * sums_s).epsilon(0.02));
   CHECK(program["schedule"] == "megatron");
 }
