@@ -129,8 +129,25 @@ double backward_forwards(const job_spec& job, double plain) {
   return backward_of_weights(job, plain) + (again ? 1 : 0);
 }
 
+namespace {
+
+/// MARP's, with what the job's kernels keep.
+memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
+  const auto& m = job.model;
+  auto parts = marp_memory(m, job.global_batch, data, tensor);
+  if (!has_no_matrix(job.kernels) || !m.operators.empty()) return parts;
+  const kept_by_number each = kept_by_kernels(job), marp;
+  const double samples = (std::uint64_t{job.global_batch} + data - 1) / data;
+  const double s = m.sequence, stream = 2 * (each.stream - marp.stream) * m.hidden;
+  const double matrix = (each.matrix - marp.matrix) * m.heads * s / tensor;
+  parts.activations += samples * m.layers * s * (stream + matrix);
+  return parts;
+}
+
+}  // namespace
+
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
-  if (!job.memory) return marp_memory(job.model, job.global_batch, data, tensor);
+  if (!job.memory) return marp_memory_of(job, data, tensor);
   const auto& o = *job.memory;
   const double t = tensor, d = data;
   const double all = shape_of(job.model).parameters, trained = trained_parameters(job);

@@ -106,6 +106,17 @@ TEST_CASE("the only stage of a program has the memory of the program") {
         }
 }
 
+TEST_CASE("kernels without attention's matrix count in MARP's formula of a program, too") {
+  const auto activations = [](const char* kernels) {
+    return program_memory(small_stages(kernels), 2, 2).activations;
+  };
+  const double layers = 4 * 6;  // of all samples of a replica
+  const double matrices = layers * a_of_small * s_of_small * s_of_small / 2;
+  CHECK(activations("eager") == activations(""));
+  CHECK(activations("") - activations("sdpa") == Approx(5 * matrices));
+  CHECK(activations("") - activations("flash") == Approx(5 * matrices + 2 * layers * sh_of_small));
+}
+
 TEST_CASE("memory_gb is the memory of every stage, without headroom") {
   auto job = small_stages();
   job.memory.emplace().gb = 3;
