@@ -206,6 +206,26 @@ std::optional<objection> check_pipeline(const job_spec& job) {
   return job.slots ? std::nullopt : check_model_of(job);
 }
 
+/// No device of the built-in trainer has them.
+std::optional<objection> check_abilities(const job_spec& job) {
+  if (recomputes_layers(job.pipeline) && !job.pipeline.recompute)
+    return objection{"pipeline", "recompute: found both false and layers, expected one of them"};
+  if (recomputes_layers(job.pipeline) && job.slots)
+    return objection{"pipeline",
+                     "recompute: found layers, expected true or false: a slots job has no layers"};
+  if (!job.train || job.train->device == "sim") return {};
+  if (recomputes_layers(job.pipeline))
+    return objection{"pipeline",
+                     "recompute: found layers, expected true or false: no device of the built-in "
+                     "trainer recomputes layer by layer; train.device: sim and programs may"};
+  if (has_no_matrix(job.kernels))
+    return objection{
+        "kernels", fmt::format("found {}, expected eager or fused: the built-in trainer's devices "
+                               "have kernels of their own; train.device: sim and programs may",
+                               job.kernels)};
+  return {};
+}
+
 problem check_lora(const memory_options& o, const model& m) {
   if (o.lora_rank == 0) return {};
   if (is_given_as_operators(m.family)) return "adapters apply to transformers only";
@@ -215,7 +235,7 @@ problem check_lora(const memory_options& o, const model& m) {
 std::optional<objection> check_memory(const job_spec& job) {
   if (!job.memory) return {};
   const auto& o = *job.memory;
-  if (job.train || job.slots || job.pipeline != pipeline_wish{})
+  if (job.slots || (job.train && job.train->device != "sim"))
     return objection{
         "memory_gb",
         "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
@@ -361,8 +381,8 @@ std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
   return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
                   [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
-                  [&] { return check_memory(job); }, [&] { return check_stops(job); },
-                  [&] { return check_words(job); });
+                  [&] { return check_abilities(job); }, [&] { return check_memory(job); },
+                  [&] { return check_stops(job); }, [&] { return check_words(job); });
 }
 
 expected<void> admit(const job_spec& job) {

@@ -17,8 +17,14 @@
 namespace troupe {
 
 /// What a training's kernels are: one for each operation; with elementwise operations fused into
-/// fewer; and with attention that never writes its matrix.
-inline const std::array<std::string, 3> kernel_kinds{"eager", "fused", "flash"};
+/// fewer; these with attention that never writes its matrix; and such attention with one kernel for
+/// each other operation.
+inline const std::array<std::string, 4> kernel_kinds{"eager", "fused", "flash", "sdpa"};
+
+/// Do these kernels never write attention's matrix?
+inline bool has_no_matrix(const std::string& kernels) {
+  return kernels == "flash" || kernels == "sdpa";
+}
 
 /// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
 /// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets

@@ -153,7 +153,7 @@ key_table<pipeline_wish> pipeline_keys(bool study) {
       {"max_in_flight", &t::max_in_flight, up_to(max_pipeline_microbatches)},
       {"connections", &t::connections, up_to(max_connections)},
       {"tensor_parallel", &t::tensor_parallel, range{0, max_tensor_parallel}},
-      {"recompute", &t::recompute},
+      {"recompute"},
       {"rows", &t::rows, up_to(max_batch)},
       {"virtual_stages", &t::virtual_stages, up_to(1000)},
       {"cut"},

@@ -104,16 +104,32 @@ struct pipeline_wish {
   // estimates: the built-in trainer's stages have one.
   std::uint32_t virtual_stages = 0;
   std::optional<bubble_lending> bubbles{};  // none: they are not lent
+  // With `recompute`: every stage keeps each layer's input, and its backward repeats the forward of
+  // one layer after the other. For estimates, studies and programs. None: not so.
+  std::optional<bool> recompute_layers{};
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = pipeline_wish;
-    return std::tuple{
-        &t::stages,        &t::data_parallel, &t::microbatches,    &t::stages_per_datacenter,
-        &t::max_in_flight, &t::connections,   &t::tensor_parallel, &t::recompute,
-        &t::rows,          &t::cut,           &t::virtual_stages,  &t::bubbles};
+    return std::tuple{&t::stages,
+                      &t::data_parallel,
+                      &t::microbatches,
+                      &t::stages_per_datacenter,
+                      &t::max_in_flight,
+                      &t::connections,
+                      &t::tensor_parallel,
+                      &t::recompute,
+                      &t::rows,
+                      &t::cut,
+                      &t::virtual_stages,
+                      &t::bubbles,
+                      &t::recompute_layers};
   }
   bool operator==(const pipeline_wish&) const = default;
 };
+
+inline bool recomputes_layers(const pipeline_wish& w) {
+  return w.recompute_layers.value_or(false);
+}
 
 }  // namespace troupe

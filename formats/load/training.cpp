@@ -85,11 +85,26 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
   if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());
 }
 
+/// true, false or layers.
+void read_recompute(map_reader& pipeline, pipeline_wish& w) {
+  const auto* v = pipeline.find("recompute");
+  if (!v) return;
+  const bool word = v->what == value::kind::scalar;
+  if (word && v->text == "layers")
+    w.recompute_layers = true;
+  else if (word && !v->quoted && (v->text == "true" || v->text == "false"))
+    w.recompute = v->text == "true";
+  else
+    pipeline.fail("recompute",
+                  fmt::format("found {}, expected true, false or layers", describe(*v)));
+}
+
 pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job,
                             const fs::path& directory) {
   map_reader pipeline{map.found(), v, "pipeline"};
   pipeline_wish w;
   read_keys(pipeline, admission::pipeline_keys(job.slots.has_value()), w);
+  read_recompute(pipeline, w);
   read_cut(pipeline, job.model, w);
   if (const auto* lent = pipeline.find("bubbles")) {
     const bool files = job.train && job.train->device != "sim";

@@ -10,7 +10,7 @@
 #include "planners/core/wrapped_policy.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 /// that can be.
 std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape,
                                     const stage_load& load) {
-  const model_chain chain{job.model};
+  const model_chain chain{job.model, divides_words(job)};
   const auto pieces = pieces_of(job.model);
   std::vector<chain_link> links;
   for (std::uint32_t i = 0; i < pieces; ++i) {

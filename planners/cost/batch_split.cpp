@@ -6,6 +6,7 @@
 #include "messages/units.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -39,11 +40,11 @@ std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint
 stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
                    double max_bytes) {
   stage_load load{split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
-  if (!is_on_engine(job)) return load;
+  if (!is_on_engine(job) && !job.memory) return load;
   if (const auto samples = std::uint64_t{split.microbatches} * split.rows; samples > 0)
     load.pipelines = static_cast<std::uint32_t>(job.global_batch / samples);
   // The last stage goes back as soon as it has gone forward, except under gpipe.
-  if (behind == 0 && job.train->schedule != "gpipe") load.held = 1;
+  if (is_on_engine(job) && behind == 0 && job.train->schedule != "gpipe") load.held = 1;
   return load;
 }
 
@@ -56,7 +57,7 @@ std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split
   std::vector<double> bytes;
   auto behind = static_cast<std::uint32_t>(parts.size());
   for (const auto& p : parts)
-    bytes.push_back(memory_of(job, p, load_of(job, split, --behind)).total() * (1 + headroom) +
+    bytes.push_back(stage_bytes(job, p, load_of(job, split, --behind), headroom) +
                     guest_bytes(job));
   return bytes;
 }

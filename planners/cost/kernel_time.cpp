@@ -16,25 +16,27 @@ double memory_bytes_s(const gpu_type& gpu) {
   return gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);
 }
 
-/// Of a forward of one sample.
-double elementwise_bytes(const job_spec& job, const gpu_work& w) {
-  const bool eager = job.kernels == "eager", flash = job.kernels == "flash";
-  const auto& k = constants;
-  const double passes =
-      (k.divided_passes / w.tensor + k.whole_passes) * (flash ? k.flash_share : 1);
-  const double over_matrix = flash ? 0 : eager ? k.eager_matrix_passes : k.matrix_passes;
-  const double numbers = w.kernels.stream * passes + w.kernels.matrices / w.tensor * over_matrix;
-  return (has_single_precision(job) ? 4 : 2) * numbers + k.logit_bytes * w.kernels.logits;
+/// One kernel for each operation, whatever attention's is.
+bool is_eager(const job_spec& job) {
+  return job.kernels == "eager" || job.kernels == "sdpa";
 }
 
-/// The least that a micro-batch's forward takes, however fast the GPU.
-double launches_s(const job_spec& job, const gpu_work& w) {
-  const double each = job.kernels == "eager" ? constants.eager_launch_us : constants.launch_us;
-  return w.kernels.products * each * 1e-6;
+/// Of a forward of one sample.
+double elementwise_bytes(const job_spec& job, const gpu_work& w) {
+  const auto& k = constants;
+  const bool fused_layers = job.kernels == "flash";
+  const double passes =
+      (k.divided_passes / w.tensor + k.whole_passes) * (fused_layers ? k.flash_share : 1);
+  const double over_matrix = has_no_matrix(job.kernels) ? 0
+                             : is_eager(job)            ? k.eager_matrix_passes
+                                                        : k.matrix_passes;
+  const double numbers = w.kernels.stream * passes + w.kernels.matrices / w.tensor * over_matrix;
+  const double logit = job.kernels == "sdpa" ? k.loss_by_operations_bytes : k.logit_bytes;
+  return (has_single_precision(job) ? 4 : 2) * numbers + logit * w.kernels.logits;
 }
 
 double update_overhead_s(const job_spec& job, const gpu_work& w) {
-  if (job.kernels != "eager") return constants.update_s;
+  if (!is_eager(job)) return constants.update_s;
   return w.kernels.products * constants.eager_update_us * 1e-6;
 }
 
@@ -48,6 +50,11 @@ double flops_s(const job_spec& job, const gpu_type& gpu) {
   if (gpu.kernel_us == 0 || !has_single_precision(job)) return flops_s(gpu);
   const bool tf32 = job.memory->precision == "tf32" && gpu.tf32_tflops > 0;
   return (tf32 ? gpu.tf32_tflops : gpu.fp32_tflops) * 1e12 * gpu.fp32_efficiency;
+}
+
+double launch_s(const job_spec& job, const gpu_type& gpu) {
+  if (gpu.kernel_us == 0) return 0;
+  return (is_eager(job) ? constants.eager_launch_us : constants.launch_us) * 1e-6;
 }
 
 double ring_share(const gpu_type& gpu) {
@@ -64,9 +71,10 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
   if (gpu.kernel_us == 0) return t;
   t.forward_s += w.kernels.products * gpu.kernel_us * 1e-6;
   if (memory > 0) t.forward_s += w.rows * elementwise_bytes(job, w) / memory;
-  const double launches = launches_s(job, w);
+  // The least that a micro-batch's forward takes, however fast the GPU.
+  const double launches = w.kernels.products * launch_s(job, gpu);
   t.backward_s = std::max(backward * t.forward_s, backward * launches);
-  if (job.kernels == "flash")
+  if (has_no_matrix(job.kernels))
     t.backward_s +=
         constants.flash_recompute * w.rows * w.kernels.attention_flops / w.tensor / speed;
   t.forward_s = std::max(t.forward_s, launches);

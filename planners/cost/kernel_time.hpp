@@ -18,6 +18,9 @@ struct kernel_constants {
   double eager_matrix_passes = 4, matrix_passes = 3;  // over attention's matrix, forward
   double flash_recompute = 0.5;                       // of attention's forward, again in backward
   double logit_bytes = 4;                             // each moved, forward
+  // The same where each operation of the loss reads and writes all logits: a third of what forward
+  // and backward move (docs/planners/cost_model.md counts them).
+  double loss_by_operations_bytes = 52.0 / 3;
   // What the host takes to launch a product and the operations around it, forward.
   double eager_launch_us = 270, launch_us = 70;
   // An update: what it takes beside its bytes, for each of the model's products, or in all.
@@ -48,6 +51,10 @@ struct kernel_times {
 /// its bytes.
 kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_work& work,
                           double backward);
+
+/// What the host takes to launch a product and the operations around it; 0 for a type without
+/// kernel_us.
+double launch_s(const job_spec& job, const gpu_type& gpu);
 
 /// The share of a link's rate that sums among a node's GPUs reach, where nobody measured it.
 double ring_share(const gpu_type& gpu);

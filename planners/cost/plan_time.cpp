@@ -8,6 +8,7 @@
 #include "messages/time.hpp"
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/pipeline/trips.hpp"
 
 namespace troupe::planners {
@@ -59,7 +60,7 @@ class timer {
       if (n.gpu == other.gpu && n.intra == other.intra && n.emulate_speed == other.emulate_speed)
         return costs(p - 1, s);
     }
-    return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows);
+    return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows, at().pipelines);
   }
 
   /// The slowest stage and the slowest hop.
@@ -91,7 +92,7 @@ class timer {
     shape.pipelines = at().pipelines;
     shape.microbatches = out_.batch.microbatches;
     shape.stages_of_datacenter = at().stages_of_datacenter;
-    shape.recompute = job_.pipeline.recompute;
+    shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
     shape.costs = slowest_costs();
     shape.cell = cell_of(shape.costs, shape.pipelines);
     if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
@@ -107,6 +108,29 @@ class timer {
       for (std::uint32_t s = 0; s < at().stages; ++s) t.routes.push_back(routes.of(p, s));
     for (std::uint32_t s = 0; s < at().stages; ++s) t.lan[s] = routes.hop_s(s);
     t.links = routes.links();
+    if (divides_words(job_)) put_messages_into_steps();
+  }
+  /// A program's stage sends a message, and waits for one, before its host launches what follows,
+  /// as in Megatron-LM's 1F1B. So the way is a part of the sender's step. Interleaved stages have
+  /// as many messages as parts, and send both ways at once.
+  void put_messages_into_steps() {
+    auto& t = out_.times;
+    const double v = std::max(1U, job_.pipeline.virtual_stages), each_way = v > 1 ? v / 2 : 1;
+    for (std::uint32_t p = 0; p < at().pipelines; ++p)
+      for (std::uint32_t s = 0; s < at().stages; ++s) {
+        const auto i = std::size_t{p} * at().stages + s;
+        const double launch = launch_s(job_, c_.gpu_of(at().at(p, s).node));
+        const auto put = [&](lan_route& way, double& step_s) {
+          step_s += each_way * (way.total_s() + launch);
+          way.alone_s = way.latency_s = 0;
+        };
+        if (s + 1 < at().stages && !is_wan(s)) put(t.routes[i].forward, out_.costs[i].forward_s);
+        if (s > 0 && !is_wan(s - 1)) put(t.routes[i].backward, out_.costs[i].backward_s);
+      }
+    t.lan.assign(at().stages, 0);
+  }
+  bool is_wan(std::uint32_t stage) const {
+    return at().datacenter_of(stage) != at().datacenter_of(stage + 1);
   }
   void set_times() {
     auto& t = out_.times;

@@ -151,9 +151,11 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
 
   iteration_estimate e;
   double backward_s = t.kernels.backward_s;  // of the last micro-batch
-  e.compute_s = m * (t.kernels.forward_s + backward_s) + t.kernels.update_s;
+  double update_s = t.kernels.update_s;
+  e.compute_s = m * (t.kernels.forward_s + backward_s) + update_s;
   if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
     e.compute_s = measured_s;
+    update_s = 0;  // it is in there
     backward_s = measured_s * r.backward / (1 + r.backward) / m;
   }
   if (how.tensor_parallel > 1) {
@@ -178,6 +180,8 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
     e.data_s = std::max(0.0, whole - k.overlap * backward_s);
+    // So does every micro-batch before the last one, beside its own work.
+    if (gathers) e.data_s += (m - 1) * std::max(0.0, whole - (e.compute_s - update_s) / m);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;

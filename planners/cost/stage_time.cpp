@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "planners/cost/profile.hpp"
+#include "planners/model/declared_memory.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
 
@@ -16,7 +18,7 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
   made.mlps = p.count - made.attentions;
   made.has_embedding = first;
   made.has_head = last;
-  made.keeps_activations = !job.pipeline.recompute;
+  made.keeps_activations = timed_recomputation_of(job) == recomputation::none;
   made.tensor_parallel = p.tensor_parallel;
   return made;
 }
@@ -50,7 +52,45 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   const bool cpu = job.train && job.train->device == "cpu";
   c.forward_s += sums_s(width);
   if (c.recompute_s > 0) c.recompute_s += sums_s(width);
+  if (timed_recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
   c.backward_s += sums_s(cpu ? 2 : 1);
+}
+
+/// What a stage asks of each of its GPUs. LoRA trains few parameters, and ZeRO's pipelines update a
+/// part each.
+gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
+                 std::uint32_t pipelines) {
+  gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows, p.kernels};
+  if (!job.memory) return w;
+  if (job.memory->lora_rank > 0)
+    w.parameters *= trained_parameters(job) / shape_of(job.model).parameters;
+  if (job.memory->zero > 0) w.parameters /= pipelines;
+  return w;
+}
+
+/// A forward of the stage's layers, without the head.
+double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool head) {
+  if (head) {
+    w.flops -= head_flops(job.model) / (divides_words(job) ? w.tensor : 1);
+    w.kernels.products -= job.model.operators.empty() ? 1 : 0;
+    w.kernels.logits = 0;
+  }
+  return time_kernels(job, gpu, w, 0).forward_s;
+}
+
+/// Bytes that stages send, relative to half precision; those of the built-in trainer are in single
+/// precision.
+double transferred_width(const job_spec& job, bool profiled) {
+  const bool real =
+      profiled || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
+  return real || (job.memory && is_single(*job.memory)) ? 2 : 1;
+}
+
+/// ZeRO-3 gathers the weights twice and scatters the gradients: 1.5 times the bytes.
+double exchanged_parameters(const job_spec& job, const stage_part& p) {
+  if (!job.memory) return p.parameters;
+  const double trained = p.parameters * trained_parameters(job) / shape_of(job.model).parameters;
+  return job.memory->zero == 3 ? 0.5 * trained + p.parameters : trained;
 }
 
 }  // namespace
@@ -100,35 +140,37 @@ double ring_s(double bytes, double members, double bytes_s, double latency_s, do
 
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows, const link& inside) {
+                           std::uint32_t rows, const link& inside, std::uint32_t pipelines) {
   const auto stages = parts.size();
-  const bool last = stage + 1 == stages, recomputes = job.pipeline.recompute && !last;
+  const auto how = timed_recomputation_of(job);
+  const bool last = stage + 1 == stages, recomputes = how == recomputation::stages && !last;
   if (job.slots)
     return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};
   if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
   const cost_constants k;
   const auto& p = parts[stage];
   stage_costs c;
-  const gpu_work work{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows,
-                      p.kernels};
-  const auto times = time_kernels(job, gpu, work, k.backward);
+  const auto work = work_of(job, p, rows, pipelines);
+  const auto times = time_kernels(job, gpu, work, backward_of_weights(job, k.backward));
   c.forward_s = times.forward_s;
   c.recompute_s = recomputes ? c.forward_s : 0;
   c.backward_s = times.backward_s;
   c.update_s = times.update_s;
   const auto* profile = profile_of(job, gpu);
   const bool has_sums = profile && set_times(c, *profile, job, parts, stage, rows);
-  // Transfers are in half precision; between stages of the built-in trainer in single precision.
-  const bool real =
-      profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
-  const double width = real ? 2 : 1;
+  if (how == recomputation::layers) {
+    c.backward_s += profile ? c.forward_s : layers_again_s(job, gpu, work, p.last);
+    c.recompute_s = 0;
+  }
+  const double width = transferred_width(job, profile != nullptr);
   if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
-  c.gradient_bytes =
-      static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
+  c.gradient_bytes = static_cast<std::uint64_t>(
+      std::llround(k.gradient_bytes * exchanged_parameters(job, p) * width));
   if (job.model.tied_head && stages > 1 && (stage == 0 || last))
-    c.tied_bytes = static_cast<std::uint64_t>(std::llround(
-        k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden * width));
+    c.tied_bytes = static_cast<std::uint64_t>(
+        std::llround(k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden *
+                     width / (divides_words(job) ? p.tensor_parallel : 1)));
   return c;
 }
 
@@ -140,9 +182,10 @@ void slow_down(stage_costs& costs, double speed) {
 
 stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job,
                           const std::vector<stage_part>& parts, std::uint32_t stage,
-                          std::uint32_t rows) {
+                          std::uint32_t rows, std::uint32_t pipelines) {
   const auto& n = c.nodes[node];
-  auto costs = costs_of_stage(job, device_of(job, c.gpus[n.gpu]), parts, stage, rows, n.intra);
+  auto costs =
+      costs_of_stage(job, device_of(job, c.gpus[n.gpu]), parts, stage, rows, n.intra, pipelines);
   slow_down(costs, emulated_speed(c, node, job));
   return costs;
 }

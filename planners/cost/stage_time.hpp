@@ -41,16 +41,17 @@ double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double mic
 /// Step times of a stage with these parts of the model; the last stage does not recompute. Measured
 /// times (train.costs) are used if they have as many stages. Transfers are in half precision;
 /// between stages of the built-in trainer in single precision. `inside`: the link of GPUs that
-/// share a stage.
+/// share a stage. `pipelines` share the update of a program's states (ZeRO).
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows, const link& inside = {});
+                           std::uint32_t rows, const link& inside = {},
+                           std::uint32_t pipelines = 1);
 /// Scales them by an emulated speed.
 void slow_down(stage_costs& costs, double speed);
 /// The same on GPUs of one node, whose CPUs may be emulated as slower.
 stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job,
                           const std::vector<stage_part>& parts, std::uint32_t stage,
-                          std::uint32_t rows);
+                          std::uint32_t rows, std::uint32_t pipelines = 1);
 
 /// All-reduce rates inside a node of this type; empty: not measured.
 const std::vector<all_reduce_rate>& measured_sums(const job_spec& job, const gpu_type& gpu);

@@ -10,7 +10,7 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
@@ -35,7 +35,7 @@ class cell_timer {
         speed_{emulated_speed(c, pool.nodes.front(), job)},
         job_{as_scheduled(job)},
         stages_{cell.stages},
-        chain_{job.model} {
+        chain_{job.model, divides_words(job)} {
     std::uint32_t widest = 1;
     for (const auto& s : stages_) gpus_ += s.gpus, widest = std::max(widest, s.gpus);
     const auto batch = job.global_batch;
@@ -74,7 +74,7 @@ class cell_timer {
     parts[at] = part;
     const auto& gpu = cluster_.gpus[node_.gpu];
     const auto& inside = tensor <= node_.gpus ? node_.intra : node_.inter;
-    auto costs = costs_of_stage(job_, device_of(job_, gpu), parts, at, batch.rows, inside);
+    auto costs = costs_of_stage(job_, device_of(job_, gpu), parts, at, batch.rows, inside, data);
     slow_down(costs, speed_);
     p.backward_s = costs.backward_s;
     p.recompute_s = costs.recompute_s;
@@ -83,9 +83,9 @@ class cell_timer {
     p.sync_s = sync_s(p, static_cast<double>(costs.gradient_bytes));
     if (data > 1 && !devices_sum(data)) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
-    p.bytes_per_gpu = memory_of(job_, part, load_of(job_, batch, behind)).total() *
-                          (1 + cluster_.settings.memory_headroom) +
-                      guest_bytes(job_);
+    p.bytes_per_gpu =
+        stage_bytes(job_, part, load_of(job_, batch, behind), cluster_.settings.memory_headroom) +
+        guest_bytes(job_);
     p.fits = p.bytes_per_gpu < gpu.memory_bytes();
     return p;
   }

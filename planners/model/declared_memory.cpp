@@ -11,9 +11,9 @@ namespace {
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
 state_bytes states_of(const memory_options& o) {
-  const bool full = is_single(o), half = o.precision == "bf16";
-  state_bytes each{full ? 4.0 : 2.0, full ? 4.0 : 2.0, full || half ? 0.0 : 4.0};
-  const double number = half ? 2 : 4;
+  const bool full = is_single(o), bf16 = o.precision == "bf16";
+  state_bytes each{full ? 4.0 : 2.0, full ? 4.0 : 2.0, full || bf16 ? 0.0 : 4.0};
+  const double number = bf16 ? 2 : 4;
   if (o.optimizer == "adam8bit")
     each.optimizer += 2;
   else if (o.optimizer == "momentum")
@@ -46,7 +46,7 @@ bool is_mixed(const memory_options& o) {
 /// Does PyTorch's autocast choose the precision of each operation? Then it keeps copies of the
 /// weights in half precision, and computes norms and softmax in single precision.
 bool has_autocast(const job_spec& job) {
-  return job.kernels == "eager" && is_mixed(*job.memory);
+  return job.memory && job.kernels == "eager" && is_mixed(*job.memory);
 }
 
 /// What a layer keeps for one sample, divided among `t` GPUs, in half precision.
@@ -56,10 +56,9 @@ struct layer_bytes {
 layer_bytes layer_of(const job_spec& job, double t) {
   const auto& m = job.model;
   const double s = m.sequence, h = m.hidden, a = m.heads;
-  const double divided = (16 + 8 * query_width(m) / h) / t;       // of the MLP, and of attention
-  if (job.kernels == "flash") return {s * h * (8 + divided), 0};  // no masks of dropout either
-  if (has_autocast(job)) return {s * h * (14 + divided), 7 * a * s * s / t};
-  return {s * h * (10 + divided), 5 * a * s * s / t};
+  const double divided = (16 + 8 * query_width(m) / h) / t;  // of the MLP, and of attention
+  const auto each = kept_by_kernels(job);
+  return {s * h * (2 * each.stream + divided), each.matrix * a * s * s / t};
 }
 
 /// Of all layers, for one sample, divided among `t` GPUs.
@@ -109,19 +108,46 @@ double buffer_bytes(const job_spec& job, const state_bytes& each, double data, d
 
 }  // namespace
 
+kept_by_number kept_by_kernels(const job_spec& job) {
+  if (job.kernels == "flash") return {4, 0};  // no masks of dropout either
+  if (job.kernels == "sdpa") return {5, 0};
+  if (has_autocast(job)) return {7, 7};
+  return {};
+}
+
 double trained_parameters(const job_spec& job) {
   if (job.memory && job.memory->lora_rank > 0) return adapter_parameters(job.model, *job.memory);
   return shape_of(job.model).parameters;
 }
 
-double backward_forwards(const job_spec& job, double plain) {
-  if (!job.memory) return plain;
-  return plain + (job.memory->checkpointing == "full" ? 1 : 0) -
-         (job.memory->lora_rank > 0 ? 1 : 0);
+double backward_of_weights(const job_spec& job, double plain) {
+  return job.memory && job.memory->lora_rank > 0 ? plain - 1 : plain;
 }
 
+double backward_forwards(const job_spec& job, double plain) {
+  const bool again = job.memory && job.memory->checkpointing == "full";
+  return backward_of_weights(job, plain) + (again ? 1 : 0);
+}
+
+namespace {
+
+/// MARP's, with what the job's kernels keep.
+memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
+  const auto& m = job.model;
+  auto parts = marp_memory(m, job.global_batch, data, tensor);
+  if (!has_no_matrix(job.kernels) || !m.operators.empty()) return parts;
+  const kept_by_number each = kept_by_kernels(job), marp;
+  const double samples = (std::uint64_t{job.global_batch} + data - 1) / data;
+  const double s = m.sequence, stream = 2 * (each.stream - marp.stream) * m.hidden;
+  const double matrix = (each.matrix - marp.matrix) * m.heads * s / tensor;
+  parts.activations += samples * m.layers * s * (stream + matrix);
+  return parts;
+}
+
+}  // namespace
+
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
-  if (!job.memory) return marp_memory(job.model, job.global_batch, data, tensor);
+  if (!job.memory) return marp_memory_of(job, data, tensor);
   const auto& o = *job.memory;
   const double t = tensor, d = data;
   const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
@@ -140,6 +166,35 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   parts.buffers = buffer_bytes(job, each, d, t);
   parts.context = cuda_context_bytes;
   return parts;
+}
+
+memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
+                                  const stage_load& load) {
+  const auto& o = *job.memory;
+  const double t = p.tensor_parallel, d = load.pipelines;
+  const double all = shape_of(job.model).parameters;
+  const double trained = p.parameters * trained_parameters(job) / all;
+  const auto each = states_of(o);
+  const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
+  memory_parts parts;
+  parts.weights = each.weight * ((o.lora_rank > 0 ? p.parameters : 0) + trained) / shard(3);
+  parts.gradients = each.gradient * trained / shard(2);
+  parts.optimizer = each.optimizer * trained / shard(1);
+  if (p.last) parts.ends = load.rows * end_bytes(job.model, t);
+  if (d > 1) parts.buffers = std::min(bucket_bytes, each.gradient * trained);
+  if (o.zero == 3) parts.buffers += gathered_bytes(job.model, each, all, t);
+  if ((o.zero == 1 || o.zero == 2) && is_mixed(o)) parts.buffers += 4 * trained / d;
+  if (has_autocast(job)) parts.buffers += each.weight * trained;
+  parts.context = cuda_context_bytes;
+  return parts;
+}
+
+double unshared_bytes_per_parameter(const job_spec& job) {
+  const auto& o = *job.memory;
+  if (o.gb > 0 || o.lora_rank > 0) return 0;
+  const auto each = states_of(o);
+  return (o.zero >= 3 ? 0 : each.weight) + (o.zero >= 2 ? 0 : each.gradient) +
+         (o.zero >= 1 ? 0 : each.optimizer);
 }
 
 double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tensor,

@@ -15,6 +15,21 @@ namespace troupe::planners {
 /// section 3; activations: Korthikanti et al., equations 1 to 6.
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor);
 
+/// The same of a GPU's stage, one micro-batch of `rows` samples at a time: states, ends, buffers
+/// and context. Activations: job_memory.hpp. Precondition: the job declares its memory.
+memory_parts program_stage_memory(const job_spec& job, const stage_part& p, const stage_load& load);
+
+/// Bytes of states that a GPU has at least for each of its parameters, however many replicas share
+/// them.
+double unshared_bytes_per_parameter(const job_spec& job);
+
+/// Bytes that a forward keeps for its backward in half precision: a sublayer's of each number of
+/// the residual stream, in parts that each GPU has whole; and of each number of attention's matrix.
+struct kept_by_number {
+  double stream = 5, matrix = 5;
+};
+kept_by_number kept_by_kernels(const job_spec& job);
+
 /// What a program of unknown memory is planned with: any GPU has that. If it runs out of memory,
 /// the headroom that this implies asks for a GPU with more.
 inline constexpr double unknown_program_bytes = 1e6;
@@ -27,8 +42,10 @@ double program_bytes(const job_spec& job, std::uint32_t data, std::uint32_t tens
 /// The number of trained parameters: fewer under LoRA.
 double trained_parameters(const job_spec& job);
 
-/// FLOPs of an iteration's backward, in forward passes: 2; one more with full recomputation; one
-/// less if most weights are frozen (LoRA).
+/// FLOPs of an iteration's backward, in forward passes: 2; one less if most weights are frozen
+/// (LoRA).
+double backward_of_weights(const job_spec& job, double plain);
+/// The same with one more if all activations are computed again.
 double backward_forwards(const job_spec& job, double plain);
 
 }  // namespace troupe::planners

@@ -167,21 +167,15 @@ memory_parts engine_memory(const model& m, const stage_part& part, const stage_l
   return parts;
 }
 
-memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
-  return is_on_engine(job) ? engine_memory(job.model, p, load) : memory_of(p, load);
-}
-
-double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_load& load) {
-  if (!is_on_engine(job)) return bytes_beside_inputs(p, load);
+double engine_bytes_of_pieces(const model& m, const stage_part& p, const stage_load& load) {
   // Pieces that follow each other hand on the stream.
-  const auto stream = static_cast<double>(sizes{job.model, p, load.rows}.stream());
-  return std::max(0.0, (p.last ? 0 : stream) + engine_memory(job.model, p, load).total() -
-                           bytes_of_any_stage(job, p, load));
+  const auto stream = static_cast<double>(sizes{m, p, load.rows}.stream());
+  return std::max(0.0, (p.last ? 0 : stream) + engine_memory(m, p, load).total() -
+                           engine_bytes_of_any_stage(m, p, load));
 }
 
-double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load) {
-  if (!is_on_engine(job)) return input_bytes(p, load);
-  return engine_memory(job.model, nothing_of(p), load).total();
+double engine_bytes_of_any_stage(const model& m, const stage_part& p, const stage_load& load) {
+  return engine_memory(m, nothing_of(p), load).total();
 }
 
 }  // namespace troupe::planners

@@ -24,12 +24,9 @@ std::uint64_t head_width(const model& m);
 /// micro-batch, others of all that are in flight.
 memory_parts engine_memory(const model& m, const stage_part& p, const stage_load& load);
 
-/// By the form that counts for the job.
-memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load);
-
 /// The same for a cut of the model into stages: what grows with a stage's pieces, of one or several
 /// of them, and what every stage needs beside it.
-double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_load& load);
-double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load);
+double engine_bytes_of_pieces(const model& m, const stage_part& p, const stage_load& load);
+double engine_bytes_of_any_stage(const model& m, const stage_part& p, const stage_load& load);
 
 }  // namespace troupe::planners

@@ -137,13 +137,21 @@ divisible& divisible::operator-=(const divisible& other) {
   return *this;
 }
 
-namespace {
-
-/// Activations that a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1,
-/// with the preceding layer norm): 34 s h + 5 a s^2 per layer, of which all but 10 s h is divided.
-divisible kept_bytes(const model& m, bool attention) {
+/// Korthikanti et al., sections 4.1 and 4.2.1, with the preceding layer norm: 34 s h + 5 a s^2 per
+/// layer, of which all but 10 s h is divided.
+divisible kept_of_sublayer(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden, a = m.heads;
   return {attention ? 8 * s * query_width(m) + 5 * a * s * s : 16 * s * h, 5 * s * h};
+}
+
+double head_flops(const model& m) {
+  return m.operators.empty() ? parts_of(m).head.flops : 0;
+}
+
+namespace {
+
+divisible divided_if(bool divided, double all) {
+  return divided ? divisible{all, 0} : divisible{0, all};
 }
 
 /// A sublayer's matrices are divided; its norm and last bias are replicated.
@@ -154,7 +162,8 @@ divisible sublayer_parameters(const model& m, double all) {
 
 }  // namespace
 
-model_chain::model_chain(const model& m) : before_(1) {
+model_chain::model_chain(const model& m, bool divided_words)
+    : before_(1), divided_words_{divided_words} {
   if (!m.operators.empty()) {
     for (const auto& op : m.operators)
       add({{op.flops, 0},
@@ -169,16 +178,20 @@ model_chain::model_chain(const model& m) : before_(1) {
     const auto& op = i % 2 == 0 ? p.attention : p.mlp;
     chain_range piece{{op.flops, 0},
                       sublayer_parameters(m, op.parameters),
-                      kept_bytes(m, i % 2 == 0),
+                      kept_of_sublayer(m, i % 2 == 0),
                       op.output_bytes,
                       sublayer_kernels(m, i % 2 == 0)};
     if (i == 0) {
-      piece.flops.whole += p.embedding.flops;
-      piece.parameters.whole += p.embedding.parameters;
+      piece.flops += divided_if(divided_words, p.embedding.flops);
+      piece.parameters += divided_if(divided_words, p.embedding.parameters);
     }
     add(piece);
   }
-  add({{0, p.head.flops}, {0, p.head.parameters}, {}, p.mlp.output_bytes, head_kernels(m)});
+  add({divided_if(divided_words, p.head.flops),
+       divided_if(divided_words, p.head.parameters),
+       {},
+       p.mlp.output_bytes,
+       head_kernels(m)});
   auto untied = m;
   untied.tied_head = false;
   tied_parameters_ = parts_of(untied).head.parameters - p.head.parameters;

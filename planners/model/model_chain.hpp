@@ -60,7 +60,8 @@ struct chain_range {
 /// differences of prefix sums of whole numbers below 2^53, and so exact. O(pieces) to construct.
 class model_chain {
  public:
-  explicit model_chain(const model& m);
+  /// `divided_words`: GPUs that share a stage divide the embedding and the head, too.
+  explicit model_chain(const model& m, bool divided_words = false);
 
   /// The number of pieces, including the head.
   std::uint32_t size() const { return static_cast<std::uint32_t>(before_.size()) - 1; }
@@ -68,13 +69,22 @@ class model_chain {
   chain_range range(std::uint32_t first, std::uint32_t count) const;
   /// Parameters of a tied head: the last of several stages has a copy.
   double tied_parameters() const { return tied_parameters_; }
+  bool has_divided_words() const { return divided_words_; }
 
  private:
   void add(const chain_range& piece);
 
   std::vector<chain_range> before_;  // prefix sums
   double tied_parameters_ = 0;
+  bool divided_words_ = false;
 };
+
+/// Activations that a sublayer of a transformer keeps for its backward, of one sample, in half
+/// precision.
+divisible kept_of_sublayer(const model& m, bool attention);
+
+/// FLOPs of the head's forward, of one sample; 0 for a model given as operators.
+double head_flops(const model& m);
 
 /// The model as a chain of operators: as given, or a transformer as embedding, then attention and
 /// MLP of each layer, then the head. The sums equal those of shape_of.

@@ -7,7 +7,7 @@
 
 #include "messages/time.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -153,7 +153,8 @@ namespace {
 /// A GPU's part of a range of the chain, divided among `tensor` GPUs.
 stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
                    std::uint32_t pieces, std::uint32_t tensor) {
-  const auto r = chain.range(first, count);
+  auto r = chain.range(first, count);
+  if (chain.has_divided_words()) r.kernels.logits /= tensor;
   return {first,
           std::min(count, pieces - std::min(first, pieces)),
           tensor,
@@ -163,6 +164,11 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.output_bytes,
           r.kernels,
           first + count == chain.size()};
+}
+
+/// Parameters of a tied head on each GPU of the last of several stages.
+double tied_copy(const model_chain& chain, std::uint32_t tensor) {
+  return chain.tied_parameters() / (chain.has_divided_words() ? tensor : 1);
 }
 
 /// Pieces of each stage, and the GPUs that share it.
@@ -192,10 +198,11 @@ std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) 
 std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
                                            std::uint32_t stages, const stage_load& load) {
   const double backward = cost_constants{}.backward;
-  const double last = job.pipeline.recompute ? (1 + backward) / (2 + backward) : 1;
+  const bool spares_last = timed_recomputation_of(job) == recomputation::stages;
+  const double last = spares_last ? (1 + backward) / (2 + backward) : 1;
   const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
   const auto pieces = pieces_of(job.model);
-  const double copy = stages > 1 ? chain.tied_parameters() : 0;
+  const double copy = stages > 1 ? tied_copy(chain, tensor) : 0;
   links weights;
   for (std::uint32_t i = 0; i < chain.size(); ++i) {
     auto p = part_of(chain, i, 1, pieces, tensor);
@@ -228,14 +235,14 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
 stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
                          std::uint32_t count, std::uint32_t tensor, bool last) {
   auto part = part_of(chain, first, last ? chain.size() - first : count, pieces_of(m), tensor);
-  if (last && first > 0) part.parameters += chain.tied_parameters();
+  if (last && first > 0) part.parameters += tied_copy(chain, tensor);
   return part;
 }
 
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_load& load) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
-  const model_chain chain{job.model};
+  const model_chain chain{job.model, divides_words(job)};
   const auto pieces = pieces_of(job.model);
   const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
                       : !job.model.operators.empty()    ? deal_out(pieces, stages)
@@ -265,7 +272,7 @@ expected<std::vector<stage_part>> parts_of(const job_spec& job,
     return refuse(reason::kind::invalid,
                   fmt::format("the plan's {} stages cover {} of the {} pieces of '{}'",
                               stages.size(), next, pieces, job.model.name));
-  return parts_of(model_chain{job.model}, job.model, split);
+  return parts_of(model_chain{job.model, divides_words(job)}, job.model, split);
 }
 
 }  // namespace troupe::planners

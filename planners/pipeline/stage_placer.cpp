@@ -9,6 +9,7 @@
 #include "planners/core/fits.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
@@ -44,8 +45,8 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   if (!job_.train) job_.train.emplace();
   job_.train->schedule = "megatron";
   job_.train->costs.clear();  // of another cut
-  min_bytes_ = (is_on_engine(job) ? engine_states : marp_states).total() *
-               shape_of(job.model).parameters * (1 + c.settings.memory_headroom);
+  min_bytes_ = min_bytes_per_parameter(job) * shape_of(job.model).parameters *
+               (1 + c.settings.memory_headroom);
   std::uint32_t largest = 0;
   for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
   for (std::uint32_t t = 1; t <= largest; t *= 2) {
@@ -167,7 +168,8 @@ std::uint32_t stage_placer::max_stages() const {
 
 const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows,
                                           std::uint32_t pipelines) {
-  const auto summing = is_on_engine(job_) ? std::min(pipelines, 2U) : 1;
+  // A program may share its states among its pipelines (ZeRO).
+  const auto summing = is_on_engine(job_) ? std::min(pipelines, 2U) : job_.memory ? pipelines : 1;
   auto& table = tables_[{tensor, rows, summing}];
   if (!table) {
     table =

@@ -5,7 +5,7 @@
 #include "messages/time.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
@@ -24,7 +24,7 @@ void lower(cost_floor& floor, const range_costs& k, double work) {
 stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t tensor,
                          std::uint32_t rows, const std::vector<gpus_of_stage>& types,
                          std::uint32_t pipelines)
-    : chain_{job.model},
+    : chain_{job.model, divides_words(job)},
       tensor_{tensor},
       rows_{rows},
       pipelines_{pipelines},
@@ -67,10 +67,11 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   std::vector<stage_part> parts(alone ? 1 : 2);
   const auto at = static_cast<std::uint32_t>(last && !alone ? 1 : 0);
   parts[at] = part;
-  const auto x = costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside);
+  const auto x =
+      costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside, pipelines_);
   const auto bytes = [&](std::uint32_t held) {
-    return memory_of(job, part, {rows_, held, never, job.pipeline.recompute, pipelines_}).total() *
-               (1 + c.settings.memory_headroom) +
+    return stage_bytes(job, part, {rows_, held, never, job.pipeline.recompute, pipelines_},
+                       c.settings.memory_headroom) +
            guest_bytes(job);
   };
   return {x.forward_s,

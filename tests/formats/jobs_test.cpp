@@ -131,7 +131,8 @@ TEST_CASE("the keys for a program's memory are read, and invalid ones are refuse
     REQUIRE_FALSE(bad);
     CHECK(bad.error().text.find(key.substr(0, key.find(':'))) != std::string::npos);
   }
-  CHECK_FALSE(load("zero: 1\npipeline: {stages: 2}\n"));
+  CHECK(load("zero: 1\npipeline: {stages: 2}\n"));  // of a program's description
+  CHECK_FALSE(load("zero: 1\ntrain: {data: t}\n"));
 }
 
 TEST_CASE("only a job with a command may omit iterations") {
@@ -179,6 +180,24 @@ pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 
   CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8, 0, false});
   CHECK(job.microbatches == 4u);
   CHECK_FALSE(job.slots);
+}
+
+TEST_CASE("recompute is true, false or layers, and a program's memory keys may go with stages") {
+  const auto pipeline_of = [](const std::string& lines) {
+    return loaded(formats::load_job(temporary(
+                      "recompute.yaml",
+                      "name: j\nmodel: gpt2-124m\nglobal_batch: 8\niterations: 1\n" + lines)))
+        .pipeline;
+  };
+  CHECK(pipeline_of("pipeline: {recompute: true}\n") == pipeline_wish{});
+  CHECK_FALSE(pipeline_of("pipeline: {recompute: false}\n").recompute);
+  const auto layers = pipeline_of("pipeline: {recompute: layers}\nkernels: flash\n");
+  CHECK((layers.recompute && recomputes_layers(layers)));
+  CHECK(pipeline_of("precision: bf16\nzero: 1\nactivation_checkpointing: full\n"
+                    "pipeline: {stages: 2, virtual_stages: 3}\n")
+            .virtual_stages == 3);
+  CHECK(recomputes_layers(
+      pipeline_of("train: {device: sim}\npipeline: {recompute: layers}\nkernels: sdpa\n")));
 }
 
 TEST_CASE("a cut is in layers or half layers, and sets the number of stages") {

@@ -44,6 +44,7 @@ published_run read_run(csv_reader& csv) {
   r.intra = {"intra", csv.number("intra_gbps", {1, 1e5}), 3};
   r.inter = {"inter", csv.number("inter_gbps", {1, 1e5}), 5};
   r.model = read_model(csv);
+  r.model.intermediate = count(csv, "intermediate");
   r.precision = text(csv, "precision"), r.checkpointing = text(csv, "checkpointing");
   r.kernels = text(csv, "kernels"), r.zero = count(csv, "zero");
   r.data = count(csv, "data"), r.tensor = count(csv, "tensor");
@@ -145,15 +146,11 @@ job_spec job_of(const published_run& r) {
   job.memory->checkpointing = r.checkpointing;
   job.memory->zero = r.zero;
   if (r.pipeline == 1) return job;
-  // Megatron-LM divides the vocabulary among GPUs that share a stage; Troupe's stages have it
-  // whole.
-  job.model.vocabulary /= r.tensor;
   job.train.emplace();
   job.train->device = "sim";
   job.train->schedule = "megatron";
   job.pipeline.rows = r.rows;
   job.pipeline.virtual_stages = r.virtual_stages;
-  job.pipeline.recompute = r.checkpointing == "full";
   return job;
 }
 

@@ -24,7 +24,7 @@ struct published_run {
   troupe::model model;
   std::string precision;      // fp32, tf32, mixed
   std::string checkpointing;  // none, selective, full
-  std::string kernels;        // eager, fused, flash
+  std::string kernels;        // eager, fused, flash, sdpa
   std::uint32_t zero = 0;
   std::uint32_t data = 1, tensor = 1, pipeline = 1;
   std::uint32_t virtual_stages = 1;  // parts of the model that each stage of a pipeline has

@@ -1,6 +1,7 @@
 // The closed form of a stage's memory on the CUDA device, against what the device itself asks for:
 // its production code over a machine that only counts.
 #include "planners/model/engine_memory.hpp"
+#include "planners/model/job_memory.hpp"
 
 #include <catch2/catch.hpp>
 

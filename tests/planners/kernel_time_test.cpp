@@ -12,6 +12,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -150,6 +151,105 @@ TEST_CASE("elementwise operations take the time of the bytes they move, four per
   const auto flash = time_kernels(job, gpu, w, 2);
   CHECK(flash.forward_s == Approx(products + 2 * 0.3 * 18 * 1e8 / 625e9));
   CHECK(flash.backward_s == Approx(2 * flash.forward_s + 0.5 * 4e11 / 50e12));
+}
+
+TEST_CASE("an eager program with flash attention moves no matrix, and its loss all logits often") {
+  job_spec job;
+  job.kernels = "sdpa";
+  auto gpu = kernel_gpu();
+  gpu.memory_gbytes_s = 1000;
+  auto w = products_of(1e12, 1);
+  w.kernels.stream = 1e8, w.kernels.matrices = 1e9, w.kernels.attention_flops = 4e11;
+  const double products = 1e12 / 50e12 + 20e-6, streams = 2 * 18 * 1e8 / 625e9;
+  const auto layers = time_kernels(job, gpu, w, 2);
+  CHECK(layers.forward_s == Approx(products + streams));
+  CHECK(layers.backward_s == Approx(2 * layers.forward_s + 0.5 * 4e11 / 50e12));
+  CHECK(layers.update_s == Approx(1250e-6));
+  w.kernels.logits = 1e9;
+  const auto loss = time_kernels(job, gpu, w, 2);
+  CHECK(loss.forward_s + loss.backward_s - layers.forward_s - layers.backward_s ==
+        Approx(52 * 1e9 / 625e9));
+  CHECK(time_kernels(job, gpu, products_of(1e6, 10), 2).forward_s == Approx(10 * 270e-6));
+}
+
+TEST_CASE("a program's stages wait for each micro-batch's messages, and launch after them") {
+  cluster c;
+  sample::add_nodes(c, kernel_gpu(), 3, 1);
+  for (auto& n : c.nodes) n.inter = {"slow", 8, 100};
+  auto job = sample::job(sample::gpt("even", 1024, 6, 16, 512, 8), 64);
+  job.train.emplace().schedule = "megatron";
+  job.train->device = "sim";
+  job.pipeline.rows = 2;
+  job.pipeline.recompute = false;
+  const auto timed = [&] {
+    const auto made =
+        plan_of_stages(c, idle_index{c}, job, std::vector<stage_request>(3, {0, 4, 1}), 1);
+    REQUIRE(made);
+    auto t = time_plan(c, job, made->how, made->where);
+    REQUIRE(t);
+    return *t;
+  };
+  const auto trainings = timed();
+  job.memory.emplace();
+  const auto programs = timed();
+  // A micro-batch's activations over 1 GB/s, the latency, and a launch.
+  const double message_s = 2 * 2 * 512 * 1024 / 1e9 + 100e-6 + 70e-6;
+  const auto& a = trainings.costs;
+  const auto& b = programs.costs;
+  CHECK(b[0].forward_s - a[0].forward_s == Approx(message_s));
+  CHECK(b[0].backward_s == a[0].backward_s);
+  CHECK(b[1].forward_s - a[1].forward_s == Approx(message_s));
+  CHECK(b[1].backward_s - a[1].backward_s == Approx(message_s));
+  CHECK(b[2].forward_s == a[2].forward_s);
+  CHECK(b[2].backward_s - a[2].backward_s == Approx(message_s));
+  for (const auto f : {fidelity::closed, fidelity::simulated}) {
+    const auto of_program = evaluate(c, job, programs, f);
+    REQUIRE(of_program);
+    // 32 micro-batches; the middle stage has two messages of each.
+    CHECK(of_program->iteration_s >= 32 * (b[1].forward_s + b[1].backward_s));
+    CHECK(of_program->iteration_s < 36 * (b[1].forward_s + b[1].backward_s) + 0.1);
+  }
+}
+
+TEST_CASE("with ZeRO-3 every micro-batch waits for weights, as far as its work does not hide it") {
+  cluster c;
+  auto gpu = sample::gpu("G", 80, 100);
+  gpu.kernel_us = 0, gpu.memory_gbytes_s = 0;
+  sample::add_nodes(c, gpu, 2, 1);
+  auto job = sample::job(sample::gpt("even", 1024, 6, 16, 512, 8), 8);
+  job.memory.emplace().zero = 3;
+  plan how;
+  how.data_parallel = 2;
+  const auto estimate = [&](std::uint32_t microbatches, double gbps) {
+    job.microbatches = microbatches;
+    for (auto& n : c.nodes) n.inter = {"link", gbps, 0};
+    return estimate_iteration(c, job, how, {{0, 1}, {1, 1}});
+  };
+  const double ring_s = 1.5 * 2 * shape_of(job.model).parameters / (8e9 / 8);
+  const auto slow = estimate(4, 8);
+  const double each_s = slow.compute_s / 4;
+  CHECK(slow.data_s == Approx(ring_s - each_s / 3 + 3 * (ring_s - each_s)));
+  CHECK(estimate(1, 8).data_s == Approx(ring_s - 4 * each_s / 3));
+  CHECK(estimate(4, 1e6).data_s == 0);
+}
+
+TEST_CASE("layouts of one model on eight GPUs are ranked as their published times are") {
+  std::vector<double> errors;
+  std::vector<std::pair<double, double>> times;  // published, predicted
+  for (const auto& x : compared()) {
+    if (x.run.source != "nanotron") continue;
+    errors.push_back(x.predicted_s / x.run.iteration_s - 1);
+    times.emplace_back(x.run.iteration_s, x.predicted_s);
+  }
+  REQUIRE(times.size() == 7);
+  int agree = 0, pairs = 0;
+  for (std::size_t i = 0; i < times.size(); ++i)
+    for (std::size_t j = i + 1; j < times.size(); ++j, ++pairs)
+      agree += (times[i].first < times[j].first) == (times[i].second < times[j].second);
+  CHECK((2.0 * agree - pairs) / pairs >= 0.7);  // Kendall's tau
+  const auto s = harness::summary_of(errors);
+  CHECK(s.median <= 0.15);
+  CHECK(s.worst <= 0.30);
 }
 
 TEST_CASE("single precision has its own peak, and TF32 another where the GPU has it") {

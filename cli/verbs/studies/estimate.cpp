@@ -12,6 +12,7 @@
 #include "planners/core/fits.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/model/job_memory.hpp"
 
 namespace troupe::cli {
 
@@ -59,6 +60,8 @@ class estimate_verb final : public verb {
     auto job = planners::with_device(*read, "sim");
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
+    // A program's stages go backward as early as they can.
+    if (is_described(job) && job.train->schedule.empty()) job.train->schedule = "megatron";
     if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
     const auto stages = requested(*c, job);
     if (!stages) return out.bad(stages.error());
@@ -74,6 +77,9 @@ class estimate_verb final : public verb {
   }
 
  private:
+  /// Is it a program's description, rather than a training of the built-in trainer?
+  static bool is_described(const job_spec& job) { return planners::divides_words(job); }
+
   expected<std::vector<planners::stage_request>> requested(const cluster& c,
                                                            const job_spec& job) const {
     std::vector<std::string> known;
@@ -108,11 +114,21 @@ class estimate_verb final : public verb {
     if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
-    const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
-    if (!simulated) return refuse(simulated.error());
     estimated_plan a;
-    a.simulated = *simulated;
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
+    a.simulated = a.closed;
+    if (is_described(job) && stages.size() == 1) {
+      // What is known of replicas without stages: their sums hide behind the last backward.
+      auto whole = made->how;
+      whole.stages.clear();
+      auto split = job;
+      split.microbatches = whole.microbatches;
+      a.closed = a.simulated = planners::estimate_iteration(c, split, whole, made->where);
+    } else if (job.pipeline.virtual_stages <= 1) {  // else there is the closed form alone
+      const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
+      if (!simulated) return refuse(simulated.error());
+      a.simulated = *simulated;
+    }
     if (auto ok = planners::fits(c, idle, made->how, made->where); !ok) a.why_not = ok.error();
     a.plan = std::move(*made);
     a.timed = std::move(*timed);

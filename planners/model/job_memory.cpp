@@ -1,0 +1,169 @@
+#include "planners/model/job_memory.hpp"
+
+#include <algorithm>
+
+#include "planners/model/declared_memory.hpp"
+#include "planners/model/engine_memory.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Of the activations of one sample: what stays for every micro-batch in flight, and what exists
+/// beside it for the micro-batch whose backward runs.
+struct kept_activations {
+  double in_flight = 0, at_work = 0;
+};
+
+/// The formulas are of half precision.
+double precision_of(const job_spec& job) {
+  return job.memory && is_single(*job.memory) ? 2 : 1;
+}
+
+bool is_selective(const job_spec& job) {
+  return job.memory && job.memory->checkpointing == "selective";
+}
+
+double matrix_bytes(const job_spec& job, const stage_part& p) {
+  return kept_by_kernels(job).matrix * p.kernels.matrices / p.tensor_parallel;
+}
+
+/// Of all of the stage. A model of operators keeps their outputs, whatever its kernels.
+double whole_bytes(const job_spec& job, const stage_part& p) {
+  if (!job.model.operators.empty()) return p.activation_bytes;
+  const kept_by_number each = kept_by_kernels(job), marp;
+  return p.activation_bytes + (each.stream - marp.stream) * p.kernels.stream +
+         (each.matrix - marp.matrix) * p.kernels.matrices / p.tensor_parallel;
+}
+
+std::uint32_t attentions_of(const stage_part& p) {
+  return (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+}
+
+/// Of the largest layer of the stage, or of the part of it that is there.
+double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
+  const auto& m = job.model;
+  if (!m.operators.empty()) {
+    double largest = 0;
+    for (auto i = p.first; i < p.first + p.count && i < m.operators.size(); ++i)
+      largest = std::max(largest, m.operators[i].output_bytes);
+    return largest;
+  }
+  const kept_by_number each = kept_by_kernels(job), marp;
+  const double s = m.sequence, h = m.hidden, t = p.tensor_parallel;
+  const double stream = (each.stream - marp.stream) * s * h;
+  const double matrix = (each.matrix - marp.matrix) * m.heads * s * s / t;
+  const double attention = kept_of_sublayer(m, true).for_one_of(t) + stream + matrix;
+  const double mlp = kept_of_sublayer(m, false).for_one_of(t) + stream;
+  const auto attentions = attentions_of(p), mlps = p.count - attentions;
+  // A stage that begins with an MLP has a whole layer behind it from three sublayers on.
+  if (p.count >= 2 + p.first % 2) return attention + mlp;
+  return std::max(attentions > 0 ? attention : 0, mlps > 0 ? mlp : 0);
+}
+
+/// The inputs of the stage's layers. Where an MLP comes first, its input is its layer's.
+double layer_inputs(const job_spec& job, const stage_part& p) {
+  if (!job.model.operators.empty()) return p.activation_bytes;
+  return 2.0 * job.model.sequence * job.model.hidden * (attentions_of(p) + p.first % 2);
+}
+
+/// The load's word counts between keeping all and recomputing a stage.
+recomputation recomputation_in(const job_spec& job, const stage_load& load) {
+  const auto how = recomputation_of(job);
+  if (how == recomputation::layers || job.memory) return how;
+  return load.recompute ? recomputation::stages : recomputation::none;
+}
+
+kept_activations kept_by(const job_spec& job, const stage_part& p, recomputation how) {
+  switch (how) {
+    case recomputation::stages:
+      return {p.output_bytes, whole_bytes(job, p)};  // an input is as large as an output
+    case recomputation::layers:
+      return {layer_inputs(job, p), bytes_of_one_layer(job, p)};
+    default:
+      break;
+  }
+  const double all = whole_bytes(job, p);
+  if (!is_selective(job)) return {all, 0};
+  // One layer's matrices are computed again at a time.
+  const double matrices = matrix_bytes(job, p);
+  return {all - matrices, attentions_of(p) > 0 ? matrices / attentions_of(p) : 0};
+}
+
+memory_parts states_by_marp(const stage_part& p) {
+  return {marp_states.weight * p.parameters, marp_states.gradient * p.parameters,
+          marp_states.optimizer * p.parameters};
+}
+
+bool names_its_memory(const job_spec& job) {
+  return job.memory && job.memory->gb > 0;
+}
+
+}  // namespace
+
+recomputation recomputation_of(const job_spec& job) {
+  if (recomputes_layers(job.pipeline)) return recomputation::layers;
+  if (job.memory)  // a program's own words
+    return job.memory->checkpointing == "full" ? recomputation::layers : recomputation::none;
+  return job.pipeline.recompute ? recomputation::stages : recomputation::none;
+}
+
+recomputation timed_recomputation_of(const job_spec& job) {
+  const auto how = recomputation_of(job);
+  const bool by_word = how == recomputation::layers && !recomputes_layers(job.pipeline);
+  return by_word ? recomputation::stages : how;
+}
+
+bool divides_words(const job_spec& job) {
+  return is_program(job) || job.memory.has_value();
+}
+
+memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
+  if (is_on_engine(job)) return engine_memory(job.model, p, load);
+  auto parts = job.memory ? program_stage_memory(job, p, load) : states_by_marp(p);
+  const auto how = recomputation_in(job, load);
+  const auto kept = kept_by(job, p, how);
+  const double rows = precision_of(job) * load.rows, held = load.held;
+  const bool recomputes = how != recomputation::none;
+  (recomputes ? parts.inputs : parts.activations) = rows * held * kept.in_flight;
+  parts.activations += rows * kept.at_work;
+  return parts;
+}
+
+double stage_bytes(const job_spec& job, const stage_part& p, const stage_load& load,
+                   double headroom) {
+  if (names_its_memory(job)) return job.memory->gb * bytes_per_gb;
+  return memory_of(job, p, load).total() * (1 + headroom);
+}
+
+double bytes_of_pieces(const job_spec& job, const stage_part& p, const stage_load& load) {
+  if (is_on_engine(job)) return engine_bytes_of_pieces(job.model, p, load);
+  if (names_its_memory(job)) return 0;
+  auto parts = memory_of(job, p, load);
+  parts.context = 0;
+  const auto how = recomputation_in(job, load);
+  if (how == recomputation::stages) parts.inputs = 0;
+  if (how == recomputation::layers) parts.activations = 0;
+  return parts.total();
+}
+
+double bytes_of_any_stage(const job_spec& job, const stage_part& p, const stage_load& load) {
+  if (is_on_engine(job)) return engine_bytes_of_any_stage(job.model, p, load);
+  if (names_its_memory(job)) return job.memory->gb * bytes_per_gb;
+  const double rows = precision_of(job) * load.rows;
+  const double context = job.memory ? cuda_context_bytes : 0;
+  const auto how = recomputation_in(job, load);
+  if (how == recomputation::stages) return context + rows * load.held * p.output_bytes;
+  if (how == recomputation::none) return context;
+  auto layer = p;
+  if (job.model.operators.empty()) layer.first = 0, layer.count = 2;
+  return context + rows * bytes_of_one_layer(job, layer);
+}
+
+double min_bytes_per_parameter(const job_spec& job) {
+  if (is_on_engine(job)) return engine_states.total();
+  return job.memory ? unshared_bytes_per_parameter(job) : marp_states.total();
+}
+
+}  // namespace troupe::planners

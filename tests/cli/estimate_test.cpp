@@ -1,0 +1,69 @@
+#include <catch2/catch.hpp>
+
+#include <fstream>
+
+#include "cli/program.hpp"
+
+// `troupe estimate` of programs that are described by their job files.
+
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+/// Two nodes of four A100, over 8 Gbit/s.
+json estimate_of(const std::string& keys, const std::vector<std::string>& more) {
+  const scratch dir;
+  const std::string job = dir / "job.yaml", cluster = dir / "cluster.yaml";
+  std::ofstream{job} << "name: p\nmodel: gpt2-2.7b\nglobal_batch: 64\niterations: 1\n"
+                     << "microbatches: 8\n"
+                     << keys;
+  std::ofstream{cluster} << "name: two\ndatacenters:\n  - name: here\n    nodes:\n"
+                         << "      - {name: n, gpu: A100-40GB, gpus: 4, count: 2, intra: nvlink, "
+                         << "inter: {gbps: 8, latency_us: 5}}\n";
+  std::vector<std::string> all{"estimate", job, "--cluster", cluster, "--json"};
+  all.insert(all.end(), more.begin(), more.end());
+  const auto r = troupe::test::troupe(all);
+  INFO(r.out << r.err);
+  REQUIRE_FALSE(r.out.empty());
+  return r.document();
+}
+
+const std::vector<std::string> two_stages{
+    "--stages", "A100-40GB:16,A100-40GB:16", "--data-parallel", "2", "--tensor-parallel", "2"};
+
+}  // namespace
+
+TEST_CASE("estimate counts precision, ZeRO, checkpointing and kernels in a program's stages") {
+  const auto memory = [](const std::string& keys) {
+    return estimate_of(keys, two_stages)["stages"][0]["memory_bytes"].get<double>();
+  };
+  const auto time = [](const std::string& keys) {
+    return estimate_of(keys, two_stages)["iteration_s"].get<double>();
+  };
+  const std::string mixed = "precision: mixed\n";
+  CHECK(memory(mixed + "zero: 1\n") < 0.9 * memory(mixed));
+  CHECK(memory("precision: fp32\n") > memory(mixed));
+  CHECK(memory(mixed + "activation_checkpointing: full\n") < memory(mixed));
+  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.05 * time(mixed));
+  CHECK(memory(mixed + "kernels: flash\n") < memory(mixed + "kernels: sdpa\n"));
+  CHECK(memory(mixed + "kernels: sdpa\n") < memory(mixed));
+  CHECK(time(mixed + "kernels: flash\n") < time(mixed + "kernels: sdpa\n"));
+}
+
+TEST_CASE("estimate gives the closed form of interleaved stages") {
+  const auto one = estimate_of("precision: mixed\n", two_stages);
+  const auto two = estimate_of("precision: mixed\npipeline: {virtual_stages: 2}\n", two_stages);
+  CHECK(two["iteration_s"] == two["closed_form_s"]);
+  CHECK(two["iteration_s"] != one["closed_form_s"]);
+}
+
+TEST_CASE("replicas of a program's only stage are estimated as replicas without stages") {
+  const std::vector<std::string> one_stage{"--stages", "A100-40GB:32", "--data-parallel", "8"};
+  const auto program = estimate_of("zero: 3\nkernels: flash\nmicro_batch: 1\n", one_stage);
+  CHECK(program["pipeline_s"] == 0);
+  // In each of 8 micro-batches eight GPUs send 1.5 times 2 bytes a parameter, twice, over 1 GB/s.
+  const double sums_s = 2 * 7.0 / 8 * 1.5 * 2 * 2.65e9 / 1e9;
+  CHECK(program["iteration_s"].get<double>() == Approx(8 * sums_s).epsilon(0.02));
+  CHECK(program["schedule"] == "megatron");
+}
