@@ -9,6 +9,7 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/exact_gpus.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/frenzy/has.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 #include "planners/troupe/waiting_prices.hpp"
@@ -307,8 +308,10 @@ bool is_settling(const cluster& c, const contender& x, double now_s, const troup
 
 bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
   const auto& spec = *x.job->spec;
-  const double shortest_s =
-      static_cast<double>(spec.iterations) * spec.global_batch / x.table->fastest_samples_per_s;
+  const double samples = has_known_length(spec)
+                             ? static_cast<double>(spec.iterations) * spec.global_batch
+                             : x.samples_left;
+  const double shortest_s = samples / x.table->fastest_samples_per_s;
   return now_s - x.job->submitted_s > o.overdue_times * shortest_s;
 }
 

@@ -168,7 +168,7 @@ one_stage random_stage(random_source& r) {
   return x;
 }
 
-double planned(const job_spec& job, const stage_part& p, const stage_load& load) {
+double planned_bytes(const job_spec& job, const stage_part& p, const stage_load& load) {
   const auto parts = memory_of(job, p, load);
   return parts.total() - parts.context;
 }
@@ -195,7 +195,7 @@ TEST_CASE("the memory of a CUDA stage is planned as the device asks for it, in 2
     const auto x = random_stage(r);
     INFO(shape_text(x));
     CHECK(x.load().held == x.held());
-    const double asked = asked_for(x), form = planned(x.job, x.part, x.load());
+    const double asked = asked_for(x), form = planned_bytes(x.job, x.part, x.load());
     CHECK(form == Approx(asked).epsilon(0.01));
     exact += form == asked ? 1 : 0;
   }
@@ -212,7 +212,7 @@ TEST_CASE("GPT-2 124M on one GPU is planned with the bytes that docs/gpu.md coun
   const auto bytes = [&](std::uint32_t rows) {
     x.job.global_batch = rows;
     x.batch = {1, rows};
-    return planned(x.job, x.part, x.load());
+    return planned_bytes(x.job, x.part, x.load());
   };
   CHECK(bytes(4) / 1e9 == Approx(4.27).margin(0.005));
   CHECK(bytes(16) / 1e9 == Approx(9.81).margin(0.005));

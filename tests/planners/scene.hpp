@@ -111,7 +111,8 @@ struct played_policy {
   scene s;
   std::unique_ptr<policy> by;
 
-  played_policy(cluster c, std::string_view name) : s{std::move(c)}, by{make_policy(name)} {
+  played_policy(cluster c, std::string_view name)
+      : s{std::move(c)}, by{with_trainings(make_policy(name))} {
     s.by = by.get();
   }
   std::vector<decision> decide() {

@@ -122,9 +122,9 @@ void check_tensors_connect_steps(const timed_case& x, const timetable& t) {
       const auto iteration = static_cast<std::uint32_t>(i / t.steps_of_iteration(stage));
       const auto p = static_cast<std::uint32_t>(stage / shape.stages);
       const auto s = static_cast<std::uint32_t>(stage % shape.stages);
-      const bool needs = back ? s + 1 < shape.stages : s > 0;
+      const bool has_source = back ? s + 1 < shape.stages : s > 0;
       const bool sends = back ? s > 0 : s + 1 < shape.stages;
-      if (needs) {
+      if (has_source) {
         const auto& w = *sent.at({iteration, p, back ? s : s - 1, step.microbatch, back});
         REQUIRE(w.end <= step.begin + tiny);
       }
