@@ -32,11 +32,14 @@ struct contender {
   double samples_left = 0;
   double start_left_s = 0;             // of its present start
   std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
+  double assumed_work = 0;             // of a program of unknown length; all have the same
 
   const std::vector<configuration>& options() const { return table->options; }
   bool runs() const { return !job->where.empty(); }
   /// What is left of it, in seconds of a GPU of the fastest type.
-  double work() const { return samples_left * table->sample_cost; }
+  double work() const {
+    return assumed_work > 0 ? assumed_work : samples_left * table->sample_cost;
+  }
 };
 
 /// Whether a job comes before shorter ones of its priority, so that an endless stream of them

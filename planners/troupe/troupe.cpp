@@ -113,7 +113,10 @@ void rank_unknown_lengths(std::vector<contender>& all) {
   if (!known.empty()) std::ranges::nth_element(known, middle);
   const double work = known.empty() ? 1 : *middle;
   for (auto& x : all)
-    if (!has_known_length(*x.job->spec)) x.samples_left = work / x.table->sample_cost;
+    if (!has_known_length(*x.job->spec)) {
+      x.samples_left = work / x.table->sample_cost;
+      x.assumed_work = work;
+    }
 }
 
 class troupe_policy : public policy {

@@ -64,7 +64,7 @@ small_case random_case(std::uint64_t seed) {
       t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
     }
     if (r.chance(0.3)) j.submitted_s = x.now_s - double(r.below(4 * 86'400));
-    contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}};
+    contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}, 0};
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
       const auto k = r.below(t.options.size());
       const auto& o = t.options[k];
