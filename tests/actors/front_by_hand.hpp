@@ -51,7 +51,7 @@ inline std::shared_ptr<const cluster> with_front() {
 inline constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
                          this_front = front_address(0);
 
-struct heard_news {
+struct received_updates {
   std::vector<std::uint32_t> tokens;
   std::vector<completion_news> all, ends;
 };
@@ -86,7 +86,7 @@ struct front_by_hand {
     model_prompt p{"m", {}, {10, 20, 30}};
     p.what.prompt_tokens = 3, p.what.max_tokens = max_tokens, p.what.last_tokens = {0};
     front.submit(number, p, [this, number](const completion_news& n) {
-      auto& h = heard[number];
+      auto& h = received[number];
       CHECK(n.first == h.tokens.size());
       for (const auto& t : n.tokens) h.tokens.push_back(t.chosen.token);
       h.all.push_back(n);
@@ -128,7 +128,7 @@ struct front_by_hand {
   std::shared_ptr<clock_by_hand> clock = std::make_shared<clock_by_hand>();
   std::shared_ptr<sent_frames> net = std::make_shared<sent_frames>();
   front_requests front;
-  std::map<std::uint64_t, heard_news> heard;
+  std::map<std::uint64_t, received_updates> received;
   std::uint64_t sequence = 0, statements = 0;
   std::map<decoder_name, std::uint64_t> leases;  // with their node's incarnation
 };

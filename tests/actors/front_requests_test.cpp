@@ -41,7 +41,7 @@ TEST_CASE("requests of a decoder whose lease is over go on elsewhere at once") {
   f.state_leases();
   CHECK(f.last<generate>(b0).first.replay == 2);
   f.say(a0, 2, {99});
-  CHECK(f.heard[7].tokens == tokens{5, 6});
+  CHECK(f.received[7].tokens == tokens{5, 6});
 }
 
 TEST_CASE("a request is repeated until it is answered, with the same body") {
@@ -71,16 +71,16 @@ TEST_CASE("tokens are told in order and once, whatever is repeated, lost or late
   CHECK(f.last<generated_heard>(a0).first.tokens == 2);
   f.say(a0, 0, {5, 6});
   f.say(a0, 1, {6, 7, 8});
-  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 8});
+  CHECK(f.received[7].tokens == tokens{5, 6, 7, 8});
   f.say(a0, 5, {10}, ending::length);  // its end comes too early
-  CHECK(f.heard[7].ends.empty());
+  CHECK(f.received[7].ends.empty());
   f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
   CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 6, true});
   f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
   CHECK(f.last<generated_heard>(a0).first.finished);
-  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 8, 9, 0});
-  REQUIRE(f.heard[7].ends.size() == 1);
-  CHECK(f.heard[7].ends[0].finish == ending::stop);
+  CHECK(f.received[7].tokens == tokens{5, 6, 7, 8, 9, 0});
+  REQUIRE(f.received[7].ends.size() == 1);
+  CHECK(f.received[7].ends[0].finish == ending::stop);
   CHECK_FALSE(f.front.is_busy());
 }
 
@@ -103,9 +103,9 @@ TEST_CASE("what a decoder must not say is ignored") {
   f.front.on_message(a0, g);
   g.first = ~std::uint32_t{0};
   f.front.on_message(a0, g);
-  CHECK(f.heard[7].all.empty());
+  CHECK(f.received[7].all.empty());
   f.say(a0, 0, {1, 2, 3}, ending::length);
-  CHECK(f.heard[7].tokens == tokens{1, 2, 3});
+  CHECK(f.received[7].tokens == tokens{1, 2, 3});
 }
 
 TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its tokens as replay") {
@@ -123,17 +123,17 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
     f.say(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});
     CHECK(f.last<generated_heard>(a0).first.finished);
   }
-  const auto next = f.heard[7].ends.empty() && f.count<generate>(b0) > 0 ? b0 : a0;
+  const auto next = f.received[7].ends.empty() && f.count<generate>(b0) > 0 ? b0 : a0;
   const auto again = f.last<generate>(next);
   CHECK(again.first.name.attempt >= 2);
   CHECK(again.first.replay == 2);
   CHECK(again.first.what.max_tokens == 8);
   CHECK(tokens_of(again.second) == tokens{10, 20, 30, 5, 6});
   f.say(next, 2, {7, 0}, ending::stop);
-  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 0});
-  REQUIRE(f.heard[7].ends.size() == 1);
-  CHECK(f.heard[7].ends[0].attempts == again.first.name.attempt);
-  CHECK(f.heard[7].ends[0].decoder == next);
+  CHECK(f.received[7].tokens == tokens{5, 6, 7, 0});
+  REQUIRE(f.received[7].ends.size() == 1);
+  CHECK(f.received[7].ends[0].attempts == again.first.name.attempt);
+  CHECK(f.received[7].ends[0].decoder == next);
 }
 
 TEST_CASE("what the earlier attempt still says is answered as over, and not told") {
@@ -145,9 +145,9 @@ TEST_CASE("what the earlier attempt still says is answered as over, and not told
   f.state(a0, 1);  // it was only stopped
   f.say(a0, 1, {99, 98});
   CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 3, true});
-  CHECK(f.heard[7].tokens == tokens{5});
+  CHECK(f.received[7].tokens == tokens{5});
   f.say(b0, 1, {6});
-  CHECK(f.heard[7].tokens == tokens{5, 6});
+  CHECK(f.received[7].tokens == tokens{5, 6});
 }
 
 TEST_CASE("a declined request is offered to others, and its end has the last decoder's reason") {
@@ -155,34 +155,34 @@ TEST_CASE("a declined request is offered to others, and its end has the last dec
   const reason full{reason::kind::insufficient, "full"};
   SECTION("nobody can") {
     f.submit(7);
-    REQUIRE(f.heard[7].ends.size() == 1);
-    CHECK(f.heard[7].ends[0].why.code == reason::kind::unavailable);
+    REQUIRE(f.received[7].ends.size() == 1);
+    CHECK(f.received[7].ends[0].why.code == reason::kind::unavailable);
   }
   SECTION("one declines, the other does it") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
     f.say(a0, 0, {}, ending::failed, full);
     f.say(b0, 0, {0}, ending::stop);
-    CHECK(f.heard[7].ends.at(0).finish == ending::stop);
+    CHECK(f.received[7].ends.at(0).finish == ending::stop);
   }
   SECTION("all decline") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
     f.say(a0, 0, {}, ending::failed, full);
     f.say(b0, 0, {}, ending::failed, full);
-    CHECK(f.heard[7].ends.at(0).why == full);
+    CHECK(f.received[7].ends.at(0).why == full);
   }
   SECTION("it is wrong, whoever is asked") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
     f.say(a0, 0, {}, ending::failed, {reason::kind::invalid, "token 99 is unknown"});
-    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::invalid);
+    CHECK(f.received[7].ends.at(0).why.code == reason::kind::invalid);
     CHECK(f.count<generate>(b0) == 0);
   }
   SECTION("too long for all") {
     f.state(a0, 1);
     f.submit(7, 254);
-    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::invalid);
+    CHECK(f.received[7].ends.at(0).why.code == reason::kind::invalid);
   }
   CHECK_FALSE(f.front.is_busy());
 }
@@ -194,9 +194,9 @@ TEST_CASE("after three attempts a request ends with a reason") {
   const reason gone{reason::kind::unavailable, "gone"};
   const auto deny = [&](address node) { f.say(node, 0, {}, ending::failed, gone); };
   deny(a0), deny(a0), deny(a1);
-  REQUIRE(f.heard[7].ends.size() == 1);
-  CHECK(f.heard[7].ends[0].finish == ending::failed);
-  CHECK(f.heard[7].ends[0].attempts == 3);
+  REQUIRE(f.received[7].ends.size() == 1);
+  CHECK(f.received[7].ends[0].finish == ending::failed);
+  CHECK(f.received[7].ends[0].attempts == 3);
   CHECK(f.count<generate>(b0) == 0);
 }
 
@@ -206,9 +206,10 @@ TEST_CASE("a request that every decoder would compute in the same way is not tri
   f.submit(7);
   f.say(a0, 0, {5, 6});
   f.say(a0, 2, {}, ending::failed, {reason::kind::infeasible, "position 5: the logit is nan"});
-  REQUIRE(f.heard[7].ends.size() == 1);
-  CHECK(f.heard[7].ends[0].why == reason{reason::kind::infeasible, "position 5: the logit is nan"});
-  CHECK(f.heard[7].ends[0].attempts == 1);
+  REQUIRE(f.received[7].ends.size() == 1);
+  CHECK(f.received[7].ends[0].why ==
+        reason{reason::kind::infeasible, "position 5: the logit is nan"});
+  CHECK(f.received[7].ends[0].attempts == 1);
   CHECK(f.count<generate>(a1) == 0);
 }
 
@@ -223,13 +224,13 @@ TEST_CASE("a request whose only decoder is lost waits a lease's duration for ano
     f.state(a1, 2);
     CHECK(f.count<generate>(a1) == 2);
     f.say(a1, 1, {0}, ending::stop);
-    CHECK(f.heard[8].tokens == tokens{5, 0});
+    CHECK(f.received[8].tokens == tokens{5, 0});
     CHECK(f.front.size() == 1);
   }
   SECTION("in vain") {
     f.wait(5.2);
-    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::unavailable);
-    CHECK(f.heard[8].ends.at(0).tokens.empty());
+    CHECK(f.received[7].ends.at(0).why.code == reason::kind::unavailable);
+    CHECK(f.received[8].ends.at(0).tokens.empty());
     CHECK_FALSE(f.front.is_busy());
   }
 }
@@ -263,8 +264,8 @@ TEST_CASE("a cancelled request is told nothing more, and its cancellation is rep
   f.say(a0, 1, {}, ending::failed, {reason::kind::unavailable, "cancelled"});
   f.wait(1);
   CHECK(f.count<cancel_generate>(a0) == asked);
-  CHECK(f.heard[7].tokens == tokens{5});
-  CHECK(f.heard[7].ends.empty());
+  CHECK(f.received[7].tokens == tokens{5});
+  CHECK(f.received[7].ends.empty());
   CHECK_FALSE(f.front.is_busy());
 }
 
@@ -283,8 +284,8 @@ TEST_CASE("a completion whose end was lost with its decoder ends at the front") 
       f.front.on_message(s.to, g);
     }
   for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
-  CHECK(f.heard[7].ends.at(0).finish == ending::length);
-  CHECK(f.heard[8].ends.at(0).finish == ending::stop);
+  CHECK(f.received[7].ends.at(0).finish == ending::length);
+  CHECK(f.received[8].ends.at(0).finish == ending::stop);
   CHECK(f.count<generate>(b0) == 0);
 }
 
@@ -296,10 +297,10 @@ TEST_CASE("requests between two statements of a decoder are counted") {
   CHECK(f.count<generate>(a1) == 2);
   for (std::uint64_t n = 5; n < 9; ++n) f.submit(n);
   f.submit(9);
-  CHECK(f.heard[9].ends.at(0).why.code == reason::kind::insufficient);
+  CHECK(f.received[9].ends.at(0).why.code == reason::kind::insufficient);
   f.state(a0, 1, 10);
   f.submit(10);
-  CHECK(f.heard[10].ends.empty());
+  CHECK(f.received[10].ends.empty());
 }
 
 TEST_CASE("a front reports what became of its requests, and the decoders that it knows") {

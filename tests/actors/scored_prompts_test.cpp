@@ -6,7 +6,7 @@ using namespace troupe;
 using namespace troupe::actors;
 
 TEST_CASE(
-    "a scored prompt goes on elsewhere, and its body has known tokens of the completion alone") {
+    "a scored prompt whose decoder is lost is sent to another one with its completion so far") {
   front_by_hand f;
   f.state(a0, 1), f.state(b0, 2);
   model_prompt p{"m", {}, {10, 20, 30}};

@@ -50,8 +50,10 @@ TEST_CASE("two processes over an emulated WAN have the losses and weights of one
   CHECK(two["losses"].back() < two["losses"].front());
 }
 
-TEST_CASE("prompts in the bubbles of a real training change no loss, and are measured in windows",
-          "[.serial]") {
+TEST_CASE(
+    "prompts in the bubbles of a real training change no loss, and windows with and without them "
+    "are compared",
+    "[.serial]") {
   const troupe::harness::foreign_load others;
   const auto job = shipped("jobs/train-two-stages.yaml");
   const auto beside = trained({job, "--world", "local", "--iterations", "200", "--prefill", "azure",

@@ -96,7 +96,7 @@ TEST_CASE("a training moved to more pipelines keeps its losses within rounding")
   for (std::size_t i = 0; i < after.iterations.size(); ++i) {
     INFO("iteration " << i + 1 << ", moved after " << at);
     const double a = after.iterations[i].loss, b = undisturbed.iterations[i].loss;
-    // What rounding changes grows as the training goes on: its loss jumps at iteration 20.
+    // Differences of rounding grow while the training goes on; its loss jumps at iteration 20.
     constexpr std::uint64_t soon = 5;
     if (i <= at)
       CHECK(a == b);

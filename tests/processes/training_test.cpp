@@ -62,8 +62,8 @@ TEST_CASE(
   CHECK(f.jobs().jobs.back().attempts == 1);
   const auto after = how(f, id);
   check_same_curve(undisturbed, after);
-  // When a stage asks again for what was lost is a matter of the clock: stage_waits_test has it in
-  // virtual time. On a busy machine the gateway's own start takes seconds.
+  // Iterations are not timed: a gateway takes seconds to start on a busy machine. When a stage asks
+  // again for a lost tensor is checked in virtual time (stage_waits_test).
 }
 
 TEST_CASE(

@@ -98,7 +98,7 @@ async function parameters() {
 }
 
 async function errors() {
-  for (const bad of [complete({ max_tokens: -1 }), client.chat.completions.create({ ...chat, max_tokens: 0 })])
+  for (const bad of [() => complete({ max_tokens: -1 }), () => client.chat.completions.create({ ...chat, max_tokens: 0 })])
     await assert.rejects(bad, (e) => e instanceof OpenAI.BadRequestError && e.param === 'max_tokens');
   await assert.rejects(complete({ suffix: 'x' }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'suffix');
   await assert.rejects(complete({ model: 'other' }), OpenAI.NotFoundError);
