@@ -31,8 +31,9 @@ inline link_cost link_cost_between(const cluster& c, node_index from, node_index
   }
   link_cost w;
   for (const auto end : {from, to}) {
+    static const link unlisted{"", unlisted_lan_gbps, unlisted_lan_latency_us};
     const auto& given = c.nodes[end].inter;
-    const auto l = given.gbps > 0 ? given : link{"", unlisted_lan_gbps, unlisted_lan_latency_us};
+    const auto& l = given.gbps > 0 ? given : unlisted;
     w.s_per_byte = std::max(w.s_per_byte, 1 / l.bytes_s());
     w.latency_s = std::max(w.latency_s, l.latency_us * 1e-6);
   }

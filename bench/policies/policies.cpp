@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,8 +71,10 @@ bool can_take(const std::string& policy, const load& l) {
   return policy != "espresso" && (deadlines || (policy != "crius-ddl" && policy != "elasticflow"));
 }
 
-expected<void> run_policy(const options& o, const load& l, const cluster& c,
-                          const std::string& name, contest& result) {
+/// With plans of its own, or of any parallelism. Nothing: it was left out.
+expected<std::optional<contestant>> run_policy(const options& o, const load& l, const cluster& c,
+                                               const std::string& name,
+                                               const std::string& parallelism, contest& result) {
   contestant x{name, {}};
   for (std::uint64_t seed = 1; seed <= o.seeds; ++seed) {
     const auto found = cli::find_policy(name);
@@ -81,19 +84,33 @@ expected<void> run_policy(const options& o, const load& l, const cluster& c,
     result.jobs = workload->size();
     cli::comparison run{c, std::move(*workload), l.workload, seed, {}};
     const auto policy = std::make_shared<limited>(
-        cli::as_simulated(*found, l.workload, {}, planners::crius_options{}.search_depth),
+        cli::as_simulated(*found, l.workload, parallelism, planners::crius_options{}.search_depth),
         o.limit_s);
     const auto ok = cli::replay(run, {policy}, {});
     if (policy->is_late() || !ok) {
+      const auto plans = parallelism.empty() ? "" : " with pipelines";
       result.left_out.push_back(
-          ok ? fmt::format("{}: left out, seed {}: its decisions take more than {:g} s", name, seed,
-                           o.limit_s)
-             : fmt::format("{}: left out, seed {}: {}", name, seed, ok.error().text));
-      return {};
+          ok ? fmt::format("{}{}: left out, seed {}: its decisions take more than {:g} s", name,
+                           plans, seed, o.limit_s)
+             : fmt::format("{}{}: left out, seed {}: {}", name, plans, seed, ok.error().text));
+      return std::optional<contestant>{};
     }
     x.by_seed.push_back(std::move(run.results.front()));
   }
-  result.contestants.push_back(std::move(x));
+  return std::optional{std::move(x)};
+}
+
+/// Twice, if its own plans have no pipelines.
+expected<void> run_both(const options& o, const load& l, const cluster& c, const std::string& name,
+                        contest& result) {
+  auto own = run_policy(o, l, c, name, {}, result);
+  if (!own) return refuse(own.error());
+  auto equal = cli::plans_pipelines(name, l.workload, {})
+                   ? own
+                   : run_policy(o, l, c, name, "adaptive", result);
+  if (!equal) return refuse(equal.error());
+  if (*own) result.contestants.push_back(std::move(**own));
+  if (*equal) result.with_pipelines.push_back(std::move(**equal));
   return {};
 }
 
@@ -112,10 +129,10 @@ expected<void> run(const options& o) {
         formats::load_cluster(formats::configs_directory() / "clusters" / (l.cluster + ".yaml"));
     if (!c) return refuse(c.error());
     const runtime::stopwatch watch;
-    contest result{l.name(), 0, {}, {}};
+    contest result{l.name(), 0, {}, {}, {}};
     for (const auto& name : o.policies)
       if (can_take(name, l))
-        if (const auto ok = run_policy(o, l, *c, name, result); !ok) return ok;
+        if (const auto ok = run_both(o, l, *c, name, result); !ok) return ok;
     fmt::print(stderr, "{}: {}\n", l.name(), cli::duration_text(watch.s()));
     all.push_back(std::move(result));
   }

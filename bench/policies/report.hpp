@@ -19,6 +19,8 @@ struct contest {
   std::string name;
   std::size_t jobs = 0;                 // of each seed
   std::vector<contestant> contestants;  // as many seeds each
+  /// The same, all with data x tensor x pipeline plans.
+  std::vector<contestant> with_pipelines;
   std::vector<std::string> left_out;    // sentences
 };
 

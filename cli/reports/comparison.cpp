@@ -132,25 +132,76 @@ std::string failure_notes(const comparison& c) {
 
 }  // namespace
 
-expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
+namespace {
+
+struct replayed {
+  policy_result result;
+  std::map<job_id, std::string> failures;
+};
+
+expected<replayed> replay_one(const comparison& c,
+                              const std::shared_ptr<const planners::policy>& p,
+                              const fault_plan& faults) {
   const auto on = std::make_shared<const cluster>(c.times ? with_instant_messages(c.on) : c.on);
-  for (const auto& p : policies) {
-    actors::simulation_options o{on, {}, c.seed, faults, {}};
-    if (on_terminal())
-      o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
-        show_progress(p->name(), ended, all, at_s);
-      };
-    std::map<job_id, std::string> failures;
-    o.on_entry = [&failures](const journal_entry& e) {
-      const auto* end = std::get_if<job_ended>(&e);
-      if (end && end->final_state == job_state::failed) failures[end->job] = end->detail;
+  actors::simulation_options o{on, {}, c.seed, faults, {}};
+  if (on_terminal())
+    o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
+      show_progress(p->name(), ended, all, at_s);
     };
-    auto r =
-        actors::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
-    if (on_terminal()) fmt::print(stderr, "\r\033[K");
+  std::map<job_id, std::string> failures;
+  o.on_entry = [&failures](const journal_entry& e) {
+    const auto* end = std::get_if<job_ended>(&e);
+    if (end && end->final_state == job_state::failed) failures[end->job] = end->detail;
+  };
+  auto r = actors::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
+  if (on_terminal()) fmt::print(stderr, "\r\033[K");
+  if (!r) return refuse(r.error());
+  return replayed{std::move(*r), std::move(failures)};
+}
+
+constexpr const char *without_pipelines = "data x tensor", *with_all = "data x tensor x pipeline";
+
+bool has_pipelines(const comparison& c, std::string_view policy) {
+  return plans_pipelines(policy, c.workload_name, c.parallelism);
+}
+
+/// Null where jobs' times are given, whatever their plans.
+json plan_space(const comparison& c, const policy_result& r) {
+  if (c.times) return {};
+  return has_pipelines(c, r.policy) ? with_all : without_pipelines;
+}
+
+/// The figures in the plan space that all have; null if it was not asked.
+json with_pipelines_row(const comparison& c, const policy_result& r) {
+  const auto at = c.with_pipelines.find(r.policy);
+  if (c.times || (at == c.with_pipelines.end() && !has_pipelines(c, r.policy))) return {};
+  const auto& x = at == c.with_pipelines.end() ? r : at->second;
+  return {{"average_jct_s", x.average_jct_s},
+          {"p99_jct_s", x.p99_jct_s},
+          {"restarts_per_job", x.restarts_per_job}};
+}
+
+}  // namespace
+
+expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
+  for (const auto& p : policies) {
+    auto r = replay_one(c, p, faults);
     if (!r) return refuse(r.error());
-    c.results.push_back(std::move(*r));
-    c.failures.push_back(std::move(failures));
+    c.results.push_back(std::move(r->result));
+    c.failures.push_back(std::move(r->failures));
+  }
+  return {};
+}
+
+expected<void> replay_with_pipelines(comparison& c, const policy_list& policies,
+                                     const fault_plan& faults) {
+  const auto mine = [&](const auto& p) { return has_pipelines(c, p->name()); };
+  if (c.times || std::ranges::none_of(policies, mine)) return {};
+  for (const auto& p : policies) {
+    if (mine(p)) continue;
+    auto r = replay_one(c, planners::with_adaptive_parallelism(p), faults);
+    if (!r) return refuse(r.error());
+    c.with_pipelines.insert_or_assign(std::string{p->name()}, std::move(r->result));
   }
   return {};
 }
@@ -183,6 +234,8 @@ json row_of(const comparison& c, std::size_t policy) {
           {"lost_iterations", r.lost_iterations},
           {"decision_us",
            {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
+          {"plan_space", plan_space(c, r)},
+          {"with_pipelines", with_pipelines_row(c, r)},
           {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
           {"wall_s", r.wall_s},
           {"failures", failures_row(c, r)}};
@@ -211,7 +264,24 @@ std::string table_of(const comparison& c) {
            fmt::format("{:.2f}", r.restarts_per_job), fmt::to_string(r.oom_failures),
            fmt::format("{:.1f}", r.decision_mean_us), fmt::format("{:016x}", r.fingerprint),
            duration_text(r.wall_s)});
-  return t.text(terminal_columns()) + failure_notes(c);
+  std::vector<json> rows;
+  for (std::size_t p = 0; p < c.results.size(); ++p) rows.push_back(row_of(c, p));
+  return t.text(terminal_columns()) + plan_spaces_table(rows) + failure_notes(c);
+}
+
+std::string plan_spaces_table(const std::vector<json>& rows) {
+  if (rows.size() < 2 || rows.front().at("plan_space").is_null()) return {};
+  table t{{"policy", "plans", "avg JCT, all with pipelines", "p99", "restarts"}};
+  for (const auto& row : rows) {
+    const auto& x = row.at("with_pipelines");
+    const auto time = [&](const char* key) {
+      return x.is_null() ? "" : duration_text(x.at(key).get<double>());
+    };
+    t.row({row.at("policy").get<std::string>(), row.at("plan_space").get<std::string>(),
+           time("average_jct_s"), time("p99_jct_s"),
+           x.is_null() ? "" : fmt::format("{:.2f}", x.at("restarts_per_job").get<double>())});
+  }
+  return "\n" + t.text(terminal_columns());
 }
 
 std::string title_of(const comparison& c) {
@@ -248,16 +318,30 @@ expected<void> save(const comparison& c, const std::string& directory) {
   return ok;
 }
 
+namespace {
+
+/// They choose it themselves.
+bool plans_any_parallelism(std::string_view policy) {
+  return policy == "troupe" || planners::crius_variant(policy);
+}
+
+}  // namespace
+
+bool plans_pipelines(std::string_view policy, std::string_view workload,
+                     std::string_view parallelism) {
+  if (plans_any_parallelism(policy)) return true;
+  return parallelism.empty() ? workload.starts_with("crius") : parallelism == "adaptive";
+}
+
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
                                                      std::string_view parallelism,
                                                      std::uint32_t search_depth,
                                                      const policy_settings& settings) {
   p = with_settings(std::move(p), settings, search_depth);
-  if (p->name() == "troupe" || planners::crius_variant(p->name())) return p;
-  const bool adaptive =
-      parallelism.empty() ? workload.starts_with("crius") : parallelism == "adaptive";
-  return adaptive ? planners::with_adaptive_parallelism(std::move(p)) : p;
+  if (plans_any_parallelism(p->name()) || !plans_pipelines(p->name(), workload, parallelism))
+    return p;
+  return planners::with_adaptive_parallelism(std::move(p));
 }
 
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,

@@ -33,16 +33,26 @@ struct comparison {
   std::size_t invented = 0;  // jobs whose model is the rule's
   /// Of each result: why jobs failed.
   std::vector<std::map<job_id, std::string>> failures{};
+  std::string parallelism{};  // as in as_simulated()
+  /// Of policies that plan no pipelines of their own: the same with them. By name; empty: not asked.
+  std::map<std::string, actors::policy_result> with_pipelines{};
 };
 
 /// Simulates it under each policy, with a progress line on terminals.
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
+/// For comparisons in which some policies plan pipelines, and others do not: simulates it under the
+/// others with them, so that all have the same plan space.
+expected<void> replay_with_pipelines(comparison& c, const policy_list& policies,
+                                     const fault_plan& faults);
 
 json document_of(const comparison& c);
 /// One result's part of it.
 json row_of(const comparison& c, std::size_t policy);
-/// The table, and below it why jobs failed.
+/// The table, and below it the plan spaces, and why jobs failed.
 std::string table_of(const comparison& c);
+/// Each policy's plan space, and its figures when all have the same one, of a document's rows.
+/// Empty where plans are given, or if there is only one policy.
+std::string plan_spaces_table(const std::vector<json>& rows);
 /// "20 jobs on lab, simulated in virtual time, ...": what was replayed, and how.
 std::string title_of(const comparison& c);
 
@@ -57,6 +67,11 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
                                                      std::string_view parallelism,
                                                      std::uint32_t search_depth,
                                                      const policy_settings& settings = {});
+
+/// Whether a policy's plans of simulated work may have pipelines, as as_simulated() makes it; else
+/// they are data and tensor parallel alone.
+bool plans_pipelines(std::string_view policy, std::string_view workload,
+                     std::string_view parallelism);
 
 /// The rows of a trace as a workload of the cluster, by the named rule.
 expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,

@@ -75,7 +75,9 @@ std::vector<json> rows_of(const std::vector<comparison>& runs, std::size_t polic
 }
 
 json summary_of(const std::vector<json>& rows) {
-  json means{{"policy", rows.front().at("policy")}}, deviations;
+  json means{{"policy", rows.front().at("policy")},
+             {"plan_space", rows.front().at("plan_space")}},
+      deviations;
   auto first = rows.front();
   first.erase("seed");
   for (const auto& figure : figures_of(first)) {
@@ -153,8 +155,10 @@ std::string table_of(const std::vector<comparison>& runs) {
   if (runs.size() == 1) return table_of(runs.front());
   table t{{"policy", "finished", "failed", "avg JCT", "p50", "p99", "queued", "makespan", "GPU use",
            "restarts", "OOM"}};
+  std::vector<json> summaries;
   for (std::size_t p = 0; p < runs.front().results.size(); ++p) {
     const auto rows = rows_of(runs, p);
+    summaries.push_back(summary_of(rows));
     const auto cell = [&](const char* figure, auto text) {
       const auto s = over(rows, json::json_pointer{figure});
       return fmt::format("{} ± {}", text(s.mean()), text(s.deviation()));
@@ -168,7 +172,7 @@ std::string table_of(const std::vector<comparison>& runs) {
            cell("/restarts_per_job", [](double x) { return fmt::format("{:.2f}", x); }),
            cell("/oom_failures", count)});
   }
-  return t.text(terminal_columns());
+  return t.text(terminal_columns()) + plan_spaces_table(summaries);
 }
 
 std::string title_of(const std::vector<comparison>& runs) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -29,8 +30,9 @@ expected<batch_split> batch_of(const job_spec& job, const plan& how) {
 
 class timer {
  public:
-  timer(const cluster& c, const job_spec& job, pipeline_layout layout, batch_split batch)
-      : c_{c}, job_{job} {
+  timer(const cluster& c, const job_spec& job, pipeline_layout layout, batch_split batch,
+        std::uint32_t pipelines)
+      : c_{c}, job_{job}, pipelines_{pipelines} {
     out_.layout = std::move(layout);
     out_.batch = batch;
   }
@@ -60,7 +62,7 @@ class timer {
       if (n.gpu == other.gpu && n.intra == other.intra && n.emulate_speed == other.emulate_speed)
         return costs(p - 1, s);
     }
-    return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows, at().pipelines);
+    return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows, pipelines_);
   }
 
   /// The slowest stage and the slowest hop.
@@ -89,7 +91,7 @@ class timer {
   void set_shape() {
     auto& shape = out_.shape;
     shape.stages = at().stages;
-    shape.pipelines = at().pipelines;
+    shape.pipelines = pipelines_;
     shape.microbatches = out_.batch.microbatches;
     shape.stages_of_datacenter = at().stages_of_datacenter;
     shape.recompute = timed_recomputation_of(job_) == recomputation::stages;
@@ -103,7 +105,7 @@ class timer {
     auto& t = out_.times;
     t.lan.assign(at().stages, job_.slots ? job_.slots->lan : 0);
     if (job_.slots) return;
-    tensor_routes routes{c_, job_, at(), out_.costs};
+    tensor_routes routes{c_, job_, at(), pipelines_, out_.costs};
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
       for (std::uint32_t s = 0; s < at().stages; ++s) t.routes.push_back(routes.of(p, s));
     for (std::uint32_t s = 0; s < at().stages; ++s) t.lan[s] = routes.hop_s(s);
@@ -180,15 +182,17 @@ class timer {
 
   const cluster& c_;
   const job_spec& job_;
+  const std::uint32_t pipelines_;  // of the plan
   timed_plan out_;
 };
 
+/// `layout`: of all pipelines of the plan, or of the first ones.
 expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const plan& how,
                                  expected<pipeline_layout> layout) {
   if (!layout) return refuse(layout.error());
   const auto batch = batch_of(job, how);
   if (!batch) return refuse(batch.error());
-  return timer{c, job, std::move(*layout), *batch}.time();
+  return timer{c, job, std::move(*layout), *batch, how.data_parallel}.time();
 }
 
 /// The time of one micro-batch in a stage, neither the first nor the last one.
@@ -308,7 +312,7 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
         for (const auto& to : routes.peers) {
           auto& f = free_s[to.route.link];
           f = std::max(f, begin_s) +
-              2 * static_cast<double>(to.pipelines.size()) * to.route.alone_s;
+              2.0 * to.count * to.route.alone_s;
           summed_s = std::max(summed_s, f + 2 * to.route.latency_s + tied_s);
         }
       }
@@ -366,6 +370,43 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
     backwards += shape.at(s).backward / v + (s + 1 < shape.stages ? send_s(s) : 0);
   }
   return end_of_sums_s(t, last_backward_s, least);
+}
+
+/// Whether a node's GPUs are like another one's to all that computes or sends there.
+bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
+  const auto &x = c.nodes[a.node], &y = c.nodes[b.node];
+  return a.gpus == b.gpus && x.gpu == y.gpu && x.datacenter == y.datacenter && x.intra == y.intra &&
+         x.inter == y.inter && x.emulate_speed == y.emulate_speed;
+}
+
+/// Of a plan whose pipelines fill whole nodes of one kind, how many of the first ones stand for all:
+/// they fill their nodes and as many again, so that each has peers on its own and on other nodes.
+/// 0: the plan is not such a one, or has hardly more pipelines.
+std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const plan& how,
+                                 const allocation& where) {
+  if (where.empty() || how.stages.empty() || job.slots) return 0;
+  const auto width = how.stages.front().tensor_parallel, node_gpus = where.front().gpus;
+  if (width == 0 || node_gpus % width != 0) return 0;
+  const auto gpus = width * how.pipeline_parallel;
+  const auto full = std::lcm(gpus, node_gpus) / gpus;
+  if (how.data_parallel < 4 * full || how.data_parallel % full != 0) return 0;
+  if (where.size() * node_gpus != how.gpus()) return 0;
+  const bool even = std::ranges::all_of(how.stages, [&](const plan_stage& s) {
+    return s.tensor_parallel == width && s.gpu == how.stages.front().gpu;
+  });
+  const bool alike = std::ranges::all_of(
+      where, [&](const node_share& n) { return are_alike(c, n, where.front()); });
+  return even && alike ? 2 * full : 0;
+}
+
+/// The plan's first pipelines, as they are among all of them.
+expected<timed_plan> time_first(const cluster& c, const job_spec& job, const plan& how,
+                                const allocation& where, std::uint32_t pipelines) {
+  auto some = how;
+  some.data_parallel = pipelines;
+  const auto nodes = static_cast<std::ptrdiff_t>(some.gpus() / where.front().gpus);
+  const allocation first(where.begin(), where.begin() + nodes);
+  return time_layout(c, job, how, lay_out_pipelines(c, first, job, some));
 }
 
 template <class Choose>
@@ -450,15 +491,20 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
   e.compute_s = std::min(e.compute_s, e.iteration_s);
   e.pipeline_s = e.iteration_s - e.compute_s;
   if (e.iteration_s > 0) e.samples_per_s = job.global_batch / e.iteration_s;
-  for (const auto& p : timed.layout.places)
+  const auto& places = timed.layout.places;
+  for (std::size_t i = 0; i < std::size_t{shape.pipelines} * shape.stages; ++i) {
+    const auto& p = places[i % places.size()];
     e.cost_per_hour += static_cast<double>(p.devices.size()) * price_per_hour(c, p.node);
+  }
   return e;
 }
 
 expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, fidelity f) {
   if (how.stages.empty()) return estimate_iteration(c, job, how, where);
-  const auto timed = time_plan(c, job, how, where);
+  const auto first = f == fidelity::closed ? repeated_pipelines(c, job, how, where) : 0;
+  const auto timed =
+      first > 0 ? time_first(c, job, how, where, first) : time_plan(c, job, how, where);
   if (!timed) return refuse(timed.error());
   return evaluate(c, job, *timed, f);
 }

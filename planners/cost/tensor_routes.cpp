@@ -10,8 +10,8 @@ namespace troupe::planners {
 
 /// Links are numbered: one per stage's GPUs, and one per node.
 tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
-                             const std::vector<stage_costs>& costs)
-    : c_{c}, job_{job}, layout_{layout}, costs_{costs} {
+                             std::uint32_t pipelines, const std::vector<stage_costs>& costs)
+    : c_{c}, job_{job}, layout_{layout}, pipelines_{pipelines}, costs_{costs} {
   links_ = static_cast<std::uint32_t>(layout.places.size());
   std::map<node_index, std::uint32_t> cards;
   for (const auto& p : layout.places) {
@@ -79,14 +79,23 @@ std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) cons
 
 /// Every member sums a chunk: it receives the chunk from all peers and sends them the sum.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
-  const double chunk = static_cast<double>(summed_bytes(p, s)) / layout_.pipelines;
+  const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
   std::vector<peer_route> all;
+  const auto route_to = [&](std::uint32_t peer) -> peer_route& {
+    const auto w = route(p, s, peer, s, chunk);
+    const auto at = std::ranges::find(all, w, &peer_route::route);
+    return at != all.end() ? *at : all.emplace_back(peer_route{w, {}, 0});
+  };
   for (std::uint32_t peer = 0; peer < layout_.pipelines; ++peer) {
     if (peer == p) continue;
-    const auto w = route(p, s, peer, s, chunk);
-    auto at = std::ranges::find(all, w, &peer_route::route);
-    if (at == all.end()) at = all.insert(at, {w, {}});
-    at->pipelines.push_back(peer);
+    auto& to = route_to(peer);
+    to.pipelines.push_back(peer);
+    ++to.count;
+  }
+  if (pipelines_ > layout_.pipelines) {
+    const auto last = layout_.pipelines - 1;
+    const bool with_last = place(p, s).node == place(last, s).node;
+    route_to(with_last ? 0 : last).count += pipelines_ - layout_.pipelines;
   }
   return all;
 }
@@ -106,7 +115,7 @@ double peers_s(const stage_routes& w) {
   double longest = 0;
   for (const auto& to : w.peers)
     longest = std::max(
-        longest, static_cast<double>(to.pipelines.size()) * to.route.alone_s + to.route.latency_s);
+        longest, to.count * to.route.alone_s + to.route.latency_s);
   return w.sum_s + 2 * longest;
 }
 

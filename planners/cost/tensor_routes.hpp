@@ -14,11 +14,12 @@
 
 namespace troupe::planners {
 
-/// `costs`: of every stage, pipeline * stages + stage.
+/// `costs`: of every stage, pipeline * stages + stage. `pipelines`: of the plan; those that are not
+/// laid out are on other nodes of the same kind.
 class tensor_routes {
  public:
   tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
-                const std::vector<stage_costs>& costs);
+                std::uint32_t pipelines, const std::vector<stage_costs>& costs);
 
   /// One stage's routes. Those of WAN hops are meaningless.
   stage_routes of(std::uint32_t pipeline, std::uint32_t stage);
@@ -50,6 +51,7 @@ class tensor_routes {
   const cluster& c_;
   const job_spec& job_;
   const pipeline_layout& layout_;
+  const std::uint32_t pipelines_;
   const std::vector<stage_costs>& costs_;
   std::vector<std::uint32_t> cards_;  // by `costs`: each stage's node's link to others
   std::uint32_t links_ = 0;

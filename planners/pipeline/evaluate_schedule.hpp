@@ -29,7 +29,8 @@ struct lan_route {
 /// Chunks of gradients of equal size, to these peers of a stage.
 struct peer_route {
   lan_route route;
-  std::vector<std::uint32_t> pipelines;
+  std::vector<std::uint32_t> pipelines;  // of those that are laid out
+  std::uint32_t count = 0;               // of all
 };
 
 /// The paths of a stage's tensors.

@@ -1,6 +1,7 @@
 #include "planners/troupe/pipelined_plans.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "planners/baselines/adaptive_plan.hpp"
@@ -25,10 +26,17 @@ std::uint32_t widest_group(const plan& p) {
   return std::ranges::max(p.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
 }
 
+/// What the shapes of so many GPUs cost a planning budget: each cuts the model's pieces.
+std::uint64_t units_of(const job_spec& job, std::uint32_t gpus) {
+  constexpr std::uint64_t units_a_piece = 100;
+  const auto doublings = static_cast<std::uint64_t>(std::bit_width(gpus));
+  return units_a_piece * pieces_of(job.model) * doublings * doublings / 2;
+}
+
 }  // namespace
 
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
-                                  const job_spec& job) {
+                                  const job_spec& job, planning_budget& budget) {
   constexpr int most_useless = 4;
   std::vector<plan> out;
   for (std::size_t p = 0; p < pools.size(); ++p) {
@@ -43,6 +51,7 @@ std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>&
     int useless = 0;
     for (const auto gpus : counts_of(pool)) {
       if (gpus > most || useless >= most_useless) break;
+      if (!budget.spend(units_of(job, gpus))) return out;
       auto how = adaptive_plan(c, pool, job, gpus);
       const bool gains = how && how->samples_per_s >= best * min_gain;
       useless = gains || best == 0 ? 0 : useless + 1;

@@ -8,14 +8,16 @@
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "planners/core/gpu_pools.hpp"
+#include "planners/core/planning_budget.hpp"
 
 namespace troupe::planners {
 
 /// The fastest even pipelines (planners/baselines/adaptive_plan.hpp) of simulated work on each kind
 /// of pool and count, the fewest GPUs first. A count that is not at least 0.5 % faster than a
-/// smaller one of the same pool is left out, and so is everything beyond four of these in a row.
+/// smaller one of the same pool is left out, and so is everything beyond four of these in a row. A
+/// spent budget leaves out the rest.
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
-                                  const job_spec& job);
+                                  const job_spec& job, planning_budget& budget);
 
 /// Of these the fastest on so many GPUs of the pool, with its speed there, that needs more than
 /// `bytes_floor`.

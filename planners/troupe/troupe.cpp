@@ -55,23 +55,24 @@ reason why_hopeless(const job_view& j) {
 
 /// The micro-batch of the fastest configuration, kept by all: whatever the number of pipelines, the
 /// results of a training then change only by the order of summation.
-job_spec with_fastest_rows(const cluster& c, const std::vector<gpu_pool>& pools, job_spec job) {
-  const auto plans = pipelined_plans(c, pools, job);
+job_spec with_fastest_rows(const cluster& c, const std::vector<gpu_pool>& pools, job_spec job,
+                           planning_budget& budget) {
+  const auto plans = pipelined_plans(c, pools, job, budget);
   if (plans.empty()) return job;
   job.pipeline.rows = std::ranges::max(plans, {}, &plan::samples_per_s).rows;
   return job;
 }
 
 // Those within the job's limits of time and cost.
-std::vector<plan> configured_plans(const cluster& c, const job_spec& job) {
+std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planning_budget& budget) {
   const auto pools = pools_of(c, idle_index{c});
   job_view j;
   j.spec = std::make_shared<const job_spec>(job);
   std::vector<plan> pipelined;
   if (is_elastic(job))
-    pipelined = pipelined_plans(c, pools, with_fastest_rows(c, pools, job));
+    pipelined = pipelined_plans(c, pools, with_fastest_rows(c, pools, job, budget), budget);
   else if (job.command.empty() && !job.memory)
-    pipelined = pipelined_plans(c, pools, job);
+    pipelined = pipelined_plans(c, pools, job, budget);
   j.plans = std::make_shared<const std::vector<plan>>(std::move(pipelined));
   std::vector<plan> plans;
   for (auto& o : configurations_of(c, pools, j)) {
@@ -131,14 +132,14 @@ class troupe_policy : public policy {
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
     if (is_pipeline_job(job)) {
-      auto plans = is_elastic(job) ? configured_plans(c, job) : std::vector<plan>{};
+      auto plans = is_elastic(job) ? configured_plans(c, job, budget) : std::vector<plan>{};
       if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
       return policy::plans_of(c, job, budget);
     }
     if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
     auto others = policy::plans_of(c, job, budget);
     if (!others && others.error().code != kind::infeasible) return others;
-    auto plans = configured_plans(c, job);
+    auto plans = configured_plans(c, job, budget);
     if (plans.empty()) return others;
     if (!others) return plans;
     for (auto& p : *others)

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "planners/baselines/adaptive_plan.hpp"
 #include "planners/core/explicit_plan.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -175,4 +176,39 @@ TEST_CASE("an empty batch is refused") {
   auto how = sample::staged(trained(job.model, 1), 1, 1);
   how.microbatches = how.rows = 0;
   CHECK_FALSE(time_plan(c, job, how, allocation{{0, 1}}));
+}
+
+TEST_CASE("the closed form of many alike pipelines is that of all of them laid out") {
+  int repeated = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    random_source r{seed};
+    cluster c;
+    c.datacenters.push_back({"here", ""});
+    const std::uint32_t sizes[] = {1, 2, 4, 8, 6};
+    sample::add_nodes(c, sample::gpu("G", 1e6, 20.0 + double(r.below(300)), 1.5), 48,
+                      sizes[r.below(5)]);
+    if (r.chance(0.2)) c.nodes[r.below(48)].inter = {"slow", 10, 5};
+    auto job = trained(sample::gpt("m", 512, 12, 8, 512, 1000), 1u << (5 + r.below(4)));
+    job.model.tied_head = r.chance(0.5);
+    job.pipeline.recompute = r.chance(0.5);
+    if (r.chance(0.3)) job.train.reset();
+    const even_shape shape{1u << r.below(8), 1u << r.below(4), 1u << r.below(3)};
+    const auto pools = pools_of(c, idle_index{c});
+    if (shape.gpus() > pools[0].capacity) continue;
+    const auto where = pack(pools[0], shape.gpus());
+    const auto how = even_plan(c, pools[0], job, shape, where);
+    if (!how) continue;
+    if (!job.train) job.train.emplace().schedule = "megatron";
+    const auto all = time_plan(c, job, *how, where);
+    REQUIRE(all);
+    const auto by_all = evaluate(c, job, *all, fidelity::closed);
+    const auto by_first = evaluate(c, job, *how, where, fidelity::closed);
+    REQUIRE(by_all);
+    REQUIRE(by_first);
+    INFO("seed " << seed);
+    CHECK(by_first->iteration_s == by_all->iteration_s);
+    CHECK(by_first->cost_per_hour == by_all->cost_per_hour);
+    repeated += shape.data >= 32;
+  }
+  CHECK(repeated >= 20);
 }

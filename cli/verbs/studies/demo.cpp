@@ -232,6 +232,7 @@ class demo_verb final : public verb {
     const auto policies = find_policies({"troupe", "frenzy", "opportunistic", "fcfs", "sia"});
     if (!policies) return refuse(policies.error());
     if (auto ok = replay(day, *policies, {}); !ok) return ok;
+    if (auto ok = replay_with_pipelines(day, *policies, {}); !ok) return ok;
     out.text(table_of(day));
     simulation_ = document_of(day);
     return save(day, (fs::path{out_directory_} / "philly-day").string());

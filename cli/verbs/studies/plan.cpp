@@ -61,6 +61,9 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
           lack->needed_bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
 }
 
+/// More take seconds to simulate step by step.
+constexpr std::uint32_t max_simulated_gpus = 2048;
+
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   answer a;
   planners::planning_budget budget;
@@ -93,8 +96,10 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
       a.chosen = 0;
       continue;
     }
-    const auto e = planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
-                                      planners::fidelity::simulated);
+    const auto e = planners::evaluate(
+        c, planners::with_device(job, "sim"), d.how, d.where,
+        d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
+                                           : planners::fidelity::closed);
     if (e) a.estimate = *e;
     a.why = e ? too_large(c, job, a) : e.error();
     if (auto ok = planners::within_bounds(c, job, d.where); !ok) a.why = ok.error();

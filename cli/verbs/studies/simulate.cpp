@@ -30,7 +30,8 @@ class simulate_verb final : public verb {
         ->excludes("--workload");
     app.add_option("--parallelism", parallelism_,
                    "Plans of simulated work: the policy's own, or the best on the GPUs that it "
-                   "grants (default: adaptive for the workloads of crius, else own)")
+                   "grants (default: adaptive for the workloads of crius, else own; then a "
+                   "second table compares all with the best on their GPUs)")
         ->check(CLI::IsMember({"own", "adaptive"}));
     app.add_option("--search-depth", search_depth_,
                    "Most running jobs that crius changes in one scheduling choice")
@@ -64,9 +65,11 @@ class simulate_verb final : public verb {
     }
     auto runs = prepare(*c);
     if (!runs) return out.bad(runs.error());
-    for (auto& run : *runs)
-      if (auto ok = replay(run, *policies, faults); !ok)
-        return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
+    for (auto& run : *runs) {
+      auto ok = replay(run, *policies, faults);
+      if (ok && parallelism_.empty()) ok = replay_with_pipelines(run, *policies, faults);
+      if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
+    }
     if (!out_.empty())
       if (auto ok = save(*runs, out_); !ok) return out.bad(ok.error());
     out.document(document_of(*runs));
@@ -113,6 +116,7 @@ class simulate_verb final : public verb {
     for (const auto seed : seeds) {
       auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
       if (!run) return refuse(run.error());
+      run->parallelism = parallelism_;
       runs.push_back(std::move(*run));
     }
     return runs;
