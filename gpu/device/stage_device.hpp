@@ -69,6 +69,7 @@ struct operation {
   // rejects operations on gradients until the sum was requested. Peers need not do the same.
   bool last_backward = false;
   std::vector<payload> in{};
+  bool timed = false;                // forward, recompute, backward, update: measure compute_s
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
   std::uint32_t rank = 0, size = 1;  // make_group_id, join_group
   std::string path{};
@@ -81,6 +82,8 @@ struct outcome {
   std::uint64_t steps = 0;        // values: updates done
   double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
   double begin_s = 0, end_s = 0;  // on the device's own clock
+  // Of a timed operation: without the copies from and to the host, which other operations overlap.
+  double compute_s = 0;  // 0: the device cannot measure it
 };
 
 /// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device

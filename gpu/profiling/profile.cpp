@@ -32,7 +32,12 @@ constexpr double part_times::*steps[] = {&part_times::forward_s, &part_times::re
 
 struct answer {
   expected<outcome> what;
-  double took_s = 0;  // from the request to its completion
+  double computed_s = 0;  // by the device; of a device that does not measure it: all
+  double around_s = 0;    // the rest from the request to its completion
+};
+/// Of a step of a stage, in all rounds.
+struct samples {
+  std::vector<double> computed_s, around_s;
 };
 
 answer ask(stage_device& d, operation o) {
@@ -41,7 +46,9 @@ answer ask(stage_device& d, operation o) {
   const double begin_s = now_s();
   d.submit(std::move(o), [&result](expected<outcome> r) { result.set_value(std::move(r)); });
   auto what = completed.get();
-  return {std::move(what), now_s() - begin_s};
+  const double all_s = now_s() - begin_s;
+  const double computed_s = what && what->compute_s > 0 ? what->compute_s : all_s;
+  return {std::move(what), computed_s, std::max(0.0, all_s - computed_s)};
 }
 
 template <class T, class Make>
@@ -92,30 +99,42 @@ class bench {
     counts_ = counts;
     result_ = {};
     take(forward(false), nullptr);
-    take({.what = kind::recompute}, nullptr);
+    take({.what = kind::recompute, .timed = true}, nullptr);
     take(backward(), nullptr);
-    take(forward(false), &forward_s_);
-    take({.what = kind::recompute}, &recompute_s_);
-    take(backward(), &backward_s_);
-    take(forward(true), &recompute_s_);
-    take(backward(), &backward_s_);
-    auto sums = take({.what = kind::gradients}, &gradients_s_);
+    take(forward(false), &forward_);
+    take({.what = kind::recompute, .timed = true}, &recompute_);
+    take(backward(), &backward_);
+    take(forward(true), &kept_);
+    take(backward(), &backward_);
+    auto sums = take({.what = kind::gradients}, &gradients_);
     if (!result_) return result_;
-    take({.what = kind::update, .in = std::move(sums.out)}, &given_s_);
-    if (!halved()) take({.what = kind::update}, &update_s_);
+    take({.what = kind::update, .in = std::move(sums.out)}, &given_);
+    if (!halved()) take({.what = kind::update, .timed = true}, &update_);
     return result_;
   }
 
   part_times times() const {
     part_times t;
-    t.forward_s = statistics::median(forward_s_);
-    t.recompute_s = statistics::median(recompute_s_);
-    t.backward_s = statistics::median(backward_s_);
-    const double given_s = statistics::median(given_s_);
-    t.update_s = halved() ? given_s : statistics::median(update_s_);
-    t.gradients_s = statistics::median(gradients_s_) + std::max(0.0, given_s - t.update_s);
-    t.spread = std::max(spread(forward_s_), spread(backward_s_));
+    const auto median = [](const samples& s) { return statistics::median(s.computed_s); };
+    t.forward_s = median(forward_);
+    auto kept_s = recompute_.computed_s;  // the same kernels
+    kept_s.insert(kept_s.end(), kept_.computed_s.begin(), kept_.computed_s.end());
+    t.recompute_s = statistics::median(kept_s);
+    t.backward_s = median(backward_);
+    const double given_s = median(given_);
+    t.update_s = halved() ? given_s : median(update_);
+    t.gradients_s = median(gradients_) + std::max(0.0, given_s - t.update_s);
+    t.spread = std::max(spread(forward_.computed_s), spread(backward_.computed_s));
     t.peak_bytes = peak_bytes;
+    return t;
+  }
+  /// What a step takes beside computing: its tensors' copies from and to the host, and the host's
+  /// own work.
+  part_times around() const {
+    const auto median = [](const samples& s) { return statistics::median(s.around_s); };
+    part_times t;
+    t.forward_s = median(forward_), t.recompute_s = median(kept_), t.backward_s = median(backward_);
+    t.update_s = halved() ? 0 : median(update_);
     return t;
   }
 
@@ -129,25 +148,28 @@ class bench {
   bool halved() const { return spec_.model.tied_head && spec_.has_embedding != spec_.has_head; }
 
   operation forward(bool keep) const {
-    operation o{.what = kind::forward, .keep = keep};
+    operation o{.what = kind::forward, .keep = keep, .timed = true};
     o.in = {spec_.has_embedding ? in_.tokens : in_.activation};
     if (spec_.has_head) o.in.push_back(in_.targets);
     return o;
   }
   operation backward() const {
-    operation o{.what = kind::backward};
+    operation o{.what = kind::backward, .timed = true};
     if (!spec_.has_head) o.in = {in_.gradient};
     return o;
   }
 
-  outcome take(operation o, std::vector<double>* into) {
+  outcome take(operation o, samples* into) {
     if (!result_) return {};
     auto reply = ask(*device_, std::move(o));
     if (!reply.what) {
       result_ = refuse(reply.what.error());
       return {};
     }
-    if (into != nullptr && counts_) into->push_back(reply.took_s * spec_.emulate_speed);
+    if (into != nullptr && counts_) {
+      into->computed_s.push_back(reply.computed_s * spec_.emulate_speed);
+      into->around_s.push_back(reply.around_s * spec_.emulate_speed);
+    }
     return std::move(*reply.what);
   }
 
@@ -162,8 +184,12 @@ class bench {
   std::unique_ptr<stage_device> device_;
   bool counts_ = false;
   expected<void> result_;  // of this round so far
-  std::vector<double> forward_s_, recompute_s_, backward_s_, gradients_s_, given_s_, update_s_;
+  samples forward_, recompute_, kept_, backward_, gradients_, given_, update_;
 };
+
+void add(part_times& to, const part_times& more) {
+  for (const auto what : steps) to.*what += more.*what;
+}
 
 /// Other devices that compute as long as this object exists.
 class company {
@@ -256,6 +282,9 @@ class point_maker {
     p.attention = parts.attention, p.mlp = parts.mlp, p.plain = parts.plain;
     p.embedding = all[embedding]->times(), p.head = all[head]->times();
     p.ends = both_ends({p.embedding, p.head, all[whole]->times(), all[one]->times()}, p.plain);
+    const std::pair<part_times*, place> stages[] = {
+        {&p.plain, one}, {&p.embedding, embedding}, {&p.head, head}, {&p.ends, whole}};
+    for (const auto& [part, stage] : stages) add(*part, all[stage]->around());
     return p;
   }
 

@@ -173,6 +173,7 @@ expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome
     result.squared_norm += parts[m].squared_norm;
     result.begin_s = std::min(result.begin_s, parts[m].begin_s);
     result.end_s = std::max(result.end_s, parts[m].end_s);
+    result.compute_s = std::max(result.compute_s, parts[m].compute_s);
   }
   if (o.what == kind::make_group_id) {
     std::vector<std::byte> all;

@@ -17,6 +17,7 @@
 namespace troupe::test::fake_cuda {
 
 constexpr int device_count = 3;
+constexpr double elapsed_s = 0.001;  // between any two timing events
 
 /// What was done since the last reset.
 struct counts {

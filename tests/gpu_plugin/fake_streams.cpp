@@ -215,7 +215,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
     if (!of(e).timing || !last.queue) return fails(cudaErrorInvalidResourceHandle);
     if (!last.queue->reached(last.place)) return fails(cudaErrorNotReady);
   }
-  *ms = 1;
+  *ms = static_cast<float>(1e3 * elapsed_s);
   return cudaSuccess;
 }
 

@@ -85,3 +85,23 @@ TEST_CASE("training through the plug-in with cuBLASLt's epilogues follows the CP
   }
   CHECK(fake_cuda::seen().products > 0);
 }
+
+TEST_CASE("a timed operation reports the time between its first and its last kernel") {
+  fake_cuda::settings how;
+  how.paces(fake_cuda::all_paces()[1]);
+  const auto m = wide_model();
+  std::vector<std::shared_ptr<pass_graphs>> graphs;
+  const auto made = through_plugin(graphs).make(whole_model(m, 2));
+  REQUIRE(made);
+  const auto l = lessons(m, 2, 1, 0).front();
+  using kind = gpu::operation::kind;
+  const gpu::operation forward{.what = kind::forward, .keep = true, .in = {l.input, l.targets}};
+  const auto timed = [&](gpu::operation o) {
+    o.timed = true;
+    return run(**made, std::move(o)).compute_s;
+  };
+  CHECK(timed(forward) == Approx(fake_cuda::elapsed_s));
+  CHECK(timed({.what = kind::backward}) == Approx(fake_cuda::elapsed_s));
+  CHECK(timed({.what = kind::update}) == Approx(fake_cuda::elapsed_s));
+  CHECK(run(**made, forward).compute_s == 0);
+}

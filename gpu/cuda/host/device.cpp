@@ -78,6 +78,7 @@ void device::enqueue(const operation& o, done completed) {
   pending p;
   p.begin_s = now_s();
   p.completed = std::move(completed);
+  p.timed = o.timed;
   start(o, p);
   {
     std::lock_guard lock{guard_};
@@ -100,6 +101,7 @@ void device::complete_operations() {
     }
     try {
       if (p.event != nullptr) wait_for(p);
+      if (p.result && p.to != nullptr) p.result->compute_s = machine_->seconds(p.from, p.to);
     } catch (const std::runtime_error& e) {
       p.result = refuse(code_of(e), e.what());
     }
@@ -109,6 +111,8 @@ void device::complete_operations() {
       if (p.loss) p.result->loss = *p.loss;
       if (p.norm) p.result->squared_norm = *p.norm;
     }
+    for (auto* e : {p.from, p.to})
+      if (e != nullptr) machine_->forget(e);
     p.held.clear();
     p.completed(std::move(p.result));
   }
@@ -271,16 +275,31 @@ void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   in.begins = {in.tokens, in.tokens.get() + 3 * n};
 }
 
+/// Launches the kernels of an operation, between two timing events if it is timed.
+template <class Launch>
+auto device::timed(Launch launch, pending& p) {
+  if (!p.timed) return launch();
+  p.from = machine_->timing_event();
+  auto made = launch();
+  p.to = machine_->timing_event();
+  return made;
+}
+
 /// Launches the kernels of one pass, as a graph if possible; returns the result of `ask`.
 template <class Ask>
 auto device::in_one_pass(Ask ask, pending& p) {
   p.with = tensor_group_;
-  if (tensor_group_) return ask();  // all-reduces inside a pass cannot be part of a graph
+  // All-reduces inside a pass cannot be part of a graph.
+  if (tensor_group_) return timed(ask, p);
   machine_->begin_pass();
   try {
-    auto made = ask();
-    machine_->end_pass();
-    return made;
+    return timed(
+        [&] {
+          auto made = ask();
+          machine_->end_pass();
+          return made;
+        },
+        p);
   } catch (...) {
     machine_->drop_pass();
     throw;
@@ -347,7 +366,7 @@ void device::update(const operation& o, pending& p) {
   };
   const auto own = brought(0), tied = brought(1);
   stage_.replace_gradients(own.get(), tied.get());
-  p.norm = take_out(stage_.update(o.scale), p);
+  p.norm = take_out(timed([&] { return stage_.update(o.scale); }, p), p);
   summed_ = went_back_ = false;
 }
 

@@ -60,6 +60,8 @@ class device final : public stage_device {
     done completed{};
     double begin_s = 0;
     void* event = nullptr;
+    bool timed = false;
+    void *from = nullptr, *to = nullptr;              // timing events around its kernels
     std::shared_ptr<device_group> with{};             // null: no all-reduce
     const double *loss = nullptr, *norm = nullptr;    // on the host, valid after the event
     std::vector<std::shared_ptr<const void>> held{};  // until then
@@ -82,6 +84,8 @@ class device final : public stage_device {
   void save(const operation& o, pending& p);
   void load(const operation& o, pending& p);
 
+  template <class Launch>
+  auto timed(Launch launch, pending& p);
   template <class Ask>
   auto in_one_pass(Ask ask, pending& p);
   void rehearse();
