@@ -1,5 +1,5 @@
-// bench_decisions [LIMIT_S]: what deciding costs, HAS and the whole frenzy policy beside Sia's
-// integer program, on the same snapshots.
+// bench_decisions [LIMIT_S [PHILLY]]: what deciding costs, HAS and the whole frenzy policy beside
+// Sia's integer program, on the same snapshots.
 //
 // "has" is has() for one job, "arrival" is frenzy's decide() with that job alone in the queue: each
 // the median over 101 passes of the mean over all jobs of the queue. "queue" is decide() for the
@@ -8,6 +8,9 @@
 // round of Sia is frenzy's pass over the queue; "Sia/arrival" says what deciding at once about one
 // job saves. Sia runs in a process of its own, which is ended when it has taken LIMIT_S (60)
 // seconds.
+//
+// Below the table, the default policy beside frenzy: planning one job on 100,000 GPUs, and a whole
+// simulation of PHILLY (the trace as its artifact has it), medians of 3.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -21,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "default_policy.hpp"
 #include "harness/runs.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/core/policy.hpp"
@@ -138,6 +142,15 @@ void require(const char* what, double value, bool holds) {
   fmt::print("{:<66} {:>8.2f}  {}\n", what, value, holds ? "yes" : "NO");
 }
 
+void compare(const char* what, const expected<beside_frenzy>& x, double limit) {
+  if (!x) return fmt::print("{}: {}\n", what, x.error().text);
+  const double ratio = x->troupe_s / x->frenzy_s;
+  require(
+      fmt::format("{} ({:.3g} and {:.3g} s): at most {:g}", what, x->troupe_s, x->frenzy_s, limit)
+          .c_str(),
+      ratio, ratio <= limit);
+}
+
 }  // namespace
 }  // namespace troupe::bench
 
@@ -164,6 +177,10 @@ int main(int argc, char** argv) {
   }
   if (max_us == 0) return 0;
   fmt::print("\n");
+  compare("planning a job on 100,000 GPUs: troupe's processor time over frenzy's", planning_s(),
+          15);
+  if (argc > 2)
+    compare("all of Philly: troupe's processor time over frenzy's", replay_s(argv[2], 3), 8);
   require("Sia's round over frenzy's pass over the whole queue: at least 2", min_queue,
           min_queue >= 2);
   require("Sia's round over frenzy's decision at an arrival: at least 1,000", min_arrival,

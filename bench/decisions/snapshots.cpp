@@ -16,9 +16,6 @@
 #include "planners/frenzy/marp.hpp"
 
 namespace troupe::bench {
-namespace {
-
-using namespace planners;
 
 expected<cluster> make_cluster(std::uint32_t gpus) {
   const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
@@ -43,6 +40,10 @@ expected<cluster> make_cluster(std::uint32_t gpus) {
   }
   return c;
 }
+
+namespace {
+
+using namespace planners;
 
 /// An endless sequence of jobs as the scheduler shows them; equal jobs share their plans.
 class stream {

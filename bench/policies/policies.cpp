@@ -17,6 +17,7 @@
 #include "formats/load/load.hpp"
 #include "planners/core/wrapped_policy.hpp"
 #include "planners/crius/crius.hpp"
+#include "policies/hints.hpp"
 #include "policies/loads.hpp"
 #include "policies/report.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -28,6 +29,8 @@ struct options {
   std::uint64_t seeds = 3;
   double limit_s = 10;  // of one policy's decisions on one seed
   double hours = 12;
+  double hint_sigma = 0;
+  std::uint64_t hint_iterations = 0;
   std::string only, traces;
   std::vector<std::string> policies;
 };
@@ -84,7 +87,9 @@ expected<std::optional<contestant>> run_policy(const options& o, const load& l, 
     result.jobs = workload->size();
     cli::comparison run{c, std::move(*workload), l.workload, seed, {}};
     const auto policy = std::make_shared<limited>(
-        cli::as_simulated(*found, l.workload, parallelism, planners::crius_options{}.search_depth),
+        with_hints(cli::as_simulated(*found, l.workload, parallelism,
+                                     planners::crius_options{}.search_depth),
+                   {o.hint_sigma, o.hint_iterations, seed}),
         o.limit_s);
     const auto ok = cli::replay(run, {policy}, {});
     if (policy->is_late() || !ok) {
@@ -155,6 +160,10 @@ int main(int argc, char** argv) {
   app.add_option("--only", o.only, "Pairs whose name contains this");
   app.add_option("--policies", o.policies, "Policies to compare, separated by commas")
       ->delimiter(',');
+  app.add_option("--hint-sigma", o.hint_sigma,
+                 "Policies see each job's length wrong by a factor exp(N(0, SIGMA))");
+  app.add_option("--hint-iterations", o.hint_iterations,
+                 "Policies see the same number of iterations for all jobs");
   app.add_option("--traces", o.traces, "Directory of more traces: Troupe's, Philly, ITP");
   app.add_option("--hours", o.hours, "Length of their densest window that is used")
       ->capture_default_str();

@@ -113,7 +113,8 @@ std::vector<double> common_means(const contest& c, const contestant& x) {
 std::string with_pipelines_table(const contest& c) {
   const auto* troupe = find_troupe(c.with_pipelines);
   if (!troupe) return {};
-  cli::table t{{"all with pipelines", "JCT", "against troupe", "p99", "against troupe", "restarts"}};
+  cli::table t{
+      {"all with pipelines", "JCT", "against troupe", "p99", "against troupe", "restarts"}};
   for (const auto& x : c.with_pipelines) {
     const auto s = beside(x, *troupe);
     t.row({x.policy, duration_text(mean_of(x, [](const auto& r) { return r.average_jct_s; })),
@@ -124,8 +125,8 @@ std::string with_pipelines_table(const contest& c) {
 }
 
 std::string table_of(const contest& c) {
-  cli::table t{{"policy", "JCT, common", "JCT", "against troupe", "p99", "against troupe", "restarts", "failed",
-                "unfinished", "decision p99", "longest"}};
+  cli::table t{{"policy", "JCT, common", "JCT", "against troupe", "p99", "against troupe",
+                "restarts", "failed", "unfinished", "decision p99", "longest"}};
   const auto* troupe = find_troupe(c.contestants);
   std::vector<std::pair<double, const contestant*>> order;
   for (const auto& x : c.contestants) order.emplace_back(troupe ? beside(x, *troupe).jct : 0, &x);
@@ -172,9 +173,8 @@ standing beside(const contestant& x, const contestant& troupe) {
 std::string text_of(std::vector<contest> all) {
   std::ranges::stable_sort(all, {},
                            [](const contest& c) { return margins_of(c, c.contestants).jct; });
-  cli::table t{{"pair", "next best JCT", "over troupe's", "best p99", "over troupe's",
-                "restarts", "all with pipelines: next best", "over troupe's",
-                "ahead, with failed jobs"}};
+  cli::table t{{"pair", "next best JCT", "over troupe's", "best p99", "over troupe's", "restarts",
+                "all with pipelines: next best", "over troupe's", "ahead, with failed jobs"}};
   std::size_t first = 0, tails = 0, equal = 0, still = 0;
   for (const auto& c : all) {
     const auto m = margins_of(c, c.contestants), e = margins_of(c, c.with_pipelines);
@@ -188,7 +188,8 @@ std::string text_of(std::vector<contest> all) {
            e.jct_of, over(e.jct), shedders_of(c)});
   }
   auto text = fmt::format(
-      "Of {} pairs, troupe has the lowest average JCT in {}, and in {} if all policies have its plan "
+      "Of {} pairs, troupe has the lowest average JCT in {}, and in {} if all policies have its "
+      "plan "
       "space (data x tensor x pipeline); a 99th percentile within {} of the best in {}; at most {} "
       "restarts a job in {}.\nEach comparison is over the jobs that both policies finish, with "
       "policies that finish {:.0f} % of all or more.\n\"common\": over the jobs that all policies "

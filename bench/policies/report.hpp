@@ -21,7 +21,7 @@ struct contest {
   std::vector<contestant> contestants;  // as many seeds each
   /// The same, all with data x tensor x pipeline plans.
   std::vector<contestant> with_pipelines;
-  std::vector<std::string> left_out;    // sentences
+  std::vector<std::string> left_out;  // sentences
 };
 
 /// A policy beside `troupe`, over the jobs that both finish; all seeds together.

@@ -10,6 +10,7 @@
 #include "formats/parse/reader.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/crius/crius.hpp"
+#include "planners/troupe/troupe.hpp"
 
 namespace troupe::cli {
 
@@ -53,11 +54,23 @@ std::span<const parameter<planners::sia_options>> parameters_of(const planners::
   return all;
 }
 
+std::span<const parameter<planners::troupe_options>> parameters_of(
+    const planners::troupe_options&) {
+  using o = planners::troupe_options;
+  static const parameter<o> all[] = {
+      {"price_factor", &o::price_factor, 0, 1e6},   {"max_load", &o::max_load, 0, 0.999},
+      {"arriving", &o::arriving, 0, 1e6},           {"hold_restarts", &o::hold_restarts, 0, 1e6},
+      {"min_saving", &o::min_saving, 0, 1e6},       {"stop_cost", &o::stop_cost, 1, 1e6},
+      {"overdue_times", &o::overdue_times, 0, 1e9}, {"settle_starts", &o::settle_starts, 0, 1e6}};
+  return all;
+}
+
 /// Calls `f` with the parameters of the policy of that name; not at all, if it has none.
 template <class F>
 void with_parameters(const std::string& policy, F&& f) {
   if (planners::crius_variant(policy)) f(parameters_of(planners::crius_options{}));
   if (policy == "sia") f(parameters_of(planners::sia_options{}));
+  if (policy == "troupe") f(parameters_of(planners::troupe_options{}));
 }
 
 std::vector<std::string> names_of(const std::string& policy) {
@@ -107,7 +120,7 @@ Options set_in(Options o, const std::string& policy, const policy_settings& sett
 
 std::string known_parameters() {
   std::string text;
-  for (const std::string policy : {"sia", "crius"})
+  for (const std::string policy : {"troupe", "sia", "crius"})
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", policy,
                         fmt::join(names_of(policy), ", "));
   return text + " (and the variants of crius)";
@@ -142,6 +155,8 @@ std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const plan
   }
   if (name == "sia" && settings.contains(name))
     return planners::make_sia(set_in(planners::sia_options{}, name, settings));
+  if (name == "troupe" && settings.contains(name))
+    return planners::make_troupe(set_in(planners::troupe_options{}, name, settings));
   return p;
 }
 

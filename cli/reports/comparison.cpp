@@ -139,8 +139,7 @@ struct replayed {
   std::map<job_id, std::string> failures;
 };
 
-expected<replayed> replay_one(const comparison& c,
-                              const std::shared_ptr<const planners::policy>& p,
+expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const planners::policy>& p,
                               const fault_plan& faults) {
   const auto on = std::make_shared<const cluster>(c.times ? with_instant_messages(c.on) : c.on);
   actors::simulation_options o{on, {}, c.seed, faults, {}};

@@ -75,8 +75,7 @@ std::vector<json> rows_of(const std::vector<comparison>& runs, std::size_t polic
 }
 
 json summary_of(const std::vector<json>& rows) {
-  json means{{"policy", rows.front().at("policy")},
-             {"plan_space", rows.front().at("plan_space")}},
+  json means{{"policy", rows.front().at("policy")}, {"plan_space", rows.front().at("plan_space")}},
       deviations;
   auto first = rows.front();
   first.erase("seed");

@@ -7,6 +7,7 @@
 
 #include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
+#include "planners/core/user_request.hpp"
 #include "planners/core/wrapped_policy.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -115,6 +116,17 @@ std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, c
 
 namespace {
 
+/// With pipelines, or split by data and tensor parallelism alone, whichever is faster.
+std::optional<plan> fastest_plan(const cluster& c, const gpu_pool& pool, const job_view& j,
+                                 const allocation& where) {
+  auto best = adaptive_plan(c, pool, *j.spec, where);
+  if (is_pipeline_job(*j.spec)) return best;
+  auto split = split_for(c, *j.spec, where, j.bytes_floor);
+  const bool fits = split.bytes_per_gpu > 0 && split.data_parallel <= j.spec->global_batch;
+  if (fits && (!best || split.samples_per_s > best->samples_per_s)) best = std::move(split);
+  return best;
+}
+
 class adaptive_parallelism final : public wrapped_policy {
  public:
   explicit adaptive_parallelism(std::shared_ptr<const policy> inner)
@@ -141,12 +153,12 @@ class adaptive_parallelism final : public wrapped_policy {
   void replan(const cluster& c, const job_view& j, decision& d) const {
     for (const auto& pool : pools_of(c, idle_index{c})) {
       if (!pool.contains(d.where)) continue;
-      question q{j.plans, pool.gpu, pool.node_gpus, pool.datacenter, {}};
+      question q{j.plans, j.bytes_floor, pool.gpu, pool.node_gpus, pool.datacenter, {}};
       for (const auto& share : d.where) q.gpus.push_back(share.gpus);
       if (known_.size() >= max_known) known_.clear();
       auto at = known_.find(q);
       if (at == known_.end())
-        at = known_.emplace(std::move(q), adaptive_plan(c, pool, *j.spec, d.where)).first;
+        at = known_.emplace(std::move(q), fastest_plan(c, pool, j, d.where)).first;
       if (at->second) d.how = *at->second;
       return;
     }
@@ -156,6 +168,7 @@ class adaptive_parallelism final : public wrapped_policy {
   /// own.
   struct question {
     std::shared_ptr<const std::vector<plan>> plans;
+    double bytes_floor = 0;
     gpu_index gpu = 0;
     std::uint32_t node_gpus = 0, datacenter = 0;
     std::vector<std::uint32_t> gpus;  // of each node

@@ -311,8 +311,7 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
         }
         for (const auto& to : routes.peers) {
           auto& f = free_s[to.route.link];
-          f = std::max(f, begin_s) +
-              2.0 * to.count * to.route.alone_s;
+          f = std::max(f, begin_s) + 2.0 * to.count * to.route.alone_s;
           summed_s = std::max(summed_s, f + 2 * to.route.latency_s + tied_s);
         }
       }
@@ -379,9 +378,9 @@ bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
          x.inter == y.inter && x.emulate_speed == y.emulate_speed;
 }
 
-/// Of a plan whose pipelines fill whole nodes of one kind, how many of the first ones stand for all:
-/// they fill their nodes and as many again, so that each has peers on its own and on other nodes.
-/// 0: the plan is not such a one, or has hardly more pipelines.
+/// Of a plan whose pipelines fill whole nodes of one kind, how many of the first ones stand for
+/// all: they fill their nodes and as many again, so that each has peers on its own and on other
+/// nodes. 0: the plan is not such a one, or has hardly more pipelines.
 std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const plan& how,
                                  const allocation& where) {
   if (where.empty() || how.stages.empty() || job.slots) return 0;

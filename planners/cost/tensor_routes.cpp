@@ -114,8 +114,7 @@ const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t
 double peers_s(const stage_routes& w) {
   double longest = 0;
   for (const auto& to : w.peers)
-    longest = std::max(
-        longest, to.count * to.route.alone_s + to.route.latency_s);
+    longest = std::max(longest, to.count * to.route.alone_s + to.route.latency_s);
   return w.sum_s + 2 * longest;
 }
 

@@ -15,16 +15,17 @@ double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
   for (const auto& n : s.cluster.nodes) gpus += n.gpus;
   for (const auto& a : s.arrivals) {
     if (a.at_s <= first_s + restart_s || a.at_s > now_s || !a.plans || a.plans->empty()) continue;
-    job_view j;
-    j.spec = a.spec;
-    j.plans = a.plans;
-    const auto& table = tables.of(s.cluster, pools, j);
+    const auto& table = tables.of(s.cluster, pools, a);
     if (table.cluster_samples_per_s <= 0) continue;
     const double samples = static_cast<double>(a.spec->iterations) * a.spec->global_batch;
     busy_s +=
         std::min(samples / table.cluster_samples_per_s + restart_s / gpus, (now_s - a.at_s) / gpus);
   }
-  return busy_s / (now_s - first_s);
+  constexpr double min_share = 0.1;  // of the GPUs, for those that arrive
+  double held = 0;
+  for (const auto& [id, j] : s.running)
+    if (j.submitted_s < first_s) held += total_gpus(j.where);
+  return busy_s / (now_s - first_s) / std::max(min_share, 1 - held / gpus);
 }
 
 }  // namespace troupe::planners

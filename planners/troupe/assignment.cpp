@@ -38,6 +38,8 @@ class assigner {
 
   /// `keep`: every job that runs keeps what it has, or grows onto what nobody else gets.
   std::vector<assigned> assign(const std::vector<contender>& contenders, bool keep) && {
+    first_ = contenders.data();
+    pinned_.assign(contenders.size(), false);
     auto queue = in_order(contenders);
     waiting_prices behind{weights_};
     for (const auto& x : contenders) behind.add(x);
@@ -48,11 +50,10 @@ class assigner {
       const auto& next = *queue.back().who;
       queue.pop_back();
       behind.remove(next);
-      if (!pinned_.contains(&next)) serve(next, queue.size(), behind);
+      if (!is_pinned(next)) serve(next, queue.size(), behind);
     }
     for (const auto& left : queue)
-      if (left.who->runs() && !pinned_.contains(left.who))
-        out_.push_back({left.who, {}, {}, {}, 0, 0});
+      if (left.who->runs() && !is_pinned(*left.who)) out_.push_back({left.who, {}, {}, 0, 0});
     grow();
     return std::move(out_);
   }
@@ -96,24 +97,28 @@ class assigner {
     return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
   }
 
+  bool is_pinned(const contender& x) const {
+    return pinned_[static_cast<std::size_t>(&x - first_)];
+  }
+
   // Keeps what it has before any other job is served, unless that was given to a training.
   void pin(const contender& x) {
-    assigned a{&x, {}, {}, {}, 0, 0};
+    assigned a{&x, {}, {}, 0, 0};
     if (x.present) {
       const auto& o = x.options()[*x.present];
-      if (!room_[o.pool].fits(o.how.gpus())) return;
+      if (!room_[o.pool].fits(o.gpus)) return;
       take(a, *x.present);
     } else if (!stay_mixed(a)) {
       return;
     }
-    pinned_.insert(&x);
+    pinned_[static_cast<std::size_t>(&x - first_)] = true;
     out_.push_back(std::move(a));
   }
 
   void serve(const contender& x, std::size_t jobs_behind, const waiting_prices& behind) {
     if (!x.runs() && refused_.contains(x.table)) return;  // room only shrinks
     const double factor = costs_.price_factor();
-    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}, jobs_behind, factor * behind.highest()});
+    auto& a = out_.emplace_back(assigned{&x, {}, {}, jobs_behind, factor * behind.highest()});
     double best = infinite;
     if (x.runs() && !x.present)
       best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
@@ -122,7 +127,7 @@ class assigner {
     for (std::size_t i = 0; i < x.options().size(); ++i) {
       const auto& o = x.options()[i];
       const double cost = costs_.of_run(time_left(x, i), o.weight, factor * behind.in(o.pool));
-      if (cost < best && room_[o.pool].fits(o.how.gpus())) {
+      if (cost < best && room_[o.pool].fits(o.gpus)) {
         best = cost;
         chosen = i;
       }
@@ -138,7 +143,7 @@ class assigner {
 
   void take(assigned& a, std::size_t option) {
     const auto& o = a.who->options()[option];
-    room_[o.pool].take(o.how.gpus());
+    room_[o.pool].take(o.gpus);
     a.option = option;
   }
 
@@ -148,8 +153,7 @@ class assigner {
   bool stay_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (a.who->present || !reserve(j.where)) return false;
-    a.mixed = j.how;
-    a.mixed_where = j.where;
+    a.mixed = std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{j.how, j.where});
     return true;
   }
 
@@ -168,8 +172,8 @@ class assigner {
       auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
                             how.tensor_in_node ? how.tensor_parallel : 1);
       if (where.empty() || !reserve(where)) continue;
-      a.mixed = how;
-      a.mixed_where = std::move(where);
+      a.mixed =
+          std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{how, std::move(where)});
       return;
     }
   }
@@ -177,8 +181,8 @@ class assigner {
   void start_exact(assigned& a) {
     auto p = place_exact(c_, idle_beside(), *a.who->job);
     if (!p || !reserve(p->where)) return void(refused_.insert(a.who->table));
-    a.mixed = std::move(p->how);
-    a.mixed_where = std::move(p->where);
+    a.mixed = std::make_shared<const assigned::mixed_gpus>(
+        assigned::mixed_gpus{std::move(p->how), std::move(p->where)});
   }
 
   // Takes these very GPUs, if what was assigned before can be placed beside them.
@@ -208,7 +212,7 @@ class assigner {
       if (!a.option) continue;
       const auto& o = a.who->options()[*a.option];
       grants.push_back(
-          {o.pool, o.how.gpus(), &a.who->job->where, a.who->runs() && a.option == a.who->present});
+          {o.pool, o.gpus, &a.who->job->where, a.who->runs() && a.option == a.who->present});
     }
     std::ranges::stable_sort(grants, std::greater{}, &count_grant::gpus);
     auto free = free_;
@@ -246,11 +250,11 @@ class assigner {
   }
 
   bool fits_instead(const configuration& present, const configuration& next) const {
-    if (present.pool != next.pool) return room_[next.pool].fits(next.how.gpus());
+    if (present.pool != next.pool) return room_[next.pool].fits(next.gpus);
     auto& room = room_[next.pool];
-    room.give_back(present.how.gpus());
-    const bool fits = room.fits(next.how.gpus());
-    room.take(present.how.gpus());
+    room.give_back(present.gpus);
+    const bool fits = room.fits(next.gpus);
+    room.take(present.gpus);
     return fits;
   }
 
@@ -270,10 +274,10 @@ class assigner {
       const auto& present = a.who->options()[*a.option];
       const auto& next = a.who->options()[top.option];
       if (fits_instead(present, next)) {
-        room_[present.pool].give_back(present.how.gpus());
+        room_[present.pool].give_back(present.gpus);
         take(a, top.option);
         // Where there is more room than before, others may have better changes now.
-        if (present.pool != next.pool || next.how.gpus() < present.how.gpus()) {
+        if (present.pool != next.pool || next.gpus < present.gpus) {
           changes = best_changes();
           continue;
         }
@@ -292,7 +296,8 @@ class assigner {
   std::vector<double> speeds_;
   mutable std::vector<pool_capacity> room_;
   std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
-  std::unordered_set<const contender*> pinned_;             // nor does theirs
+  const contender* first_ = nullptr;
+  std::vector<bool> pinned_;  // by contender
   std::vector<assigned> out_;
 };
 
@@ -321,8 +326,7 @@ namespace {
 std::vector<const contender*> changed(const std::vector<assigned>& all) {
   std::vector<const contender*> jobs;
   for (const auto& a : all)
-    if (a.who->runs() && (a.option ? a.option != a.who->present : a.mixed_where.empty()))
-      jobs.push_back(a.who);
+    if (a.who->runs() && (a.option ? a.option != a.who->present : !a.mixed)) jobs.push_back(a.who);
   return jobs;
 }
 
@@ -358,7 +362,7 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
       (o.stop_cost - 1) * c.settings.restart_s * static_cast<double>(stopped.size());
   const bool better = loss_of(contenders, anew, c, weights, costs) + restarts_s <
                       loss_of(contenders, kept, c, weights, costs);
-  return better ? anew : kept;
+  return better ? std::move(anew) : std::move(kept);
 }
 
 }  // namespace troupe::planners

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,12 +18,12 @@ namespace troupe::planners {
 struct troupe_options {
   double price_factor = 2;    // of a GPU-second, for the jobs that wait behind
   double max_load = 0.95;     // arriving_load, as far as it counts
-  double arriving = 2;        // factor of the price for what is yet to arrive, in so many
+  double arriving = 4;        // factor of the price for what is yet to arrive, in so many
   double hold_restarts = 13;  // restarts: later the job may be stopped for it
   double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
-  double stop_cost = 8;       // restarts that a change of a running job is counted as
+  double stop_cost = 16;      // restarts that a change of a running job is counted as
   double overdue_times = 10;  // a job is overdue after so many times its shortest run
-  double settle_starts = 5;   // a job that began less than so many restarts ago is left alone
+  double settle_starts = 10;  // a job that began less than so many restarts ago is left alone
 };
 
 /// A job that waits, or that runs and can be stopped.
@@ -53,14 +54,19 @@ bool is_settling(const cluster& c, const contender& x, double now_s, const troup
 
 /// What a contender gets.
 struct assigned {
-  const contender* who = nullptr;
-  std::optional<std::size_t> option;  // none: nothing, or `mixed`
-  plan mixed;                         // on GPUs of several pools, where no single pool can hold it
-  allocation mixed_where;
-  std::size_t behind = 0;  // jobs, when it was served
-  double price = 0;        // seconds that they wait for a GPU-second of the fastest type
+  /// GPUs of several pools, where no single pool can hold it.
+  struct mixed_gpus {
+    plan how;
+    allocation where;
+  };
 
-  bool has_gpus() const { return option || !mixed_where.empty(); }
+  const contender* who = nullptr;
+  std::optional<std::size_t> option;          // none: nothing, or `mixed`
+  std::shared_ptr<const mixed_gpus> mixed{};  // apart: few have it, and assignments are sorted
+  std::size_t behind = 0;                     // jobs, when it was served
+  double price = 0;  // seconds that they wait for a GPU-second of the fastest type
+
+  bool has_gpus() const { return option || mixed; }
 };
 
 /// Every job in its order on the GPUs that are worth most to all, if that saves more than it costs

@@ -89,7 +89,7 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
     if (!how || !(how->samples_per_s >= best * min_gain)) continue;
     best = how->samples_per_s;
-    out.push_back({p, std::move(*how), speed * gpus});
+    out.push_back({p, std::move(*how), speed * gpus, gpus});
   }
   return out;
 }
@@ -144,12 +144,26 @@ void configuration_cache::prepare(const cluster& c) {
 
 const configuration_table& configuration_cache::of(const cluster& c,
                                                    const std::vector<gpu_pool>& pools,
+                                                   const arrival& a) {
+  if (const auto at = entries_.find({a.plans.get(), 0}); at != entries_.end())
+    return at->second->table;
+  job_view j;
+  j.spec = a.spec;
+  j.plans = a.plans;
+  return of(c, pools, j);
+}
+
+const configuration_table& configuration_cache::of(const cluster& c,
+                                                   const std::vector<gpu_pool>& pools,
                                                    const job_view& j) {
   auto& e = entries_[{j.plans.get(), j.bytes_floor}];
   if (!e) {
     e = std::make_unique<entry>();
     e->plans = j.plans;
     e->table.options = configurations_of(c, pools, j);
+    for (const auto& o : e->table.options)  // in the order of their pools
+      if (e->table.pools.empty() || e->table.pools.back() != o.pool)
+        e->table.pools.push_back(o.pool);
     e->table.sample_cost = sample_cost(e->table.options, j);
     e->table.fastest_samples_per_s = fastest(e->table.options, j);
     e->table.efficient_weight = 1;
@@ -158,7 +172,7 @@ const configuration_table& configuration_cache::of(const cluster& c,
         e->table.efficient_weight = o.weight;
     std::vector<double> per_gpu(pools.size());
     for (const auto& o : e->table.options)
-      per_gpu[o.pool] = std::max(per_gpu[o.pool], o.how.samples_per_s / o.how.gpus());
+      per_gpu[o.pool] = std::max(per_gpu[o.pool], o.how.samples_per_s / o.gpus);
     for (std::size_t p = 0; p < pools.size(); ++p)
       e->table.cluster_samples_per_s +=
           per_gpu[p] * static_cast<double>(pools[p].nodes.size()) * pools[p].node_gpus;

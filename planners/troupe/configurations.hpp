@@ -19,6 +19,7 @@ struct configuration {
   std::uint32_t pool = 0;  // index into pools_of()
   plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
   double weight = 0;       // of its GPUs: each one's speed over that of the cluster's fastest type
+  std::uint32_t gpus = 0;  // how.gpus(), which counts those of all stages
 };
 
 /// A training whose user left its shape open, and which can continue on other GPUs: it gets
@@ -42,6 +43,7 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
 /// What alike jobs can run with.
 struct configuration_table {
   std::vector<configuration> options;  // configurations_of()
+  std::vector<std::uint32_t> pools;    // of these, each once
   /// Seconds of a GPU of the fastest type that a sample costs at best; of a job without options by
   /// the plans it has.
   double sample_cost = 0;
@@ -61,6 +63,9 @@ class configuration_cache {
   /// Stays true until prepare().
   const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
                                 const job_view& j);
+  /// The same of a job that has never run.
+  const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
+                                const arrival& a);
 
  private:
   struct key {

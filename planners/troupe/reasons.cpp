@@ -39,9 +39,9 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   const bool runs = !x.job->where.empty();
   if (!a.option && has_exact_gpus(*x.job->spec))
     return fmt::format("starts on {}, as many as it asks for (gpus); {}",
-                       of_nodes(c, a.mixed_where), behind_text(a));
+                       of_nodes(c, a.mixed->where), behind_text(a));
   if (!a.option)
-    return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed_where));
+    return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed->where));
   const auto& how = x.options()[*a.option].how;
   const double new_s = x.samples_left / how.samples_per_s + c.settings.restart_s;
   if (!runs)

@@ -14,10 +14,10 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
 #include "planners/troupe/arriving_load.hpp"
-#include "planners/troupe/assignment.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 #include "planners/troupe/reasons.hpp"
+#include "planners/troupe/troupe.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -31,9 +31,9 @@ bool same_shape(const plan& a, const plan& b) {
 
 std::optional<std::size_t> present_option(const std::vector<configuration>& options,
                                           const std::vector<gpu_pool>& pools, const job_view& j) {
+  const auto gpus = total_gpus(j.where);
   for (std::size_t i = 0; i < options.size(); ++i) {
-    const auto& how = options[i].how;
-    if (how.gpus() == total_gpus(j.where) && same_shape(how, j.how) &&
+    if (options[i].gpus == gpus && same_shape(options[i].how, j.how) &&
         pools[options[i].pool].contains(j.where))
       return i;
   }
@@ -120,8 +120,16 @@ void rank_unknown_lengths(std::vector<contender>& all) {
     }
 }
 
+/// Does it keep the GPUs that it has, or wait on?
+bool stays(const assigned& a) {
+  if (!a.who->runs()) return !a.has_gpus();
+  return a.option ? a.option == a.who->present
+                  : a.mixed && same_nodes(a.mixed->where, a.who->job->where);
+}
+
 class troupe_policy : public policy {
  public:
+  explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
   /// Trainings may take the GPUs of running jobs that come after them.
   bool places(const job_spec&, bool) const override { return true; }
@@ -162,14 +170,16 @@ class troupe_policy : public policy {
     start_fixed_trainings(s, trainings, contenders, options_, free, starts);
     const double load = arriving_load(s, pools, cache_);
     auto all = assign(s.cluster, pools, contenders, free, s.now_s, load, options_);
+    if (starts.empty() && std::ranges::all_of(all, stays)) return out;  // mostly
     place(s.cluster, pools, std::move(all), std::move(free), out, starts);
     std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room
     return out;
   }
 
-  /// When the next of the jobs that are left alone may be changed, if that could matter.
+  /// When the next of the jobs that are left alone may be changed. Even if none waits and no GPU is
+  /// idle, two of them may be better off with each other's GPUs.
   double decide_again_s(const snapshot& s) const override {
-    if (s.waiting.empty() && s.idle.total_idle() == 0) return 0;
+    if (s.waiting.empty() && s.running.size() < 2 && s.idle.total_idle() == 0) return 0;
     double again_s = 0;
     for (const auto& [id, j] : s.running) {
       if (!is_resumable(*j.spec)) continue;
@@ -247,21 +257,22 @@ class troupe_policy : public policy {
   void place(const cluster& c, const std::vector<gpu_pool>& pools, std::vector<assigned> all,
              free_gpus free, std::vector<decision>& stops, std::vector<decision>& starts) const {
     std::ranges::stable_sort(all, std::greater{}, [](const assigned& a) {
-      return a.option ? a.who->options()[*a.option].how.gpus() : 0;
+      return a.option ? a.who->options()[*a.option].gpus : 0;
     });
     std::vector<count_grant> grants;
     for (const auto& a : all) {
-      free.take(a.mixed_where);
+      if (a.mixed) free.take(a.mixed->where);
       if (!a.option) continue;
       const auto& o = a.who->options()[*a.option];
-      grants.push_back({o.pool, o.how.gpus(), &a.who->job->where, a.option == a.who->present});
+      grants.push_back({o.pool, o.gpus, &a.who->job->where, a.option == a.who->present});
     }
     place_counts(pools, grants, free);
 
     std::size_t next = 0;
     for (auto& a : all) {
       const auto& j = *a.who->job;
-      auto where = a.option ? std::move(grants[next++].where) : std::move(a.mixed_where);
+      auto where =
+          a.option ? std::move(grants[next++].where) : (a.mixed ? a.mixed->where : allocation{});
       const bool runs = !j.where.empty();
       const bool stays =
           runs && same_nodes(where, j.where) && (!a.option || a.option == a.who->present);
@@ -272,21 +283,23 @@ class troupe_policy : public policy {
       }
       if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
       if (where.empty()) continue;
-      if (!a.option) a.mixed_where = where;
       const reason why{kind::unknown, why_assigned(c, a)};
-      auto how = a.option ? a.who->options()[*a.option].how : std::move(a.mixed);
+      auto how = a.option ? a.who->options()[*a.option].how : a.mixed->how;
       starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), why});
     }
   }
 
-  troupe_options options_;
+  const troupe_options options_;
   mutable configuration_cache cache_;  // of a pure function
 };
 
 }  // namespace
 
+std::unique_ptr<policy> make_troupe(const troupe_options& options) {
+  return std::make_unique<troupe_policy>(options);
+}
 std::unique_ptr<policy> make_troupe() {
-  return std::make_unique<troupe_policy>();
+  return make_troupe(troupe_options{});
 }
 
 }  // namespace troupe::planners

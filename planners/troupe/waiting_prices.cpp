@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
 namespace troupe::planners {
@@ -40,12 +39,10 @@ double waiting_prices::lowest(const contender& x) const {
 }
 
 void waiting_prices::change(const contender& x, double sign) {
-  const auto& options = x.options();
   const auto for_each_pool = [&](const auto& f) {
-    if (options.empty())  // on GPUs of several pools
+    if (x.options().empty())  // on GPUs of several pools
       for (std::size_t p = 0; p < prices_.size(); ++p) f(p);
-    for (std::size_t i = 0; i < options.size(); ++i)  // in the order of their pools
-      if (i == 0 || options[i].pool != options[i - 1].pool) f(options[i].pool);
+    for (const auto p : x.table->pools) f(p);
   };
   double weight = 0;
   for_each_pool([&](std::size_t p) { weight += weights_[p]; });
@@ -88,14 +85,14 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
   const double restart_s = c.settings.restart_s;
-  std::unordered_set<const contender*> placed;  // order never reaches an output
+  std::vector<bool> placed(contenders.size());
   for (const auto& a : all)
-    if (a.has_gpus()) placed.insert(a.who);
+    if (a.has_gpus()) placed[static_cast<std::size_t>(a.who - contenders.data())] = true;
   std::vector<const contender*> waiting;
   waiting_prices behind{pool_weights};
   double loss = 0;
   for (const auto& x : contenders) {
-    if (placed.contains(&x)) continue;
+    if (placed[static_cast<std::size_t>(&x - contenders.data())]) continue;
     waiting.push_back(&x);
     behind.add(x);
     loss += restart_s + x.samples_left / x.table->fastest_samples_per_s;
@@ -112,9 +109,9 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
     const auto* o = a->option ? &x.options()[*a->option] : nullptr;
     const double start_s = stays ? x.start_left_s : restart_s;
     const double run_s =
-        time_to_end(x, (o ? o->how : a->mixed).samples_per_s, start_s, before_s, restart_s);
+        time_to_end(x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
     before_s = std::max(before_s, run_s);
-    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, a->mixed_where),
+    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, a->mixed->where),
                          o ? behind.in(o->pool) : behind.highest());
   }
   std::ranges::sort(waiting, {}, by_work);

@@ -54,8 +54,8 @@ struct program_cluster {
   bool runs(job_id id) const { return s.running.contains(id); }
   /// The next program that ends, ends.
   void end_one() {
-    const auto first = std::ranges::min_element(
-        ends_s, {}, [](const auto& entry) { return entry.second; });
+    const auto first =
+        std::ranges::min_element(ends_s, {}, [](const auto& entry) { return entry.second; });
     s.now_s = std::max(s.now_s, first->second);
     for (const auto& share : s.running.at(first->first).where)
       s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
@@ -66,7 +66,8 @@ struct program_cluster {
 
 }  // namespace
 
-TEST_CASE("a wide program starts when those that ran as it came have ended, whoever comes after it") {
+TEST_CASE(
+    "a wide program starts when those that ran as it came have ended, whoever comes after it") {
   for (const auto name : policy_names()) {
     if (make_policy(name)->round_s() > 0) continue;  // stops no program either, but starts later
     for (const std::int32_t later : {-5, 0}) {

@@ -21,6 +21,8 @@ namespace {
 
 using choice = std::optional<std::size_t>;
 
+constexpr troupe_options defaults{};
+
 struct small_case {
   troupe::cluster cluster;
   std::vector<gpu_pool> pools;
@@ -48,7 +50,7 @@ small_case random_case(std::uint64_t seed) {
   for (std::size_t i = 0; i < n; ++i) {
     auto& j = x.jobs[i];
     auto spec = sample::job(sample::gpt2_350m, 8U << r.below(3));
-    spec.iterations = 1 + r.below(3000);
+    spec.iterations = 1 + r.below(9000);
     spec.priority = r.chance(0.2) ? 1 : 0;
     j.id = i + 1;
     j.spec = std::make_shared<job_spec>(spec);
@@ -63,6 +65,10 @@ small_case random_case(std::uint64_t seed) {
       t.sample_cost = std::min(t.sample_cost, o.weight / o.how.samples_per_s);
       t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
     }
+    for (auto& o : t.options) {
+      o.gpus = o.how.gpus();
+      if (t.pools.empty() || t.pools.back() != o.pool) t.pools.push_back(o.pool);
+    }
     if (r.chance(0.3)) j.submitted_s = x.now_s - double(r.below(4 * 86'400));
     contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}, 0};
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
@@ -74,7 +80,7 @@ small_case random_case(std::uint64_t seed) {
         c.present = k;
         j.where = std::move(where);
         j.how = o.how;
-        j.started_s = x.now_s - double(r.below(400));
+        j.started_s = x.now_s - double(r.below(1000));
         c.start_left_s = std::max(0.0, j.started_s + 30 - x.now_s);
       }
     }
@@ -85,7 +91,7 @@ small_case random_case(std::uint64_t seed) {
 
 class oracle {
  public:
-  explicit oracle(const small_case& x) : x_{x}, rho_{std::min(x.load, 0.95)} {
+  explicit oracle(const small_case& x) : x_{x}, rho_{std::min(x.load, defaults.max_load)} {
     for (const auto& p : x.pools) all_weight_ += weight(p);
     order_.resize(x.jobs.size());
     std::iota(order_.begin(), order_.end(), 0U);
@@ -110,7 +116,8 @@ class oracle {
     for (const auto i : changed) lowest = std::min(lowest, x_.jobs[i].spec->priority);
     for (std::size_t i = 0; i < anew.size(); ++i)
       if (anew[i] && !kept[i] && x_.jobs[i].spec->priority > lowest) return anew;
-    return loss(anew) + 7 * 30 * double(changed.size()) < loss(kept) ? anew : kept;
+    return loss(anew) + (defaults.stop_cost - 1) * 30 * double(changed.size()) < loss(kept) ? anew
+                                                                                            : kept;
   }
 
  private:
@@ -149,10 +156,10 @@ class oracle {
     }
     return sum;
   }
-  double factor() const { return 2 / (1 - rho_); }
+  double factor() const { return defaults.price_factor / (1 - rho_); }
   double of_run(double s, double w, double per_second) const {
-    const double arriving = 2 * rho_ * rho_ / (1 - rho_) / all_weight_;
-    return s * (1 + per_second * w) + arriving * std::min(s, 13 * 30.0) * w;
+    const double arriving = defaults.arriving * rho_ * rho_ / (1 - rho_) / all_weight_;
+    return s * (1 + per_second * w) + arriving * std::min(s, defaults.hold_restarts * 30) * w;
   }
 
   double loss(const std::vector<choice>& all) const {
@@ -203,7 +210,9 @@ class oracle {
   }
   double weight(const configuration& o) const { return speed(x_.pools[o.pool]) * o.how.gpus(); }
   bool runs(std::size_t i) const { return !x_.jobs[i].where.empty(); }
-  bool settles(std::size_t i) const { return runs(i) && x_.now_s - x_.jobs[i].started_s < 150; }
+  bool settles(std::size_t i) const {
+    return runs(i) && x_.now_s - x_.jobs[i].started_s < defaults.settle_starts * 30;
+  }
   double work(std::size_t i) const {
     double least = x_.tables[i].options.empty() ? x_.contenders[i].samples_left : 1e300;
     for (const auto& o : x_.tables[i].options)
@@ -217,11 +226,12 @@ class oracle {
     for (const auto& o : x_.tables[i].options)
       shortest =
           std::min(shortest, j.spec->iterations * (j.spec->global_batch / o.how.samples_per_s));
-    return x_.now_s - j.submitted_s > 10 * shortest;
+    return x_.now_s - j.submitted_s > defaults.overdue_times * shortest;
   }
   double time(std::size_t i, std::size_t option) const {
     const auto& c = x_.contenders[i];
-    const double start = c.present == option ? c.start_left_s : 30 * (runs(i) ? 8 : 1);
+    const double start =
+        c.present == option ? c.start_left_s : 30 * (runs(i) ? defaults.stop_cost : 1);
     return c.samples_left / x_.tables[i].options[option].how.samples_per_s + start;
   }
   // Of the job at this place of the order; the cost of nothing is beyond all others.

@@ -96,10 +96,10 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
       a.chosen = 0;
       continue;
     }
-    const auto e = planners::evaluate(
-        c, planners::with_device(job, "sim"), d.how, d.where,
-        d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
-                                           : planners::fidelity::closed);
+    const auto e =
+        planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
+                           d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
+                                                              : planners::fidelity::closed);
     if (e) a.estimate = *e;
     a.why = e ? too_large(c, job, a) : e.error();
     if (auto ok = planners::within_bounds(c, job, d.where); !ok) a.why = ok.error();

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "messages/reason.hpp"
+
+// What the default policy costs beside frenzy: processor time.
+
+namespace troupe::bench {
+
+struct beside_frenzy {
+  double frenzy_s = 0, troupe_s = 0;
+};
+
+/// From a job's description to its placement on an idle cluster of 100,000 GPUs (make_cluster):
+/// GPT-2 7B, batch 1,024. Medians of 3.
+expected<beside_frenzy> planning_s();
+
+/// A whole simulation of a trace as Philly's artifact has it, on configs/clusters/philly.yaml.
+/// Medians of so many runs.
+expected<beside_frenzy> replay_s(const std::filesystem::path& philly, int runs);
+
+}  // namespace troupe::bench

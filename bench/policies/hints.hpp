@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "planners/core/policy.hpp"
+
+namespace troupe::bench {
+
+/// What a policy knows of the length of each job.
+struct hints {
+  double sigma = 0;  // the length is wrong by a factor exp(N(0, sigma)), each job its own
+  std::uint64_t iterations = 0;  // not 0: all jobs seem to have so many
+  std::uint64_t seed = 1;
+
+  bool are_exact() const { return sigma == 0 && iterations == 0; }
+};
+
+/// `inner`, which sees each job with a wrong number of iterations: never fewer than it has done.
+/// The jobs themselves take what they take.
+std::shared_ptr<const planners::policy> with_hints(std::shared_ptr<const planners::policy> inner,
+                                                   const hints& h);
+
+}  // namespace troupe::bench

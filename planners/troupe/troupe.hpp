@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "planners/core/policy.hpp"
+#include "planners/troupe/assignment.hpp"
+
+namespace troupe::planners {
+
+/// The default policy (docs/planners/troupe.md) with other constants.
+std::unique_ptr<policy> make_troupe(const troupe_options& options);
+
+}  // namespace troupe::planners
