@@ -108,8 +108,8 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
       orchestrator, h,
       orchestrator_options{options.cluster, options.local, options.limits, options.boot});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
-  const auto policy = planners::with_serving(planners::with_reservation(
-      planners::with_exact_gpus(planners::with_trainings(std::make_shared<const planners::checked_policy>(
+  const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
+      planners::with_trainings(std::make_shared<const planners::checked_policy>(
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})

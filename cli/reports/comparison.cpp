@@ -270,15 +270,15 @@ std::string table_of(const comparison& c) {
 
 std::string plan_spaces_table(const std::vector<json>& rows) {
   if (rows.size() < 2 || rows.front().at("plan_space").is_null()) return {};
-  table t{{"policy", "plans", "avg JCT, all with pipelines", "p99", "restarts"}};
+  table t{{"policy", "avg JCT, all with pipelines", "p99", "restarts", "plans otherwise"}};
   for (const auto& row : rows) {
     const auto& x = row.at("with_pipelines");
     const auto time = [&](const char* key) {
       return x.is_null() ? "" : duration_text(x.at(key).get<double>());
     };
-    t.row({row.at("policy").get<std::string>(), row.at("plan_space").get<std::string>(),
-           time("average_jct_s"), time("p99_jct_s"),
-           x.is_null() ? "" : fmt::format("{:.2f}", x.at("restarts_per_job").get<double>())});
+    t.row({row.at("policy").get<std::string>(), time("average_jct_s"), time("p99_jct_s"),
+           x.is_null() ? "" : fmt::format("{:.2f}", x.at("restarts_per_job").get<double>()),
+           row.at("plan_space").get<std::string>()});
   }
   return "\n" + t.text(terminal_columns());
 }

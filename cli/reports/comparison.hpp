@@ -34,7 +34,8 @@ struct comparison {
   /// Of each result: why jobs failed.
   std::vector<std::map<job_id, std::string>> failures{};
   std::string parallelism{};  // as in as_simulated()
-  /// Of policies that plan no pipelines of their own: the same with them. By name; empty: not asked.
+  /// Of policies that plan no pipelines of their own: the same with them. By name; empty: not
+  /// asked.
   std::map<std::string, actors::policy_result> with_pipelines{};
 };
 

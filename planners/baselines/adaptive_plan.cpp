@@ -14,6 +14,7 @@
 #include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/pipeline/model_partition.hpp"
+#include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
 

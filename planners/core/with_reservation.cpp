@@ -99,7 +99,8 @@ class reserving_policy final : public wrapped_policy {
       if (d.job == r.job) return false;
       if (comes_before(s, d.job, program)) continue;
       for (const auto& share : d.where)
-        idle.set_idle(share.node, idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+        idle.set_idle(share.node,
+                      idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
     }
     return std::ranges::any_of(
         r.where, [&](const node_share& kept) { return idle.idle(kept.node) < kept.gpus; });
@@ -121,9 +122,9 @@ std::optional<reservation> reservation_of(const snapshot& s) {
   by_priority(queue);
   for (const auto* j : queue) {
     const auto c = best_choice(s, *j);
-    if (!c) continue;                     // on GPUs of several types, or never
-    if (c->missing == 0) continue;        // it can start now
-    if (c->idle.empty()) return {};       // as soon as a GPU of its nodes is idle
+    if (!c) continue;                // on GPUs of several types, or never
+    if (c->missing == 0) continue;   // it can start now
+    if (c->idle.empty()) return {};  // as soon as a GPU of its nodes is idle
     return reservation{j->id, c->idle};
   }
   return {};

@@ -15,8 +15,8 @@ struct reservation {
 
 /// For the first waiting program, by priority and then by arrival, that needs several GPUs at a
 /// time and finds too few: the idle ones of the nodes that it could have soonest, which are those
-/// with the most idle GPUs of a type that it can use. Nothing for a replayed job: traces are decided
-/// as the policies' papers say.
+/// with the most idle GPUs of a type that it can use. Nothing for a replayed job: traces are
+/// decided as the policies' papers say.
 std::optional<reservation> reservation_of(const snapshot& s);
 
 /// `inner`, without the GPUs of a reservation if jobs that come after its program would start on

@@ -108,6 +108,7 @@ TEST_CASE("a plug-in that throws or decides nonsense ends the run with its error
     ::setenv("TROUPE_TEST_PLUGIN", c.wrong, 1);
     check_refused(simulate(BAD_PLUGIN, {"--json"}), BAD_PLUGIN, c.sentence);
     check_refused(plan(BAD_PLUGIN), BAD_PLUGIN, c.sentence);
+    if (c.wrong == std::string{"bad node"}) continue;  // trainings are placed beside it
     check_refused(troupe::test::troupe(
                       {"train", shipped("jobs/figure6.yaml"), "--policy", BAD_PLUGIN, "--json"}),
                   BAD_PLUGIN, c.sentence);

@@ -43,7 +43,7 @@ std::uint64_t first_resumption(const training_report& r) {
 
 /// A job that arrives makes one that runs shrink, its end makes that grow, and nothing is lost.
 void check_resized(const char* policy) {
-  constexpr std::uint64_t its_iterations = 600;
+  constexpr std::uint64_t its_iterations = 900;
   fixture f{"elastic",
             fs::path{troupe::test::source_dir()} / "tests/processes/clusters/one-site.yaml",
             policy};
