@@ -42,10 +42,10 @@ TEST_CASE("estimate counts precision, ZeRO, checkpointing and kernels in a progr
     return estimate_of(keys, two_stages)["iteration_s"].get<double>();
   };
   const std::string mixed = "precision: mixed\n";
-  CHECK(memory(mixed + "zero: 1\n") < 0.9 * memory(mixed));
+  CHECK(memory(mixed + "zero: 1\n") < 0.95 * memory(mixed));
   CHECK(memory("precision: fp32\n") > memory(mixed));
   CHECK(memory(mixed + "activation_checkpointing: full\n") < memory(mixed));
-  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.05 * time(mixed));
+  CHECK(time(mixed + "activation_checkpointing: full\n") > 1.04 * time(mixed));
   CHECK(memory(mixed + "kernels: flash\n") < memory(mixed + "kernels: sdpa\n"));
   CHECK(memory(mixed + "kernels: sdpa\n") < memory(mixed));
   CHECK(time(mixed + "kernels: flash\n") < time(mixed + "kernels: sdpa\n"));

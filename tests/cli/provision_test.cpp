@@ -119,7 +119,7 @@ TEST_CASE("spot prices lower a plan's cost by the cluster's figures, with interr
 TEST_CASE("a plan's time is that of its simulated schedule, or of the closed form on request") {
   auto arguments = provision("llama-3b-slo.yaml");
   const auto simulated = troupe::test::troupe(arguments).document();
-  CHECK(simulated["iteration_s"].get<double>() > 1.005 * simulated["closed_form_s"].get<double>());
+  CHECK(simulated["iteration_s"].get<double>() > simulated["closed_form_s"].get<double>());
   arguments.push_back("--closed-form");
   const auto closed = troupe::test::troupe(arguments).document();
   CHECK(closed["iteration_s"] == closed["closed_form_s"]);
