@@ -1,7 +1,8 @@
 #include "default_policy.hpp"
 
-#include <ctime>
-#include <memory>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,9 +11,7 @@
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
 #include "harness/runs.hpp"
-#include "planners/core/policy.hpp"
 #include "planners/crius/crius.hpp"
-#include "snapshots.hpp"
 
 namespace troupe::bench {
 
@@ -20,8 +19,16 @@ namespace {
 
 using namespace planners;
 
+/// Of this program and the commands that it has run.
 double cpu_s() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  double s = 0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    ::getrusage(who, &used);
+    for (const auto& t : {used.ru_utime, used.ru_stime})
+      s += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  }
+  return s;
 }
 
 /// The median; `once` is given a policy's name.
@@ -48,30 +55,15 @@ expected<beside_frenzy> both(int runs, const Once& once) {
 }  // namespace
 
 expected<beside_frenzy> planning_s() {
-  const auto c = make_cluster(100'000);
-  if (!c) return refuse(c.error());
-  const auto m = formats::load_model(formats::configs_directory() / "models" / "gpt2-7b.yaml");
-  if (!m) return refuse(m.error());
-  job_spec job;
-  job.name = "one";
-  job.model = *m;
-  job.global_batch = 1024;
-  job.iterations = 100;
-  const idle_index idle{*c};
+  const scratch files;
+  files.write(
+      "cluster.yaml",
+      "name: large\ndatacenters:\n  - name: dc\n    nodes:\n"
+      "      - {name: a, gpu: A100-40GB, gpus: 8, count: 6250, intra: nvlink, inter: ib100}\n"
+      "      - {name: v, gpu: V100-32GB, gpus: 8, count: 6250, intra: nvlink, inter: ib100}\n");
+  files.write("job.yaml", "name: one\nmodel: gpt2-7b\nglobal_batch: 1024\niterations: 100\n");
   return both(3, [&](const std::string& name) -> expected<void> {
-    const auto p = make_policy(name);
-    planning_budget budget;
-    auto plans = p->plans_of(*c, job, budget);
-    if (!plans) return refuse(plans.error());
-    job_view v;
-    v.id = 1;
-    v.spec = std::make_shared<const job_spec>(job);
-    v.plans = std::make_shared<const std::vector<plan>>(std::move(*plans));
-    job_views alone;
-    alone.emplace(v.id, std::move(v));
-    random_source random{1};
-    const auto decisions = p->decide({0, *c, idle, alone, no_jobs}, random);
-    if (decisions.size() == 1 && decisions[0].what == decision::kind::start) return {};
+    if (try_troupe(files, "plan job.yaml --cluster cluster.yaml --policy " + name)) return {};
     return refuse(reason::kind::infeasible, name + " places it nowhere");
   });
 }

@@ -13,8 +13,7 @@ struct beside_frenzy {
   double frenzy_s = 0, troupe_s = 0;
 };
 
-/// From a job's description to its placement on an idle cluster of 100,000 GPUs (make_cluster):
-/// GPT-2 7B, batch 1,024. Medians of 3.
+/// `troupe plan` of GPT-2 7B, batch 1,024, on an idle cluster of 100,000 GPUs. Medians of 3.
 expected<beside_frenzy> planning_s();
 
 /// A whole simulation of a trace as Philly's artifact has it, on configs/clusters/philly.yaml.

@@ -16,6 +16,9 @@
 #include "planners/frenzy/marp.hpp"
 
 namespace troupe::bench {
+namespace {
+
+using namespace planners;
 
 expected<cluster> make_cluster(std::uint32_t gpus) {
   const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
@@ -40,10 +43,6 @@ expected<cluster> make_cluster(std::uint32_t gpus) {
   }
   return c;
 }
-
-namespace {
-
-using namespace planners;
 
 /// An endless sequence of jobs as the scheduler shows them; equal jobs share their plans.
 class stream {

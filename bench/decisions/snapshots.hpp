@@ -11,10 +11,6 @@
 
 namespace troupe::bench {
 
-/// At least `gpus` GPUs of four types: RTX2080Ti and A100s in nodes of 8, RTX6000 and V100 in nodes
-/// of 4, in equal numbers.
-expected<cluster> make_cluster(std::uint32_t gpus);
-
 /// A busy cluster and the jobs that wait for it: all that a snapshot refers to.
 struct timing_event {
   explicit timing_event(troupe::cluster c) : cluster{std::move(c)} {}
@@ -29,9 +25,10 @@ struct timing_event {
   planners::snapshot snapshot() const { return {now_s, cluster, idle, waiting, running}; }
 };
 
-/// A cluster of make_cluster(). Jobs with the frenzy workload's models were started by the frenzy
-/// policy until the next `queue` of them found no room; then a fifth, drawn by the seed, ended. The
-/// next `queue` jobs wait.
+/// At least `gpus` GPUs of four types: RTX2080Ti and A100s in nodes of 8, RTX6000 and V100 in nodes
+/// of 4, in equal numbers. Jobs with the frenzy workload's models were started by the frenzy policy
+/// until the next `queue` of them found no room; then a fifth, drawn by the seed, ended. The next
+/// `queue` jobs wait.
 expected<std::unique_ptr<timing_event>> make_moment(std::uint32_t gpus, std::uint32_t queue,
                                                     std::uint64_t seed);
 
