@@ -17,7 +17,7 @@ struct beside_frenzy {
 expected<beside_frenzy> planning_s();
 
 /// A whole simulation of a trace as Philly's artifact has it, on configs/clusters/philly.yaml.
-/// Medians of so many runs.
+/// Medians of `runs`.
 expected<beside_frenzy> replay_s(const std::filesystem::path& philly, int runs);
 
 }  // namespace troupe::bench

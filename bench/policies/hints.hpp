@@ -9,8 +9,8 @@ namespace troupe::bench {
 
 /// What a policy knows of the length of each job.
 struct hints {
-  double sigma = 0;  // the length is wrong by a factor exp(N(0, sigma)), each job its own
-  std::uint64_t iterations = 0;  // not 0: all jobs seem to have so many
+  double sigma = 0;              // iterations are multiplied by exp(N(0, sigma)), per job
+  std::uint64_t iterations = 0;  // not 0: of every job
   std::uint64_t seed = 1;
 
   bool are_exact() const { return sigma == 0 && iterations == 0; }

@@ -160,10 +160,11 @@ int main(int argc, char** argv) {
   app.add_option("--only", o.only, "Pairs whose name contains this");
   app.add_option("--policies", o.policies, "Policies to compare, separated by commas")
       ->delimiter(',');
-  app.add_option("--hint-sigma", o.hint_sigma,
-                 "Policies see each job's length wrong by a factor exp(N(0, SIGMA))");
+  app.add_option(
+      "--hint-sigma", o.hint_sigma,
+      "Multiply the number of iterations that policies see by exp(N(0, SIGMA)), per job");
   app.add_option("--hint-iterations", o.hint_iterations,
-                 "Policies see the same number of iterations for all jobs");
+                 "Number of iterations that policies see for every job");
   app.add_option("--traces", o.traces, "Directory of more traces: Troupe's, Philly, ITP");
   app.add_option("--hours", o.hours, "Length of their densest window that is used")
       ->capture_default_str();

@@ -18,12 +18,12 @@ namespace troupe::planners {
 struct troupe_options {
   double price_factor = 2;    // of a GPU-second, for the jobs that wait behind
   double max_load = 0.95;     // arriving_load, as far as it counts
-  double arriving = 4;        // factor of the price for what is yet to arrive, in so many
+  double arriving = 4;        // factor of the price for expected arrivals
   double hold_restarts = 13;  // restarts: later the job may be stopped for it
   double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
   double stop_cost = 16;      // restarts that a change of a running job is counted as
   double overdue_times = 10;  // a job is overdue after so many times its shortest run
-  double settle_starts = 10;  // a job that began less than so many restarts ago is left alone
+  double settle_starts = 10;  // in restarts after its start, until which a job is left alone
 };
 
 /// A job that waits, or that runs and can be stopped.

@@ -26,7 +26,7 @@ std::uint32_t widest_group(const plan& p) {
   return std::ranges::max(p.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
 }
 
-/// What the shapes of so many GPUs cost a planning budget: each cuts the model's pieces.
+/// Planning units for all shapes of a number of GPUs: each cuts the model's pieces.
 std::uint64_t units_of(const job_spec& job, std::uint32_t gpus) {
   constexpr std::uint64_t units_a_piece = 100;
   const auto doublings = static_cast<std::uint64_t>(std::bit_width(gpus));

@@ -178,7 +178,8 @@ TEST_CASE("an empty batch is refused") {
   CHECK_FALSE(time_plan(c, job, how, allocation{{0, 1}}));
 }
 
-TEST_CASE("the closed form of many alike pipelines is that of all of them laid out") {
+TEST_CASE(
+    "the closed form of identical pipelines is the same whether all or the first are laid out") {
   int repeated = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     random_source r{seed};

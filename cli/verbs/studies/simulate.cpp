@@ -30,8 +30,8 @@ class simulate_verb final : public verb {
         ->excludes("--workload");
     app.add_option("--parallelism", parallelism_,
                    "Plans of simulated work: the policy's own, or the best on the GPUs that it "
-                   "grants (default: adaptive for the workloads of crius, else own; then a "
-                   "second table compares all with the best on their GPUs)")
+                   "grants (default: adaptive for the workloads of crius, else own, and a "
+                   "second table with adaptive plans for all policies)")
         ->check(CLI::IsMember({"own", "adaptive"}));
     app.add_option("--search-depth", search_depth_,
                    "Most running jobs that crius changes in one scheduling choice")
