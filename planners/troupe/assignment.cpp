@@ -1,6 +1,7 @@
 #include "planners/troupe/assignment.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <queue>
@@ -304,20 +305,25 @@ class assigner {
 }  // namespace
 
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
-  return j.started_s + o.settle_starts * c.settings.restart_s;
+  const double restart_s = c.settings.restart_s;
+  const double until_s = j.started_s + o.settle_starts * restart_s;
+  return restart_s > 0 ? std::ceil(until_s / restart_s) * restart_s : until_s;
 }
 
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
   return x.runs() && now_s < settled_s(c, *x.job, o);
 }
 
+bool is_overdue(const job_view& j, double left, double fastest, double now_s,
+                const troupe_options& o) {
+  const auto& spec = *j.spec;
+  const double samples =
+      has_known_length(spec) ? static_cast<double>(spec.iterations) * spec.global_batch : left;
+  return now_s - j.submitted_s > o.overdue_times * samples / fastest;
+}
+
 bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
-  const auto& spec = *x.job->spec;
-  const double samples = has_known_length(spec)
-                             ? static_cast<double>(spec.iterations) * spec.global_batch
-                             : x.samples_left;
-  const double shortest_s = samples / x.table->fastest_samples_per_s;
-  return now_s - x.job->submitted_s > o.overdue_times * shortest_s;
+  return is_overdue(*x.job, x.samples_left, x.table->fastest_samples_per_s, now_s, o);
 }
 
 namespace {

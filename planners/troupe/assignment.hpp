@@ -22,7 +22,7 @@ struct troupe_options {
   double hold_restarts = 13;  // restarts: later the job may be stopped for it
   double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
   double stop_cost = 16;      // restarts that a change of a running job is counted as
-  double overdue_times = 10;  // a job is overdue after so many times its shortest run
+  double overdue_times = 1;   // a job is overdue after so many times its shortest run
   double settle_starts = 10;  // in restarts after its start, until which a job is left alone
 };
 
@@ -46,8 +46,12 @@ struct contender {
 /// Whether a job comes before shorter ones of its priority, so that an endless stream of them
 /// cannot starve it.
 bool is_overdue(const contender& x, double now_s, const troupe_options& o);
+/// `left`: samples, the whole work of a job of unknown length; `fastest`: samples per second.
+bool is_overdue(const job_view& j, double left, double fastest, double now_s,
+                const troupe_options& o);
 
-/// Until when a running job is not stopped or moved.
+/// Until when a running job is not stopped or moved: a multiple of restart_s, so that jobs that
+/// start within one restart are decided about together.
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
 /// Whether a running job began too recently to be stopped or moved.
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);

@@ -20,6 +20,12 @@ double work_of(const snapshot& s, const job_view& j) {
   return samples_left(s, j) / how.samples_per_s * weight * how.gpus();
 }
 
+bool is_overdue(const snapshot& s, const job_view& j, const troupe_options& o) {
+  if (!j.plans || j.plans->empty()) return false;
+  const double fastest = std::ranges::max(*j.plans, {}, &plan::samples_per_s).samples_per_s;
+  return is_overdue(j, samples_left(s, j), fastest, s.now_s, o);
+}
+
 }  // namespace
 
 void start_fixed_trainings(const snapshot& s, const job_views& trainings,
@@ -28,10 +34,13 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
   planning_budget budget{planning_budget::units_a_decision};
   for (const auto* j : in_order(trainings, true)) {
     const double work = work_of(s, *j);
+    const bool overdue = is_overdue(s, *j, o);
     const auto comes_after = [&](const contender& x) {
       const auto a = j->spec->priority, b = x.job->spec->priority;
       if (is_settling(s.cluster, x, s.now_s, o)) return false;
-      return a > b || (a == b && work < x.work() && !is_overdue(x, s.now_s, o));
+      if (a != b) return a > b;
+      const bool other_overdue = is_overdue(x, s.now_s, o);
+      return overdue != other_overdue ? overdue : work < x.work();
     };
     auto running = s.running;
     std::vector<std::uint32_t> held(s.cluster.nodes.size());

@@ -128,8 +128,8 @@ TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a sh
     x.s.add(1, training_of(longer ? 1'000'000 : 1'000));
     x.settle();
     REQUIRE(x.s.running.at(1).how.gpus() == 8);
-    x.s.now_s += 301;
-    has_run(x.s.running.at(1), x.s.now_s, 301);
+    x.s.now_s += 331;  // ten restarts, rounded up
+    has_run(x.s.running.at(1), x.s.now_s, 331);
     x.s.add(2, fixed_training(100'000, 2));
     x.settle();
     CHECK(x.s.running.contains(2) == longer);
@@ -141,6 +141,7 @@ TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a sh
 
 TEST_CASE("a training of fixed shape does not stop a job that has just started") {
   played_policy x{eight_gpus(), "troupe"};
+  x.s.now_s = 600;
   x.s.add(1, training_of(1'000'000));
   x.settle();
   x.s.now_s += 299;

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -211,7 +212,10 @@ class oracle {
   double weight(const configuration& o) const { return speed(x_.pools[o.pool]) * o.how.gpus(); }
   bool runs(std::size_t i) const { return !x_.jobs[i].where.empty(); }
   bool settles(std::size_t i) const {
-    return runs(i) && x_.now_s - x_.jobs[i].started_s < defaults.settle_starts * 30;
+    if (!runs(i)) return false;
+    const double until_s = x_.jobs[i].started_s + defaults.settle_starts * 30;
+    const double restarts = std::floor(x_.now_s / 30);  // that have begun by now
+    return until_s > restarts * 30;
   }
   double work(std::size_t i) const {
     double least = x_.tables[i].options.empty() ? x_.contenders[i].samples_left : 1e300;
