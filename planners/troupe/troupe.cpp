@@ -29,14 +29,25 @@ bool same_shape(const plan& a, const plan& b) {
          a.pipeline_parallel == b.pipeline_parallel && a.stages.size() == b.stages.size();
 }
 
+/// The pool of each node's GPUs; of a node that has none, as one that was removed, the number of
+/// pools.
+std::vector<std::uint32_t> pools_of_nodes(const cluster& c, const std::vector<gpu_pool>& pools) {
+  std::vector<std::uint32_t> pool_of(c.nodes.size(), static_cast<std::uint32_t>(pools.size()));
+  for (std::uint32_t p = 0; p < pools.size(); ++p)
+    for (const auto n : pools[p].nodes) pool_of[n] = p;
+  return pool_of;
+}
+
 std::optional<std::size_t> present_option(const std::vector<configuration>& options,
-                                          const std::vector<gpu_pool>& pools, const job_view& j) {
+                                          const std::vector<std::uint32_t>& pool_of,
+                                          const job_view& j) {
+  const auto pool = pool_of[j.where.front().node];
+  if (std::ranges::any_of(j.where, [&](const auto& share) { return pool_of[share.node] != pool; }))
+    return {};
   const auto gpus = total_gpus(j.where);
-  for (std::size_t i = 0; i < options.size(); ++i) {
-    if (options[i].gpus == gpus && same_shape(options[i].how, j.how) &&
-        pools[options[i].pool].contains(j.where))
+  for (std::size_t i = 0; i < options.size(); ++i)
+    if (options[i].pool == pool && options[i].gpus == gpus && same_shape(options[i].how, j.how))
       return i;
-  }
   return {};
 }
 
@@ -237,6 +248,7 @@ class troupe_policy : public policy {
                                        const std::vector<const job_view*>& jobs) const {
     const auto then = s.at_change();
     const double restart_s = s.cluster.settings.restart_s;
+    const auto pool_of = pools_of_nodes(s.cluster, pools);
     std::vector<contender> contenders;
     contenders.reserve(jobs.size());
     for (const auto* job : jobs) {
@@ -247,7 +259,7 @@ class troupe_policy : public policy {
       x.samples_left = samples_left(then, j);
       if (j.where.empty()) continue;
       x.start_left_s = std::max(0.0, j.started_s + restart_s - then.now_s);
-      x.present = present_option(x.options(), pools, j);
+      x.present = present_option(x.options(), pool_of, j);
     }
     rank_unknown_lengths(contenders);
     return contenders;
