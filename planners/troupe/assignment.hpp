@@ -22,7 +22,7 @@ struct troupe_options {
   double hold_restarts = 13;  // restarts: later the job may be stopped for it
   double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
   double stop_cost = 16;      // restarts that a change of a running job is counted as
-  double overdue_times = 1;   // a job is overdue after so many times its shortest run
+  double overdue_times = 1;   // shortest runs after its submission until a job is overdue
   double settle_starts = 10;  // in restarts after its start, until which a job is left alone
 };
 

@@ -139,6 +139,21 @@ TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a sh
   }
 }
 
+TEST_CASE("an overdue training of fixed shape takes GPUs from a shorter job that is not overdue") {
+  for (const bool overdue : {true, false}) {
+    CAPTURE(overdue);
+    played_policy x{eight_gpus(), "troupe"};
+    x.s.add(1, training_of(1'000'000));
+    x.settle();
+    x.s.now_s += 331;  // ten restarts, rounded up
+    has_run(x.s.running.at(1), x.s.now_s, 331);
+    x.s.add(2, fixed_training(100'000'000, 2));
+    if (overdue) x.s.waiting.at(2).submitted_s = -1e12;
+    x.settle();
+    CHECK(x.s.running.contains(2) == overdue);
+  }
+}
+
 TEST_CASE("a training of fixed shape does not stop a job that has just started") {
   played_policy x{eight_gpus(), "troupe"};
   x.s.now_s = 600;
