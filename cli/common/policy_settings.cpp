@@ -61,7 +61,8 @@ std::span<const parameter<planners::troupe_options>> parameters_of(
       {"price_factor", &o::price_factor, 0, 1e6},   {"max_load", &o::max_load, 0, 0.999},
       {"arriving", &o::arriving, 0, 1e6},           {"hold_restarts", &o::hold_restarts, 0, 1e6},
       {"min_saving", &o::min_saving, 0, 1e6},       {"stop_cost", &o::stop_cost, 1, 1e6},
-      {"overdue_times", &o::overdue_times, 0, 1e9}, {"settle_starts", &o::settle_starts, 0, 1e6}};
+      {"overdue_times", &o::overdue_times, 0, 1e9}, {"settle_starts", &o::settle_starts, 0, 1e6},
+      {"settle_step", &o::settle_step, 0, 1e6}};
   return all;
 }
 

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <ranges>
+#include <span>
 #include <tuple>
 #include <unordered_set>
 
@@ -20,6 +22,45 @@ namespace troupe::planners {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// Jobs in the order in which they are served. A heap, whose end is sorted as far as it was asked
+/// for: of a long queue only the front is ever looked at.
+class service_order {
+ public:
+  service_order(const std::vector<contender>& contenders, double now_s, const troupe_options& o) {
+    all_.reserve(contenders.size());
+    for (const auto& x : contenders)
+      all_.push_back({x.job->spec->priority, is_overdue(x, now_s, o), x.work(), &x});
+    std::make_heap(all_.begin(), all_.end());
+    heap_size_ = all_.size();
+  }
+  std::size_t size() const { return all_.size(); }
+  const contender& at(std::size_t i) {
+    const auto position = all_.size() - i - 1;
+    for (; heap_size_ > position; --heap_size_)
+      std::pop_heap(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(heap_size_));
+    return *all_[position].who;
+  }
+  /// Those from the i-th on, in any order.
+  auto from(std::size_t i) const {
+    return std::span{all_}.first(all_.size() - i) | std::views::transform(&ranked::who);
+  }
+
+ private:
+  struct ranked {
+    std::int32_t priority = 0;
+    bool overdue = false;
+    double work = 0;  // seconds of a GPU of the fastest type
+    const contender* who = nullptr;
+
+    bool operator<(const ranked& b) const {
+      return std::tuple(priority, overdue, b.work, b.who->job->id) <
+             std::tuple(b.priority, b.overdue, work, who->job->id);
+    }
+  };
+  std::vector<ranked> all_;
+  std::size_t heap_size_ = 0;  // what follows is sorted, the first job last
+};
 
 class assigner {
  public:
@@ -37,24 +78,23 @@ class assigner {
     for (const auto& p : pools_) room_.emplace_back(p, free_);
   }
 
-  /// `keep`: every job that runs keeps what it has, or grows onto what nobody else gets.
-  std::vector<assigned> assign(const std::vector<contender>& contenders, bool keep) && {
+  /// `behind`: the prices of all contenders. `keep`: every job that runs keeps what it has, or
+  /// grows onto what nobody else gets.
+  std::vector<assigned> assign(const std::vector<contender>& contenders, service_order& order,
+                               waiting_prices behind, bool keep) && {
     first_ = contenders.data();
     pinned_.assign(contenders.size(), false);
-    auto queue = in_order(contenders);
-    waiting_prices behind{weights_};
-    for (const auto& x : contenders) behind.add(x);
+    out_.reserve(contenders.size());
     for (const auto& x : contenders)
       if (x.runs() && (keep || is_settling(x))) pin(x);
-    while (!queue.empty() && !is_full()) {
-      std::pop_heap(queue.begin(), queue.end());
-      const auto& next = *queue.back().who;
-      queue.pop_back();
+    std::size_t served = 0;
+    while (served < order.size() && !is_full()) {
+      const auto& next = order.at(served++);
       behind.remove(next);
-      if (!is_pinned(next)) serve(next, queue.size(), behind);
+      if (!is_pinned(next)) serve(next, order.size() - served, behind);
     }
-    for (const auto& left : queue)
-      if (left.who->runs() && !is_pinned(*left.who)) out_.push_back({left.who, {}, {}, 0, 0});
+    for (const auto* left : order.from(served))
+      if (left->runs() && !is_pinned(*left)) out_.push_back({left, {}, {}, 0, 0});
     grow();
     return std::move(out_);
   }
@@ -71,28 +111,6 @@ class assigner {
   }
 
   bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
-
-  // In the order in which they are served, the last first: a heap, since of a long queue only the
-  // front is ever looked at.
-  struct ranked {
-    std::int32_t priority = 0;
-    bool overdue = false;
-    double work = 0;  // seconds of a GPU of the fastest type
-    const contender* who = nullptr;
-
-    bool operator<(const ranked& b) const {
-      return std::tuple(priority, overdue, b.work, b.who->job->id) <
-             std::tuple(b.priority, b.overdue, work, who->job->id);
-    }
-  };
-  std::vector<ranked> in_order(const std::vector<contender>& contenders) const {
-    std::vector<ranked> all;
-    all.reserve(contenders.size());
-    for (const auto& x : contenders)
-      all.push_back({x.job->spec->priority, is_overdue(x, now_s_, o_), x.work(), &x});
-    std::make_heap(all.begin(), all.end());
-    return all;
-  }
 
   bool is_full() const {
     return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
@@ -307,7 +325,8 @@ class assigner {
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
   const double restart_s = c.settings.restart_s;
   const double until_s = j.started_s + o.settle_starts * restart_s;
-  return restart_s > 0 ? std::ceil(until_s / restart_s) * restart_s : until_s;
+  const double step_s = o.settle_step * restart_s;
+  return step_s > 0 ? std::ceil(until_s / step_s) * step_s : until_s;
 }
 
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
@@ -356,8 +375,12 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
                              double now_s, double load, const troupe_options& o) {
   const auto weights = pool_weights(c, pools, free);
   const job_costs costs{c, std::accumulate(weights.begin(), weights.end(), 0.0), load, o};
+  service_order order{contenders, now_s, o};
+  waiting_prices behind{weights};
+  for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {
-    return assigner{c, pools, free, now_s, weights, costs, o}.assign(contenders, keep);
+    return assigner{c, pools, free, now_s, weights, costs, o}.assign(contenders, order, behind,
+                                                                     keep);
   };
   auto anew = assigned_to(false);
   const auto stopped = changed(anew);

@@ -23,7 +23,8 @@ struct troupe_options {
   double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
   double stop_cost = 16;      // restarts that a change of a running job is counted as
   double overdue_times = 1;   // shortest runs after its submission until a job is overdue
-  double settle_starts = 10;  // in restarts after its start, until which a job is left alone
+  double settle_starts = 20;  // in restarts after its start, until which a job is left alone
+  double settle_step = 3;     // restarts, of which the end of that time is a multiple
 };
 
 /// A job that waits, or that runs and can be stopped.
@@ -50,8 +51,8 @@ bool is_overdue(const contender& x, double now_s, const troupe_options& o);
 bool is_overdue(const job_view& j, double left, double fastest, double now_s,
                 const troupe_options& o);
 
-/// Until when a running job is not stopped or moved: a multiple of restart_s, so that jobs that
-/// start within one restart are decided about together.
+/// Until when a running job is not stopped or moved: a multiple of settle_step restarts, so that
+/// jobs that start shortly after one another are decided about together.
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
 /// Whether a running job began too recently to be stopped or moved.
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);

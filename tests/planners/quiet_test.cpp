@@ -14,7 +14,9 @@ using scene_of_policies::scene;
 
 namespace {
 
-constexpr double restart_s = 30, settle_s = (troupe_options{}.settle_starts + 1) * restart_s;
+constexpr double restart_s = 30,
+                 settle_s =
+                     (troupe_options{}.settle_starts + troupe_options{}.settle_step) * restart_s;
 
 /// Jobs that wait and run in a cluster, as a scheduler shows them to a policy.
 class still_world {
@@ -26,7 +28,7 @@ class still_world {
     for (job_id id = 1; id <= jobs; ++id) {
       auto spec = sample::job(random_.chance(0.7) ? sample::gpt2_350m : sample::gpt2_7b,
                               8U << random_.below(4));
-      spec.iterations = 2000 + random_.below(random_.chance(0.5) ? 20'000 : 400'000);
+      spec.iterations = 4000 + random_.below(random_.chance(0.5) ? 40'000 : 800'000);
       if (random_.chance(0.1)) spec.priority = 1;
       auto& j = s_.add(id, spec);
       j.submitted_s = s_.now_s - double(random_.below(600));

@@ -214,8 +214,9 @@ class oracle {
   bool settles(std::size_t i) const {
     if (!runs(i)) return false;
     const double until_s = x_.jobs[i].started_s + defaults.settle_starts * 30;
-    const double restarts = std::floor(x_.now_s / 30);  // that have begun by now
-    return until_s > restarts * 30;
+    const double step_s = defaults.settle_step * 30;
+    const double steps = std::floor(x_.now_s / step_s);  // that have begun by now
+    return until_s > steps * step_s;
   }
   double work(std::size_t i) const {
     double least = x_.tables[i].options.empty() ? x_.contenders[i].samples_left : 1e300;
