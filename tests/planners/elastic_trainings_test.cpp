@@ -7,7 +7,6 @@
 #include "planners/core/progress.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
-#include "planners/troupe/assignment.hpp"
 #include "planners/troupe/configurations.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 
@@ -16,12 +15,12 @@
 using namespace troupe;
 using namespace troupe::planners;
 using scene_of_policies::played_policy;
+using scene_of_policies::settling_s;
 
 namespace {
 
-/// A started job is left alone for so long, at most one step longer.
-constexpr double restart_s = 30, settling_s = troupe_options{}.settle_starts * restart_s,
-                 past_settling_s = settling_s + troupe_options{}.settle_step * restart_s + 1;
+constexpr double shortest_settling_s =
+    troupe_options{}.settle_starts * scene_of_policies::restart_s;
 
 job_spec training_of(std::uint64_t iterations, std::uint32_t batch = 64) {
   auto spec = sample::job(sample::gpt2_350m, batch);
@@ -108,16 +107,16 @@ TEST_CASE("a running training shrinks for a shorter one, and grows when that one
   x.s.add(1, training_of(1'000'000));
   x.settle();
   REQUIRE(x.s.running.at(1).how.gpus() == 8);
-  x.s.now_s += past_settling_s;
-  has_run(x.s.running.at(1), x.s.now_s, past_settling_s);
+  x.s.now_s += settling_s;
+  has_run(x.s.running.at(1), x.s.now_s, settling_s);
   for (job_id id = 2; id < 6; ++id) x.s.add(id, training_of(10'000));
   x.settle();
   CHECK(x.s.running.contains(2));
   const bool made_room = !x.s.running.contains(1) || x.s.running.at(1).how.gpus() < 8;
   CHECK(made_room);
   for (job_id id = 2; id < 6; ++id) {
-    x.s.now_s += past_settling_s;
-    for (auto& [other, j] : x.s.running) has_run(j, x.s.now_s, past_settling_s);
+    x.s.now_s += settling_s;
+    for (auto& [other, j] : x.s.running) has_run(j, x.s.now_s, settling_s);
     x.settle();
     REQUIRE(x.s.running.contains(id));
     x.end(id);
@@ -133,8 +132,8 @@ TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a sh
     x.s.add(1, training_of(longer ? 1'000'000 : 1'000));
     x.settle();
     REQUIRE(x.s.running.at(1).how.gpus() == 8);
-    x.s.now_s += past_settling_s;
-    has_run(x.s.running.at(1), x.s.now_s, past_settling_s);
+    x.s.now_s += settling_s;
+    has_run(x.s.running.at(1), x.s.now_s, settling_s);
     x.s.add(2, fixed_training(100'000, 2));
     x.settle();
     CHECK(x.s.running.contains(2) == longer);
@@ -150,8 +149,8 @@ TEST_CASE("an overdue training of fixed shape takes GPUs from a shorter job that
     played_policy x{eight_gpus(), "troupe"};
     x.s.add(1, training_of(1'000'000));
     x.settle();
-    x.s.now_s += past_settling_s;
-    has_run(x.s.running.at(1), x.s.now_s, past_settling_s);
+    x.s.now_s += settling_s;
+    has_run(x.s.running.at(1), x.s.now_s, settling_s);
     x.s.add(2, fixed_training(100'000'000, 2));
     if (overdue) x.s.waiting.at(2).submitted_s = -1e12;
     x.settle();
@@ -161,11 +160,11 @@ TEST_CASE("an overdue training of fixed shape takes GPUs from a shorter job that
 
 TEST_CASE("a training of fixed shape does not stop a job that has just started") {
   played_policy x{eight_gpus(), "troupe"};
-  x.s.now_s = settling_s * (troupe_options{}.settle_step - 1);  // settled at a step
+  x.s.now_s = shortest_settling_s * (troupe_options{}.settle_step - 1);  // settled at a step
   x.s.add(1, training_of(1'000'000));
   x.settle();
-  x.s.now_s += settling_s - 1;
-  has_run(x.s.running.at(1), x.s.now_s, settling_s - 1);
+  x.s.now_s += shortest_settling_s - 1;
+  has_run(x.s.running.at(1), x.s.now_s, shortest_settling_s - 1);
   x.s.add(2, fixed_training(100, 1));
   CHECK(x.decide().empty());
   CHECK(x.by->decide_again_s(x.s.view()) == 1);

@@ -5,18 +5,15 @@
 #include <algorithm>
 
 #include "planners/scene.hpp"
-#include "planners/troupe/assignment.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
 using scene_of_policies::carry_out;
+using scene_of_policies::restart_s;
 using scene_of_policies::scene;
+using scene_of_policies::settling_s;
 
 namespace {
-
-constexpr double restart_s = 30,
-                 settle_s =
-                     (troupe_options{}.settle_starts + troupe_options{}.settle_step) * restart_s;
 
 /// Jobs that wait and run in a cluster, as a scheduler shows them to a policy.
 class still_world {
@@ -95,7 +92,7 @@ class still_world {
       if (where.empty() || !fits(s_.cluster, s_.idle, how, where)) continue;
       carry({{decision::kind::start, id, how, where, {}}});
       auto& now = s_.running.at(id);
-      now.started_s = s_.now_s - settle_s - double(random_.below(600));
+      now.started_s = s_.now_s - settling_s - double(random_.below(600));
       now.iterations_done = random_.below(now.spec->iterations);
     }
   }
@@ -122,7 +119,7 @@ TEST_CASE(
     still_world w{seed};
     int noisy = 0;
     bool quiet = false;
-    while (!quiet && w.next_event_s() > settle_s) {
+    while (!quiet && w.next_event_s() > settling_s) {
       const auto d = w.decide();
       ++calls;
       changes += d.size();

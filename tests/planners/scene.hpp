@@ -13,8 +13,15 @@
 #include "planners/pipeline/placement.hpp"
 #include "planners/pipeline/with_trainings.hpp"
 #include "planners/sample.hpp"
+#include "planners/troupe/assignment.hpp"
 
 namespace scene_of_policies {
+
+inline constexpr double restart_s = 30;  // of a cluster that does not say otherwise
+/// How long a started job is left alone under Troupe's policy, at most.
+inline constexpr double settling_s = (troupe::planners::troupe_options{}.settle_starts +
+                                      troupe::planners::troupe_options{}.settle_step) *
+                                     restart_s;
 
 using namespace troupe;
 using namespace troupe::planners;

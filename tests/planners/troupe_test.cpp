@@ -15,6 +15,7 @@ using scene_of_policies::carry_out;
 using scene_of_policies::played_policy;
 using scene_of_policies::same;
 using scene_of_policies::scene;
+using scene_of_policies::settling_s;
 
 namespace {
 
@@ -118,8 +119,8 @@ TEST_CASE("Troupe's policy admits a short job at once when a long one holds all 
   has_run(s, 1, 30);
   CHECK(decide(*p, s).empty());
 
-  s.now_s += 600;
-  has_run(s, 1, 630);
+  s.now_s += settling_s;
+  has_run(s, 1, settling_s + 30);
   const auto d = by_job(decide(*p, s));
   REQUIRE(d.contains(2));
   CHECK(d.at(2).back().what == decision::kind::start);
@@ -175,8 +176,8 @@ TEST_CASE("work that no split on any pool can hold runs as pipelines under Troup
   CHECK(x.s.running.at(1).how == j.plans->front());
   CHECK(x.s.running.at(1).how.stages.size() > 1);
   // And is resized: short work comes, and takes what it needs.
-  has_run(x.s, 1, 600);
-  x.s.now_s += 600;
+  has_run(x.s, 1, settling_s);
+  x.s.now_s += settling_s;
   const auto before = x.gpus(1);
   x.s.add(2, long_job(10));
   x.settle();
@@ -198,8 +199,8 @@ TEST_CASE(
   j.training = runs_as_pipelines(big, j.plans.get());
   x.settle();
   REQUIRE(x.s.running.contains(1));
-  x.s.now_s += 600;
-  has_run(x.s, 1, 600);
+  x.s.now_s += settling_s;
+  has_run(x.s, 1, settling_s);
   CHECK(x.decide().empty());
 }
 
@@ -232,16 +233,16 @@ TEST_CASE("Troupe's policy explains starts, shrinking, growth and waiting with f
   x.s.add(1, long_job(1'000'000, 64));
   CHECK(troupe::test::has_facts(why(1), {"starts", "8 A100-80GB", "nobody is behind"}));
   x.settle();
-  x.s.now_s += 600;
-  has_run(x.s, 1, 600);
+  x.s.now_s += settling_s;
+  has_run(x.s, 1, settling_s);
   // Four jobs of two nodes' work: the long one keeps a part, or waits.
   for (job_id id = 2; id < 5; ++id) x.s.add(id, long_job(2'000, 8));
   CHECK(troupe::test::has_facts(why(2), {"starts", "3 jobs are behind"}));
   x.settle();
   for (job_id id = 3; id < 5; ++id)
     if (x.s.running.contains(id)) x.end(id);
-  x.s.now_s += 600;
-  for (auto& [id, j] : x.s.running) has_run(x.s, id, 100);
+  x.s.now_s += settling_s;
+  for (auto& [id, j] : x.s.running) has_run(x.s, id, settling_s);
   for (const auto& d : x.decide())
     if (d.what == decision::kind::start && x.s.running.contains(d.job))
       CHECK(troupe::test::has_facts(d.why.text, {"grows", "from", "instead of"}));
