@@ -65,7 +65,7 @@ struct node_share {
 };
 
 /// Where a job runs: the first entry's node has rank 0. A plan's stages take the GPUs in this order
-/// (planners/pipeline/layout.hpp).
+/// (planners/cost/layout.hpp).
 using allocation = std::vector<node_share>;
 
 inline std::uint32_t total_gpus(const allocation& a) {

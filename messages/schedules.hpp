@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// The pipeline schedules that a job may request (planners/pipeline/schedule.hpp makes them).
+/// The pipeline schedules that a job may request (planners/schedule/schedule.hpp makes them).
 inline constexpr std::array<std::string_view, 7> schedule_names{
     "gpipe", "megatron", "varuna", "varuna-forward-first", "atlas", "atlas-least-progress", "best"};
 

@@ -45,7 +45,7 @@ struct training {
   std::uint64_t seed = 1;  // of the initial weights and the order of the data
   double learning_rate = 3e-4;
   double weight_decay = 0.1;
-  std::string schedule;                 // a name of planners/pipeline/schedule.hpp; empty: best
+  std::string schedule;                 // a name of planners/schedule/schedule.hpp; empty: best
   std::string checkpoint;               // directory; empty: none is written
   std::uint32_t checkpoint_every = 50;  // iterations
   std::string device;                   // sim, cpu, cuda; empty: the node's kind

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "actors/control/ledger.hpp"
-#include "planners/core/idle_index.hpp"
+#include "planners/cluster/idle_index.hpp"
 
 namespace troupe::actors {
 

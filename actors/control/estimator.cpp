@@ -6,7 +6,7 @@
 
 #include "actors/protocol/actor_failure.hpp"
 #include "messages/codec.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
 

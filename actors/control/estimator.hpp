@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "actors/protocol/protocol.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/clock.hpp"
 #include "runtime/host/shared_cluster.hpp"
 

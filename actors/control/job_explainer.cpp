@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/permissions.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/plan_text.hpp"
-#include "planners/core/shortage.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/plan_text.hpp"
+#include "planners/plans/shortage.hpp"
+#include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
 

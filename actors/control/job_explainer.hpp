@@ -11,7 +11,7 @@
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/client.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 

@@ -12,8 +12,8 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/timing.hpp"
 #include "messages/admission.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

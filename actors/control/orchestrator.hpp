@@ -15,7 +15,7 @@
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "planners/core/idle_index.hpp"
+#include "planners/cluster/idle_index.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
 

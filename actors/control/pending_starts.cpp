@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "messages/invariant.hpp"
-#include "planners/core/fits.hpp"
+#include "planners/plans/fits.hpp"
 
 namespace troupe::actors {
 

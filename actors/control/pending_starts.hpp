@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "messages/invariant.hpp"
-#include "planners/core/idle_index.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 

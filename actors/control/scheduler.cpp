@@ -8,8 +8,8 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
-#include "planners/core/move.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/move.hpp"
+#include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {

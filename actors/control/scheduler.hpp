@@ -15,8 +15,8 @@
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/shared_reply.hpp"
-#include "planners/core/idle_index.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
 

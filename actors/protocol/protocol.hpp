@@ -16,7 +16,7 @@
 #include "messages/frame.hpp"
 #include "messages/journal.hpp"
 #include "messages/message.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/transport.hpp"
 
 // The typed interfaces of the actors. Messages from other hosts arrive as inbound<T>; all others

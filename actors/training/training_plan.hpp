@@ -7,9 +7,9 @@
 #include "messages/cluster.hpp"
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/layout.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/cost/layout.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 namespace troupe::actors {
 

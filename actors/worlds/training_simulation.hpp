@@ -12,7 +12,7 @@
 #include "messages/frame.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 

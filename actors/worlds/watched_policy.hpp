@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/checked_policy.hpp"
+#include "planners/policy/checked_policy.hpp"
 
 namespace troupe::actors {
 

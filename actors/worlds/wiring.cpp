@@ -10,10 +10,10 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front.hpp"
-#include "planners/core/checked_policy.hpp"
-#include "planners/core/with_exact_gpus.hpp"
-#include "planners/core/with_reservation.hpp"
-#include "planners/pipeline/with_trainings.hpp"
+#include "planners/policy/checked_policy.hpp"
+#include "planners/policy/with_exact_gpus.hpp"
+#include "planners/policy/with_reservation.hpp"
+#include "planners/policy/with_trainings.hpp"
 #include "planners/serving/with_serving.hpp"
 
 namespace troupe::actors {

@@ -12,7 +12,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/completions.hpp"
 #include "messages/cluster.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/virtual/paced_links.hpp"

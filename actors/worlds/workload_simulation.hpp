@@ -13,7 +13,7 @@
 #include "messages/job.hpp"
 #include "messages/journal.hpp"
 #include "messages/reason.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 

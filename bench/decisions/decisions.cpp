@@ -27,8 +27,8 @@
 #include "default_policy.hpp"
 #include "harness/runs.hpp"
 #include "planners/baselines/sia.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/frenzy/has.hpp"
+#include "planners/plans/has.hpp"
+#include "planners/policy/policy.hpp"
 #include "snapshots.hpp"
 
 namespace troupe::bench {

@@ -9,11 +9,11 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/workload.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/core/trace_duration.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/frenzy/marp.hpp"
+#include "planners/plans/marp.hpp"
+#include "planners/plans/trace_duration.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::bench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/snapshot.hpp"
 
 namespace troupe::bench {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "messages/random.hpp"
-#include "planners/core/wrapped_policy.hpp"
+#include "planners/policy/wrapped_policy.hpp"
 
 namespace troupe::bench {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::bench {
 

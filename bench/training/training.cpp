@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "harness/runs.hpp"
-#include "planners/pipeline/model_partition.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "training/gemm.hpp"
 #include "training/processes.hpp"
 #include "training/schedule.hpp"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/checked_policy.hpp"
-#include "planners/core/policy_plugin.hpp"
+#include "planners/policy/checked_policy.hpp"
+#include "planners/policy/policy_plugin.hpp"
 
 namespace troupe::cli {
 
@@ -34,9 +34,10 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
   auto* const entry =
       reinterpret_cast<const policy_plugin* (*)()>(dlsym(library, planners::policy_plugin_symbol));
   if (entry == nullptr)
-    return bad_plugin(file, fmt::format("is not a policy plug-in: it lacks {} (use "
-                                        "TROUPE_POLICY_PLUGIN of planners/core/policy_plugin.hpp)",
-                                        planners::policy_plugin_symbol));
+    return bad_plugin(file,
+                      fmt::format("is not a policy plug-in: it lacks {} (use "
+                                  "TROUPE_POLICY_PLUGIN of planners/policy/policy_plugin.hpp)",
+                                  planners::policy_plugin_symbol));
   const auto* const plugin = entry();
   if (plugin == nullptr || plugin->format != planners::policy_plugin_format)
     return bad_plugin(file, "unsupported plug-in format");

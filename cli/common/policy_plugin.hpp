@@ -4,14 +4,14 @@
 #include <string>
 
 #include "messages/reason.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::cli {
 
 /// Is it a plug-in file rather than a policy's name? It contains a slash or ends in ".so".
 bool is_plugin(const std::string& word);
 
-/// The policy of a plug-in (planners/core/policy_plugin.hpp). Its code runs with this program's
+/// The policy of a plug-in (planners/policy/policy_plugin.hpp). Its code runs with this program's
 /// rights and stays loaded. Its exceptions and invalid decisions become planners::policy_failure;
 /// every error begins with the file.
 expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "messages/reason.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::cli {
 

@@ -5,10 +5,10 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/plan_text.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
+#include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {

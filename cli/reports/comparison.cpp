@@ -11,10 +11,10 @@
 #include "formats/traces/replay.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/time.hpp"
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/replayed_jobs.hpp"
-#include "planners/core/trace_duration.hpp"
 #include "planners/crius/crius.hpp"
+#include "planners/plans/trace_duration.hpp"
+#include "planners/policy/adaptive_plan.hpp"
+#include "planners/policy/replayed_jobs.hpp"
 
 namespace troupe::cli {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "cli/common/human.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/plan_text.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/plan_text.hpp"
 
 namespace troupe::cli {
 

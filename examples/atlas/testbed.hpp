@@ -11,7 +11,7 @@
 #include "actors/worlds/training_simulation.hpp"
 #include "formats/load/load.hpp"
 #include "harness/must.hpp"
-#include "planners/atlas/datacenter_selection.hpp"
+#include "planners/search/datacenter_selection.hpp"
 
 // Shared by the figures: the paper's testbed and its models, simulated with all actors in virtual
 // time; its large clusters, planned by Algorithm 1.

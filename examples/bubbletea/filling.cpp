@@ -10,7 +10,7 @@
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 
 namespace bubbletea {
 

@@ -8,7 +8,7 @@
 #include "messages/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 using namespace troupe::planners;
 

@@ -6,7 +6,7 @@
 
 #include "crius/figures.hpp"
 #include "messages/time.hpp"
-#include "planners/core/gpu_pools.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace {

@@ -6,10 +6,10 @@
 #include "actors/worlds/workload_simulation.hpp"
 #include "crius/figures.hpp"
 #include "formats/traces/workload.hpp"
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/trace_duration.hpp"
 #include "planners/crius/crius.hpp"
+#include "planners/plans/trace_duration.hpp"
+#include "planners/policy/adaptive_plan.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace {
 

@@ -13,13 +13,13 @@
 
 #include "formats/load/load.hpp"
 #include "harness/must.hpp"
-#include "planners/core/explicit_plan.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/espresso/cost_tree.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/plans/plan_text.hpp"
+#include "planners/policy/placement.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "frenzy/measure.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/frenzy/marp.hpp"
 #include "planners/model/stage_memory.hpp"
+#include "planners/plans/marp.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 void figure4() {

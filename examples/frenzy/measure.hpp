@@ -16,7 +16,7 @@
 #include "formats/traces/workload.hpp"
 #include "harness/must.hpp"
 #include "messages/random.hpp"
-#include "planners/core/trace_duration.hpp"
+#include "planners/plans/trace_duration.hpp"
 
 // What the figures share: run a workload under some policies, and compare over the jobs that all
 // of them finish.

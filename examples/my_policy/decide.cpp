@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "planners/frenzy/marp.hpp"
+#include "planners/plans/marp.hpp"
 #include "shortest_first.hpp"
 
 using namespace troupe;

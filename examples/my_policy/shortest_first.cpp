@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/frenzy/has.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/has.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

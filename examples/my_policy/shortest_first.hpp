@@ -1,6 +1,6 @@
 #pragma once
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 /// Shortest job first: of the jobs that wait, the one that has the least left to do comes first. A
 /// job that does not fit into what is idle is passed over. What runs is left alone.

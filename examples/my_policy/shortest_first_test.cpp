@@ -13,7 +13,7 @@
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/journal.hpp"
-#include "planners/core/trace_duration.hpp"
+#include "planners/plans/trace_duration.hpp"
 
 using namespace troupe;
 

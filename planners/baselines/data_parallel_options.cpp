@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 

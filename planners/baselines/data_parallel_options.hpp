@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/snapshot.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 
 namespace troupe::planners {
 

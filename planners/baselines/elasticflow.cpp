@@ -14,10 +14,10 @@
 
 #include "messages/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 namespace {

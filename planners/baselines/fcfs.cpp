@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/exact_gpus.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/core/user_request.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/user_request.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/policy.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "messages/cluster.hpp"
 #include "messages/plan.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/cluster/snapshot.hpp"
+#include "planners/policy/policy.hpp"
 
 // Sia (Jayaram Subramanya et al., SOSP 2023) as a baseline: docs/planners/baselines.md. A round has
 // three pure steps: build the integer program, solve it, place the counts on nodes.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "planners/baselines/sia.hpp"
-#include "planners/core/mixed_plan.hpp"
+#include "planners/plans/mixed_plan.hpp"
 
 namespace troupe::planners {
 namespace {

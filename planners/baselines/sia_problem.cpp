@@ -8,11 +8,11 @@
 
 #include "messages/tensor_split.hpp"
 #include "planners/baselines/sia.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/mixed_plan.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/mixed_plan.hpp"
 
 namespace troupe::planners {
 namespace {

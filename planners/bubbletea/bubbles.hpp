@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "planners/pipeline/evaluate_schedule.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
 
 // The idle time of the devices that train, by the timetable of their training.
 

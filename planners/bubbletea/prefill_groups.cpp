@@ -7,7 +7,7 @@
 #include "messages/link_cost.hpp"
 #include "messages/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
-#include "planners/pipeline/model_partition.hpp"
+#include "planners/cost/model_partition.hpp"
 
 namespace troupe::planners {
 

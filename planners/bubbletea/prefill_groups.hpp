@@ -8,7 +8,7 @@
 #include "messages/prefill.hpp"
 #include "messages/reason.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
-#include "planners/pipeline/layout.hpp"
+#include "planners/cost/layout.hpp"
 
 // Which of a training's GPUs form prefill pipelines (BubbleTea, section 5.1).
 

@@ -7,7 +7,7 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "planners/model/stage_memory.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 // How a job's batch is split over pipelines, and what their WAN costs
 // (docs/planners/cost_model.md).

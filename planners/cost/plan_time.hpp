@@ -9,10 +9,10 @@
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/layout.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/layout.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 // The time of an iteration of a plan on its allocation: what policies rank by, what users see, and
 // what the trainer expects (docs/planners/cost_model.md). A plan without stages is a program's, of

@@ -5,9 +5,9 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/layout.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/layout.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
 
 // The links inside datacenters that the tensors of a plan's stages use, and how long each tensor
 // takes on an idle link (docs/planners/cost_model.md, "Links").

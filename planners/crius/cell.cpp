@@ -4,8 +4,8 @@
 #include <limits>
 #include <tuple>
 
+#include "planners/cost/model_partition.hpp"
 #include "planners/model/model_chain.hpp"
-#include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
 

@@ -8,11 +8,11 @@
 #include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
-#include "planners/pipeline/model_partition.hpp"
 
 namespace troupe::planners {
 
@@ -25,7 +25,7 @@ std::uint32_t divisor_below(std::uint32_t n, std::uint32_t most) {
   return m;
 }
 
-/// Times the plans of one Cell's stages, laid out as planners/pipeline/layout.hpp does: a
+/// Times the plans of one Cell's stages, laid out as planners/cost/layout.hpp does: a
 /// pipeline's stages are neighbours.
 class cell_timer {
  public:

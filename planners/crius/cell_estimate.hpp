@@ -7,7 +7,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
-#include "planners/core/gpu_pools.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/cell.hpp"
 
 // How long an iteration of a Cell takes (Crius, section 5.1; docs/planners/cells.md): each stage's

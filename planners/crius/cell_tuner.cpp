@@ -6,12 +6,12 @@
 
 #include "messages/tensor_split.hpp"
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
-#include "planners/pipeline/model_partition.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
 
 namespace troupe::planners {
 

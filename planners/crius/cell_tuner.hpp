@@ -9,7 +9,7 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
-#include "planners/core/gpu_pools.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/crius/cell_estimate.hpp"
 

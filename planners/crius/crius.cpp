@@ -5,19 +5,19 @@
 #include <fmt/format.h>
 
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/crius/crius_round.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-/// Beyond its own bounds on time: see planners/core/bounds.hpp.
+/// Beyond its own bounds on time: see planners/plans/bounds.hpp.
 expected<void> check_limits(const job_spec& job, const std::vector<plan>& plans) {
   double run_s = never, price = never;
   for (const auto& p : plans) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/crius/crius_search.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 

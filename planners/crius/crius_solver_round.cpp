@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/crius/crius_round.hpp"
 
 namespace troupe::planners {

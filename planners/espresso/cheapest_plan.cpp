@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/market.hpp"
-#include "planners/pipeline/plan_search.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/search/plan_search.hpp"
 
 // The cheapest plan of all datacentres, or why there is none.
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/stage_placer.hpp"
 
 // Espresso's own placer (Algorithm 2, equations 8 to 10), next to the exact one (stage_cut.hpp).
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/stage_placer.hpp"
 
 namespace troupe::planners {
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/espresso/shift_pieces.hpp"
-#include "planners/pipeline/plan_search.hpp"
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/search/plan_search.hpp"
+#include "planners/search/stage_placer.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -6,10 +6,10 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/reason.hpp"
-#include "planners/core/explicit_plan.hpp"
-#include "planners/core/idle_index.hpp"
-#include "planners/core/planning_budget.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/planning_budget.hpp"
 #include "planners/espresso/provision_baselines.hpp"
+#include "planners/plans/explicit_plan.hpp"
 
 // The cheapest GPUs that train a job within its time and its budget (Espresso, Algorithm 1;
 // docs/planners/espresso.md).

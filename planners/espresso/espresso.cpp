@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/policy.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/espresso/cost_tree.hpp"
-#include "planners/pipeline/with_trainings.hpp"
+#include "planners/policy/policy.hpp"
+#include "planners/policy/with_trainings.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/stage_placer.hpp"
 
 // How the systems that Espresso's paper compares with choose and place GPUs (section V.A). All get
 // Espresso's search over sets of GPUs, as in the paper.

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/stage_placer.hpp"
 
 namespace troupe::planners {
 

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/exact_gpus.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/frenzy/has.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/has.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/core/wrapped_policy.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/policy/wrapped_policy.hpp"
 #include "planners/serving/decoder_memory.hpp"
 
 namespace troupe::planners {

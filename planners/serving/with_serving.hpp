@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 
 // Decoders of served models (`serve:` of a job), under every policy. A decoder takes one GPU until
 // it is cancelled.

@@ -10,10 +10,10 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/exact_gpus.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/frenzy/has.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/has.hpp"
+#include "planners/policy/progress.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 #include "planners/troupe/waiting_prices.hpp"
 

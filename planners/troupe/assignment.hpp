@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/cluster/snapshot.hpp"
 #include "planners/troupe/configurations.hpp"
 
 // Who gets how many GPUs of which pool (docs/planners/troupe.md). Nodes are chosen afterwards.

@@ -6,12 +6,12 @@
 #include <optional>
 #include <utility>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/core/user_request.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/user_request.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/progress.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 
 namespace troupe::planners {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/cluster/snapshot.hpp"
 
 namespace troupe::planners {
 
@@ -36,7 +36,7 @@ double worth(const job_spec& job, const plan& how);
 /// the fewest GPUs first: the faster of its data and tensor parallel split and the pipelines among
 /// `j.plans`. A count that is not at least 0.5 % faster than a smaller one of the same pool is left
 /// out. Of a program of the user's own, which is never stopped, only the one that its objective
-/// likes best in each pool; none of a program with exact_gpus (core/exact_gpus.hpp).
+/// likes best in each pool; none of a program with exact_gpus (plans/exact_gpus.hpp).
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j);
 

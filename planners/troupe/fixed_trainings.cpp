@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "planners/core/progress.hpp"
-#include "planners/core/queue_order.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 

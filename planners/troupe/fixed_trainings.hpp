@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "planners/troupe/assignment.hpp"
 
 namespace troupe::planners {

@@ -4,9 +4,9 @@
 #include <bit>
 #include <utility>
 
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/bounds.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 #include "planners/troupe/configurations.hpp"
 
 namespace troupe::planners {

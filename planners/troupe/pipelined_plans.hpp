@@ -7,12 +7,12 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
-#include "planners/core/gpu_pools.hpp"
-#include "planners/core/planning_budget.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/cluster/planning_budget.hpp"
 
 namespace troupe::planners {
 
-/// The fastest even pipelines (planners/baselines/adaptive_plan.hpp) of simulated work on each kind
+/// The fastest even pipelines (planners/policy/adaptive_plan.hpp) of simulated work on each kind
 /// of pool and count, the fewest GPUs first. A count that is not at least 0.5 % faster than a
 /// smaller one of the same pool is left out, and so is everything beyond four of these in a row. A
 /// spent budget leaves out the rest.

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planners/core/gpu_pools.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 
 namespace troupe::planners {
 

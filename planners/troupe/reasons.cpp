@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/shortage.hpp"
+#include "planners/plans/shortage.hpp"
 
 namespace troupe::planners {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "planners/core/snapshot.hpp"
+#include "planners/cluster/snapshot.hpp"
 #include "planners/troupe/assignment.hpp"
 
 // A sentence for people about each thing that Troupe's policy decides, with its figures.

@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/core/progress.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
+#include "planners/policy/progress.hpp"
 #include "planners/troupe/arriving_load.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
 #include "planners/troupe/pipelined_plans.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
-#include "planners/core/gpu_pools.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/troupe/assignment.hpp"
 
 // What time on GPUs costs the other jobs (docs/planners/troupe.md, "The decision", 2).

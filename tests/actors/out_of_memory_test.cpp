@@ -10,7 +10,7 @@
 #include "gpu/emulated_machine.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 #include "harness/scratch.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/wait.hpp"
 
 using namespace troupe;

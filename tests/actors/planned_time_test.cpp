@@ -5,7 +5,7 @@
 #include "actors/worlds/training_simulation.hpp"
 #include "messages/random.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 
 // One iteration time: a plan's estimate, its trainer's expectation and the training in virtual time
 // agree.

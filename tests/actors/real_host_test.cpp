@@ -8,7 +8,7 @@
 
 #include "harness/scratch.hpp"
 #include "messages/whole_file.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/keys.hpp"

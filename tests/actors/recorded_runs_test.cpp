@@ -8,7 +8,7 @@
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/codec.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 #include "planners/variety.hpp"
 
 // Whole clusters in virtual time, with jobs of all kinds, requests and faults: journals, nodes'

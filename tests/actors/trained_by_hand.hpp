@@ -15,7 +15,7 @@
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/codec.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // A trainer whose stages, controller and node are the test itself.

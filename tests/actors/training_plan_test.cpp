@@ -6,7 +6,7 @@
 
 #include "harness/small_cluster.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 #include "runtime/host/transport.hpp"
 
 using namespace troupe;

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "planners/core/policy_plugin.hpp"
+#include "planners/policy/policy_plugin.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -1,5 +1,5 @@
 // A plug-in that wants a function that no program of Troupe has.
-#include "planners/core/policy_plugin.hpp"
+#include "planners/policy/policy_plugin.hpp"
 
 namespace troupe::planners {
 std::unique_ptr<policy> make_nobody();

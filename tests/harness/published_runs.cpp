@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "formats/parse/csv.hpp"
-#include "planners/core/explicit_plan.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/explicit_plan.hpp"
 
 namespace troupe::harness {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "harness/facts.hpp"
-#include "planners/core/checked_policy.hpp"
+#include "planners/policy/checked_policy.hpp"
 #include "planners/scene.hpp"
 
 using namespace troupe;

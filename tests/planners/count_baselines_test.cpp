@@ -3,10 +3,10 @@
 #include <numeric>
 
 #include "messages/time.hpp"
-#include "planners/baselines/adaptive_plan.hpp"
 #include "planners/baselines/elasticflow.hpp"
 #include "planners/baselines/gavel.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 #include "planners/scene.hpp"
 
 // Gandiva, Gavel and ElasticFlow, as Crius' evaluation has them.

@@ -4,10 +4,10 @@
 
 #include "messages/random.hpp"
 #include "messages/time.hpp"
-#include "planners/core/fits.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/crius/cell_estimate.hpp"
 #include "planners/crius/cell_tuner.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/sample.hpp"
 
 // Crius' Cells against trying everything.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/progress.hpp"
+#include "planners/policy/adaptive_plan.hpp"
+#include "planners/policy/progress.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 #include "planners/troupe/configurations.hpp"

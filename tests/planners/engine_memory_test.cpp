@@ -13,10 +13,10 @@
 #include "gpu/cuda/host/device.hpp"
 #include "messages/random.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/pipeline/model_partition.hpp"
-#include "planners/pipeline/placement.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/policy/placement.hpp"
 #include "planners/sample.hpp"
+#include "planners/schedule/schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -12,7 +12,7 @@
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/pareto.hpp"
 #include "planners/instances.hpp"
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/stage_placer.hpp"
 
 // Espresso's answers against every plan of small instances.
 

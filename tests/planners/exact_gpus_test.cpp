@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "harness/facts.hpp"
-#include "planners/core/checked_policy.hpp"
-#include "planners/core/exact_gpus.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/core/with_exact_gpus.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/policy/checked_policy.hpp"
+#include "planners/policy/with_exact_gpus.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 #include "planners/variety.hpp"

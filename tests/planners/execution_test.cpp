@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "messages/random.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "harness/facts.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/frenzy/has.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/plans/has.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

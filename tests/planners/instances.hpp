@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "messages/random.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/pipeline/model_partition.hpp"
-#include "planners/pipeline/plan_search.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/search/plan_search.hpp"
 
 // Small clusters of instances of one GPU each, with jobs, and all of their plans one by one.
 

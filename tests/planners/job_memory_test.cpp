@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/declared_memory.hpp"
-#include "planners/pipeline/model_partition.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

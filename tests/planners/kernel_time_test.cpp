@@ -3,9 +3,9 @@
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
 #include "harness/source_dir.hpp"
-#include "planners/core/explicit_plan.hpp"
 #include "planners/cost/kernel_time.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "sample.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "harness/facts.hpp"
-#include "planners/pipeline/layout.hpp"
+#include "planners/cost/layout.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

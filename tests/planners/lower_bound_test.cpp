@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 using namespace troupe::planners;
 

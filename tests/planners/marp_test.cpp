@@ -5,7 +5,7 @@
 
 #include "harness/facts.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/frenzy/marp.hpp"
+#include "planners/plans/marp.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

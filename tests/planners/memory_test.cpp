@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "planners/frenzy/has.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
+#include "planners/plans/has.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

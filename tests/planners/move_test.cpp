@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "planners/core/fits.hpp"
-#include "planners/core/move.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/policy/move.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

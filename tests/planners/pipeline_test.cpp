@@ -3,7 +3,7 @@
 
 #include "harness/facts.hpp"
 #include "messages/random.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 #include "slot_facts.hpp"
 
 using namespace troupe;

@@ -2,11 +2,11 @@
 
 #include "harness/facts.hpp"
 #include "messages/time.hpp"
-#include "planners/core/explicit_plan.hpp"
-#include "planners/core/trace_duration.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/frenzy/marp.hpp"
+#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/marp.hpp"
+#include "planners/plans/trace_duration.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

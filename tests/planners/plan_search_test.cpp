@@ -8,11 +8,11 @@
 
 #include "harness/facts.hpp"
 #include "messages/time.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/pipeline/model_partition.hpp"
-#include "planners/pipeline/plan_search.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/search/plan_search.hpp"
 
 // Searched plans against every plan.
 

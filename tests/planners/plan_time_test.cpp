@@ -3,10 +3,10 @@
 #include <cmath>
 #include <optional>
 
-#include "planners/baselines/adaptive_plan.hpp"
-#include "planners/core/explicit_plan.hpp"
-#include "planners/core/fits.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

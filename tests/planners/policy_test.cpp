@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "harness/facts.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 

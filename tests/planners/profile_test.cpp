@@ -3,7 +3,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/model_chain.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

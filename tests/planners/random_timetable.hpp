@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "messages/random.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
 
 // Timetables of random trainings, and a check of single moments that knows nothing of windows.
 

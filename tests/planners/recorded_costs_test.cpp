@@ -1,10 +1,10 @@
 #include <catch2/catch.hpp>
 
 #include "harness/recorded.hpp"
-#include "planners/core/explicit_plan.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/variety.hpp"
 
 // The cost model's figures for all kinds of jobs and clusters.

@@ -1,7 +1,7 @@
 #include "harness/recorded.hpp"
-#include "planners/core/estimate.hpp"
-#include "planners/core/queue_order.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
+#include "planners/policy/estimate.hpp"
 #include "planners/scene.hpp"
 #include "planners/variety.hpp"
 

@@ -2,13 +2,13 @@
 
 #include "harness/recorded.hpp"
 #include "messages/time.hpp"
-#include "planners/atlas/datacenter_selection.hpp"
-#include "planners/core/move.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/instances.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/placement.hpp"
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/policy/move.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/search/datacenter_selection.hpp"
+#include "planners/search/stage_placer.hpp"
 #include "planners/variety.hpp"
 
 // The results and the effort of searches, and the schedules.

@@ -1,11 +1,11 @@
 #include <catch2/catch.hpp>
 
 #include "harness/facts.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/user_request.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
-#include "planners/pipeline/model_partition.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/user_request.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

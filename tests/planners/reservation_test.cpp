@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "planners/core/exact_gpus.hpp"
-#include "planners/core/with_exact_gpus.hpp"
-#include "planners/core/with_reservation.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/policy/with_exact_gpus.hpp"
+#include "planners/policy/with_reservation.hpp"
 #include "planners/scene.hpp"
 
 using namespace troupe;

@@ -8,10 +8,10 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/random.hpp"
-#include "planners/core/policy.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/frenzy/marp.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/plans/marp.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
 
 // Clusters, models and snapshots that the tests of this room share.
 

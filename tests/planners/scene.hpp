@@ -7,11 +7,11 @@
 #include <set>
 #include <vector>
 
-#include "planners/core/bounds.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/core/policy.hpp"
-#include "planners/pipeline/placement.hpp"
-#include "planners/pipeline/with_trainings.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/policy.hpp"
+#include "planners/policy/with_trainings.hpp"
 #include "planners/sample.hpp"
 #include "planners/troupe/assignment.hpp"
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "messages/random.hpp"
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

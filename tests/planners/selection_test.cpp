@@ -5,12 +5,12 @@
 #include <numeric>
 
 #include "harness/facts.hpp"
-#include "planners/atlas/datacenter_selection.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/model_chain.hpp"
-#include "planners/pipeline/model_partition.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/search/datacenter_selection.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

@@ -7,8 +7,8 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/instances.hpp"
-#include "planners/pipeline/cut_label.hpp"
-#include "planners/pipeline/stage_placer.hpp"
+#include "planners/search/cut_label.hpp"
+#include "planners/search/stage_placer.hpp"
 
 // The plan of a set of stages, and what bounds say of it, against all of its orders and cuts.
 

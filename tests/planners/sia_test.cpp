@@ -5,7 +5,7 @@
 
 #include "harness/facts.hpp"
 #include "planners/baselines/sia.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 

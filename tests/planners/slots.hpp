@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planners/pipeline/schedule.hpp"
+#include "planners/schedule/schedule.hpp"
 
 // A second simulation of one DP-cell, of another kind than the planner's (whose code its author
 // knew): it steps through the slots, and in each slot asks every idle GPU what the paper's rules

@@ -1,5 +1,5 @@
 #include "harness/facts.hpp"
-#include "planners/pipeline/model_partition.hpp"
+#include "planners/cost/model_partition.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

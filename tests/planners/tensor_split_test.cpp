@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "planners/core/user_request.hpp"
+#include "planners/plans/user_request.hpp"
 #include "planners/sample.hpp"
 
 // Tensor parallelism of models with fewer key and value heads than heads.

@@ -7,8 +7,8 @@
 #include "formats/load/load.hpp"
 #include "messages/random.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/placement.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "messages/random.hpp"
-#include "planners/pipeline/evaluate_schedule.hpp"
-#include "planners/pipeline/trips.hpp"
+#include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/trips.hpp"
 
 // Chains of trips against schedules of 1F1B that are carried out.
 

@@ -1,6 +1,6 @@
 #include <fstream>
 
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "processes/detached.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"

@@ -6,7 +6,7 @@
 #include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"
 #include "messages/random_values.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"

@@ -1,6 +1,6 @@
 #include "actors/worlds/real_host.hpp"
 #include "harness/facts.hpp"
-#include "planners/core/policy.hpp"
+#include "planners/policy/policy.hpp"
 #include "runtime/host/log.hpp"
 #include "security/keyed.hpp"
 

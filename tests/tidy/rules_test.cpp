@@ -31,14 +31,14 @@ bool refused(const std::string& path, const std::string& line) {
 }  // namespace
 
 TEST_CASE("a clean file passes") {
-  CHECK(said("planners/frenzy/has.cpp",
-             "#include \"planners/frenzy/has.hpp\"\n#include <vector>\nint a;\n") == "");
+  CHECK(said("planners/plans/has.cpp",
+             "#include \"planners/plans/has.hpp\"\n#include <vector>\nint a;\n") == "");
 }
 
 TEST_CASE("an include of a forbidden module is refused, with file and line") {
   CHECK(said("planners/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
         "2: planners/ must not use runtime/\n");
-  CHECK(refused("messages/a.cpp", "#include \"planners/frenzy/has.hpp\""));
+  CHECK(refused("messages/a.cpp", "#include \"planners/plans/has.hpp\""));
   CHECK(refused("gpu/a.cpp", "#include \"runtime/host/clock.hpp\""));
   CHECK(refused("formats/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
   CHECK_FALSE(refused("actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
@@ -46,14 +46,14 @@ TEST_CASE("an include of a forbidden module is refused, with file and line") {
 }
 
 TEST_CASE("a module's folder includes only the folders that it may use") {
-  CHECK(said("planners/atlas/a.cpp", "#include \"planners/frenzy/has.hpp\"\n") ==
+  CHECK(said("planners/atlas/a.cpp", "#include \"planners/plans/has.hpp\"\n") ==
         "1: planners/atlas/ must not use planners/frenzy/\n");
   CHECK(refused("actors/control/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
   CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
   CHECK(refused("web/a.cpp", "#include \"actors/serving/completions.hpp\""));
   CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/completions.hpp\""));
-  CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/frenzy/has.hpp\""));
-  CHECK_FALSE(refused("planners/core/a.cpp", "#include \"planners/frenzy/has.hpp\""));
+  CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/plans/has.hpp\""));
+  CHECK_FALSE(refused("planners/core/a.cpp", "#include \"planners/plans/has.hpp\""));
   CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
 }
 

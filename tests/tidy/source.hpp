@@ -6,7 +6,7 @@
 
 namespace troupe::tidy {
 
-/// A file of the checkout. `path` is relative to its root ("planners/frenzy/has.cpp").
+/// A file of the checkout. `path` is relative to its root ("planners/plans/has.cpp").
 struct source {
   std::string path;
   std::vector<std::string> lines;  // as written

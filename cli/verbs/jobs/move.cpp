@@ -1,7 +1,7 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
 #include "cli/verbs/verb.hpp"
-#include "planners/core/plan_text.hpp"
+#include "planners/plans/plan_text.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
 

@@ -8,11 +8,11 @@
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/schedules.hpp"
-#include "planners/core/explicit_plan.hpp"
-#include "planners/core/fits.hpp"
-#include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
+#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/plans/plan_text.hpp"
 
 namespace troupe::cli {
 

@@ -8,10 +8,10 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {

@@ -8,8 +8,8 @@
 #include "cli/reports/cost_picture.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "messages/whole_file.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/core/plan_text.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {

@@ -6,7 +6,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
-#include "planners/atlas/datacenter_selection.hpp"
+#include "planners/search/datacenter_selection.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/plan.hpp"
+#include "planners/cluster/idle_index.hpp"
+
+// For policies that decide first how many GPUs of which kind a job gets, and then on which nodes.
+
+namespace troupe::planners {
+
+/// GPUs that are alike: one type, in nodes of one size, of one datacenter.
+struct gpu_pool {
+  gpu_index gpu = 0;
+  std::uint32_t datacenter = 0;
+  std::uint32_t node_gpus = 0;
+  std::uint32_t capacity = 0;     // GPUs that can be handed out
+  std::vector<node_index> nodes;  // by index
+
+  /// Whether all GPUs of an allocation are of this pool.
+  bool contains(const allocation& where) const;
+  /// Whether so many GPUs, as many of each node, are of this pool.
+  bool has_equal(std::uint32_t gpus) const;
+};
+
+/// Every GPU of the cluster is in one pool. In the order of their first nodes; capacity: idle GPUs.
+std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle);
+
+/// Counts of GPUs to choose from: 1, 2, 4, ... within a node; whole nodes: 1 to 8 of them, then
+/// doubling.
+std::vector<std::uint32_t> counts_of(const gpu_pool& p);
+
+/// So many GPUs of the pool, in whole nodes and what is left over, as if it were empty.
+allocation pack(const gpu_pool& p, std::uint32_t gpus);
+
+/// The GPUs of each node that a policy may hand out.
+class free_gpus {
+ public:
+  free_gpus() = default;  // of no cluster
+  explicit free_gpus(const cluster& c, const idle_index& idle);
+
+  std::uint32_t of(node_index n) const { return free_[n]; }
+  bool has(const allocation& where) const;
+  void take(const allocation& where);
+  void give_back(const allocation& where);
+
+  /// So many GPUs of the pool, where a count is one of counts_of(): within the node that fits best,
+  /// or whole nodes; on `present` if that is free and as many. Empty if there is no room.
+  allocation find(const gpu_pool& p, std::uint32_t gpus, const allocation& present) const;
+  /// So many, any number, as many of each node: of the fewest nodes that have them, which fit best.
+  allocation find_equal(const gpu_pool& p, std::uint32_t gpus) const;
+
+ private:
+  std::vector<std::uint32_t> free_;
+};
+
+/// So many GPUs of a pool for one job.
+struct count_grant {
+  std::uint32_t pool = 0;
+  std::uint32_t gpus = 0;
+  const allocation* present = nullptr;  // where it runs
+  bool unchanged = false;               // it goes on as it is, if its GPUs are free
+  bool equal = false;                   // any number, as many of each node (find_equal)
+  allocation where{};                   // the answer; empty: there was no room
+};
+
+/// Finds nodes for all grants, pool by pool, the grants of one pool in the given order (the largest
+/// first leaves the fewest holes). A grant that is unchanged keeps its GPUs, unless the free ones
+/// are too scattered for the others: then the pool is packed anew. Takes them from `free`.
+void place_counts(const std::vector<gpu_pool>& pools, std::vector<count_grant>& grants,
+                  free_gpus& free);
+
+}  // namespace troupe::planners

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+
+namespace troupe::planners {
+
+/// What a running job has reported last.
+struct reported_progress {
+  std::uint64_t iteration = 0;
+  double at_s = 0;
+  double iteration_s = 0;  // measured; greater than 0
+};
+
+/// A job as a policy sees it: plain values.
+struct job_view {
+  job_id id = 0;
+  bool training = false;  // runs as pipelines that are planned here (runs_as_pipelines)
+  std::shared_ptr<const job_spec> spec;
+  double submitted_s = 0;
+  /// The policy's plans for it (policy::plans_of), best first. Identical jobs share one list
+  /// (compare the pointers).
+  std::shared_ptr<const std::vector<plan>> plans;
+  reason why;  // if there are none
+  std::uint64_t iterations_done = 0;
+  std::uint32_t attempts = 0;       // leases so far
+  std::uint32_t out_of_memory = 0;  // of these, the number that ran out of memory
+  double bytes_floor = 0;           // plans that need at most this have run out of memory
+  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none,
+  // or it was so long ago that nobody wrote it down.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
+  // While it is running:
+  double started_s = 0;
+  plan how;
+  allocation where;
+  double iteration_s = 0;                       // expected, of the present attempt
+  std::optional<reported_progress> reported{};  // in the present attempt
+  // Of its last attempt; 0: none.
+  std::uint32_t rows = 0;  // of a micro-batch
+  std::uint32_t data_parallel = 0;
+  /// The memory that it turned out to need, relative to what is planned with the cluster's
+  /// headroom; `plans` already have it.
+  double memory_factor = 1;
+};
+
+using job_views = std::map<job_id, job_view>;
+inline const job_views no_jobs;
+
+/// A node whose GPUs cannot be used at present, for people.
+struct unusable_node {
+  node_index node = 0;
+  const char* state = "";  // "absent" or "drained"
+};
+
+/// A job that was submitted lately, whether or not it has ended since.
+struct arrival {
+  double at_s = 0;
+  std::shared_ptr<const job_spec> spec;
+  std::shared_ptr<const std::vector<plan>> plans;  // as in job_view
+};
+
+/// Input of a policy: the state at `now_s`.
+struct snapshot {
+  double now_s = 0;
+  const troupe::cluster& cluster;
+  const idle_index& idle;
+  const job_views& waiting;  // programs and trainings, in order of arrival
+  const job_views& running;  // jobs that are being stopped are in neither
+  /// Jobs about to start: their GPUs (`how`, `where`) do not count as idle, and they are in neither
+  /// list above. Another decision about one of them cancels the pending start.
+  const job_views& moving = no_jobs;
+  std::span<const unusable_node> unusable{};  // for why_waiting(); none: not known
+  /// The last time at which a job arrived, started or ended, or a node changed; none: now. A policy
+  /// that looks only at what is left of each job then does not change its decisions because time
+  /// passes.
+  std::optional<double> changed_s{};
+  std::span<const arrival> arrivals{};  // the latest, oldest first
+
+  /// The same when it last changed.
+  snapshot at_change() const {
+    auto s = *this;
+    s.now_s = changed_s.value_or(now_s);
+    return s;
+  }
+  /// The same with other idle GPUs and jobs.
+  snapshot with(const idle_index& other_idle, const job_views& other_waiting,
+                const job_views& other_running) const {
+    return {now_s,  cluster,  other_idle, other_waiting, other_running,
+            moving, unusable, changed_s,  arrivals};
+  }
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,278 @@
+#include "planners/cost/model_partition.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "messages/time.hpp"
+#include "planners/cost/stage_time.hpp"
+#include "planners/model/job_memory.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double rounding = 1e-12;  // sums may have been added in another order
+// Above this number of steps the search for the least sum of squares is skipped.
+constexpr std::uint64_t max_cut_steps = 4'000'000;
+
+using links = std::vector<chain_link>;
+
+/// Parameters of a cut.
+struct cutting {
+  std::uint32_t parts = 1;
+  double max_size = never, last_share = 1;
+};
+
+/// Are that many ranges enough? Greedy from the front, each range as long as possible.
+bool suffice(const links& chain, const cutting& by, double most) {
+  const auto last_from = by.parts - 1;  // index from which the last range may begin
+  std::uint32_t used = 1;
+  chain_link sum;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const auto& l = chain[i];
+    if (l.size > by.max_size) return false;
+    if (used < by.parts && (sum.weight + l.weight > most || sum.size + l.size > by.max_size)) {
+      used = l.weight > most ? by.parts : used + 1;
+      if (used == by.parts && i < last_from) return false;
+      sum = {};
+    }
+    sum.weight += l.weight;
+    sum.size += l.size;
+    if (used == by.parts && (sum.weight * by.last_share > most || sum.size > by.max_size))
+      return false;
+  }
+  return true;
+}
+
+/// The least possible maximum of the ranges' sums; infinite if the sizes do not fit.
+double min_largest(const links& chain, const cutting& by) {
+  double low = 0, high = 0;
+  for (const auto& l : chain) high += l.weight;
+  high *= 1 + rounding;
+  if (!suffice(chain, by, high)) return never;
+  if (suffice(chain, by, low)) return low;
+  for (;;) {  // bisection, until no number lies between
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) return high;
+    (suffice(chain, by, middle) ? high : low) = middle;
+  }
+}
+
+/// Greedy from the front: each range as long as possible, and none empty.
+std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double most) {
+  std::vector<std::uint32_t> cut;
+  std::size_t at = 0;
+  for (std::uint32_t ranges = by.parts; ranges > 1; --ranges) {
+    const auto last = chain.size() - (ranges - 1);  // the other ranges need a link each
+    chain_link sum;
+    const auto first = at;
+    for (; at < last; ++at) {
+      sum.weight += chain[at].weight;
+      sum.size += chain[at].size;
+      if (at > first && (sum.weight > most || sum.size > by.max_size)) break;
+    }
+    cut.push_back(static_cast<std::uint32_t>(at - first));
+  }
+  cut.push_back(static_cast<std::uint32_t>(chain.size() - at));
+  return cut;
+}
+
+/// The links at which a range may begin, by number of remaining ranges, if no range's sum exceeds
+/// `most`: the links before and after must fit their ranges.
+struct window {
+  std::vector<double> before;  // prefix sums of the weights
+  double most, last_share;
+  std::uint32_t parts;
+
+  window(const links& chain, const cutting& by, double limit)
+      : before(chain.size() + 1),
+        most{limit * (1 + 1e-9)},
+        last_share{by.last_share},
+        parts{by.parts} {
+    for (std::size_t i = 0; i < chain.size(); ++i) before[i + 1] = before[i] + chain[i].weight;
+  }
+  std::size_t from(std::uint32_t ranges) const {
+    const double behind = (ranges - 1) * most + most / last_share;
+    const auto at = std::ranges::lower_bound(before, before.back() * (1 - 1e-9) - behind);
+    return std::max(static_cast<std::size_t>(at - before.begin()), std::size_t{parts} - ranges);
+  }
+  std::size_t until(std::uint32_t ranges) const {
+    const auto at = std::ranges::upper_bound(before, (parts - ranges) * most);
+    return std::min(static_cast<std::size_t>(at - before.begin()), before.size() - ranges);
+  }
+};
+
+}  // namespace
+
+std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double max_size,
+                                      double last_share) {
+  const cutting by{parts, max_size * (1 + rounding), last_share};
+  const double most = min_largest(chain, by) * (1 + rounding);
+  if (most == never) return {};
+  const auto n = chain.size();
+  // By number of ranges and first link: the least sum of squares to the end, and the first range's
+  // length.
+  std::vector<double> squares(n + 1, never), next(n + 1);
+  std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
+  squares[n] = 0;
+  const window reach{chain, by, most};
+  std::uint64_t steps = 0;
+  for (std::uint32_t ranges = 1; ranges <= parts; ++ranges) {
+    std::ranges::fill(next, never);
+    for (auto i = reach.from(ranges); i < reach.until(ranges); ++i) {
+      chain_link sum;
+      if (steps > max_cut_steps) return cut_from_front(chain, by, most);
+      for (auto end = i + 1; end <= n; ++end) {
+        ++steps;
+        sum.weight += chain[end - 1].weight;
+        sum.size += chain[end - 1].size;
+        const double weight = sum.weight * (ranges == 1 ? last_share : 1);
+        if (weight > most || sum.size > by.max_size) break;
+        const double all = weight * weight + squares[end];
+        if (all == never || all > next[i] * (1 + rounding)) continue;  // the longest among equals
+        next[i] = all;
+        counts[ranges][i] = static_cast<std::uint32_t>(end - i);
+      }
+    }
+    squares.swap(next);
+  }
+  std::vector<std::uint32_t> cut;
+  std::size_t at = 0;
+  for (auto ranges = parts; ranges > 0; --ranges) {
+    cut.push_back(counts[ranges][at]);
+    at += cut.back();
+  }
+  return cut;
+}
+
+namespace {
+
+/// A GPU's part of a range of the chain, divided among `tensor` GPUs.
+stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
+                   std::uint32_t pieces, std::uint32_t tensor) {
+  auto r = chain.range(first, count);
+  if (chain.has_divided_words()) r.kernels.logits /= tensor;
+  return {first,
+          std::min(count, pieces - std::min(first, pieces)),
+          tensor,
+          r.flops.for_one_of(tensor),
+          r.parameters.for_one_of(tensor),
+          r.kept_bytes.for_one_of(tensor),
+          r.output_bytes,
+          r.kernels,
+          first + count == chain.size()};
+}
+
+/// Parameters of a tied head on each GPU of the last of several stages.
+double tied_copy(const model_chain& chain, std::uint32_t tensor) {
+  return chain.tied_parameters() / (chain.has_divided_words() ? tensor : 1);
+}
+
+/// Pieces of each stage, and the GPUs that share it.
+struct piece_count {
+  std::uint32_t pieces = 0, tensor = 1;
+};
+
+std::vector<stage_part> parts_of(const model_chain& chain, const model& m,
+                                 const std::vector<piece_count>& stages) {
+  std::vector<stage_part> parts;
+  std::uint32_t first = 0;
+  for (const auto& s : stages) {
+    const bool last = parts.size() + 1 == stages.size();
+    parts.push_back(part_of_stage(chain, m, first, s.pieces, s.tensor, last));
+    first += s.pieces;
+  }
+  return parts;
+}
+
+std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) {
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t s = 0; s < stages; ++s)
+    counts.push_back(pieces / stages + (s < pieces % stages ? 1 : 0));
+  return counts;
+}
+
+std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
+                                           std::uint32_t stages, const stage_load& load) {
+  const double backward = cost_constants{}.backward;
+  const bool spares_last = timed_recomputation_of(job) == recomputation::stages;
+  const double last = spares_last ? (1 + backward) / (2 + backward) : 1;
+  const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
+  const auto pieces = pieces_of(job.model);
+  const double copy = stages > 1 ? tied_copy(chain, tensor) : 0;
+  links weights;
+  for (std::uint32_t i = 0; i < chain.size(); ++i) {
+    auto p = part_of(chain, i, 1, pieces, tensor);
+    if (i + 1 == chain.size()) p.parameters += copy;
+    weights.push_back({p.flops, bytes_of_pieces(job, p, load)});
+  }
+  const auto of_any = bytes_of_any_stage(job, part_of(chain, 0, 1, pieces, tensor), load);
+  auto counts = cut_evenly(weights, stages, load.max_bytes - of_any, last);
+  return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
+}
+
+}  // namespace
+
+std::uint32_t pieces_of(const model& m) {
+  return m.operators.empty() ? 2 * m.layers : static_cast<std::uint32_t>(m.operators.size());
+}
+
+expected<void> can_split(const model& m, std::uint32_t stages) {
+  if (stages <= pieces_of(m)) return {};
+  if (!m.operators.empty())
+    return refuse(reason::kind::infeasible,
+                  fmt::format("{0} stages need at least {0} operators; '{1}' has {2}", stages,
+                              m.name, m.operators.size()));
+  return refuse(reason::kind::infeasible,
+                fmt::format("{} stages need at least half as many layers (each splits into "
+                            "attention and MLP); '{}' has {}",
+                            stages, m.name, m.layers));
+}
+
+stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
+                         std::uint32_t count, std::uint32_t tensor, bool last) {
+  auto part = part_of(chain, first, last ? chain.size() - first : count, pieces_of(m), tensor);
+  if (last && first > 0) part.parameters += tied_copy(chain, tensor);
+  return part;
+}
+
+std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
+                                    const stage_load& load) {
+  if (job.slots || stages == 0) return std::vector<stage_part>(stages);
+  const model_chain chain{job.model, divides_words(job)};
+  const auto pieces = pieces_of(job.model);
+  const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
+                      : !job.model.operators.empty()    ? deal_out(pieces, stages)
+                                                        : cut_transformer(job, chain, stages, load);
+  std::vector<piece_count> split;
+  for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
+  return parts_of(chain, job.model, split);
+}
+
+expected<std::vector<stage_part>> parts_of(const job_spec& job,
+                                           const std::vector<plan_stage>& stages) {
+  if (job.slots) return std::vector<stage_part>(stages.size());
+  const auto pieces = pieces_of(job.model);
+  std::vector<piece_count> split;
+  std::uint32_t next = 0;
+  for (const auto& s : stages) {
+    const bool last = split.size() + 1 == stages.size();
+    if (s.first != next || (s.count == 0 && !last) || s.count > pieces - next)
+      return refuse(reason::kind::invalid,
+                    fmt::format("stage {} of the plan has {} pieces starting at {}; '{}' has {}, "
+                                "and the stages before it cover {}",
+                                split.size(), s.count, s.first, job.model.name, pieces, next));
+    split.push_back({s.count, std::max(1U, s.tensor_parallel)});
+    next += s.count;
+  }
+  if (next != pieces)
+    return refuse(reason::kind::invalid,
+                  fmt::format("the plan's {} stages cover {} of the {} pieces of '{}'",
+                              stages.size(), next, pieces, job.model.name));
+  return parts_of(model_chain{job.model, divides_words(job)}, job.model, split);
+}
+
+}  // namespace troupe::planners

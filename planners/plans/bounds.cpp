@@ -1,0 +1,111 @@
+#include "planners/plans/bounds.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace troupe::planners {
+
+namespace {
+
+/// Leaves as many idle GPUs of a type as its quota allows, on the nodes that have most.
+void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
+  std::vector<node_index> nodes;
+  for (auto p = idle.before(g, idle_index::none); p != idle_index::none; p = idle.before(g, p))
+    nodes.push_back(idle.node_at(g, p));
+  for (const auto n : nodes) {
+    const auto keep = std::min(quota, idle.idle(n));
+    idle.set_idle(n, keep);
+    quota -= keep;
+  }
+}
+
+}  // namespace
+
+const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
+                               std::optional<idle_index>& restricted) {
+  restricted.reset();
+  if (!job.required_gpu_type.empty()) {
+    restricted.emplace(idle);
+    for (node_index n = 0; n < c.nodes.size(); ++n)
+      if (!allows(job, c.gpu_of(n))) restricted->set_idle(n, 0);
+  }
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    const auto quota = c.gpus[g].quota;
+    if (quota == 0 || idle.idle_of(g) <= quota || !allows(job, c.gpus[g])) continue;
+    if (!restricted) restricted.emplace(idle);
+    keep_quota(*restricted, g, quota);
+  }
+  return restricted ? *restricted : idle;
+}
+
+std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g) {
+  if (!allows(job, c.gpus[g])) return 0;
+  constexpr auto any = std::numeric_limits<std::uint32_t>::max();
+  const auto quota = c.gpus[g].quota;
+  return std::min(quota > 0 ? quota : any, job.max_gpus.value_or(any));
+}
+
+std::string_view bound_key(const job_spec& job) {
+  return job.command.empty() && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+}
+
+namespace {
+
+expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
+  if (const auto n = total_gpus(where); n != job.gpus)
+    return refuse(reason::kind::invalid,
+                  fmt::format("uses {} GPUs; the program gets exactly {} (gpus)", n, job.gpus));
+  for (const auto& share : where)
+    if (const auto& first = where.front(); share.gpus != first.gpus)
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("uses {} GPUs of {} and {} of {}; a program with gpus gets as many "
+                      "of each node",
+                      first.gpus, c.nodes[first.node].name, share.gpus, c.nodes[share.node].name));
+  return {};
+}
+
+}  // namespace
+
+expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {
+  if (has_exact_gpus(job))
+    if (auto ok = has_exact_number(c, job, where); !ok) return ok;
+  if (job.max_gpus && total_gpus(where) > *job.max_gpus)
+    return refuse(reason::kind::invalid,
+                  fmt::format("uses {} GPUs; the job allows {} ({})", total_gpus(where),
+                              *job.max_gpus, bound_key(job)));
+  std::vector<std::uint32_t> used(c.gpus.size());
+  for (const auto& share : where) {
+    const auto& gpu = c.gpu_of(share.node);
+    if (!allows(job, gpu))
+      return refuse(reason::kind::invalid,
+                    fmt::format("uses {} of {}; the job allows {} only (gpu_type)", gpu.name,
+                                c.nodes[share.node].name, job.required_gpu_type));
+    const auto n = used[c.nodes[share.node].gpu] += share.gpus;
+    if (gpu.quota > 0 && n > gpu.quota)
+      return refuse(reason::kind::invalid,
+                    fmt::format("uses {} {}; a job may have {} (quota)", n, gpu.name, gpu.quota));
+  }
+  return {};
+}
+
+expected<void> within_limits(const job_spec& job, double run_s, double price) {
+  for (const auto& [name, limit] : {std::pair{"slo_s", job.slo_s}, {"deadline_s", job.deadline_s}})
+    if (limit && run_s > *limit)
+      return refuse(reason::kind::infeasible,
+                    fmt::format("no plan meets {} ({:g} s); the fastest takes {:.4g} s", name,
+                                *limit, run_s));
+  if (job.budget && price > *job.budget)
+    return refuse(
+        reason::kind::infeasible,
+        fmt::format("no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
+                    *job.budget, job.slo_s || job.deadline_s ? " that is fast enough" : "", price));
+  return {};
+}
+
+}  // namespace troupe::planners

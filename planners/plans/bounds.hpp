@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+
+// Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with
+// exact_gpus, gpus) of which type (required_gpu_type), how long the work may take (slo_s,
+// deadline_s) and what it may cost (budget).
+
+namespace troupe::planners {
+
+/// Whether the job may run on GPUs of this type.
+inline bool allows(const job_spec& job, const gpu_type& gpu) {
+  return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
+}
+
+/// How many GPUs of a type the job may have, were there as many; 0: it may not run on it.
+std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g);
+
+/// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
+/// `restricted`, which is then filled.
+const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
+                               std::optional<idle_index>& restricted);
+
+/// The key of a job file that max_gpus is from.
+std::string_view bound_key(const job_spec& job);
+
+/// Rejects an allocation with more GPUs than max_gpus or a type's quota, or of another type than
+/// required_gpu_type; of a program with exact_gpus, one with another number, or with unequal
+/// numbers of its nodes.
+expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
+
+/// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least
+/// `price` if that violates slo_s, deadline_s or budget.
+expected<void> within_limits(const job_spec& job, double run_s, double price);
+
+}  // namespace troupe::planners

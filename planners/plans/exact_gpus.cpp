@@ -1,0 +1,249 @@
+#include "planners/plans/exact_gpus.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "messages/tensor_split.hpp"
+#include "planners/cluster/queue_order.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/declared_memory.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/user_request.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+using kind = reason::kind;
+
+/// The nodes of the plan's types with at least so many idle GPUs, those with the fewest first.
+std::vector<node_index> nodes_with(const cluster& c, const idle_index& idle, const plan& how,
+                                   std::uint32_t least) {
+  std::vector<node_index> nodes;
+  for (const auto g : how.gpu_types)
+    for (auto p = idle.first_with(g, least); p != idle_index::none; p = idle.after(g, p))
+      nodes.push_back(idle.node_at(g, p));
+  if (how.gpu_types.size() > 1)
+    std::ranges::stable_sort(nodes, {}, [&](node_index n) {
+      return std::pair(idle.idle(n), c.gpu_of(n).memory_bytes());
+    });
+  return nodes;
+}
+
+/// The first `nodes` of these, all of one datacenter; empty: no datacenter has so many.
+std::vector<node_index> of_one_datacenter(const cluster& c, const std::vector<node_index>& from,
+                                          std::uint32_t nodes) {
+  std::vector<std::vector<node_index>> by_datacenter(c.datacenters.size());
+  for (const auto n : from) {
+    auto& mine = by_datacenter.at(c.nodes[n].datacenter);
+    mine.push_back(n);
+    if (mine.size() == nodes) return std::move(mine);
+  }
+  return {};
+}
+
+allocation as_many_of_each(const std::vector<node_index>& nodes, std::uint32_t each) {
+  allocation where;
+  for (const auto n : nodes) where.push_back({n, each});
+  return where;
+}
+
+}  // namespace
+
+allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how) {
+  const auto gpus = how.gpus();
+  std::uint64_t sum = 0;
+  for (const auto g : how.gpu_types) sum += idle.idle_of(g);
+  if (sum < gpus) return {};
+  allocation across;  // datacenters
+  for (std::uint32_t nodes = 1; nodes <= std::min<std::size_t>(gpus, c.nodes.size()); ++nodes) {
+    if (gpus % nodes != 0) continue;
+    const auto each = gpus / nodes;
+    auto found = nodes_with(c, idle, how, each);
+    if (found.size() < nodes) continue;
+    auto where = as_many_of_each(of_one_datacenter(c, found, nodes), each);
+    if (!where.empty() && within_bounds(c, job, where)) return where;
+    found.resize(nodes);
+    if (across.empty()) across = as_many_of_each(found, each);
+  }
+  if (!across.empty() && within_bounds(c, job, across)) return across;
+  return {};
+}
+
+std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
+                                       const job_view& j) {
+  if (!j.plans) return {};
+  for (const auto& how : *j.plans) {
+    if (how.bytes_per_gpu <= j.bytes_floor) continue;
+    if (auto where = place_exact(c, idle, *j.spec, how); !where.empty())
+      return placed_plan{how, std::move(where)};
+  }
+  return {};
+}
+
+std::optional<reason> why_never(const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  if (std::ranges::any_of(*j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; }))
+    return {};
+  return reason{kind::infeasible,
+                fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
+                            j.bytes_floor / bytes_per_gb)};
+}
+
+namespace {
+
+class exact_planner {
+ public:
+  exact_planner(const cluster& c, const job_spec& job)
+      : c_{c}, job_{job}, splits_{splits()}, whole_{c} {
+    for (gpu_index g = 0; g < c.gpus.size(); ++g)
+      if (allows(job, c.gpus[g]) && whole_.idle_of(g) > 0) types_.push_back(g);
+  }
+
+  expected<std::vector<plan>> plans() const {
+    std::vector<plan> all;
+    for (const auto g : types_)
+      if (most_of_type(c_, job_, g) >= job_.gpus)
+        if (auto best = best_on({g})) all.push_back(std::move(*best));
+    if (all.empty())
+      if (auto best = best_on(types_)) all.push_back(std::move(*best));
+    if (all.empty()) return refuse(why_none_fits());
+    if (auto ok = drop_beyond_limits(all); !ok) return refuse(ok.error());
+    std::ranges::stable_sort(all, std::greater{}, [&](const plan& p) { return worth(p); });
+    return all;
+  }
+
+ private:
+  /// Data and tensor parallel sizes that suit the batch and the heads; where none do, so many
+  /// replicas, whatever they compute.
+  std::vector<plan> splits() const {
+    std::vector<plan> out;
+    // A tensor group is of one node; of an assumed model there is none.
+    const auto widest = job_.assumed_model ? 0 : std::min(job_.gpus, largest_node(c_));
+    for (std::uint32_t t = 1; t <= widest && job_.gpus % t == 0; t *= 2) {
+      if (!splits_into(job_.model, t)) break;
+      if (job_.gpus / t > job_.global_batch) continue;
+      out.emplace_back().data_parallel = job_.gpus / t;
+      out.back().tensor_parallel = t;
+    }
+    if (out.empty()) out.emplace_back().data_parallel = job_.gpus;
+    for (auto& p : out)
+      p.bytes_per_gpu =
+          program_bytes(job_, p.data_parallel, p.tensor_parallel, c_.settings.memory_headroom);
+    return out;
+  }
+
+  /// The fastest split on GPUs of these types that have the memory for it.
+  std::optional<plan> best_on(const std::vector<gpu_index>& types) const {
+    std::optional<plan> best;
+    for (auto how : splits_) {
+      for (const auto g : types)
+        if (c_.gpus[g].memory_bytes() > how.bytes_per_gpu) how.gpu_types.push_back(g);
+      const auto where = place_exact(c_, whole_, job_, how);
+      if (where.empty()) continue;
+      const auto e = estimate_iteration(c_, job_, how, where);
+      how.samples_per_s = e.samples_per_s;
+      how.cost_per_hour = e.cost_per_hour;
+      if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
+    }
+    return best;
+  }
+
+  double worth(const plan& p) const {
+    return job_.objective == "cheapest" && p.cost_per_hour > 0 ? p.samples_per_s / p.cost_per_hour
+                                                               : p.samples_per_s;
+  }
+
+  expected<void> drop_beyond_limits(std::vector<plan>& all) const {
+    if (!has_known_length(job_)) return {};
+    const auto run_s = [&](const plan& p) {
+      return job_.global_batch / p.samples_per_s * static_cast<double>(job_.iterations);
+    };
+    const auto price = [&](const plan& p) { return p.cost_per_hour * run_s(p) / 3600; };
+    double fastest_s = std::numeric_limits<double>::infinity(), cheapest = fastest_s;
+    for (const auto& p : all) fastest_s = std::min(fastest_s, run_s(p));
+    if (auto ok = within_limits(job_, fastest_s, 0); !ok) return ok;
+    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, run_s(p), 0); });
+    for (const auto& p : all) cheapest = std::min(cheapest, price(p));
+    if (auto ok = within_limits(job_, 0, cheapest); !ok) return ok;
+    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, 0, price(p)); });
+    return {};
+  }
+
+  // -- why there is no plan
+
+  std::string needed_gpus(double bytes) const {
+    auto text = fmt::format("{} {}", job_.gpus,
+                            job_.required_gpu_type.empty() ? (job_.gpus == 1 ? "GPU" : "GPUs")
+                                                           : job_.required_gpu_type);
+    if (has_known_memory(job_))
+      text += fmt::format(" of more than {:.1f} GB", bytes / bytes_per_gb);
+    return text;
+  }
+
+  /// The largest number below that the cluster has as many of each node of; 0: none.
+  std::uint32_t next_smaller() const {
+    constexpr std::uint32_t tried = 64;
+    auto job = job_;
+    plan how = splits_.front();
+    how.gpu_types = types_;
+    how.tensor_parallel = 1;
+    for (std::uint32_t i = 1; i < std::min(tried, job_.gpus); ++i) {
+      job.gpus = how.data_parallel = job_.gpus - i;
+      if (!place_exact(c_, whole_, job, how).empty()) return job.gpus;
+    }
+    return 0;
+  }
+
+  reason why_none_fits() const {
+    if (c_.gpus.empty() || c_.nodes.empty()) return {kind::infeasible, "the cluster has no GPU"};
+    if (types_.empty())
+      return {kind::infeasible,
+              fmt::format("the cluster has no {} (gpu_type)", job_.required_gpu_type)};
+    const auto& smallest = std::ranges::min(splits_, {}, &plan::bytes_per_gpu);
+    double largest_gb = 0;
+    std::uint64_t enough = 0, allowed = 0;  // GPUs
+    for (const auto g : types_) {
+      const auto& gpu = c_.gpus[g];
+      largest_gb = std::max(largest_gb, gpu.memory_gb);
+      if (!(gpu.memory_bytes() > smallest.bytes_per_gpu)) continue;
+      enough += whole_.idle_of(g);
+      allowed += gpu.quota > 0 ? std::min(gpu.quota, whole_.idle_of(g)) : whole_.idle_of(g);
+    }
+    const auto needed = needed_gpus(smallest.bytes_per_gpu);
+    if (enough == 0)
+      return {kind::infeasible,
+              fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB",
+                          smallest.bytes_per_gpu / bytes_per_gb, largest_gb)};
+    if (enough < job_.gpus)
+      return {kind::infeasible, fmt::format("needs {}; the cluster has {}", needed, enough)};
+    if (allowed < job_.gpus)
+      return {kind::infeasible,
+              fmt::format("needs {}; a job may have {} (quota)", needed, allowed)};
+    const auto fewer = next_smaller();
+    return {kind::infeasible,
+            fmt::format(
+                "needs {}, the same number on each node, and no nodes of the cluster have that{}",
+                needed, fewer > 0 ? fmt::format("; they have {}", fewer) : "")};
+  }
+
+  const cluster& c_;
+  const job_spec& job_;
+  std::vector<plan> splits_;  // with their memory
+  idle_index whole_;
+  std::vector<gpu_index> types_;  // that it may use
+};
+
+}  // namespace
+
+expected<std::vector<plan>> exact_plans(const cluster& c, const job_spec& job) {
+  if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
+  return exact_planner{c, job}.plans();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/snapshot.hpp"
+#include "planners/plans/explicit_plan.hpp"
+
+// Programs that run on exactly as many GPUs as their users say (has_exact_gpus), as many of each
+// node: what every policy plans for them, and where it puts them (docs/planners/README.md).
+
+namespace troupe::planners {
+
+/// Its plans, best by its objective first: one for each GPU type that has so many with enough
+/// memory. Of several types only where no single one has. Where no split of that number suits the
+/// model's batch and heads, the number and the memory alone count. Fails, with what would be
+/// needed, if no GPUs of this cluster can run it within its limits (bounds.hpp).
+expected<std::vector<plan>> exact_plans(const cluster& c, const job_spec& job);
+
+/// Idle GPUs of the plan's types for it, as many of each node: of one datacenter if possible, then
+/// on the fewest nodes, then on those with the fewest idle GPUs. Empty: there are none.
+allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how);
+
+/// The first of the job's plans that idle GPUs can serve now.
+std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle, const job_view& j);
+
+/// Why none of its plans can ever be placed; nothing: one can.
+std::optional<reason> why_never(const job_view& j);
+
+}  // namespace troupe::planners

@@ -1,0 +1,85 @@
+#include "planners/plans/explicit_plan.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "messages/tensor_split.hpp"
+#include "planners/cost/plan_time.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Takes each pipeline's GPUs for a stage from the first nodes that have them.
+expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_t pipelines,
+                         std::vector<std::uint32_t>& left, allocation& where) {
+  std::uint32_t missing = pipelines;
+  for (node_index n = 0; n < c.nodes.size() && missing > 0; ++n) {
+    if (c.nodes[n].gpu != *stage.gpu) continue;
+    const auto groups = std::min(missing, left[n] / stage.tensor_parallel);
+    if (groups == 0) continue;
+    const auto gpus = groups * stage.tensor_parallel;
+    const auto at = std::ranges::find(where, n, &node_share::node);
+    if (at == where.end())
+      where.push_back({n, gpus});
+    else
+      at->gpus += gpus;
+    left[n] -= gpus;
+    missing -= groups;
+  }
+  if (missing == 0) return {};
+  return refuse(reason::kind::insufficient,
+                fmt::format("{} pipelines need {} more {} of {}, each within one node", pipelines,
+                            missing, missing == 1 ? "group" : "groups",
+                            fmt::format("{} {}", stage.tensor_parallel, c.gpus[*stage.gpu].name)));
+}
+
+}  // namespace
+
+expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     const std::vector<stage_request>& stages,
+                                     std::uint32_t pipelines) {
+  placed_plan out;
+  auto& how = out.how;
+  how.data_parallel = pipelines;
+  how.pipeline_parallel = static_cast<std::uint32_t>(stages.size());
+  std::uint32_t first = 0;
+  for (const auto& s : stages) {
+    if (!splits_into(job.model, s.tensor_parallel))
+      return refuse(reason::kind::invalid,
+                    fmt::format("a stage on {} GPUs: they must divide the heads, the key and value "
+                                "heads and the MLP width of '{}'",
+                                s.tensor_parallel, job.model.name));
+    how.stages.push_back({first, s.pieces, s.tensor_parallel, s.gpu, 0});
+    how.tensor_parallel = std::max(how.tensor_parallel, s.tensor_parallel);
+    if (std::ranges::find(how.gpu_types, s.gpu) == how.gpu_types.end())
+      how.gpu_types.push_back(s.gpu);
+    first += s.pieces;
+  }
+  const auto parts = parts_of(job, how.stages);
+  if (!parts) return refuse(parts.error());
+  const auto batch = split_batch(job, how.pipeline_parallel, pipelines);
+  if (batch.microbatches == 0)
+    return refuse(reason::kind::invalid,
+                  fmt::format("global batch {} is not divisible by {} pipelines x micro-batches",
+                              job.global_batch, pipelines));
+  how.microbatches = batch.microbatches;
+  how.rows = batch.rows;
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
+  std::vector<std::uint32_t> left;
+  for (node_index n = 0; n < c.nodes.size(); ++n) left.push_back(idle.idle(n));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    auto& stage = how.stages[s];
+    stage.bytes_per_gpu = bytes[s];
+    how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
+    if (auto ok = take_gpus(c, stage, pipelines, left, out.where); !ok) return refuse(ok.error());
+  }
+  const auto e = evaluate(c, job, how, out.where, fidelity::closed);
+  if (!e) return refuse(e.error());
+  how.samples_per_s = e->samples_per_s;
+  how.cost_per_hour = e->cost_per_hour;
+  return out;
+}
+
+}  // namespace troupe::planners

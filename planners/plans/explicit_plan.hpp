@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+
+namespace troupe::planners {
+
+/// A stage that a user requests.
+struct stage_request {
+  gpu_index gpu = 0;
+  std::uint32_t pieces = 0;  // of the model
+  std::uint32_t tensor_parallel = 1;
+};
+
+struct placed_plan {
+  plan how;  // samples_per_s: of the closed form
+  allocation where;
+};
+
+/// A plan of exactly these stages, in that many pipelines, on the first idle GPUs of each stage's
+/// type. The batch is split as the job says (split_batch). Fails if the stages are not the whole
+/// model, the batch cannot be split, or too few GPUs of a type are idle. Does not check memory:
+/// fits() does.
+expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     const std::vector<stage_request>& stages,
+                                     std::uint32_t pipelines);
+
+}  // namespace troupe::planners

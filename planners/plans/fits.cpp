@@ -1,0 +1,73 @@
+#include "planners/plans/fits.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "planners/cost/layout.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+expected<void> holds(const cluster& c, node_index n, double bytes) {
+  const auto& gpu = c.gpu_of(n);
+  if (gpu.memory_bytes() > bytes) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("needs more than {:.1f} GB per GPU; {} of {} has {:g}",
+                            bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
+}
+
+/// Memory: every GPU needs the plan's bytes_per_gpu, or in a plan with stages its stage's.
+expected<void> memory_fits(const cluster& c, const plan& how, const allocation& where) {
+  if (how.stages.empty()) {
+    for (const auto& share : where)
+      if (auto ok = holds(c, share.node, how.bytes_per_gpu); !ok) return ok;
+    return {};
+  }
+  const auto nodes = nodes_of_stages(c, where, how);
+  if (!nodes) return refuse(nodes.error());
+  for (std::size_t i = 0; i < nodes->size(); ++i)
+    if (auto ok = holds(c, (*nodes)[i], how.stages[i % how.stages.size()].bytes_per_gpu); !ok)
+      return ok;
+  return {};
+}
+
+}  // namespace
+
+expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
+                    const allocation& where) {
+  using kind = reason::kind;
+  if (where.empty()) return refuse(kind::invalid, "the allocation is empty");
+  std::uint64_t sum = 0;
+  for (const auto& share : where) {
+    if (share.node >= c.nodes.size()) {
+      return refuse(kind::unknown, fmt::format("no node has index {}", share.node));
+    }
+    if (share.gpus == 0) {
+      return refuse(kind::invalid, fmt::format("uses no GPU of {}", c.nodes[share.node].name));
+    }
+    sum += share.gpus;
+  }
+  for (std::size_t i = 0; i < where.size(); ++i) {
+    const auto same = [&](const node_share& other) { return other.node == where[i].node; };
+    if (std::any_of(where.begin(), where.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+      return refuse(kind::invalid, fmt::format("lists {} twice", c.nodes[where[i].node].name));
+    }
+  }
+  if (sum != how.gpus()) {
+    return refuse(kind::invalid,
+                  fmt::format("the plan needs {} GPUs and the allocation has {}", how.gpus(), sum));
+  }
+  if (auto ok = memory_fits(c, how, where); !ok) return ok;
+  for (const auto& share : where) {
+    if (share.gpus > idle.idle(share.node)) {
+      return refuse(kind::insufficient,
+                    fmt::format("needs {} GPUs of {}; {} are idle", share.gpus,
+                                c.nodes[share.node].name, idle.idle(share.node)));
+    }
+  }
+  return {};
+}
+
+}  // namespace troupe::planners

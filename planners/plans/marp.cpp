@@ -1,0 +1,184 @@
+#include "planners/plans/marp.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "messages/tensor_split.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/declared_memory.hpp"
+#include "planners/plans/bounds.hpp"
+
+namespace troupe::planners {
+namespace {
+
+using kind = reason::kind;
+
+// Cached properties of a GPU type.
+struct type_facts {
+  std::vector<node_index> nodes;  // largest first
+  std::uint64_t gpus = 0;
+};
+
+struct candidate {
+  plan how;
+  double slowest_iteration_s = 0;  // over the feasible types
+  double dearest_run = 0;          // likewise
+  double score = 0;                // larger is better
+};
+
+std::vector<std::uint32_t> divisors(std::uint32_t n) {
+  std::vector<std::uint32_t> low, high;
+  for (std::uint32_t i = 1; std::uint64_t{i} * i <= n; ++i) {
+    if (n % i != 0) continue;
+    low.push_back(i);
+    if (i != n / i) high.push_back(n / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+expected<void> check(const cluster& c, const job_spec& job) {
+  const auto& m = job.model;
+  if (c.gpus.empty() || c.nodes.empty()) return refuse(kind::infeasible, "the cluster has no GPU");
+  if (job.global_batch == 0) return refuse(kind::invalid, "global_batch is 0");
+  if (m.operators.empty() && (m.hidden == 0 || m.layers == 0 || m.heads == 0 || m.sequence == 0)) {
+    return refuse(kind::invalid,
+                  fmt::format("model '{}' has neither operators nor all of hidden, layers, "
+                              "heads and sequence",
+                              m.name));
+  }
+  if (job.objective != "efficient" && job.objective != "fastest" && job.objective != "cheapest") {
+    return refuse(
+        kind::invalid,
+        fmt::format("unknown objective '{}'; known: efficient, fastest, cheapest", job.objective));
+  }
+  return {};
+}
+
+// Computes speed and price of a plan on each feasible type, and its score.
+void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types,
+              candidate& x) {
+  auto& how = x.how;
+  how.samples_per_s = how.cost_per_hour = std::numeric_limits<double>::infinity();
+  for (const auto g : how.gpu_types) {
+    const auto e = estimate_iteration(c, job, how, pack(c, types[g].nodes, how.gpus()));
+    how.samples_per_s = std::min(how.samples_per_s, e.samples_per_s);
+    how.cost_per_hour = std::min(how.cost_per_hour, e.cost_per_hour);
+    x.slowest_iteration_s = std::max(x.slowest_iteration_s, e.iteration_s);
+    const double run = e.cost_per_hour * e.iteration_s / 3600;
+    x.dearest_run = std::max(x.dearest_run, run * static_cast<double>(job.iterations));
+  }
+  if (job.objective == "fastest") {
+    x.score = how.samples_per_s;
+  } else if (job.objective == "cheapest") {
+    x.score = -x.dearest_run;
+  } else {
+    x.score = how.samples_per_s / how.gpus();
+  }
+}
+
+bool better(const candidate& a, const candidate& b) {
+  if (a.score != b.score) return a.score > b.score;
+  if (a.how.gpus() != b.how.gpus()) return a.how.gpus() < b.how.gpus();
+  if (a.how.bytes_per_gpu != b.how.bytes_per_gpu) return a.how.bytes_per_gpu < b.how.bytes_per_gpu;
+  return a.how.tensor_parallel < b.how.tensor_parallel;
+}
+
+// Applies the limits of time and cost. Fails if no plan remains.
+expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
+  const auto run_s = [&](const candidate& x) {
+    return x.slowest_iteration_s * static_cast<double>(job.iterations);
+  };
+  double fastest_s = std::numeric_limits<double>::infinity();
+  for (const auto& x : all) fastest_s = std::min(fastest_s, run_s(x));
+  if (auto ok = within_limits(job, fastest_s, 0); !ok) return ok;
+  const double max_s = std::min(job.slo_s.value_or(std::numeric_limits<double>::infinity()),
+                                job.deadline_s.value_or(std::numeric_limits<double>::infinity()));
+  std::erase_if(all, [&](const auto& x) { return run_s(x) > max_s; });
+  double cheapest = std::numeric_limits<double>::infinity();
+  for (const auto& x : all) cheapest = std::min(cheapest, x.dearest_run);
+  if (auto ok = within_limits(job, 0, cheapest); !ok) return ok;
+  if (job.budget) std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
+  return {};
+}
+
+// Why no plan of any size is feasible, by memory and number of GPUs.
+reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many,
+                 double min_bytes) {
+  if (!too_many.empty()) return {kind::infeasible, too_many};
+  double largest = 0;
+  for (const auto& n : c.nodes)
+    if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
+      largest = std::max(largest, c.gpus[n.gpu].memory_gb);
+  if (largest == 0)
+    return {kind::infeasible,
+            fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type)};
+  return {kind::infeasible,
+          fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
+                      min_bytes / bytes_per_gb, largest)};
+}
+
+}  // namespace
+
+expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget) {
+  if (auto ok = check(c, job); !ok) return refuse(ok.error());
+  std::vector<type_facts> types(c.gpus.size());
+  std::uint32_t node_gpus = 0;
+  for (gpu_index g = 0; g < types.size(); ++g) {
+    if (!allows(job, c.gpus[g])) continue;
+    types[g].nodes = nodes_of_type(c, g);
+    if (types[g].nodes.empty()) continue;
+    for (const auto n : types[g].nodes) types[g].gpus += c.nodes[n].gpus;
+    if (c.gpus[g].quota > 0)
+      types[g].gpus = std::min<std::uint64_t>(types[g].gpus, c.gpus[g].quota);
+    node_gpus = std::max(node_gpus, c.nodes[types[g].nodes[0]].gpus);
+  }
+
+  std::vector<candidate> all;
+  double min_bytes = std::numeric_limits<double>::infinity();
+  std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
+  const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
+  for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
+    if (!splits_into(job.model, t)) break;
+    for (const auto d : divisors(job.global_batch)) {
+      if (!budget.spend(units)) break;
+      candidate x;
+      x.how.data_parallel = d;
+      x.how.tensor_parallel = t;
+      x.how.bytes_per_gpu = program_bytes(job, d, t, c.settings.memory_headroom);
+      min_bytes = std::min(min_bytes, x.how.bytes_per_gpu);
+      std::uint64_t gpus = 0, groups = 0;
+      for (gpu_index g = 0; g < types.size(); ++g) {
+        if (types[g].gpus == 0 || !(c.gpus[g].memory_bytes() > x.how.bytes_per_gpu)) continue;
+        x.how.gpu_types.push_back(g);
+        gpus += types[g].gpus;
+        for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
+      }
+      x.how.tensor_in_node = groups >= d;
+      if (gpus == 0) continue;
+      const bool bound = job.max_gpus && *job.max_gpus < gpus;
+      if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
+        if (too_many.empty()) {
+          too_many = fmt::format(
+              "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
+              x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
+              bound ? fmt::format("{} ({})", *job.max_gpus, bound_key(job)) : fmt::to_string(gpus));
+        }
+        continue;
+      }
+      estimate(c, job, types, x);
+      all.push_back(std::move(x));
+    }
+  }
+  if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
+  if (all.empty()) return refuse(none_fits(c, job, too_many, min_bytes));
+  if (auto ok = drop(job, all); !ok) return refuse(ok.error());
+  std::ranges::stable_sort(all, better);
+  std::vector<plan> plans;
+  for (auto& x : all) plans.push_back(std::move(x.how));
+  return plans;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/planning_budget.hpp"
+
+namespace troupe::planners {
+
+/// Memory-Aware Resource Predictor (Frenzy, section IV.A): every (data, tensor) split of the job
+/// that some GPU type of the cluster can hold, best first by job.objective. Fails if there is none
+/// ("needs at least 41.2 GB per GPU; the largest here has 40 GB"), or none was found within the
+/// budget.
+expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget);
+inline expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
+  planning_budget budget;
+  return marp(c, job, budget);
+}
+
+}  // namespace troupe::planners

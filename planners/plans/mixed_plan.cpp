@@ -1,0 +1,41 @@
+#include "planners/plans/mixed_plan.hpp"
+
+#include <algorithm>
+
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/has.hpp"
+
+namespace troupe::planners {
+namespace {
+
+bool can_mix(const job_view& j, const plan& how) {
+  return how.stages.empty() && how.bytes_per_gpu > j.bytes_floor;
+}
+
+}  // namespace
+
+bool has_mixed_plan(const job_view& j) {
+  return j.plans && std::ranges::any_of(*j.plans, [&](const plan& p) { return can_mix(j, p); });
+}
+
+std::optional<mixed_plan> find_mixed_plan(const cluster& c, const idle_index& idle,
+                                          const job_view& j) {
+  if (!j.plans) return {};
+  if (has_exact_gpus(*j.spec)) {
+    auto p = place_exact(c, idle, j);
+    if (!p) return {};
+    return mixed_plan{std::move(p->how), std::move(p->where)};
+  }
+  std::optional<idle_index> restricted;
+  const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
+  for (const auto& how : *j.plans) {
+    if (!can_mix(j, how) || allowed.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
+    auto where = best_fit(allowed, how.gpus(), allowed.types_above(how.bytes_per_gpu),
+                          how.tensor_in_node ? how.tensor_parallel : 1);
+    if (!where.empty()) return mixed_plan{how, std::move(where)};
+  }
+  return {};
+}
+
+}  // namespace troupe::planners

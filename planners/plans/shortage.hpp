@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "planners/cluster/snapshot.hpp"
+
+// Which GPUs a waiting job lacks, and why, for people.
+
+namespace troupe::planners {
+
+/// How many GPUs of the plan's types are idle, and how many are of nodes that cannot be used: "2
+/// are idle, 2 on r2, which is absent".
+std::string idle_text(const snapshot& s, const plan& how);
+
+/// The idle GPUs that the job could have for this plan: of the plan's types that the job may use
+/// and that have the memory, of no type more than its quota.
+std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how);
+
+/// Do these suffice; of a program with an exact number, can they be placed?
+bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how);
+
+/// How many GPUs of the plans' types are of nodes that cannot be used, for the end of a sentence:
+/// "; 2 GPUs that it could have are on r2, which is absent". Empty: none are.
+std::string unusable_text(const snapshot& s, const std::vector<plan>& plans);
+
+}  // namespace troupe::planners

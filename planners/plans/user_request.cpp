@@ -1,0 +1,89 @@
+#include "planners/plans/user_request.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "messages/tensor_split.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/declared_memory.hpp"
+#include "planners/plans/has.hpp"
+
+namespace troupe::planners {
+
+std::uint32_t largest_node(const cluster& c) {
+  std::uint32_t largest = 1;
+  for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
+  return largest;
+}
+
+std::optional<job_view> placed_by_request(const job_spec& job) {
+  if (is_pipeline_job(job) || has_exact_gpus(job)) return std::nullopt;
+  job_view wish;
+  wish.spec = std::make_shared<job_spec>(job);
+  return wish;
+}
+
+plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor,
+               std::uint32_t max_tensor) {
+  if (max_tensor == 0) max_tensor = largest_node(c);
+  const auto count = total_gpus(where);
+  double memory = std::numeric_limits<double>::infinity();
+  std::vector<gpu_index> types;
+  for (const auto& share : where) {
+    const auto g = c.nodes[share.node].gpu;
+    memory = std::min(memory, c.gpus[g].memory_bytes());
+    if (std::ranges::find(types, g) == types.end()) types.push_back(g);
+  }
+
+  plan best, guess;
+  double guess_bytes = std::numeric_limits<double>::infinity();
+  for (std::uint32_t t = 1; t <= max_tensor && count % t == 0; t *= 2) {
+    if (!splits_into(job.model, t)) break;
+    plan p;
+    p.data_parallel = count / t;
+    p.tensor_parallel = t;
+    const double bytes = program_bytes(job, p.data_parallel, t, c.settings.memory_headroom);
+    p.gpu_types = types;
+    const auto e = estimate_iteration(c, job, p, where);
+    p.samples_per_s = e.samples_per_s;
+    p.cost_per_hour = e.cost_per_hour;
+    if (bytes < guess_bytes) {
+      guess = p;
+      guess_bytes = bytes;
+    }
+    if (!(bytes < memory) || bytes <= bytes_floor) continue;
+    p.bytes_per_gpu = bytes;
+    if (best.bytes_per_gpu == 0 || p.samples_per_s > best.samples_per_s) best = p;
+  }
+  return best.bytes_per_gpu > 0 ? best : guess;
+}
+
+std::vector<gpu_index> fastest_first(const cluster& c) {
+  std::vector<gpu_index> types(c.gpus.size());
+  std::iota(types.begin(), types.end(), 0u);
+  std::ranges::stable_sort(types, std::greater{}, [&](gpu_index g) { return flops_s(c.gpus[g]); });
+  return types;
+}
+
+std::optional<allocation> fastest_idle(const idle_index& idle, std::uint32_t gpus,
+                                       const std::vector<gpu_index>& types) {
+  if (gpus == 0) return {};
+  std::uint64_t sum = 0;
+  for (const auto g : types) {
+    if (idle.idle_of(g) >= gpus) return best_fit(idle, gpus, std::span(&g, 1));
+    sum += idle.idle_of(g);
+  }
+  if (sum < gpus) return {};
+  allocation where;
+  for (const auto g : types) {
+    const auto n = std::min(gpus, idle.idle_of(g));
+    const auto part = best_fit(idle, n, std::span(&g, 1));
+    where.insert(where.end(), part.begin(), part.end());
+    gpus -= n;
+    if (gpus == 0) break;
+  }
+  return where;
+}
+
+}  // namespace troupe::planners

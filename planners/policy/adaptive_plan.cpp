@@ -1,0 +1,190 @@
+#include "planners/policy/adaptive_plan.hpp"
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <utility>
+
+#include "messages/tensor_split.hpp"
+#include "messages/time.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/model/job_memory.hpp"
+#include "planners/model/model_chain.hpp"
+#include "planners/plans/user_request.hpp"
+#include "planners/policy/placement.hpp"
+#include "planners/policy/wrapped_policy.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Pieces of each stage, by FLOPs; no stage's parameters are more than a GPU's memory holds, if
+/// that can be.
+std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape,
+                                    const stage_load& load) {
+  const model_chain chain{job.model, divides_words(job)};
+  const auto pieces = pieces_of(job.model);
+  std::vector<chain_link> links;
+  for (std::uint32_t i = 0; i < pieces; ++i) {
+    const auto part = part_of_stage(chain, job.model, i, 1, shape.tensor, i + 1 == pieces);
+    links.push_back({part.flops, bytes_of_pieces(job, part, load)});
+  }
+  auto counts = cut_evenly(links, shape.stages, load.max_bytes);
+  return counts.empty() ? cut_evenly(links, shape.stages) : counts;
+}
+
+job_spec scheduled(job_spec job) {
+  if (!job.train) job.train.emplace().schedule = "megatron";
+  return job;
+}
+
+}  // namespace
+
+std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& asked,
+                              const even_shape& shape, const allocation& where) {
+  const auto& m = asked.model;
+  if (shape.stages > pieces_of(m) || shape.tensor > pool.node_gpus) return {};
+  if (!splits_into(m, shape.tensor)) return {};
+  const auto job = scheduled(asked);
+  const auto batch = split_batch(job, shape.stages, shape.data);
+  if (batch.microbatches == 0) return {};
+  const double memory = c.gpus[pool.gpu].memory_bytes();
+  plan how;
+  how.data_parallel = shape.data;
+  how.pipeline_parallel = shape.stages;
+  how.tensor_parallel = shape.tensor;
+  how.microbatches = batch.microbatches;
+  how.rows = batch.rows;
+  how.gpu_types = {pool.gpu};
+  std::uint32_t first = 0;
+  for (const auto n :
+       even_cut(job, shape, load_of(job, batch, shape.stages - 1, memory - guest_bytes(job)))) {
+    how.stages.push_back({first, n, shape.tensor, pool.gpu, 0});
+    first += n;
+  }
+  const auto parts = parts_of(job, how.stages);
+  if (!parts) return {};
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (!(bytes[i] < memory)) return {};
+    how.stages[i].bytes_per_gpu = bytes[i];
+    how.bytes_per_gpu = std::max(how.bytes_per_gpu, bytes[i]);
+  }
+  const auto e = evaluate(c, job, how, where, fidelity::closed);
+  if (!e) return {};
+  how.samples_per_s = e->samples_per_s;
+  how.cost_per_hour = e->cost_per_hour;
+  return how;
+}
+
+std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                              const even_shape& shape) {
+  return even_plan(c, pool, job, shape, pack(pool, shape.gpus()));
+}
+
+std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                  const allocation& where) {
+  const auto gpus = total_gpus(where);
+  std::optional<plan> best;
+  for (std::uint32_t t = 1; t <= gpus; t *= 2)
+    for (std::uint32_t p = 1; p * t <= gpus; p *= 2) {
+      if (gpus % (p * t) != 0) continue;
+      auto how = even_plan(c, pool, job, {gpus / (p * t), p, t}, where);
+      if (how && (!best || how->samples_per_s > best->samples_per_s)) best = std::move(how);
+    }
+  return best;
+}
+
+std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                  std::uint32_t gpus) {
+  return adaptive_plan(c, pool, job, pack(pool, gpus));
+}
+
+std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                       std::uint32_t gpus) {
+  for (std::uint32_t unit = 1; unit <= gpus; unit *= 2) {
+    const auto one = adaptive_plan(c, pool, job, unit);
+    if (!one) continue;
+    if (gpus % unit != 0) return {};
+    const even_shape shape{gpus / unit * one->data_parallel, one->pipeline_parallel,
+                           one->tensor_parallel};
+    return even_plan(c, pool, job, shape);
+  }
+  return {};
+}
+
+namespace {
+
+/// With pipelines, or split by data and tensor parallelism alone, whichever is faster.
+std::optional<plan> fastest_plan(const cluster& c, const gpu_pool& pool, const job_view& j,
+                                 const allocation& where) {
+  auto best = adaptive_plan(c, pool, *j.spec, where);
+  if (is_pipeline_job(*j.spec)) return best;
+  auto split = split_for(c, *j.spec, where, j.bytes_floor);
+  const bool fits = split.bytes_per_gpu > 0 && split.data_parallel <= j.spec->global_batch;
+  if (fits && (!best || split.samples_per_s > best->samples_per_s)) best = std::move(split);
+  return best;
+}
+
+class adaptive_parallelism final : public wrapped_policy {
+ public:
+  explicit adaptive_parallelism(std::shared_ptr<const policy> inner)
+      : wrapped_policy{std::move(inner)} {}
+
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
+    auto decisions = inner().decide(s, random);
+    for (auto& d : decisions) {
+      if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
+      const auto* j = view_of(s, d.job);
+      if (j && j->plans && j->spec->command.empty() && !is_training(*j->spec))
+        replan(s.cluster, *j, d);
+    }
+    return decisions;
+  }
+
+ private:
+  static const job_view* view_of(const snapshot& s, job_id job) {
+    for (const auto* views : {&s.waiting, &s.running, &s.moving})
+      if (const auto at = views->find(job); at != views->end()) return &at->second;
+    return nullptr;
+  }
+
+  void replan(const cluster& c, const job_view& j, decision& d) const {
+    for (const auto& pool : pools_of(c, idle_index{c})) {
+      if (!pool.contains(d.where)) continue;
+      question q{j.plans, j.bytes_floor, pool.gpu, pool.node_gpus, pool.datacenter, {}};
+      for (const auto& share : d.where) q.gpus.push_back(share.gpus);
+      if (known_.size() >= max_known) known_.clear();
+      auto at = known_.find(q);
+      if (at == known_.end())
+        at = known_.emplace(std::move(q), fastest_plan(c, pool, j, d.where)).first;
+      if (at->second) d.how = *at->second;
+      return;
+    }
+  }
+
+  /// Jobs whose plans are one list are alike (job_view); it is held, so that its address stays its
+  /// own.
+  struct question {
+    std::shared_ptr<const std::vector<plan>> plans;
+    double bytes_floor = 0;
+    gpu_index gpu = 0;
+    std::uint32_t node_gpus = 0, datacenter = 0;
+    std::vector<std::uint32_t> gpus;  // of each node
+
+    auto operator<=>(const question&) const = default;
+  };
+  static constexpr std::size_t max_known = 10'000;
+
+  mutable std::map<question, std::optional<plan>> known_;
+};
+
+}  // namespace
+
+std::shared_ptr<const policy> with_adaptive_parallelism(std::shared_ptr<const policy> inner) {
+  return std::make_shared<adaptive_parallelism>(std::move(inner));
+}
+
+}  // namespace troupe::planners

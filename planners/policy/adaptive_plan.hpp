@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "planners/cluster/gpu_pools.hpp"
+#include "planners/policy/policy.hpp"
+
+// What a job could do on so many GPUs that are alike (docs/planners/baselines.md): with any
+// parallelism, and with data parallelism alone, which is all that the baselines of Crius'
+// evaluation know.
+
+namespace troupe::planners {
+
+/// How GPUs that are alike are divided: d pipelines of p stages of t GPUs each.
+struct even_shape {
+  std::uint32_t data = 1, stages = 1, tensor = 1;
+
+  std::uint32_t gpus() const { return data * stages * tensor; }
+};
+
+/// A plan of that shape on these GPUs of the pool, the model cut as evenly as it can be. Of powers
+/// of two. None: it does not fit the memory, the batch or the model cannot be divided so, or GPUs
+/// that share a stage would be of two nodes.
+std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                              const even_shape& shape, const allocation& where);
+/// On whole nodes, and what is left over.
+std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                              const even_shape& shape);
+/// The fastest of all shapes on exactly these GPUs; on so many, on whole nodes.
+std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                  const allocation& where);
+std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                  std::uint32_t gpus);
+/// The fewest GPUs that hold the job, replicated to so many: what scaling by data parallelism alone
+/// expects. None: they are fewer than the job needs, or not a multiple.
+std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
+                                       std::uint32_t gpus);
+
+/// A policy whose jobs run with the best parallelism on the GPUs that it grants, whatever plan it
+/// had in mind: simulated work alone, on GPUs of one pool. Plans of alike jobs are
+/// remembered; nothing that it answers depends on what it was asked before.
+std::shared_ptr<const policy> with_adaptive_parallelism(std::shared_ptr<const policy> inner);
+
+}  // namespace troupe::planners

@@ -1,0 +1,97 @@
+#include "planners/policy/checked_policy.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe::planners {
+
+namespace {
+
+/// Calls the policy and converts its exceptions to policy_failure.
+template <class F>
+auto guarded(const std::string& who, F&& call) {
+  try {
+    return call();
+  } catch (const policy_failure&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw policy_failure(fmt::format("{} threw: {}", who, e.what()));
+  } catch (...) {
+    throw policy_failure(who + " threw an unknown exception");
+  }
+}
+
+/// Why the plan cannot be checked by fits() at all; empty: it can.
+std::string objection_to(const cluster& c, const plan& how) {
+  if (how.data_parallel == 0 || how.tensor_parallel == 0 || how.pipeline_parallel == 0)
+    return "with a plan without parts";
+  const auto no_type = [&](gpu_index g) { return g >= c.gpus.size(); };
+  for (const auto& s : how.stages) {
+    if (s.tensor_parallel == 0) return "with a stage on no GPU";
+    if (s.gpu && no_type(*s.gpu))
+      return fmt::format("with a stage on GPU type {} of {}", *s.gpu, c.gpus.size());
+  }
+  if (const auto g = std::ranges::find_if(how.gpu_types, no_type); g != how.gpu_types.end())
+    return fmt::format("with a plan for GPU type {} of {}", *g, c.gpus.size());
+  return {};
+}
+
+std::string objection_to(const snapshot& s, const decision& d) {
+  if (!s.waiting.contains(d.job) && !s.running.contains(d.job) && !s.moving.contains(d.job))
+    return "which is neither waiting nor running";
+  if (d.what != decision::kind::start && d.what != decision::kind::move) return {};
+  for (const auto& share : d.where)
+    if (share.node >= s.cluster.nodes.size())
+      return fmt::format("on node {} of {}", share.node, s.cluster.nodes.size());
+  return objection_to(s.cluster, d.how);
+}
+
+}  // namespace
+
+checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string who)
+    : wrapped_policy{std::move(inner)}, who_{std::move(who)} {
+  guarded(who_, [this] {
+    name_ = this->inner().name();
+    round_s_ = this->inner().round_s();
+  });
+  if (!std::isfinite(round_s_) || round_s_ < 0)
+    throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
+}
+
+expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job_spec& job,
+                                                     planning_budget& budget) const {
+  auto plans = guarded(who_, [&] { return inner().plans_of(c, job, budget); });
+  if (!plans) return plans;
+  for (const auto& p : *plans)
+    if (const auto why = objection_to(c, p); !why.empty())
+      throw policy_failure(fmt::format("{} plans job '{}' {}", who_, job.name, why));
+  return plans;
+}
+
+std::vector<decision> checked_policy::decide(const snapshot& s, random_source& random) const {
+  auto decisions = guarded(who_, [&] { return inner().decide(s, random); });
+  for (const auto& d : decisions)
+    if (const auto why = objection_to(s, d); !why.empty())
+      throw policy_failure(fmt::format("{} decides about job {} {}", who_, d.job, why));
+  return decisions;
+}
+
+double checked_policy::decide_again_s(const snapshot& s) const {
+  const double again_s = guarded(who_, [&] { return inner().decide_again_s(s); });
+  if (!std::isfinite(again_s) || again_s < 0)
+    throw policy_failure(fmt::format("{} asks to decide again in {} seconds", who_, again_s));
+  return again_s;
+}
+
+reason checked_policy::why_waiting(const snapshot& s, job_id job) const {
+  try {
+    return guarded(who_, [&] { return inner().why_waiting(s, job); });
+  } catch (const policy_failure& e) {
+    return {reason::kind::unknown, e.what()};
+  }
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,94 @@
+#include "planners/policy/move.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "messages/admission.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/plans/bounds.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+using kind = reason::kind;
+
+expected<void> check_names(const cluster& c, const move_wish& wish) {
+  const auto named = [](const std::string& name) {
+    return [&name](const auto& x) { return x.name == name; };
+  };
+  if (!wish.gpu_type.empty() && std::ranges::none_of(c.gpus, named(wish.gpu_type)))
+    return refuse(kind::unknown, fmt::format("{} has no GPU '{}'", c.name, wish.gpu_type));
+  for (const auto& node : wish.nodes)
+    if (std::ranges::none_of(c.nodes, named(node)))
+      return refuse(kind::unknown, fmt::format("{} has no node '{}'", c.name, node));
+  return {};
+}
+
+/// The requested nodes' GPUs that are idle or the job's own.
+idle_index room_for(const cluster& c, const idle_index& idle, const job_view& job,
+                    const move_wish& wish) {
+  auto room = idle;
+  for (const auto& share : job.where) room.set_idle(share.node, room.idle(share.node) + share.gpus);
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (!wish.nodes.empty() && std::ranges::find(wish.nodes, c.nodes[n].name) == wish.nodes.end())
+      room.set_idle(n, 0);
+  return room;
+}
+
+job_spec wished(const job_view& job, const move_wish& wish) {
+  auto spec = *job.spec;
+  auto& p = spec.pipeline;
+  const auto stages = wish.stages ? wish.stages : job.how.pipeline_parallel;
+  if (stages != p.cut.size()) p.cut.clear();
+  p.stages = stages;
+  p.data_parallel = wish.data_parallel ? wish.data_parallel : job.how.data_parallel;
+  p.tensor_parallel = wish.tensor_parallel ? wish.tensor_parallel : job.how.tensor_parallel;
+  if (!wish.gpu_type.empty()) spec.required_gpu_type = wish.gpu_type;
+  return spec;
+}
+
+/// Does the job already have the requested shape and place?
+bool has_already(const cluster& c, const job_view& job, const move_wish& wish, const plan& to) {
+  const auto is_wanted = [&](const node_share& share) {
+    return (wish.gpu_type.empty() || c.gpu_of(share.node).name == wish.gpu_type) &&
+           (wish.nodes.empty() ||
+            std::ranges::find(wish.nodes, c.nodes[share.node].name) != wish.nodes.end());
+  };
+  return to.stages == job.how.stages && to.data_parallel == job.how.data_parallel &&
+         to.rows == job.how.rows && std::ranges::all_of(job.where, is_wanted);
+}
+
+}  // namespace
+
+job_spec with_rows(job_spec job, std::uint32_t rows) {
+  if (rows == 0 || job.slots || job.pipeline.rows > 0) return job;
+  job.pipeline.rows = rows;
+  job.pipeline.microbatches = 0;
+  job.microbatches.reset();
+  return job;
+}
+
+expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
+                                       const job_view& job, const move_wish& wish) {
+  if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
+  if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
+    return refuse(kind::invalid, "it is not a training; only trainings can be moved");
+  const auto room = room_for(c, idle, job, wish);
+  const auto spec = wished(job, wish);
+  if (!spec.slots)
+    if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok) return refuse(ok.error());
+  // The sizes that bound the search are limited as for a submitted job.
+  if (const auto bad = admission::objection_to(spec))
+    return refuse(kind::invalid, fmt::format("{}: {}", bad->key, bad->problem));
+  planning_budget budget{planning_budget::units_a_decision};
+  auto to = place_pipelines(c, room, with_rows(spec, job.rows), true, budget);
+  if (!to) to = place_pipelines(c, room, spec, true, budget);
+  if (!to) return to;
+  if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
+  if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it already runs this way");
+  return to;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/snapshot.hpp"
+#include "planners/policy/placement.hpp"
+
+namespace troupe::planners {
+
+/// The requested shape and place of a running training. Fields that are 0 or empty stay as they
+/// are.
+struct move_wish {
+  std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
+  std::string gpu_type{};
+  std::vector<std::string> nodes{};  // exactly these
+};
+
+/// Where to move a running training: to GPUs that are idle or its own. Keeps the micro-batch size
+/// if the batch can be split that way, so that its results change only by the order of summation.
+/// Fails if nothing fits, if the job's limits are exceeded, or if the job already runs that way.
+expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
+                                       const job_view& job, const move_wish& wish);
+
+/// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
+/// there was none): with the same micro-batch size, unless the job sets it.
+job_spec with_rows(job_spec job, std::uint32_t rows);
+
+}  // namespace troupe::planners

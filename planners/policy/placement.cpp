@@ -1,0 +1,310 @@
+#include "planners/policy/placement.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "planners/cluster/queue_order.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
+#include "planners/model/engine_memory.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/fits.hpp"
+#include "planners/plans/marp.hpp"
+#include "planners/policy/move.hpp"
+#include "planners/search/datacenter_selection.hpp"
+#include "planners/search/plan_search.hpp"
+#include "planners/search/selection_table.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+// The search finds nearly the best plan early.
+constexpr std::uint64_t searched_units = 50'000'000;
+constexpr std::size_t searched_plans = 4;  // per job
+
+/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs.
+allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
+                   const selection& s, std::vector<gpu_index>& types) {
+  allocation where;
+  const auto& row = *s.chosen();
+  const auto together = std::max(1U, job.pipeline.tensor_parallel);
+  for (std::size_t i = 0; i < s.datacenters.size(); ++i) {
+    auto left = row.partitions[i] * row.data_parallel;
+    if (left == 0) continue;
+    std::vector<node_index> nodes;
+    for (node_index n = 0; n < c.nodes.size(); ++n)
+      if (c.nodes[n].datacenter == s.datacenters[i].datacenter && idle.idle(n) >= together &&
+          speed_of(c, n, job) >= s.min_flops_s)
+        nodes.push_back(n);
+    std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return idle.idle(n); });
+    for (const auto n : nodes) {
+      if (left == 0) break;
+      const auto take = std::min(left, idle.idle(n) / together);
+      where.push_back({n, take * together});
+      left -= take;
+      if (std::ranges::find(types, c.nodes[n].gpu) == types.end()) types.push_back(c.nodes[n].gpu);
+    }
+  }
+  return where;
+}
+
+}  // namespace
+
+std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
+                                  double headroom) {
+  const batch_split batch{how.microbatches, how.rows};
+  const auto parts = split_model(job, how.pipeline_parallel,
+                                 load_of(job, batch, how.pipeline_parallel - 1, max_bytes));
+  const auto bytes = bytes_by_stage(job, batch, parts, headroom);
+  std::vector<plan_stage> stages;
+  for (std::size_t s = 0; s < parts.size(); ++s)
+    stages.push_back(
+        {parts[s].first, parts[s].count, std::max(1U, job.pipeline.tensor_parallel), {}, bytes[s]});
+  return stages;
+}
+
+std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how) {
+  if (!is_on_engine(job)) return {};
+  const auto parts = parts_of(job, how.stages);
+  if (!parts || parts->empty()) return {};
+  auto elsewhere = job;
+  elsewhere.train->device.clear();
+  return std::ranges::max(
+      bytes_by_stage(elsewhere, {how.microbatches, how.rows}, *parts, c.settings.memory_headroom));
+}
+
+namespace {
+
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   const job_spec& spec, planning_budget& budget) {
+  // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
+  // the one GPU that another job has just released.
+  constexpr double min_share = 0.5;
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
+  const auto& best = j.plans->front();
+  const auto& wish = spec.pipeline;
+  const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
+  const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
+                            (!wish.data_parallel || best.data_parallel == wish.data_parallel);
+  std::uint64_t present = idle.total_idle();
+  for (const auto& [id, r] : s.running) present += total_gpus(r.where);
+  const bool in_full = wish.stages && wish.data_parallel;
+  const auto wanted =
+      in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
+              : best.gpus();
+  const auto wait = [&](std::uint64_t needed) {
+    return refuse(reason::kind::insufficient,
+                  fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
+                              best.data_parallel, best.pipeline_parallel, idle.total_idle(),
+                              left_out(s.cluster, spec)));
+  };
+  if (idle.total_idle() == 0) return wait(wanted);
+  if (fits_cluster && in_full && (!settled || present >= wanted)) {
+    if (idle.total_idle() < wanted) return wait(wanted);
+    return place_pipelines(s.cluster, idle, spec, true, budget);
+  }
+  // Too few idle GPUs are not worth a full search.
+  const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
+  if (!settled && !enough) return wait(best.gpus());
+  auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
+  if (!placed && (settled || !fits_cluster))
+    placed = place_pipelines(s.cluster, idle, spec, false, budget);
+  if (!placed) return placed;
+  const bool alone = present == idle.total_idle() && settled;
+  if (!alone && placed->how.samples_per_s < min_share * best.samples_per_s)
+    return wait(best.gpus());
+  return placed;
+}
+
+/// The first of the job's plans whose stages have idle GPUs of their types.
+std::optional<pipeline_placement> place_planned(const snapshot& s, const idle_index& idle,
+                                                const job_view& j) {
+  for (const auto& how : *j.plans) {
+    std::vector<stage_request> stages;
+    for (const auto& x : how.stages)
+      stages.push_back({x.gpu.value_or(0), x.count, x.tensor_parallel});
+    auto p = plan_of_stages(s.cluster, idle, *j.spec, stages, how.data_parallel);
+    if (!p || !fits(s.cluster, idle, how, p->where)) continue;
+    return pipeline_placement{how, std::move(p->where)};
+  }
+  return {};
+}
+
+/// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
+/// much worse than the best plan on the whole cluster.
+expected<pipeline_placement> place_searched(const snapshot& s, const idle_index& all,
+                                            const job_view& j, planning_budget& budget) {
+  constexpr double max_score = 2;  // of the best plan's
+  const auto& best = j.plans->front();
+  const auto wait = [&] {
+    return refuse(
+        reason::kind::insufficient,
+        fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", best.gpus(),
+                    best.data_parallel, best.pipeline_parallel, all.total_idle()));
+  };
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
+  if (idle.total_idle() == 0) return wait();
+  if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
+  auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);
+  if (!found) return wait();
+  auto& p = found->plans.front();
+  const bool alone = s.running.empty() && s.moving.empty();
+  if (!alone && plan_score(*j.spec, p) > max_score * plan_score(*j.spec, {best, {}})) return wait();
+  return pipeline_placement{std::move(p.how), std::move(p.where)};
+}
+
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   planning_budget& budget) {
+  if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
+  if (j.memory_factor != 1) {
+    const auto c = with_more_headroom(s.cluster, j.memory_factor);
+    auto usual = j;
+    usual.memory_factor = 1;
+    return place({s.now_s, c, s.idle, s.waiting, s.running, s.moving}, all, usual, budget);
+  }
+  // Another micro-batch size would change the training's results.
+  const auto same_rows = with_rows(*j.spec, j.rows);
+  auto placed = place(s, all, j, same_rows, budget);
+  if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
+    return place(s, all, j, *j.spec, budget);
+  // And another number of pipelines its last digits: to be worth that, it must be much faster.
+  constexpr double min_gain = 1.25;
+  if (!placed || j.data_parallel == 0 || placed->how.data_parallel == j.data_parallel)
+    return placed;
+  auto same_sums = same_rows;
+  same_sums.pipeline.data_parallel = j.data_parallel;
+  auto same = place(s, all, j, same_sums, budget);
+  return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
+}
+
+}  // namespace
+
+cluster with_more_headroom(cluster c, double memory_factor) {
+  c.settings.memory_headroom = (1 + c.settings.memory_headroom) * memory_factor - 1;
+  return c;
+}
+
+bool is_pipeline_job(const job_spec& job) {
+  return job.train || job.slots || job.pipeline != pipeline_wish{};
+}
+
+bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
+  return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
+}
+
+expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& all,
+                                             const job_spec& job, bool as_wished,
+                                             planning_budget& budget) {
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(c, all, job, allowed);
+  const auto s = select_placement(c, idle, job, as_wished, budget);
+  if (!s) return refuse(s.error());
+  const auto& row = *s->chosen();
+  pipeline_placement p;
+  p.how.data_parallel = row.data_parallel;
+  p.how.pipeline_parallel = s->stages;
+  p.how.tensor_parallel = std::max(1U, job.pipeline.tensor_parallel);
+  p.how.microbatches = row.microbatches;
+  p.how.rows = row.rows;
+  p.how.bytes_per_gpu = row.bytes_per_gpu;
+  p.how.samples_per_s = job.global_batch / row.iteration_s;
+  p.how.stages = stages_of(job, p.how, row.max_bytes, c.settings.memory_headroom);
+  p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
+  for (const auto& share : p.where)
+    p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);
+  return p;
+}
+
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget) {
+  if (has_exact_gpus(job)) return exact_plans(c, job);
+  if (!is_pipeline_job(job)) {
+    auto plans = marp(c, job, budget);
+    // A program makes its own stages, if any. For simulated work with a limit of time or cost,
+    // stages that meet the limit are planned.
+    const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
+    if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
+    planning_budget own{std::min(budget.left(), searched_units)};
+    auto found = search_plans(c, idle_index{c}, job, searched_plans, own);
+    if (!found) return plans;
+    std::vector<plan> all;
+    for (auto& p : found->plans) all.push_back(std::move(p.how));
+    return all;
+  }
+  const idle_index whole{c};
+  auto placed = place_pipelines(c, whole, job, true, budget);
+  if (!placed) {
+    auto fewer = place_pipelines(c, whole, job, false, budget);
+    if (!fewer) return refuse(placed.error());
+    placed = std::move(fewer);
+  }
+  const auto& how = placed->how;
+  if (!job.slots && how.samples_per_s > 0) {
+    const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
+    if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
+      return refuse(ok.error());
+  }
+  return std::vector<plan>{std::move(placed->how)};
+}
+
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
+                          const policy& by) {
+  if (is_serving(job)) return {};      // any GPU that holds it will do
+  if (has_exact_gpus(job)) return {};  // its user chose the number
+  if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
+  auto free = job;
+  free.max_gpus.reset();
+  free.required_gpu_type.clear();
+  planning_budget budget;
+  const auto best = by.plans_of(c, free, budget);
+  if (!best || best->front() == plans.front()) return {};
+  const auto& b = best->front();
+  const auto& p = plans.front();
+  return fmt::format(
+      "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
+      "GPU{} at {:.4g}",
+      job.max_gpus ? fmt::format("{}: {}", bound_key(job), *job.max_gpus) : "",
+      job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
+      job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
+      p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
+      b.samples_per_s);
+}
+
+snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                         std::optional<idle_index>& room, planning_budget& budget) {
+  const auto jobs = in_order(s.waiting, true);
+  if (jobs.empty()) return s;
+  auto& rest = room.emplace(s.idle);
+  for (const auto* j : jobs) {
+    if (!j->plans || j->plans->empty()) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      continue;
+    }
+    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for
+    // others.
+    planning_budget own{budget.left() / 2};
+    auto placed = place(s, rest, *j, own);
+    budget.spend(budget.left() / 2 - own.left());
+    if (!placed) continue;
+    take(rest, placed->where);
+    out.push_back(
+        {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
+  }
+  return {s.now_s, s.cluster, rest, s.waiting, s.running, s.moving};
+}
+
+reason why_training_waits(const snapshot& s, const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  planning_budget budget{planning_budget::units_a_decision};
+  const auto placed = place(s, s.idle, j, budget);
+  if (!placed) return placed.error();
+  return {reason::kind::insufficient, "jobs ahead of it come first"};
+}
+
+}  // namespace troupe::planners

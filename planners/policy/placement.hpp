@@ -1,0 +1,88 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/cluster/idle_index.hpp"
+#include "planners/cluster/planning_budget.hpp"
+#include "planners/policy/policy.hpp"
+
+// Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
+// Algorithm 1 places them; MARP makes the plans of all others.
+
+namespace troupe::planners {
+
+/// Does the job say `train`, `slots` or `pipeline`?
+bool is_pipeline_job(const job_spec& job);
+/// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
+/// stage can hold.
+bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
+
+/// The cluster for a job that needs `memory_factor` times the memory that was predicted.
+cluster with_more_headroom(cluster c, double memory_factor);
+
+/// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,
+/// tensor_parallel as the job says.
+struct pipeline_placement {
+  plan how;  // samples_per_s: global_batch / the time of an iteration
+  allocation where;
+};
+
+/// The stages of a plan with a given number of stages and batch split: cut by split_model for GPUs
+/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model says.
+std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
+                                  double headroom);
+
+/// Memory per GPU of such a plan by MARP's formula, for comparison; none: the plan has that
+/// already.
+std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how);
+
+/// Places the job on idle GPUs that it may use, by select_placement. `as_wished`: with exactly the
+/// stages and pipelines that the job requests; otherwise with at most as many.
+expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
+                                             const job_spec& job, bool as_wished,
+                                             planning_budget& budget);
+inline expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
+                                                    const job_spec& job, bool as_wished) {
+  planning_budget budget;
+  return place_pipelines(c, idle, job, as_wished, budget);
+}
+
+/// The plans of any job on the whole cluster, best first: MARP's; of a program with exact_gpus
+/// exact_plans' (plans/exact_gpus.hpp); of a pipeline job the requested
+/// one, or the best with fewer GPUs if the cluster is too small. Fails if no GPUs of this cluster
+/// can run it within the job's limits (bounds.hpp).
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget);
+inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
+  planning_budget budget;
+  return plans_for(c, job, budget);
+}
+
+/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan under a
+/// policy; `plans` are those within the limits. Empty otherwise.
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
+                          const policy& by);
+
+/// For policies without their own placement of trainings: these are placed first, in queue order,
+/// by Algorithm 1, and run to their end. A training that requests stages and pipelines waits for
+/// them, and takes fewer only if the present GPUs could never suffice; one that does not waits for
+/// GPUs that give half of the speed that it would have on all. A job's first attempt gives nodes
+/// `lease_s` to appear. Appends to `out`; returns the snapshot without the GPUs that they take,
+/// stored in `room`.
+snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                         std::optional<idle_index>& room, planning_budget& budget);
+inline snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                                std::optional<idle_index>& room) {
+  planning_budget budget{planning_budget::units_a_decision};
+  return start_trainings(s, out, room, budget);
+}
+/// Why a training waits under such a policy.
+reason why_training_waits(const snapshot& s, const job_view& j);
+
+}  // namespace troupe::planners

@@ -1,0 +1,33 @@
+#include "planners/policy/progress.hpp"
+
+#include <algorithm>
+
+#include "planners/policy/replayed_jobs.hpp"
+
+namespace troupe::planners {
+
+double iterations_left(const snapshot& s, const job_view& j) {
+  double done = static_cast<double>(j.iterations_done);
+  if (j.reported)
+    done = static_cast<double>(j.reported->iteration) +
+           std::max(0.0, s.now_s - j.reported->at_s) / j.reported->iteration_s;
+  else if (!j.where.empty() && j.iteration_s > 0)
+    done += std::max(0.0, s.now_s - j.started_s - s.cluster.settings.restart_s) / j.iteration_s;
+  return std::max(1.0, static_cast<double>(j.spec->iterations) - done);
+}
+
+double measured_slowdown(const job_view& j) {
+  return j.reported && j.iteration_s > 0 ? j.reported->iteration_s / j.iteration_s : 1;
+}
+
+double samples_left(const snapshot& s, const job_view& j) {
+  return iterations_left(s, j) * j.spec->global_batch * measured_slowdown(j);
+}
+
+bool is_resumable(const job_spec& job) {
+  if (is_replayed(job)) return true;
+  if (!job.command.empty() || job.slots) return false;
+  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "planners/cluster/snapshot.hpp"
+
+// How far jobs are, as policies count on it.
+
+namespace troupe::planners {
+
+/// Iterations that the job still has to do at `s.now_s`, at least 1: by its last report if there is
+/// one, otherwise by what its present attempt was expected to do.
+double iterations_left(const snapshot& s, const job_view& j);
+
+/// The measured time of an iteration over the expected one; 1 where nothing has been reported.
+double measured_slowdown(const job_view& j);
+
+/// Samples that are left, times the measured slowdown: divided by the rate that a plan is expected
+/// to have, the seconds that they take.
+double samples_left(const snapshot& s, const job_view& j);
+
+/// Can it be stopped, and continue on other GPUs where it was? A program's progress is its own, and
+/// a training without checkpoints would start over.
+bool is_resumable(const job_spec& job);
+
+}  // namespace troupe::planners

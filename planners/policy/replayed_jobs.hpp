@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "messages/job.hpp"
+#include "messages/replayed_times.hpp"
+#include "planners/policy/policy.hpp"
+
+// Jobs of a trace whose times are given, under any policy (docs/traces.md).
+
+namespace troupe::planners {
+
+/// Policies see such a job as a program with an exact number of GPUs that can be stopped: the word
+/// of its command cannot be in a file or on a command line.
+bool is_replayed(const job_spec& job);
+
+/// A policy that may start, stop, delay and place the jobs in `times`, but not resize them, and
+/// under which they take the time that is given there. Other jobs are left alone. Neither argument
+/// is null.
+std::shared_ptr<const policy> with_replayed_times(std::shared_ptr<const policy> inner,
+                                                  std::shared_ptr<const replayed_times> times);
+
+}  // namespace troupe::planners

@@ -1,0 +1,116 @@
+#include "planners/policy/with_exact_gpus.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "planners/cluster/queue_order.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/shortage.hpp"
+#include "planners/policy/wrapped_policy.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+bool is_exact(const job_view& j) {
+  return has_exact_gpus(*j.spec);
+}
+
+bool has_any(const job_views& jobs) {
+  return std::ranges::any_of(jobs, [](const auto& entry) { return is_exact(entry.second); });
+}
+
+const job_view* view_of(const snapshot& s, job_id job) {
+  for (const auto* views : {&s.waiting, &s.running, &s.moving})
+    if (const auto at = views->find(job); at != views->end()) return &at->second;
+  return nullptr;
+}
+
+bool is_start(const decision& d) {
+  return d.what == decision::kind::start || d.what == decision::kind::move;
+}
+
+class exact_gpus_policy final : public wrapped_policy {
+ public:
+  explicit exact_gpus_policy(std::shared_ptr<const policy> inner)
+      : wrapped_policy{std::move(inner)} {}
+
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    return has_exact_gpus(job) ? exact_plans(c, job) : inner().plans_of(c, job, budget);
+  }
+
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
+    auto decisions = inner().decide(s, random);
+    std::erase_if(decisions, [&](const decision& d) {
+      const auto* j = is_start(d) ? view_of(s, d.job) : nullptr;
+      return j && is_exact(*j) && !within_bounds(s.cluster, *j->spec, d.where);
+    });
+    if (has_any(s.waiting) && s.idle.total_idle() > 0) start_first(s, decisions);
+    return decisions;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto at = s.waiting.find(job);
+    if (at == s.waiting.end() || !is_exact(at->second)) return inner().why_waiting(s, job);
+    const auto& j = at->second;
+    if (auto never = why_never(j)) return *never;
+    if (place_exact(s.cluster, s.idle, j)) return inner().why_waiting(s, job);
+    return {reason::kind::insufficient, why_too_few(s, j)};
+  }
+
+ private:
+  static void start_first(const snapshot& s, std::vector<decision>& decisions) {
+    std::set<job_id> decided;
+    auto idle = s.idle;
+    for (const auto& d : decisions) {
+      decided.insert(d.job);
+      if (!is_start(d)) continue;
+      for (const auto& share : d.where)  // some are of jobs that are stopped
+        idle.set_idle(share.node,
+                      idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+    }
+    std::vector<const job_view*> queue;
+    for (const auto& [id, j] : s.waiting) queue.push_back(&j);
+    by_priority(queue);
+    for (const auto* j : queue) {
+      if (decided.contains(j->id)) continue;
+      auto p = is_exact(*j) ? place_exact(s.cluster, idle, *j) : std::nullopt;
+      if (!p) return;
+      take(idle, p->where);
+      decisions.push_back(
+          {decision::kind::start, j->id, std::move(p->how), std::move(p->where), {}});
+    }
+  }
+
+  static std::string why_too_few(const snapshot& s, const job_view& j) {
+    plan any;  // GPU type that one of its plans is for
+    for (const auto& p : *j.plans)
+      for (const auto g : p.gpu_types)
+        if (p.bytes_per_gpu > j.bytes_floor &&
+            std::ranges::find(any.gpu_types, g) == any.gpu_types.end())
+          any.gpu_types.push_back(g);
+    std::ranges::sort(any.gpu_types);
+    std::string types;
+    std::uint64_t idle = 0;
+    for (const auto g : any.gpu_types) {
+      types += (types.empty() ? "" : " or ") + s.cluster.gpus[g].name;
+      idle = std::max<std::uint64_t>(idle, s.idle.idle_of(g));
+    }
+    return fmt::format("needs {} {}{}; {}", j.spec->gpus, types,
+                       idle >= j.spec->gpus ? ", the same number on each node" : "",
+                       idle_text(s, any));
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const policy> with_exact_gpus(std::shared_ptr<const policy> inner) {
+  return std::make_shared<const exact_gpus_policy>(std::move(inner));
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,433 @@
+#include "planners/schedule/evaluate_schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "messages/flow_share.hpp"
+#include "messages/time.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+class execution {
+ public:
+  /// Simulates that many iterations; with `record`, writes their timetable there.
+  execution(const pipeline_schedule& s, const measured_times& t, std::uint32_t iterations,
+            timetable* record = nullptr)
+      : shape_{s.shape},
+        times_{t},
+        shared_{s.shares_wan},
+        cell_{s.shares_wan ? s.shape.pipelines_per_cell() : 1},
+        simulated_{iterations},
+        record_{record},
+        orders_{stage_orders(s)},
+        stages_(orders_.size()),
+        ends_(simulated_, 0.0),
+        activation_(orders_.size() * s.shape.microbatches * simulated_, never),
+        gradient_(activation_.size(), never),
+        hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2),
+        links_(t.links),
+        exchanges_(t.routes.size() * simulated_) {
+    const auto each = simulated_ * shape_.microbatches;
+    for (std::uint32_t i = 0; i < stages_.size(); ++i)
+      if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
+    if (record_) begin_record();
+  }
+
+  /// Until all steps and tails have ended; false: the orders deadlock.
+  bool run() {
+    std::size_t left = 0;
+    for (std::uint32_t i = 0; i < stages_.size(); ++i) {
+      left += orders_[i].size() * simulated_;
+      happen(0, kind::ready, i);
+    }
+    while (!due_.empty()) {
+      now_ = due_.front().at;
+      // All events of one instant are handled before a hop chooses its next transfer.
+      while (!due_.empty() && due_.front().at <= now_ + tiny) {
+        std::pop_heap(due_.begin(), due_.end());
+        const auto e = due_.back();
+        due_.pop_back();
+        if (e.what == kind::step) left -= end(e.where);
+        if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
+        if (e.what == kind::link) wake(e.where, e.at);
+        if (e.what == kind::delivered) arrived(transfers_[e.where]);
+        if (e.what == kind::gradients) begin_exchange(e.where);
+        if (e.what == kind::finished) stages_[e.where].busy = false;
+        if (e.what == kind::summed) set_summed(e.where);
+        if (e.what == kind::ready || e.what == kind::step || e.what == kind::finished)
+          look(e.where);
+      }
+      for (const auto h : asked_) choose(h);
+      asked_.clear();
+    }
+    if (record_) record_->length = ends_.back();
+    return left == 0;
+  }
+
+  /// Iterations that are simulated of `iterations`; mean() extrapolates from the last of these.
+  static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
+    constexpr std::uint64_t most = 8, max_steps = 200'000;
+    const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
+    const auto few =
+        std::clamp<std::uint64_t>(max_steps / std::max<std::uint64_t>(1, steps), 2, most);
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
+  }
+
+  double mean() const {
+    const auto n = std::max<std::uint64_t>(1, times_.iterations);
+    const auto left = static_cast<double>(n - simulated_);
+    if (left == 0) return ends_.back() / static_cast<double>(n);
+    // The last iteration is shorter: none follows it.
+    const auto last = std::max(1U, simulated_ - 2), first = last - std::max(1U, last / 2);
+    const double each = (ends_[last] - ends_[first]) / (last - first);
+    return (ends_.back() + left * each) / static_cast<double>(n);
+  }
+
+ private:
+  // Kinds of events: a step can begin; a step ends; a hop is idle; a transfer has left its link; it
+  // has arrived; a stage's gradients are on the host; its devices have all-reduced; the iteration
+  // ends.
+  enum class kind : std::uint8_t { ready, step, hop, link, delivered, gradients, summed, finished };
+  struct event {
+    double at = 0;
+    std::uint64_t sequence = 0;
+    kind what = kind::ready;
+    std::uint32_t where = 0;
+    bool operator<(const event& o) const {  // later
+      return at != o.at ? at > o.at : sequence > o.sequence;
+    }
+  };
+  struct place {
+    std::size_t next = 0;
+    bool busy = false;
+  };
+  struct transfer {
+    std::uint32_t iteration = 0, rank = 0, stage = 0, microbatch = 0;
+    bool operator<(const transfer& o) const {
+      return std::tie(iteration, rank, stage) < std::tie(o.iteration, o.rank, o.stage);
+    }
+  };
+  struct hop {
+    bool busy = false;
+    std::set<transfer> waiting;
+  };
+  /// A transfer inside a datacenter. Equal chunks to several peers are one entry.
+  struct lan_transfer {
+    enum class kind : std::uint8_t { activation, gradient, partial, sum, tied_partial, tied_sum };
+    kind what = kind::activation;
+    std::uint32_t from = 0;        // stage
+    std::uint32_t microbatch = 0;  // of gradients: the iteration
+    const std::vector<std::uint32_t>* pipelines = nullptr;
+    double latency_s = 0;
+    double begin = 0;
+  };
+  /// Flows from a stage: to the next, to the one before, to the other stage with the tied
+  /// embedding; from 3 on, to peers.
+  using flow = std::pair<std::uint32_t, std::uint32_t>;
+  static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
+  struct link {
+    flow_share<flow> share;
+    time_ns wakes_at = std::numeric_limits<time_ns>::max();
+  };
+  /// State of actors/training/collectives/gradient_all_reduce.
+  struct exchange {
+    bool begun = false, given = false, added = false, summed = false, complete = false;
+    bool tied_here = false;
+    std::uint32_t parts = 0, sums = 0;  // received from peers
+  };
+
+  void happen(double at, kind what, std::size_t where) {
+    due_.push_back({at, ++sequence_, what, static_cast<std::uint32_t>(where)});
+    std::push_heap(due_.begin(), due_.end());
+  }
+  std::size_t at(std::uint32_t stage, std::uint32_t m) const {
+    return std::size_t{stage} * shape_.microbatches * simulated_ + m;
+  }
+  /// The stage's next step; micro-batches are numbered across iterations.
+  const stage_step& step_of(std::uint32_t stage) const {
+    return orders_[stage][stages_[stage].next % orders_[stage].size()];
+  }
+  std::uint32_t iteration_of(std::uint32_t stage) const {
+    return static_cast<std::uint32_t>(stages_[stage].next / orders_[stage].size());
+  }
+  std::uint32_t microbatch_of(std::uint32_t stage) const {
+    return iteration_of(stage) * shape_.microbatches + step_of(stage).microbatch;
+  }
+  exchange& exchange_of(std::uint32_t stage, std::uint32_t iteration) {
+    return exchanges_[std::size_t{stage} * simulated_ + iteration];
+  }
+
+  // ---- the timetable
+
+  void begin_record() {
+    *record_ = {};
+    record_->iterations = simulated_;
+    record_->stages = shape_.stages;
+    record_->steps.resize(stages_.size());
+    record_->tails.resize(stages_.size());
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      record_->steps[i].reserve(orders_[i].size() * simulated_);
+      record_->tails[i].resize(simulated_);
+    }
+  }
+  void record_transfer(std::uint32_t pipeline, std::uint32_t after, std::uint32_t m, bool back,
+                       double begin, double left, double end) {
+    if (record_)
+      record_->transfers.push_back({m / shape_.microbatches, pipeline, after,
+                                    m % shape_.microbatches, back, begin, left, end});
+  }
+  timed_tail* tail_of(std::uint32_t stage, std::uint32_t iteration) {
+    return record_ ? &record_->tails[stage][iteration] : nullptr;
+  }
+
+  void look(std::uint32_t stage) {
+    auto& x = stages_[stage];
+    if (x.busy || x.next == orders_[stage].size() * simulated_) return;
+    const auto& step = step_of(stage);
+    const auto m = at(stage, microbatch_of(stage));
+    if (step.what == stage_task::kind::forward && activation_[m] > now_ + tiny) return;
+    if (step.what == stage_task::kind::backward && gradient_[m] > now_ + tiny) return;
+    const auto& t = times_.stages[stage];
+    x.busy = true;
+    const double end = now_ + (step.what == stage_task::kind::forward     ? t.forward
+                               : step.what == stage_task::kind::recompute ? t.recompute
+                                                                          : t.backward);
+    happen(end, kind::step, stage);
+    if (record_) record_->steps[stage].push_back({step.what, step.microbatch, now_, end});
+  }
+
+  /// The stage's step has ended. Returns 1.
+  std::size_t end(std::uint32_t stage) {
+    auto& x = stages_[stage];
+    const auto step = step_of(stage);
+    const auto m = microbatch_of(stage), iteration = iteration_of(stage);
+    x.busy = ++x.next % orders_[stage].size() == 0;
+    if (x.busy) end_steps(stage, iteration);
+    if (step.what == stage_task::kind::recompute) return 1;
+    const bool back = step.what == stage_task::kind::backward;
+    const auto s = stage % shape_.stages;
+    if (back && s == 0) return 1;
+    if (!back && s + 1 == shape_.stages) {
+      gradient_[at(stage, m)] = now_;
+      return 1;
+    }
+    const auto after = back ? s - 1 : s;
+    if (!shape_.is_wan(after)) {
+      send_inside(stage, after, m, back);
+      return 1;
+    }
+    const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
+    hops_[h].waiting.insert({iteration, step.rank, stage, m});
+    asked_.push_back(h);
+    return 1;
+  }
+
+  void choose(std::uint32_t h) {
+    auto& wan = hops_[h];
+    if (wan.busy || wan.waiting.empty()) return;
+    const auto t = *wan.waiting.begin();
+    wan.waiting.erase(wan.waiting.begin());
+    wan.busy = true;
+    const bool back = h % 2 == 1;
+    const auto first = t.stage / shape_.stages / cell_ * cell_;
+    const auto sharing = shared_ ? std::min(cell_, shape_.pipelines - first) : 1;
+    const double left = now_ + times_.wan[h / 2 % shape_.stages] / sharing;
+    happen(left, kind::hop, h);
+    arrive(back ? t.stage - 1 : t.stage + 1, t.microbatch, back, left + times_.wan_latency);
+    record_transfer(t.stage / shape_.stages, static_cast<std::uint32_t>(h / 2 % shape_.stages),
+                    t.microbatch, back, now_, left, left + times_.wan_latency);
+  }
+
+  void arrive(std::uint32_t stage, std::uint32_t m, bool back, double when) {
+    (back ? gradient_ : activation_)[at(stage, m)] = when;
+    happen(when, kind::ready, stage);
+  }
+
+  // ---- transfers inside a datacenter
+
+  void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
+    if (times_.routes.empty()) {
+      const double end = now_ + times_.lan[after];
+      record_transfer(stage / shape_.stages, after, m, back, now_, end, end);
+      return arrive(back ? stage - 1 : stage + 1, m, back, end);
+    }
+    const auto& routes = times_.routes[stage];
+    using what = lan_transfer::kind;
+    send(back ? routes.backward : routes.forward,
+         {back ? what::gradient : what::activation, stage, m, nullptr, 0, 0},
+         back ? backward_flow : forward_flow);
+  }
+
+  void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
+    t.latency_s = route.latency_s;
+    t.begin = now_;
+    const auto at = std::llround(now_ * 1e9);
+    links_[route.link].share.start(at, {t.from, to}, std::round(route.alone_s * 1e9),
+                                   transfers_.size(), t.pipelines ? t.pipelines->size() : 1);
+    transfers_.push_back(t);
+    wait_for(route.link);
+  }
+
+  void wait_for(std::uint32_t l) {
+    auto& x = links_[l];
+    const auto end = x.share.next_end();
+    if (!end || *end >= x.wakes_at) return;
+    x.wakes_at = *end;
+    happen(static_cast<double>(*end) * 1e-9, kind::link, l);
+  }
+
+  void wake(std::uint32_t l, double at_s) {
+    auto& x = links_[l];
+    const auto at = std::llround(at_s * 1e9);
+    if (at >= x.wakes_at) x.wakes_at = std::numeric_limits<time_ns>::max();
+    while (const auto ended = x.share.take_ended(at))
+      happen(at_s + transfers_[*ended].latency_s, kind::delivered, *ended);
+    wait_for(l);
+  }
+
+  void arrived(lan_transfer t) {
+    const auto stages = shape_.stages, s = t.from % stages;
+    switch (t.what) {
+      case lan_transfer::kind::activation:
+        record_transfer(t.from / stages, s, t.microbatch, false, t.begin, now_ - t.latency_s, now_);
+        return arrive(t.from + 1, t.microbatch, false, now_);
+      case lan_transfer::kind::gradient:
+        record_transfer(t.from / stages, s - 1, t.microbatch, true, t.begin, now_ - t.latency_s,
+                        now_);
+        return arrive(t.from - 1, t.microbatch, true, now_);
+      case lan_transfer::kind::tied_partial:
+      case lan_transfer::kind::tied_sum: {
+        const auto other = s == 0 ? t.from + stages - 1 : t.from - (stages - 1);
+        exchange_of(other, t.microbatch).tied_here = true;
+        return check_exchange(other, t.microbatch);
+      }
+      default:
+        for (const auto p : *t.pipelines) {
+          auto& x = exchange_of(p * stages + s, t.microbatch);
+          ++(t.what == lan_transfer::kind::partial ? x.parts : x.sums);
+          check_exchange(p * stages + s, t.microbatch);
+        }
+    }
+  }
+
+  // ---- after a stage's last backward
+
+  void end_steps(std::uint32_t stage, std::uint32_t iteration) {
+    const auto& t = times_.stages[stage];
+    if (auto* tail = tail_of(stage, iteration)) {
+      tail->begin = now_;
+      tail->exchange = now_ + t.gradients;
+      tail->on_devices =
+          !times_.routes.empty() && times_.routes[stage].sums && times_.routes[stage].sum_s > 0;
+    }
+    if (times_.routes.empty()) return update(stage, iteration, t.update + t.exchange);
+    if (!times_.routes[stage].sums) return update(stage, iteration, t.update);
+    happen(now_ + t.gradients, kind::gradients, stage);
+  }
+
+  void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
+    ends_[iteration] = std::max(ends_[iteration], now_ + takes_s);
+    if (auto* tail = tail_of(stage, iteration)) {
+      const auto& t = times_.stages[stage];
+      tail->end = now_ + takes_s;
+      tail->update = std::max(tail->exchange, tail->end - (t.update - t.gradients));
+    }
+    happen(now_ + takes_s, kind::finished, stage);
+  }
+
+  bool takes_tied(std::uint32_t stage) const {
+    return times_.routes[stage].tied && stage % shape_.stages == 0;
+  }
+  bool gives_tied(std::uint32_t stage) const {
+    return times_.routes[stage].tied && stage % shape_.stages > 0;
+  }
+
+  /// Of the iteration whose steps have ended.
+  void begin_exchange(std::uint32_t stage) {
+    const auto i = iteration_of(stage) - 1;
+    exchange_of(stage, i).begun = true;
+    if (gives_tied(stage))
+      send(times_.routes[stage].tied_route,
+           {lan_transfer::kind::tied_partial, stage, i, nullptr, 0, 0}, tied_flow);
+    check_exchange(stage, i);
+  }
+
+  void check_exchange(std::uint32_t stage, std::uint32_t i) {
+    auto& x = exchange_of(stage, i);
+    if (!x.begun || x.complete) return;
+    const auto& routes = times_.routes[stage];
+    const auto others = shape_.pipelines - 1;
+    if (!x.given) {
+      if (takes_tied(stage) && !x.tied_here) return;
+      x.given = true;
+      if (routes.peers.empty()) happen(now_ + routes.sum_s, kind::summed, stage);
+      send_chunks(stage, i, lan_transfer::kind::partial);
+    }
+    if (!x.added && !routes.peers.empty() && x.parts == others) {
+      x.added = true;
+      send_chunks(stage, i, lan_transfer::kind::sum);
+    }
+    if (!x.summed && x.added && x.sums == others) return set_summed(stage);
+    x.complete = x.summed && (!gives_tied(stage) || x.tied_here);
+    const auto& t = times_.stages[stage];
+    if (x.complete) update(stage, i, t.update - t.gradients);
+  }
+
+  void set_summed(std::uint32_t stage) {
+    const auto i = iteration_of(stage) - 1;
+    exchange_of(stage, i).summed = true;
+    if (takes_tied(stage))
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0, 0},
+           tied_flow);
+    check_exchange(stage, i);
+  }
+
+  void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
+    auto to = peer_flow;
+    for (const auto& group : times_.routes[stage].peers)
+      send(group.route, {what, stage, iteration, &group.pipelines, 0, 0}, to++);
+  }
+
+  const pipeline_shape& shape_;
+  const measured_times& times_;
+  const bool shared_;
+  const std::uint32_t cell_;
+  const std::uint32_t simulated_;  // iterations
+  timetable* const record_;
+  std::vector<std::vector<stage_step>> orders_;
+  std::vector<place> stages_;
+  std::vector<double> ends_;                   // of iterations
+  std::vector<double> activation_, gradient_;  // arrival times, by stage, then micro-batch
+  std::vector<hop> hops_;                      // (cell, hop, direction)
+  std::vector<link> links_;                    // inside datacentres
+  std::vector<lan_transfer> transfers_;        // over these
+  std::vector<exchange> exchanges_;            // by stage
+  std::vector<std::uint32_t> asked_;
+  std::vector<event> due_;  // a heap
+  std::uint64_t sequence_ = 0;
+  double now_ = 0;
+  static constexpr double tiny = 1e-9;
+};
+
+}  // namespace
+
+double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times) {
+  execution e{schedule, times, execution::iterations_to_simulate(schedule.shape, times.iterations)};
+  return e.run() ? e.mean() : never;
+}
+
+expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+                                        const measured_times& times, std::uint32_t iterations) {
+  timetable made;
+  if (!execution{schedule, times, iterations, &made}.run())
+    return refuse(reason::kind::invalid, "the orders of the stages wait for each other forever");
+  std::ranges::stable_sort(made.transfers, {}, &timed_transfer::begin);
+  return made;
+}
+
+}  // namespace troupe::planners

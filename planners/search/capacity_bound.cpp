@@ -1,0 +1,83 @@
+#include "planners/search/capacity_bound.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+#include "messages/time.hpp"
+
+namespace troupe::planners {
+
+capacity_bound::capacity_bound(const stage_table& table, const std::vector<double>& bytes,
+                               const std::vector<std::uint32_t>& held)
+    : needed_{table.size()} {
+  assert(table.homogeneous());
+  const auto size = table.size();
+  const auto stages = static_cast<std::uint32_t>(held.size());
+  for (std::uint32_t behind = 0; behind < stages; ++behind) {
+    positions at{1, {}, {}};
+    for (std::size_t t = 0; t < table.types(); ++t) {
+      const auto fits = [&](const range_costs& k) {
+        return k.bytes + held[behind] * k.bytes_each < bytes[t];
+      };
+      std::uint32_t most = 0;
+      if (behind == 0)
+        while (most < size && fits(table.last(t, size - most - 1))) ++most;
+      // Only the first stage begins with the embedding; others do with either kind of piece.
+      const std::uint32_t from = behind + 1 == stages ? 0 : 1, to = from == 0 ? 1 : 3;
+      for (auto first = from; behind > 0 && first < to; ++first)
+        while (first + most + 1 < size && fits(table.middle(t, first, most + 1))) ++most;
+      at.pieces.push_back(most);
+    }
+    if (!positions_.empty() && positions_.back().pieces == at.pieces) {
+      ++positions_.back().stages;
+      continue;
+    }
+    at.largest.resize(table.types());
+    std::iota(at.largest.begin(), at.largest.end(), std::size_t{0});
+    std::ranges::stable_sort(at.largest, std::greater{}, [&](auto t) { return at.pieces[t]; });
+    positions_.push_back(std::move(at));
+  }
+}
+
+/// For any numbers x of the types, the stages hold at most the sum of their types' x, and of the
+/// most that any type has more than x at each position: the dual of who is where. What types hold
+/// at one position are good x.
+bool capacity_bound::may_hold(const std::vector<std::uint32_t>& counts,
+                              const std::vector<std::uint32_t>& open, std::uint32_t missing) {
+  std::uint64_t types = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    if (counts[t] > 0 || (missing > 0 && open[t] > 0)) types |= std::uint64_t{1} << t;
+  const auto& excess = excess_of(types);
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    double most = excess[i];
+    for (std::size_t t = 0; t < counts.size(); ++t) most += counts[t] * positions_[i].pieces[t];
+    auto left = missing;
+    for (const auto t : positions_[i].largest) {
+      const auto n = std::min(left, open[t]);
+      most += n * positions_[i].pieces[t];
+      left -= n;
+    }
+    if (most < needed_) return false;
+  }
+  return true;
+}
+
+const std::vector<double>& capacity_bound::excess_of(std::uint64_t types) {
+  const auto [at, fresh] = excess_.try_emplace(types);
+  if (fresh)
+    for (const auto& x : positions_) {
+      double sum = 0;
+      for (const auto& here : positions_) {
+        double most = -never;
+        for (std::size_t t = 0; t < here.pieces.size(); ++t)
+          if (types >> t & 1)
+            most = std::max(most, static_cast<double>(here.pieces[t]) - x.pieces[t]);
+        sum += here.stages * most;
+      }
+      at->second.push_back(sum);
+    }
+  return at->second;
+}
+
+}  // namespace troupe::planners

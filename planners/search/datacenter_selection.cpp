@@ -1,0 +1,248 @@
+#include "planners/search/datacenter_selection.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/layout.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/search/selection_table.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// By throughput, then by the fewest GPUs.
+std::optional<std::size_t> best_of(const std::vector<selection_row>& rows, batch_rule rule) {
+  std::optional<std::size_t> best;
+  const auto worth = [&](const selection_row& r) {
+    return rule == batch_rule::each ? r.throughput : r.samples_per_s;
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].feasible() && (!best || worth(rows[i]) > worth(rows[*best]) * (1 + 1e-9))) best = i;
+  return best;
+}
+
+/// Algorithm 1's table for one pool of GPUs.
+expected<selection> table_of(const selection_table& t, const job_spec& job,
+                             const selection_options& o) {
+  selection s;
+  s.datacenters = t.offers();
+  s.min_flops_s = t.flops_s();
+  auto stages = t.stages_for(o);
+  if (!stages) return refuse(stages.error());
+  s.stages = *stages;
+  const auto gpus = t.total_gpus();
+  s.communication_to_compute = t.communication_to_compute(s.stages);
+  const auto max_cell = std::max(gpus / s.stages, 1u);
+  const auto wanted = static_cast<std::uint32_t>(
+      std::clamp(std::ceil(s.communication_to_compute - 1e-9), 1.0, double(max_cell)));
+  for (s.cell = o.cell ? o.cell : wanted; s.cell > 0; --s.cell) {
+    s.rows.clear();
+    for (std::uint32_t d = 1; std::uint64_t{d} * s.cell * s.stages <= gpus; ++d)
+      s.rows.push_back(t.row(s.stages, s.cell, d, o.batch));
+    s.best = best_of(s.rows, o.batch);
+    if (s.best || o.cell) break;
+  }
+  if (!s.best)
+    return refuse(reason::kind::insufficient,
+                  fmt::format("no pipeline of {} stages fits on the {} GPUs of {} datacenters{}",
+                              s.stages, gpus, s.datacenters.size(),
+                              o.batch == batch_rule::whole
+                                  ? fmt::format(" and divides the batch of {}", job.global_batch)
+                                  : ""));
+  s.simulated = t.simulate(s, o.max_tasks);
+  s.best = best_of(s.rows, o.batch);
+  if (!s.best) return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
+  return s;
+}
+
+double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
+              const selection_row& row) {
+  double sum = 0;
+  std::optional<std::uint32_t> last;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (row.partitions[i] == 0) continue;
+    if (last) sum += 2e-3 * link_between(c, *last, order[i].datacenter, 0).latency_us;
+    last = order[i].datacenter;
+  }
+  return sum;
+}
+
+/// The orders to try: all, of up to `max_permuted` datacenters; otherwise the default one.
+std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t,
+                                                  std::size_t max_permuted) {
+  std::vector<std::uint32_t> first;
+  for (const auto& offer : t.offers()) first.push_back(offer.datacenter);
+  if (first.size() > max_permuted) return {first};
+  std::vector<std::vector<std::uint32_t>> all;
+  auto order = first;
+  std::sort(order.begin(), order.end());
+  do all.push_back(order);
+  while (std::next_permutation(order.begin(), order.end()));
+  std::erase(all, first);
+  all.insert(all.begin(), first);
+  return all;
+}
+
+struct placement {
+  selection_row row;
+  std::uint32_t stages = 0, cell = 0;
+  std::vector<datacenter_offer> order;
+  double flops_s = 0;
+};
+
+/// Is `a` better, given the fastest time?
+bool better(const placement& a, const placement& b, const std::string& objective, double fastest) {
+  // Times within this fraction of the fastest count as equal.
+  constexpr double nearly = 0.98;
+  const auto cost = [](const placement& x) { return x.row.cost_per_hour / x.row.samples_per_s; };
+  if (objective == "cheapest" && cost(a) != cost(b)) return cost(a) < cost(b);
+  if (objective == "efficient") {
+    const bool near_a = a.row.samples_per_s >= nearly * fastest,
+               near_b = b.row.samples_per_s >= nearly * fastest;
+    if (near_a != near_b) return near_a;
+    if (near_a && a.row.gpus != b.row.gpus) return a.row.gpus < b.row.gpus;
+  }
+  if (a.row.samples_per_s != b.row.samples_per_s) return a.row.samples_per_s > b.row.samples_per_s;
+  return a.row.gpus < b.row.gpus;
+}
+
+/// Every depth, cell size and number of cells of one table.
+void all_placements(const selection_table& t, const job_spec& job, bool as_wished,
+                    std::vector<placement>& out) {
+  const auto gpus = t.total_gpus();
+  const auto wish = job.pipeline;
+  const bool exact_depth = wish.stages && (as_wished || job.slots);
+  const auto deepest = std::min({wish.stages ? wish.stages : gpus, t.max_stages(), gpus});
+  for (std::uint32_t p = exact_depth ? wish.stages : 1; p <= deepest; ++p) {
+    if (!t.spend_for(p)) return;
+    const auto c = std::ceil(t.communication_to_compute(p) - 1e-9);
+    for (std::uint32_t cell = 1; cell == 1 || cell <= c; ++cell) {
+      if (std::uint64_t{cell} * p > gpus) break;
+      for (std::uint32_t d = 1; std::uint64_t{d} * cell * p <= gpus; ++d) {
+        const auto pipelines = d * cell;
+        if (wish.data_parallel &&
+            (as_wished ? pipelines != wish.data_parallel : pipelines > wish.data_parallel))
+          continue;
+        auto row = t.row(p, cell, d, batch_rule::whole);
+        if (row.feasible()) out.push_back({std::move(row), p, cell, t.offers(), t.flops_s()});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+expected<selection> select_datacenters(const cluster& c, const idle_index& idle,
+                                       const job_spec& job, const selection_options& o) {
+  std::optional<expected<selection>> best;
+  for (const double speed : speeds_of(c, idle, job)) {
+    const selection_table t{c, idle, job, speed, o.order};
+    auto made = table_of(t, job, o);
+    if (!best || (made && (!*best || made->chosen()->samples_per_s >
+                                         (*best)->chosen()->samples_per_s * (1 + 1e-9))))
+      best = std::move(made);
+  }
+  if (!best) return refuse(reason::kind::insufficient, "no GPU is idle" + left_out(c, job));
+  return std::move(*best);
+}
+
+std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& idle,
+                                          const job_spec& job, const selection_options& o) {
+  constexpr std::size_t max_datacenters = 6;
+  std::vector<order_outcome> out;
+  const auto speeds = speeds_of(c, idle, job);
+  if (speeds.empty()) return out;
+  auto options = o;
+  options.max_tasks = 0;
+  for (auto& order : orders_of(selection_table{c, idle, job, speeds[0], {}}, max_datacenters)) {
+    options.order = order;
+    const auto made = select_datacenters(c, idle, job, options);
+    if (!made) continue;
+    const auto& row = *made->chosen();
+    const double worth = o.batch == batch_rule::each ? row.throughput : row.samples_per_s;
+    out.push_back({{}, row, row.cost_per_hour / 3600 / worth, rtt_of(c, made->datacenters, row)});
+    // Datacenters without stages do not count for the outcome.
+    auto& last = out.back();
+    last.row.partitions.clear();
+    for (std::size_t i = 0; i < row.partitions.size(); ++i) {
+      if (row.partitions[i] == 0) continue;
+      last.order.push_back(made->datacenters[i].datacenter);
+      last.row.partitions.push_back(row.partitions[i]);
+    }
+  }
+  std::ranges::stable_sort(out, [](const auto& a, const auto& b) {
+    if (a.row.samples_per_s != b.row.samples_per_s)
+      return a.row.samples_per_s > b.row.samples_per_s;
+    if (a.cost_per_batch != b.cost_per_batch) return a.cost_per_batch < b.cost_per_batch;
+    return a.wan_rtt_ms < b.wan_rtt_ms;
+  });
+  std::vector<order_outcome> once;
+  for (auto& x : out)
+    if (std::ranges::none_of(once, [&](const auto& y) { return y.order == x.order; }))
+      once.push_back(std::move(x));
+  return once;
+}
+
+namespace {
+
+/// On the whole cluster the job is infeasible; on idle GPUs it has to wait.
+reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& job, bool as_wished) {
+  std::uint64_t all = 0;
+  for (const auto& n : c.nodes)
+    if (allows(job, c.gpus[n.gpu])) all += n.gpus;
+  const bool whole = idle.total_idle() == all;
+  const auto stages = as_wished && job.pipeline.stages
+                          ? fmt::format(" of {} stages", job.pipeline.stages)
+                          : std::string{};
+  const auto bound =
+      job.max_gpus ? fmt::format(" and at most {} of them ({})", *job.max_gpus, bound_key(job))
+                   : std::string{};
+  return {whole ? reason::kind::infeasible : reason::kind::insufficient,
+          fmt::format("no pipeline layout{} fits on the {} {}GPUs{}{}{}", stages, idle.total_idle(),
+                      whole ? "" : "idle ",
+                      job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type,
+                      bound, left_out(c, job))};
+}
+
+}  // namespace
+
+expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     bool as_wished, planning_budget& budget) {
+  constexpr std::size_t max_datacenters = 4;
+  if (!job.slots && as_wished)
+    if (auto ok = can_split(job.model, job.pipeline.stages); !ok) return refuse(ok.error());
+  std::vector<placement> all;
+  for (const double speed : speeds_of(c, idle, job)) {
+    const selection_table first{c, idle, job, speed, {}, &budget};
+    for (const auto& order : orders_of(first, max_datacenters))
+      all_placements(selection_table{c, idle, first, order}, job, as_wished, all);
+  }
+  if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
+  if (all.empty()) return refuse(nothing_fits(c, idle, job, as_wished));
+  double fastest = 0;
+  for (const auto& x : all) fastest = std::max(fastest, x.row.samples_per_s);
+  const placement* best = &all[0];
+  for (const auto& x : all)
+    if (better(x, *best, job.objective, fastest)) best = &x;
+  selection s;
+  s.datacenters = best->order;
+  s.stages = best->stages;
+  s.cell = best->cell;
+  s.rows = {best->row};
+  s.best = 0;
+  s.min_flops_s = best->flops_s;
+  std::vector<std::uint32_t> order;
+  for (const auto& offer : s.datacenters) order.push_back(offer.datacenter);
+  const selection_table t{c, idle, job, best->flops_s, order};
+  s.communication_to_compute = t.communication_to_compute(s.stages);
+  s.simulated = t.simulate(s, selection_options{}.max_tasks);
+  return s;
+}
+
+}  // namespace troupe::planners

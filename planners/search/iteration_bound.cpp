@@ -1,0 +1,203 @@
+#include "planners/search/iteration_bound.hpp"
+
+#include <numeric>
+#include <utility>
+
+#include "messages/time.hpp"
+#include "planners/schedule/schedule.hpp"
+
+namespace troupe::planners {
+
+/// Beyond S, of a stage with others behind it.
+template <class Costs>
+double iteration_bound::own_s(const Costs& k, std::uint32_t behind) const {
+  const double warm = std::min(microbatches_, behind + 1);
+  return (microbatches_ - warm) * k.forward_s +
+         (microbatches_ - 1.0) * (k.recompute_s + k.backward_s);
+}
+
+/// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
+/// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
+/// the closed form, less what depends on the stage's place. Neither is it less than S and the
+/// rounds of any stage.
+iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
+                                 std::uint32_t stages, const transfers& x)
+    : table_{&table},
+      sends_{x},
+      work_{table.work_from(0)},
+      sends_s_{sends_s(stages)},
+      microbatches_{microbatches},
+      stages_{stages} {
+  const double m = microbatches;
+  // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
+  // of the stages before it. The most of these is at least their mean; and a backward takes no more
+  // than own_s / (m - 1).
+  if (m > 1) {
+    tail_slope_ = (stages - 1) / 2.0 / (m - 1);
+    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.max_send_s;
+    if (stages > 1 && shown_s > 0) hidden_below_s_ = shown_s / tail_slope_;
+    if (stages == 1) sends_s_ += x.sums_s;
+  }
+  for (std::size_t t = 0; t < table.types(); ++t) {
+    const auto& k = table.middle_floor(t);
+    const auto& z = table.last_floor(t);
+    const double through = stages == 1
+                               ? z.forward_s + z.backward_s
+                               : std::min(k.forward_s + k.backward_s, z.forward_s + z.backward_s);
+    const double least = 1e-12 * through;  // no rate is infinite
+    const double last = std::max(least, (m - 1) * (z.forward_s + z.backward_s));
+    const double own = stages == 1 ? last : std::max(least, own_s(k, stages - 1));
+    through_s_.push_back(through);
+    rate_.push_back(1 / own);
+    last_rate_.push_back(std::max(0.0, 1 / last - 1 / own));
+  }
+  fastest_.resize(table.types());
+  std::iota(fastest_.begin(), fastest_.end(), std::size_t{0});
+  std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
+  for (std::size_t i = 1; i < fastest_.size(); ++i)
+    ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
+  add_round_limits(table);
+  // The last stage but one sends both ways, and holds two micro-batches.
+  const double after_first = stages > 2 ? m - std::min(m, 2.0) : 0;
+  if (stages > 1) min_own_s_ = std::max(min_own_s_, (m - 1 + after_first) * x.card_s);
+}
+
+/// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
+/// stage's own takes, sends included; each of the others has no more work than it can do in u.
+/// With one round more, some of them begin at the stage behind (trips.hpp).
+void iteration_bound::add_round_limits(const stage_table& table) {
+  double others = 0;  // of S for each second of u, at most
+  for (auto behind = stages_; behind-- > 0;) {
+    double most = 0;
+    for (std::size_t t = 0; t < table.types(); ++t)
+      most = std::max(most, through_s_[t] / std::max(1e-12 * through_s_[t],
+                                                     own_s(table.middle_floor(t), behind)));
+    const auto m = microbatches_ - 1, held = behind + 1;
+    if (m >= held) add_round_limit(m / held, 0, most, others, behind);
+    const auto rounds = (m + held - 1) / held, shorter = rounds * held - m;
+    if (sends_.trips && m >= held && shorter > 0 && shorter < rounds)
+      add_round_limit(rounds, shorter, most, others, behind);
+    others += most;
+  }
+}
+
+/// `shorter` of the rounds are without the first stage, which takes at most `most` u of S.
+void iteration_bound::add_round_limit(double rounds, double shorter, double most, double others,
+                                      std::uint32_t behind) {
+  round_limit l{(1 + shorter * most) / rounds + others, sends_s(behind + 1), 0, rounds, behind};
+  if (shorter > 0) l.less_s = shorter / rounds * (l.sends_s - sends_s(behind));
+  l.sends_s -= l.less_s;
+  min_own_s_ = std::max(min_own_s_, rounds * l.sends_s);
+  // Of stages with equal rounds the first says most.
+  if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {
+        return other.slope <= l.slope && other.sends_s >= l.sends_s;
+      }))
+    round_limits_.push_back(l);
+}
+
+double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
+  return of(counts, last_rate(counts));
+}
+
+double iteration_bound::last_rate(const std::vector<std::uint32_t>& counts) const {
+  double last = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    if (counts[t] > 0) last = std::max(last, last_rate_[t]);
+  return last;
+}
+
+/// No stage has a part of a piece: the slowest one's own is what lets all of them have enough.
+double iteration_bound::in_pieces(const std::vector<std::uint32_t>& counts) const {
+  const double last = last_rate(counts);
+  const double least = of(counts, last);
+  if (!table_->homogeneous() || stages_ == 1) return least;
+  double few = least_own_s(counts, last), enough = few;
+  while (most_pieces(counts, enough) < table_->size()) few = enough, enough *= 1.1;
+  constexpr int halvings = 6;
+  for (int i = 0; i < halvings && few < enough; ++i) {
+    const double mid = (few + enough) / 2;
+    (most_pieces(counts, mid) < table_->size() ? few : enough) = mid;
+  }
+  return std::max(least, from(counts, last, few));
+}
+
+/// Of all stages together, if none's own takes longer.
+std::uint32_t iteration_bound::most_pieces(const std::vector<std::uint32_t>& counts,
+                                           double own) const {
+  const auto size = table_->size();
+  std::uint32_t sum = 0, last_more = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t) {
+    if (counts[t] == 0) continue;
+    const auto most = [&](auto&& takes_s) {
+      std::uint32_t n = 0, end = size;  // n pieces are few enough, and `end` too many
+      while (n + 1 < end) (takes_s((n + end) / 2) <= own ? n : end) = (n + end) / 2;
+      return n;
+    };
+    const auto middle = most([&](std::uint32_t n) {
+      double least = never;
+      for (std::uint32_t first = 0; first < 3 && first + n < size; ++first)
+        least = std::min(least, own_s(table_->middle(t, first, n), stages_ - 1));
+      return least;
+    });
+    const auto last = most([&](std::uint32_t n) { return own_s(table_->last(t, size - n), 0); });
+    sum += counts[t] * middle;
+    if (last > middle) last_more = std::max(last_more, last - middle);
+  }
+  return sum + last_more;
+}
+
+/// With u the most that a stage's own work takes, the work that stages can have is u times the sum
+/// of their rates, and S is the least when it goes to the fastest of them first. What that makes of
+/// S is convex in u: the largest of one line for each type, on which that type is not full. The
+/// rounds limit S, and so u from below; what S, u and the tail are together is the least there, or
+/// between two lines, or where the tail ends.
+double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
+  return from(counts, last_rate, least_own_s(counts, last_rate));
+}
+
+/// What the slowest stage's own takes, at least.
+double iteration_bound::least_own_s(const std::vector<std::uint32_t>& counts,
+                                    double last_rate) const {
+  double rates = last_rate, through = 0, least = min_own_s_;
+  bool first = true;
+  for (const auto t : fastest_) {
+    if (counts[t] == 0) continue;
+    if (std::exchange(first, false)) through = rates * through_s_[t];
+    const double saved = rates * through_s_[t] - through;  // of S, for each second of u
+    for (const auto& l : round_limits_)
+      least = std::max(least, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
+    rates += counts[t] * rate_[t];
+    through += counts[t] * rate_[t] * through_s_[t];
+  }
+  return std::max(least, work_ / rates);
+}
+
+double iteration_bound::from(const std::vector<std::uint32_t>& counts, double last_rate,
+                             double least_own_s) const {
+  double least = total_s(counts, last_rate, least_own_s);
+  const auto at = [&](double u) {
+    if (u > least_own_s) least = std::min(least, total_s(counts, last_rate, u));
+  };
+  at(hidden_below_s_);
+  double rates = last_rate;
+  for (const auto t : fastest_)
+    if (counts[t] > 0) at(work_ / (rates += counts[t] * rate_[t]));
+  return least + sends_s_;
+}
+
+/// All but the sends, if the slowest stage's own takes `own_s`.
+double iteration_bound::total_s(const std::vector<std::uint32_t>& counts, double last_rate,
+                                double own_s) const {
+  double left = work_, s = own_s + tail_s(own_s), can = last_rate * own_s;
+  for (const auto t : fastest_) {
+    if (counts[t] == 0) continue;
+    can += counts[t] * rate_[t] * own_s;
+    const double w = std::min(left, can);
+    s += w * through_s_[t];
+    left -= w;
+    can = 0;
+  }
+  return s;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,167 @@
+#include "planners/search/plan_search.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "messages/time.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/search/stage_placer.hpp"
+
+namespace troupe::planners {
+namespace {
+
+/// A set of stages, and the best that it could do.
+struct candidate {
+  std::size_t division = 0;
+  stage_counts counts;
+  double price_per_hour = 0;
+  std::uint32_t gpus = 0;
+  double bound = 0;  // of plan_score
+};
+
+class search {
+ public:
+  search(const cluster& c, const idle_index& idle, const job_spec& job, std::size_t wanted,
+         planning_budget& budget)
+      : cluster_{c},
+        idle_{idle},
+        job_{job},
+        wanted_{wanted},
+        budget_{budget},
+        placer_{c, idle, job} {}
+
+  expected<plan_search_result> run() {
+    for (std::size_t d = 0; d < placer_.divisions().size(); ++d) list_sets(d);
+    result_.candidates = queue_.size();
+    std::ranges::sort(queue_, [](const candidate& a, const candidate& b) {
+      return std::tie(a.bound, a.division, a.counts) < std::tie(b.bound, b.division, b.counts);
+    });
+    for (const auto& x : queue_) {
+      result_.bound = x.bound;
+      if (result_.plans.size() >= wanted_ && x.bound >= worst()) break;
+      const auto before = placer_.units();
+      place(x);
+      if (!budget_.spend(placer_.units() - before)) break;
+    }
+    if (result_.plans.empty()) return refuse(why_none());
+    return std::move(result_);
+  }
+
+ private:
+  /// All sets of a division's stages, at most as many as the model has pieces.
+  void list_sets(std::size_t division) {
+    constexpr std::size_t max_sets = 1'000'000;
+    const auto& types = placer_.divisions()[division].types;
+    stage_counts counts(types.size());
+    for (;;) {
+      std::size_t i = 0;
+      for (; i < counts.size() && counts[i] == types[i].stages; ++i) counts[i] = 0;
+      if (i == counts.size() || queue_.size() >= max_sets || !budget_.spend(1)) return;
+      ++counts[i];
+      const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
+      if (stages <= placer_.max_stages()) offer_set(division, counts, stages);
+    }
+  }
+
+  void offer_set(std::size_t division, const stage_counts& counts, std::uint32_t stages) {
+    const auto& d = placer_.divisions()[division];
+    const auto gpus = d.gpus(stages);
+    if (job_.max_gpus && gpus > *job_.max_gpus) return;
+    const auto* bound = placer_.bound(division, stages);
+    if (!bound) return;
+    if (!placer_.may_hold(division, counts)) return;
+    double price = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) price += counts[i] * d.types[i].price_per_hour;
+    const double min_s = bound->of(counts);
+    if (!allowed(min_s, price)) return;
+    queue_.push_back({division, counts, price, gpus, score(min_s, gpus, price)});
+  }
+
+  void place(const candidate& x) {
+    ++result_.placed;
+    auto p = placer_.place(x.division, x.counts, limit_s(x));
+    if (!p.plan || !allowed(p.iteration_s, p.plan->how.cost_per_hour)) return;
+    const auto by_score = [&](const placed_plan& a) { return plan_score(job_, a); };
+    auto& all = result_.plans;
+    all.insert(std::ranges::upper_bound(all, by_score(*p.plan), {}, by_score), std::move(*p.plan));
+    if (all.size() > wanted_) all.pop_back();
+  }
+
+  /// The longest iteration that a set's plan may have to be among the best.
+  double limit_s(const candidate& x) const {
+    const double iterations = static_cast<double>(job_.iterations);
+    double limit = never;
+    if (result_.plans.size() >= wanted_) limit = worst() / score(1, x.gpus, x.price_per_hour);
+    if (job_.slo_s) limit = std::min(limit, *job_.slo_s / iterations);
+    if (job_.deadline_s) limit = std::min(limit, *job_.deadline_s / iterations);
+    if (job_.budget) limit = std::min(limit, *job_.budget * 3600 / (x.price_per_hour * iterations));
+    return limit * (1 + 1e-12);
+  }
+
+  bool allowed(double iteration_s, double price_per_hour) const {
+    const double all_s = iteration_s * static_cast<double>(job_.iterations);
+    return within_limits(job_, all_s, price_per_hour * all_s / 3600).has_value();
+  }
+  double worst() const { return plan_score(job_, result_.plans.back()); }
+  double score(double iteration_s, std::uint32_t gpus, double price_per_hour) const {
+    if (job_.objective == "fastest") return iteration_s;
+    return iteration_s * (job_.objective == "cheapest" ? price_per_hour : gpus);
+  }
+
+  /// By what could be done without the limits of time, or else of money.
+  reason why_none() const {
+    if (budget_.exhausted()) return budget_.none_found();
+    if (job_.slo_s || job_.deadline_s || job_.budget) {
+      auto free = job_;
+      free.slo_s = free.deadline_s = free.budget = {};
+      free.objective = "fastest";
+      auto all_s = std::pair{never, never};
+      for (const bool timed : {false, true}) {
+        const auto best = search{cluster_, idle_, free, 1, budget_}.run();
+        if (!best) break;
+        const auto& how = best->plans.front().how;
+        const double run_s =
+            job_.global_batch / how.samples_per_s * static_cast<double>(job_.iterations);
+        all_s = {timed ? all_s.first : run_s, how.cost_per_hour * run_s / 3600};
+        free.slo_s = job_.slo_s, free.deadline_s = job_.deadline_s;
+        free.objective = "cheapest";
+        if (auto ok = within_limits(job_, all_s.first, timed ? all_s.second : 0); !ok)
+          return ok.error();
+      }
+    }
+    return {reason::kind::infeasible,
+            fmt::format("no pipeline on the {} idle GPUs has enough memory for '{}'",
+                        idle_.total_idle(), job_.model.name)};
+  }
+
+  const cluster& cluster_;
+  const idle_index& idle_;
+  job_spec job_;
+  std::size_t wanted_;
+  planning_budget& budget_;
+  stage_placer placer_;
+  std::vector<candidate> queue_;
+  plan_search_result result_;
+};
+
+}  // namespace
+
+double plan_score(const job_spec& job, const placed_plan& p) {
+  const double iteration_s = job.global_batch / p.how.samples_per_s;
+  if (job.objective == "fastest") return iteration_s;
+  return iteration_s * (job.objective == "cheapest" ? p.how.cost_per_hour : p.how.gpus());
+}
+
+expected<plan_search_result> search_plans(const cluster& c, const idle_index& all,
+                                          const job_spec& job, std::size_t wanted,
+                                          planning_budget& budget) {
+  std::optional<idle_index> allowed;
+  return search{c, allowed_idle(c, all, job, allowed), job, wanted, budget}.run();
+}
+
+}  // namespace troupe::planners
