@@ -3,7 +3,7 @@
 #include <map>
 
 #include "actors/protocol/protocol.hpp"
-#include "runtime/host/host.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

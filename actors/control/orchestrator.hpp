@@ -16,8 +16,8 @@
 #include "actors/control/training_history.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "planners/cluster/idle_index.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

@@ -17,8 +17,8 @@
 #include "messages/shared_reply.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

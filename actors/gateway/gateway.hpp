@@ -9,9 +9,9 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill_controller.hpp"
 #include "messages/time.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

@@ -13,9 +13,9 @@
 #include "actors/gateway/wan_arbiter.hpp"
 #include "messages/cluster.hpp"
 #include "messages/work.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/link_pacing.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

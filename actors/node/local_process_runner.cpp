@@ -19,10 +19,10 @@
 #include "messages/untrusted_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
-#include "runtime/host/state_directory.hpp"
 #include "runtime/process/free_ports.hpp"
 #include "runtime/process/keeper.hpp"
 #include "runtime/process/readable_watch.hpp"
+#include "runtime/process/state_directory.hpp"
 
 namespace troupe::actors {
 

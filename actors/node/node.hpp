@@ -15,8 +15,8 @@
 #include "actors/node/work_observer.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

@@ -8,8 +8,8 @@
 #include "actors/protocol/protocol.hpp"
 #include "messages/message.hpp"
 #include "messages/work.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

@@ -4,7 +4,7 @@
 
 #include "actors/protocol/protocol.hpp"
 #include "messages/codec.hpp"
-#include "runtime/host/host.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

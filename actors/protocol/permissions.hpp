@@ -10,9 +10,9 @@
 #include "messages/frame.hpp"
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 // Which host may send which message to which. Every host checks the envelope of every frame on
 // arrival, before the message is decoded or forwarded; docs/security.md has the same table. The

@@ -11,9 +11,9 @@
 #include "actors/serving/front_tally.hpp"
 #include "actors/serving/known_decoders.hpp"
 #include "messages/message.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 

@@ -18,9 +18,9 @@
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
-#include "runtime/host/state_directory.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime/process/free_ports.hpp"
+#include "runtime/process/state_directory.hpp"
 #include "runtime/zeromq/transport.hpp"
 
 namespace troupe::actors {

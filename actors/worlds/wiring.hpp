@@ -13,9 +13,9 @@
 #include "actors/serving/completions.hpp"
 #include "messages/cluster.hpp"
 #include "planners/policy/policy.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/virtual/paced_links.hpp"
+#include "runtime/world/host.hpp"
 
 // Connects the actors to a host of some world. Only the host knows which world it is.
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <typeinfo>
 
-#include "gpu/cuda/kernels/launches.hpp"
+#include "gpu/cuda/runtime/launches.hpp"
 
 namespace troupe::bench {
 

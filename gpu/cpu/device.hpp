@@ -4,8 +4,8 @@
 
 #include "gpu/cpu/stage_maths.hpp"
 #include "gpu/device/operation_queue.hpp"
-#include "gpu/device/operations.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/operations.hpp"
 
 namespace troupe::gpu::cpu {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 #include "messages/admission.hpp"
 
 namespace troupe::gpu {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "gpu/model/json_file.hpp"
 #include "messages/whole_file.hpp"
 
 namespace troupe::gpu {

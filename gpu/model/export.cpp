@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
-#include "gpu/model/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
 #include "messages/whole_file.hpp"
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "gpu/model/json_file.hpp"
 #include "messages/admission.hpp"
 #include "messages/whole_file.hpp"
 

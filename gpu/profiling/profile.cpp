@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "gpu/device/clock.hpp"
-#include "gpu/device/operations.hpp"
+#include "gpu/model/operations.hpp"
 #include "gpu/model/parameters.hpp"
 #include "messages/statistics.hpp"
 

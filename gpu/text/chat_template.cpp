@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 #include "gpu/text/jinja_template.hpp"
 #include "gpu/text/special_names.hpp"
 #include "messages/untrusted_file.hpp"

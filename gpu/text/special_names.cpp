@@ -4,7 +4,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 
 namespace troupe::gpu::special_names {
 

@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 #include "gpu/text/tokenizer_settings.hpp"
 #include "gpu/text/vocabulary_files.hpp"
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 #include "messages/admission.hpp"
 
 namespace troupe::gpu {

@@ -8,7 +8,7 @@
 #include <string>
 #include <system_error>
 
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
 #include "messages/admission.hpp"
 #include "messages/untrusted_file.hpp"

@@ -10,9 +10,9 @@
 #include "messages/address.hpp"
 #include "messages/cluster.hpp"
 #include "messages/faults.hpp"
-#include "runtime/host/host.hpp"
 #include "runtime/journal/memory_journal.hpp"
 #include "runtime/virtual/simulated_network.hpp"
+#include "runtime/world/host.hpp"
 
 namespace caf {
 class actor_system;

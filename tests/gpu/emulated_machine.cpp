@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "gpu/cpu/matrix.hpp"
-#include "gpu/cuda/kernels/launches.hpp"
+#include "gpu/cuda/runtime/launches.hpp"
 #include "gpu/emulation.hpp"
 #include "gpu/late_stream.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gpu/cuda/collectives/collectives.hpp"
+#include "gpu/cuda/runtime/collectives.hpp"
 
 namespace troupe::test {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <typeinfo>
 
-#include "gpu/cuda/kernels/launches.hpp"
+#include "gpu/cuda/runtime/launches.hpp"
 #include "gpu/emulation.hpp"
 #include "gpu_plugin/fake_state.hpp"
 

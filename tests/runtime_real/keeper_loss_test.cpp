@@ -3,7 +3,7 @@
 #include <sys/ptrace.h>
 
 #include "harness/facts.hpp"
-#include "runtime/host/state_directory.hpp"
+#include "runtime/process/state_directory.hpp"
 #include "runtime_real/kept_world.hpp"
 
 using namespace troupe;

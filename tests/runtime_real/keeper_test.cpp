@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "runtime/host/real_clock.hpp"
-#include "runtime/host/state_directory.hpp"
 #include "runtime/process/keeper_process.hpp"
+#include "runtime/process/state_directory.hpp"
 #include "runtime_real/kept_world.hpp"
 
 using namespace troupe;

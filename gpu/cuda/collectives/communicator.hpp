@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/cuda/collectives/collectives.hpp"
 #include "gpu/cuda/kernels/portable.hpp"
+#include "gpu/cuda/runtime/collectives.hpp"
 
 namespace troupe::gpu::cuda {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gpu/cuda/collectives/communicator.hpp"
-#include "gpu/cuda/host/memory.hpp"
+#include "gpu/cuda/runtime/memory.hpp"
 #include "gpu/tensor_parallel/thread_group.hpp"
 
 namespace troupe::gpu::cuda {

@@ -10,8 +10,8 @@
 
 #include "gpu/cuda/host/stage.hpp"
 #include "gpu/device/operation_queue.hpp"
-#include "gpu/device/operations.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/operations.hpp"
 
 namespace troupe::gpu::cuda {
 

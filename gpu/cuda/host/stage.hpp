@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gpu/cuda/collectives/device_group.hpp"
-#include "gpu/cuda/host/memory.hpp"
+#include "gpu/cuda/runtime/memory.hpp"
 #include "gpu/model/parameters.hpp"
 
 namespace troupe::gpu::cuda {

@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "gpu/cuda/collectives/collectives.hpp"
 #include "gpu/cuda/kernels/attention.hpp"
 #include "gpu/cuda/kernels/training.hpp"
+#include "gpu/cuda/runtime/collectives.hpp"
 
 // A stage's interface to a GPU: memory, copies, matrix products and the project's kernels. The
 // implementation is in a shared object that is loaded when needed (plugin.cu); tests have one that

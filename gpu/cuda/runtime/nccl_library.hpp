@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "gpu/cuda/collectives/collectives.hpp"
+#include "gpu/cuda/runtime/collectives.hpp"
 #include "gpu/cuda/runtime/library_search.hpp"
 
 namespace troupe::gpu::cuda {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "gpu/cuda/kernels/launches.hpp"
 #include "gpu/cuda/runtime/blas_products.hpp"
 #include "gpu/cuda/runtime/driver_library.hpp"
+#include "gpu/cuda/runtime/launches.hpp"
 #ifdef TROUPE_NCCL
 #include "gpu/cuda/runtime/nccl_library.hpp"
 #endif

@@ -1,4 +1,4 @@
-#include "gpu/device/operations.hpp"
+#include "gpu/model/operations.hpp"
 
 #include <fmt/format.h>
 

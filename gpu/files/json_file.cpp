@@ -1,4 +1,4 @@
-#include "gpu/model/json_file.hpp"
+#include "gpu/files/json_file.hpp"
 
 #include <fmt/format.h>
 

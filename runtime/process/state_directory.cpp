@@ -1,4 +1,4 @@
-#include "runtime/host/state_directory.hpp"
+#include "runtime/process/state_directory.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
