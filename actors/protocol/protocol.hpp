@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,13 +10,15 @@
 
 #include <caf/all.hpp>
 
-#include "actors/control/job_progress.hpp"
 #include "actors/protocol/request.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/client.hpp"
 #include "messages/frame.hpp"
 #include "messages/journal.hpp"
 #include "messages/message.hpp"
+#include "messages/stage.hpp"
+#include "messages/units.hpp"
+#include "messages/work.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -61,6 +64,17 @@ struct decide_now {};
 struct state_changed {
   std::shared_ptr<const cluster_state> now;
   std::vector<job_id> jobs;
+};
+
+/// The progress of a running job, as reported by its trainer or its program. Not journaled: the
+/// next report repeats it.
+struct job_progress {
+  job_id job = 0;
+  lease_id lease = 0;
+  std::uint64_t iteration = 0;  // completed, from the job's beginning
+  double at_s = 0;  // time of that report on the controller's wall clock, like the journal's times
+  double iteration_s = 0;  // 0: unknown
+  std::optional<double> loss, tokens_per_s;
 };
 
 /// A job's plans, best first; with a reason if there are none.

@@ -1,11 +1,12 @@
 // tidy ROOT: checks a checkout against the house rules; prints "file:line: sentence" for each
-// breach.
+// breach, and the floors of the modules.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "tidy/floors.hpp"
 #include "tidy/rules.hpp"
 
 namespace fs = std::filesystem;
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
       std::printf("%s\n", f.text().c_str());
     }
   }
+  std::printf("%s", text_of_floors().c_str());
   std::printf("tidy: %zu files, %zu findings\n", files, findings);
   return findings == 0 && files > 0 ? 0 : 1;
 }

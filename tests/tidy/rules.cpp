@@ -5,6 +5,8 @@
 #include <regex>
 #include <set>
 
+#include "tidy/floors.hpp"
+
 namespace troupe::tidy {
 
 namespace {
@@ -31,34 +33,16 @@ struct separation {
   const char* except = nullptr;  // a folder inside that may
 };
 
+// Beside the floors (floors.cpp), which forbid what is higher or beside.
 const std::vector<separation> separate = {
-    {"planners/model/", {"planners/core/", "planners/cost/", "planners/pipeline/"}},
-    {"actors/control/",
-     {"actors/gateway/", "actors/node/", "actors/serving/", "actors/training/", "actors/worlds/"}},
-    {"actors/gateway/", {"actors/control/", "actors/node/", "actors/training/", "actors/worlds/"}},
-    {"actors/node/", {"actors/control/", "actors/gateway/", "actors/worlds/"}},
-    {"actors/serving/",
-     {"actors/control/", "actors/gateway/", "actors/node/", "actors/training/", "actors/worlds/"}},
-    {"actors/training/", {"actors/control/", "actors/gateway/", "actors/node/", "actors/worlds/"}},
-    {"actors/client/",
-     {"actors/control/", "actors/gateway/", "actors/node/", "actors/serving/", "actors/training/"}},
-    {"formats/parse/", {"formats/load/", "formats/traces/"}},
-    {"runtime/virtual/", {"runtime/zeromq/", "runtime/process/"}},
-    {"runtime/zeromq/", {"runtime/virtual/"}},
-    {"gpu/cpu/", {"gpu/cuda/"}},
+    {"actors/control/", {"actors/serving/", "actors/training/"}},
+    {"actors/gateway/", {"actors/training/"}},
+    {"actors/client/", {"actors/serving/", "actors/training/"}},
     {"gpu/cuda/", {"gpu/cpu/"}},
-    {"gpu/inference/", {"gpu/cpu/", "gpu/cuda/"}},
-    {"gpu/text/", {"gpu/cpu/", "gpu/cuda/", "gpu/inference/", "gpu/device/"}},
-    {"cli/common/",
-     {"cli/verbs/jobs/", "cli/verbs/serving/", "cli/verbs/studies/", "cli/verbs/cluster/"}},
-    {"cli/reports/", {"cli/verbs/"}},
+    {"gpu/cpu/", {"gpu/cuda/"}},
+    {"gpu/inference/", {"gpu/cuda/"}},
     {"web/", {"actors/"}, "web/front/"},
 };
-
-/// Each published system's planners, and those of its baselines, stand alone.
-const std::vector<std::string> systems = {"planners/frenzy/",    "planners/atlas/",
-                                          "planners/baselines/", "planners/espresso/",
-                                          "planners/crius/",     "planners/bubbletea/"};
 
 struct library {
   const char* pattern;  // of the included name
@@ -130,17 +114,11 @@ finding at(const source& s, std::size_t index, std::string sentence) {
 }
 
 bool must_be_separate(const std::string& path, const std::string& included) {
-  for (const auto& rule : separate)
-    if (path.starts_with(rule.folder) && !(rule.except && path.starts_with(rule.except)) &&
-        std::any_of(rule.without.begin(), rule.without.end(),
-                    [&](const char* folder) { return included.starts_with(folder); }))
-      return true;
-  const auto system_of = [](const std::string& file) {
-    return std::find_if(systems.begin(), systems.end(),
-                        [&](const std::string& folder) { return file.starts_with(folder); });
-  };
-  const auto mine = system_of(path), other = system_of(included);
-  return mine != systems.end() && other != systems.end() && mine != other;
+  return std::any_of(separate.begin(), separate.end(), [&](const separation& rule) {
+    return path.starts_with(rule.folder) && !(rule.except && path.starts_with(rule.except)) &&
+           std::any_of(rule.without.begin(), rule.without.end(),
+                       [&](const char* folder) { return included.starts_with(folder); });
+  });
 }
 
 void check_include(const source& s, std::size_t i, const std::string& name, bool quoted,
@@ -228,7 +206,7 @@ std::vector<finding> check(const source& s, const checkout& c) {
   if (s.path.ends_with(".md")) return check_page(s, c);
   std::vector<finding> out;
   if (!s.is_cpp()) return out;
-  for (auto rule : {check_includes, check_determinism, check_form})
+  for (auto rule : {check_includes, check_floors, check_determinism, check_form})
     for (auto& f : rule(s)) out.push_back(std::move(f));
   return out;
 }

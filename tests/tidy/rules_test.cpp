@@ -1,7 +1,10 @@
 #include "tidy/rules.hpp"
 
 #include <catch2/catch.hpp>
+#include <set>
 #include <sstream>
+
+#include "tidy/floors.hpp"
 
 using namespace troupe::tidy;
 
@@ -36,90 +39,113 @@ TEST_CASE("a clean file passes") {
 }
 
 TEST_CASE("an include of a forbidden module is refused, with file and line") {
-  CHECK(said("planners/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
+  CHECK(said("planners/policy/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
         "2: planners/ must not use runtime/\n");
   CHECK(refused("messages/a.cpp", "#include \"planners/plans/has.hpp\""));
-  CHECK(refused("gpu/a.cpp", "#include \"runtime/host/clock.hpp\""));
-  CHECK(refused("formats/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
-  CHECK_FALSE(refused("actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
+  CHECK(refused("gpu/device/a.cpp", "#include \"runtime/host/clock.hpp\""));
+  CHECK(refused("formats/load/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"runtime/host/clock.hpp\""));
   CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
 }
 
-TEST_CASE("a module's folder includes only the folders that it may use") {
-  CHECK(said("planners/atlas/a.cpp", "#include \"planners/plans/has.hpp\"\n") ==
-        "1: planners/atlas/ must not use planners/frenzy/\n");
+TEST_CASE("a folder includes only folders of lower floors") {
+  CHECK(said("planners/model/a.cpp", "#include \"planners/plans/has.hpp\"\n") ==
+        "1: planners/model/ must not use planners/plans/, which is not on a lower floor\n");
+  CHECK(refused("planners/crius/a.cpp", "#include \"planners/baselines/gavel.hpp\""));
   CHECK(refused("actors/control/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
+  CHECK(refused("actors/protocol/a.cpp", "#include \"actors/control/ledger.hpp\""));
   CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
+  CHECK(refused("runtime/host/a.cpp", "#include \"runtime/journal/journal.hpp\""));
+  CHECK(refused("web/a.cpp", "#include \"web/front/front_server.hpp\""));
+  CHECK(refused("planners/a.cpp", "int a;"));
+  CHECK(refused("planners/nowhere/a.cpp", "int a;"));
+  CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/plans/has.hpp\""));
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
+  CHECK_FALSE(refused("tests/planners/a.cpp", "#include \"planners/plans/has.hpp\""));
+}
+
+TEST_CASE("every folder of a module is on one floor, and a list of the floors can be printed") {
+  const auto text = text_of_floors();
+  CHECK(text.find("runtime: host < process < journal < world < virtual, zeromq\n") !=
+        std::string::npos);
+  std::set<std::string> seen;
+  for (const auto& m : all_floors())
+    for (const auto& floor : m.floors)
+      for (const auto& folder : floor) CHECK(seen.insert(m.module + "/" + folder).second);
+  CHECK(seen.size() > 50);
+}
+
+TEST_CASE("some folders are kept apart although their floors differ") {
+  CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer.hpp\""));
+  CHECK(refused("gpu/cpu/a.cpp", "#include \"gpu/cuda/runtime/machine.hpp\""));
   CHECK(refused("web/a.cpp", "#include \"actors/serving/completions.hpp\""));
   CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/completions.hpp\""));
-  CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/plans/has.hpp\""));
-  CHECK_FALSE(refused("planners/core/a.cpp", "#include \"planners/plans/has.hpp\""));
-  CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
 }
 
 TEST_CASE("an include with .. is refused everywhere") {
-  CHECK(refused("actors/a.cpp", "#include \"../runtime/host/clock.hpp\""));
+  CHECK(refused("actors/worlds/a.cpp", "#include \"../runtime/host/clock.hpp\""));
   CHECK(refused("tests/a.cpp", "#include \"a/../b.hpp\""));
 }
 
 TEST_CASE("a library's header is refused outside the modules that own it") {
-  CHECK(refused("actors/a.cpp", "#include <zmq.hpp>"));
-  CHECK(refused("actors/a.cpp", "#include <sqlite3.h>"));
-  CHECK(refused("actors/a.cpp", "#include <cuda_runtime.h>"));
-  CHECK(refused("planners/a.cpp", "#include <caf/all.hpp>"));
-  CHECK(refused("planners/a.cpp", "#include <chrono>"));
-  CHECK(refused("runtime/a.cpp", "#include <yaml-cpp/yaml.h>"));
-  CHECK(refused("cli/a.cpp", "#include <msgpack.hpp>"));
-  CHECK_FALSE(refused("runtime/a.cpp", "#include <zmq.hpp>"));
-  CHECK_FALSE(refused("planners/a.cpp", "#include <coin/CbcModel.hpp>"));
+  CHECK(refused("actors/worlds/a.cpp", "#include <zmq.hpp>"));
+  CHECK(refused("actors/worlds/a.cpp", "#include <sqlite3.h>"));
+  CHECK(refused("actors/worlds/a.cpp", "#include <cuda_runtime.h>"));
+  CHECK(refused("planners/policy/a.cpp", "#include <caf/all.hpp>"));
+  CHECK(refused("planners/policy/a.cpp", "#include <chrono>"));
+  CHECK(refused("runtime/host/a.cpp", "#include <yaml-cpp/yaml.h>"));
+  CHECK(refused("cli/common/a.cpp", "#include <msgpack.hpp>"));
+  CHECK_FALSE(refused("runtime/host/a.cpp", "#include <zmq.hpp>"));
+  CHECK_FALSE(refused("planners/policy/a.cpp", "#include <coin/CbcModel.hpp>"));
 }
 
 TEST_CASE("clocks and sleeps are refused outside runtime, gpu and bench") {
-  CHECK(refused("actors/a.cpp", "auto t = std::chrono::steady_clock::now();"));
-  CHECK(refused("cli/a.cpp", "auto t = time(nullptr);"));
+  CHECK(refused("actors/worlds/a.cpp", "auto t = std::chrono::steady_clock::now();"));
+  CHECK(refused("cli/common/a.cpp", "auto t = time(nullptr);"));
   CHECK(refused("tests/actors/a.cpp", "std::this_thread::sleep_for(1s);"));
-  CHECK_FALSE(refused("runtime/a.cpp", "auto t = std::chrono::system_clock::now();"));
+  CHECK_FALSE(refused("runtime/host/a.cpp", "auto t = std::chrono::system_clock::now();"));
   CHECK_FALSE(refused("bench/a.cpp", "auto t = std::chrono::system_clock::now();"));
-  CHECK_FALSE(refused("planners/a.cpp", "double iteration_time(0);"));
+  CHECK_FALSE(refused("planners/policy/a.cpp", "double iteration_time(0);"));
 }
 
 TEST_CASE("rules ignore comments and literals") {
-  CHECK_FALSE(refused("actors/a.cpp", "int a;  // steady_clock::now is banned"));
-  CHECK_FALSE(refused("actors/a.cpp", "auto s = \"steady_clock::now\";"));
-  CHECK_FALSE(refused("actors/a.cpp", "auto s = R\"(steady_clock::now)\";"));
-  CHECK(said("actors/a.cpp", "/* one\n sleep_for */ int a;\nchar q = '\"'; sleep_for(1);\n") ==
-        "3: sleeps; waiting belongs to runtime/\n");
-  CHECK(said("actors/a.cpp", "int n = 1'000; sleep_for(n);\n") ==
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "int a;  // steady_clock::now is banned"));
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "auto s = \"steady_clock::now\";"));
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "auto s = R\"(steady_clock::now)\";"));
+  CHECK(
+      said("actors/worlds/a.cpp", "/* one\n sleep_for */ int a;\nchar q = '\"'; sleep_for(1);\n") ==
+      "3: sleeps; waiting belongs to runtime/\n");
+  CHECK(said("actors/worlds/a.cpp", "int n = 1'000; sleep_for(n);\n") ==
         "1: sleeps; waiting belongs to runtime/\n");
 }
 
 TEST_CASE("other random number generators are refused everywhere") {
-  CHECK(refused("runtime/a.cpp", "int x = std::rand();"));
+  CHECK(refused("runtime/host/a.cpp", "int x = std::rand();"));
   CHECK(refused("tests/a.cpp", "std::mt19937_64 engine;"));
-  CHECK(refused("actors/a.cpp", "std::random_device d;"));
+  CHECK(refused("actors/worlds/a.cpp", "std::random_device d;"));
 }
 
 TEST_CASE("unordered containers and pointer keys need a reason in planners and actors") {
-  CHECK(refused("planners/a.cpp", "std::unordered_map<int, int> m;"));
-  CHECK(refused("actors/a.cpp", "std::map<const node*, int> m;"));
-  CHECK(refused("actors/a.cpp", "std::set<node *> m;"));
-  CHECK_FALSE(refused("planners/a.cpp",
+  CHECK(refused("planners/policy/a.cpp", "std::unordered_map<int, int> m;"));
+  CHECK(refused("actors/worlds/a.cpp", "std::map<const node*, int> m;"));
+  CHECK(refused("actors/worlds/a.cpp", "std::set<node *> m;"));
+  CHECK_FALSE(refused("planners/policy/a.cpp",
                       "std::unordered_map<int, int> m;  // order never reaches an output"));
-  CHECK_FALSE(refused("cli/a.cpp", "std::unordered_map<int, int> m;"));
-  CHECK_FALSE(refused("planners/a.cpp", "std::map<int, node*> m;"));
+  CHECK_FALSE(refused("cli/common/a.cpp", "std::unordered_map<int, int> m;"));
+  CHECK_FALSE(refused("planners/policy/a.cpp", "std::map<int, node*> m;"));
 }
 
 TEST_CASE("long lines, long files, unguarded headers and unfinished work are refused") {
-  CHECK(refused("cli/a.cpp", std::string(101, 'x')));
-  CHECK_FALSE(refused("cli/a.cpp", std::string(100, 'x')));
-  CHECK_FALSE(
-      refused("cli/a.cpp", "// " + std::string(48, 'x') + "\xC3\xA4" + std::string(48, 'x')));
-  CHECK(refused("cli/a.hpp", "int a;"));
-  CHECK_FALSE(refused("cli/a.hpp", "#pragma once"));
+  CHECK(refused("cli/common/a.cpp", std::string(101, 'x')));
+  CHECK_FALSE(refused("cli/common/a.cpp", std::string(100, 'x')));
+  CHECK_FALSE(refused("cli/common/a.cpp",
+                      "// " + std::string(48, 'x') + "\xC3\xA4" + std::string(48, 'x')));
+  CHECK(refused("cli/common/a.hpp", "int a;"));
+  CHECK_FALSE(refused("cli/common/a.hpp", "#pragma once"));
   std::string text;
   for (int i = 0; i < 501; ++i) text += "int a;\n";
-  CHECK(said("cli/a.cpp", text) == "1: has 501 lines; split it at 500\n");
-  CHECK(refused("cli/a.cpp", std::string{"// TO"} + "DO: later"));
+  CHECK(said("cli/common/a.cpp", text) == "1: has 501 lines; split it at 500\n");
+  CHECK(refused("cli/common/a.cpp", std::string{"// TO"} + "DO: later"));
 }
 
 TEST_CASE("a page's links and commands must exist") {
