@@ -1,14 +1,11 @@
-// Sia's integer program, solved by CBC (COIN-OR).
+// Sia's integer program.
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include <CbcModel.hpp>
-#include <CoinPackedMatrix.hpp>
-#include <OsiClpSolverInterface.hpp>
-
 #include "planners/baselines/sia.hpp"
+#include "planners/solver/linear_program.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -39,27 +36,13 @@ struct program {
 
   std::size_t pool(const column& c) const { return problem.groups[c.group].choices[c.choice].pool; }
 
-  void load(OsiClpSolverInterface& solver) const {
-    const auto n = static_cast<int>(columns.size());
-    std::vector<int> starts, index;
-    std::vector<double> value, lower(columns.size(), 0.0), upper, cost;
-    for (const auto& c : columns) {
-      starts.push_back(static_cast<int>(index.size()));
-      index.push_back(static_cast<int>(c.group));
-      value.push_back(1);
-      index.push_back(static_cast<int>(jobs.size() + pool(c)));
-      value.push_back(c.gpus);
-      upper.push_back(jobs[c.group]);
-      cost.push_back(-c.gain);
-    }
-    starts.push_back(static_cast<int>(index.size()));
-    auto row_upper = jobs;
-    row_upper.insert(row_upper.end(), room.begin(), room.end());
-    std::vector<double> row_lower(row_upper.size(), -solver.getInfinity());
-    solver.loadProblem(n, static_cast<int>(row_upper.size()), starts.data(), index.data(),
-                       value.data(), lower.data(), upper.data(), cost.data(), row_lower.data(),
-                       row_upper.data());
-    for (int i = 0; i < n; ++i) solver.setInteger(i);
+  linear_program linear() const {
+    linear_program p;
+    for (const auto& upper : {jobs, room})
+      for (const double u : upper) p.add_row(-linear_program::infinite, u);
+    for (const auto& c : columns)
+      p.add_column({{c.group, 1}, {jobs.size() + pool(c), c.gpus}}, -c.gain, jobs[c.group]);
+    return p;
   }
 
   // Rounds `x` to an integral solution: its floor, then greedily by gain per GPU.
@@ -118,23 +101,21 @@ bool whole(const std::vector<double>& x) {
 
 // The LP relaxation of a program.
 struct relaxation {
-  OsiClpSolverInterface solver;
+  linear_solver solver;
   std::vector<double> x;
   double bound = 0;
 
-  explicit relaxation(const program& p) {
-    solver.messageHandler()->setLogLevel(0);
-    p.load(solver);
-    solver.initialSolve();
-    x.assign(solver.getColSolution(), solver.getColSolution() + p.columns.size());
-    bound = solver.getObjValue();
+  explicit relaxation(const program& p) : solver{p.linear(), true} {
+    solver.relax();
+    x = solver.solution();
+    bound = solver.objective();
   }
 };
 
 // Fixes columns by their reduced costs: those that have this value in every solution better than
 // `best` by more than `slack`.
 std::vector<bool> decided(const program& p, const relaxation& lp, double best, double slack) {
-  const double* reduced = lp.solver.getReducedCost();
+  const auto reduced = lp.solver.reduced_costs();
   std::vector<bool> known(p.columns.size());
   for (std::size_t i = 0; i < known.size(); ++i) {
     const bool at_bound =
@@ -146,17 +127,9 @@ std::vector<bool> decided(const program& p, const relaxation& lp, double best, d
 
 std::vector<double> branch_and_bound(const program& p, const relaxation& lp,
                                      std::vector<double> best, double gap, const sia_options& o) {
-  CbcModel model(lp.solver);
-  model.setLogLevel(0);
-  model.messageHandler()->setLogLevel(0);
-  model.setAllowableGap(gap);
-  model.setMaximumNodes(o.max_nodes);
-  model.setBestSolution(best.data(), static_cast<int>(best.size()), p.objective(best), true);
-  model.branchAndBound();
-  const double* found = model.bestSolution();
-  if (found == nullptr) return best;
-  std::vector<double> x(found, found + best.size());
-  return p.objective(x) < p.objective(best) ? x : best;
+  const double objective = p.objective(best);
+  const auto x = lp.solver.search({gap, 0, o.max_nodes}, {{best, objective}});
+  return x && p.objective(*x) < objective ? *x : best;
 }
 
 std::vector<double> solve(const program& p, double constant, const sia_options& o) {

@@ -8,7 +8,7 @@ const std::vector<module_floors>& all_floors() {
   static const std::vector<module_floors> all = {
       {"messages", {{""}}},
       {"planners",
-       {{"model"},
+       {{"model", "solver"},
         {"cluster"},
         {"schedule"},
         {"cost"},

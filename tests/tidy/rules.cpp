@@ -56,7 +56,7 @@ const std::vector<library> libraries = {
     {"(cuda|nccl|cublas|cudnn).*", {"gpu"}},
     {"msgpack.*", {"messages"}},
     {"yaml-cpp/.*", {"formats"}},
-    {"(coin|cbc)/.*|Cbc.*|Osi.*|Coin.*", {"planners"}},
+    {"(coin|cbc)/.*|Cbc.*|Osi.*|Coin.*", {"planners/solver"}},
     {"CLI/.*", {"cli", "examples"}},
     {"boost/.*", {"web"}},
     {"prometheus/.*", {"web"}},

@@ -96,7 +96,8 @@ TEST_CASE("a library's header is refused outside the modules that own it") {
   CHECK(refused("runtime/host/a.cpp", "#include <yaml-cpp/yaml.h>"));
   CHECK(refused("cli/common/a.cpp", "#include <msgpack.hpp>"));
   CHECK_FALSE(refused("runtime/host/a.cpp", "#include <zmq.hpp>"));
-  CHECK_FALSE(refused("planners/policy/a.cpp", "#include <coin/CbcModel.hpp>"));
+  CHECK_FALSE(refused("planners/solver/a.cpp", "#include <coin/CbcModel.hpp>"));
+  CHECK(refused("planners/crius/a.cpp", "#include <coin/CbcModel.hpp>"));
 }
 
 TEST_CASE("clocks and sleeps are refused outside runtime, gpu and bench") {

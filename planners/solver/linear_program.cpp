@@ -1,0 +1,96 @@
+#include "planners/solver/linear_program.hpp"
+
+#include <utility>
+
+#include <CbcModel.hpp>
+#include <OsiClpSolverInterface.hpp>
+
+namespace troupe::planners {
+
+std::size_t linear_program::add_row(double lower, double upper) {
+  rows_.push_back({lower, upper});
+  return rows_.size() - 1;
+}
+
+std::size_t linear_program::add_column(std::vector<entry> entries, double cost, double upper) {
+  columns_.push_back({std::move(entries), cost, upper});
+  return columns_.size() - 1;
+}
+
+struct linear_solver::coin {
+  OsiClpSolverInterface solver;
+  std::size_t columns = 0;
+
+  double bound(double v) const {
+    if (v == linear_program::infinite) return solver.getInfinity();
+    if (v == -linear_program::infinite) return -solver.getInfinity();
+    return v;
+  }
+};
+
+// Packed by columns, as Clp keeps it.
+linear_solver::linear_solver(const linear_program& p, bool integral)
+    : coin_{std::make_unique<coin>()} {
+  auto& [solver, columns] = *coin_;
+  columns = p.columns_.size();
+  std::vector<int> starts, rows;
+  std::vector<double> values, lower(columns, 0.0), upper, cost, row_lower, row_upper;
+  for (const auto& c : p.columns_) {
+    starts.push_back(static_cast<int>(rows.size()));
+    for (const auto& e : c.entries) {
+      rows.push_back(static_cast<int>(e.row));
+      values.push_back(e.value);
+    }
+    upper.push_back(coin_->bound(c.upper));
+    cost.push_back(c.cost);
+  }
+  starts.push_back(static_cast<int>(rows.size()));
+  for (const auto& r : p.rows_) {
+    row_lower.push_back(coin_->bound(r.lower));
+    row_upper.push_back(coin_->bound(r.upper));
+  }
+  solver.messageHandler()->setLogLevel(0);
+  solver.loadProblem(static_cast<int>(columns), static_cast<int>(row_upper.size()), starts.data(),
+                     rows.data(), values.data(), lower.data(), upper.data(), cost.data(),
+                     row_lower.data(), row_upper.data());
+  for (int i = 0; integral && i < static_cast<int>(columns); ++i) solver.setInteger(i);
+}
+
+linear_solver::~linear_solver() = default;
+
+void linear_solver::relax() {
+  coin_->solver.initialSolve();
+}
+
+std::vector<double> linear_solver::solution() const {
+  const double* x = coin_->solver.getColSolution();
+  return {x, x + coin_->columns};
+}
+
+std::vector<double> linear_solver::reduced_costs() const {
+  const double* costs = coin_->solver.getReducedCost();
+  return {costs, costs + coin_->columns};
+}
+
+double linear_solver::objective() const {
+  return coin_->solver.getObjValue();
+}
+
+std::optional<std::vector<double>> linear_solver::search(
+    const search_limits& limits, std::optional<known_solution> known) const {
+  CbcModel model(coin_->solver);
+  model.setLogLevel(0);
+  model.messageHandler()->setLogLevel(0);
+  if (limits.gap > 0) model.setAllowableGap(limits.gap);
+  if (limits.relative_gap > 0) model.setAllowableFractionGap(limits.relative_gap);
+  model.setMaximumNodes(limits.max_nodes);
+  if (known)
+    model.setBestSolution(known->x.data(), static_cast<int>(known->x.size()), known->objective,
+                          true);
+  model.branchAndBound();
+  const double* x = model.bestSolution();
+  if (x == nullptr) return {};
+  return std::vector<double>(x, x + coin_->columns);
+}
+
+}  // namespace troupe::planners

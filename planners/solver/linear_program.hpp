@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+// Linear and integer programs, solved by Clp and CBC (COIN-OR). The only place that includes their
+// headers.
+
+namespace troupe::planners {
+
+/// Minimizes the sum of `cost` times x over all columns, with lower <= a x <= upper in each row
+/// and 0 <= x <= upper in each column.
+class linear_program {
+ public:
+  static constexpr double infinite = std::numeric_limits<double>::infinity();
+
+  /// A coefficient of a column.
+  struct entry {
+    std::size_t row = 0;
+    double value = 0;
+  };
+
+  /// Returns the row's index. Rows may be added before or after the columns that name them.
+  std::size_t add_row(double lower, double upper);
+  /// Returns the column's index. Precondition: each row at most once.
+  std::size_t add_column(std::vector<entry> entries, double cost, double upper = infinite);
+
+  std::size_t columns() const { return columns_.size(); }
+
+ private:
+  friend class linear_solver;
+
+  struct bounds {
+    double lower = 0, upper = 0;
+  };
+  struct column {
+    std::vector<entry> entries;
+    double cost = 0, upper = 0;
+  };
+  std::vector<bounds> rows_;
+  std::vector<column> columns_;
+};
+
+/// When the search for an integral solution ends.
+struct search_limits {
+  double gap = 0;           // of the objective to the bound, absolute
+  double relative_gap = 0;  // the same over the objective
+  int max_nodes = 0;
+};
+
+/// A solution, and the sum that it minimizes.
+struct known_solution {
+  std::vector<double> x;  // by column
+  double objective = 0;
+};
+
+/// Solves one program. Deterministic: the same program and limits give the same values.
+class linear_solver {
+ public:
+  /// `integral`: every x must be a whole number in search().
+  linear_solver(const linear_program& p, bool integral);
+  ~linear_solver();
+
+  /// Solves the program without regard to integrality. Precondition of the next three.
+  void relax();
+  /// By column.
+  std::vector<double> solution() const;
+  std::vector<double> reduced_costs() const;
+  double objective() const;
+
+  /// Branch and bound, from the relaxed solution if relax() was called, and from `known`. Nothing:
+  /// no solution was found.
+  std::optional<std::vector<double>> search(const search_limits& limits,
+                                            std::optional<known_solution> known = {}) const;
+
+ private:
+  struct coin;
+  std::unique_ptr<coin> coin_;
+};
+
+}  // namespace troupe::planners
