@@ -1,4 +1,5 @@
 #include "planners/schedule/evaluate_schedule.hpp"
+#include "planners/schedule/event_queue.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -45,26 +46,24 @@ class execution {
       left += orders_[i].size() * simulated_;
       happen(0, kind::ready, i);
     }
-    while (!due_.empty()) {
-      now_ = due_.front().at;
-      // All events of one instant are handled before a hop chooses its next transfer.
-      while (!due_.empty() && due_.front().at <= now_ + tiny) {
-        std::pop_heap(due_.begin(), due_.end());
-        const auto e = due_.back();
-        due_.pop_back();
-        if (e.what == kind::step) left -= end(e.where);
-        if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
-        if (e.what == kind::link) wake(e.where, e.at);
-        if (e.what == kind::delivered) arrived(transfers_[e.where]);
-        if (e.what == kind::gradients) begin_exchange(e.where);
-        if (e.what == kind::finished) stages_[e.where].busy = false;
-        if (e.what == kind::summed) set_summed(e.where);
-        if (e.what == kind::ready || e.what == kind::step || e.what == kind::finished)
-          look(e.where);
-      }
-      for (const auto h : asked_) choose(h);
-      asked_.clear();
-    }
+    due_.run(
+        tiny,
+        [&](const event& e, double now) {
+          now_ = now;
+          if (e.what == kind::step) left -= end(e.where);
+          if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
+          if (e.what == kind::link) wake(e.where, e.at);
+          if (e.what == kind::delivered) arrived(transfers_[e.where]);
+          if (e.what == kind::gradients) begin_exchange(e.where);
+          if (e.what == kind::finished) stages_[e.where].busy = false;
+          if (e.what == kind::summed) set_summed(e.where);
+          if (e.what == kind::ready || e.what == kind::step || e.what == kind::finished)
+            look(e.where);
+        },
+        [&](double) {
+          for (const auto h : asked_) choose(h);
+          asked_.clear();
+        });
     if (record_) record_->length = ends_.back();
     return left == 0;
   }
@@ -142,8 +141,7 @@ class execution {
   };
 
   void happen(double at, kind what, std::size_t where) {
-    due_.push_back({at, ++sequence_, what, static_cast<std::uint32_t>(where)});
-    std::push_heap(due_.begin(), due_.end());
+    due_.add({at, ++sequence_, what, static_cast<std::uint32_t>(where)});
   }
   std::size_t at(std::uint32_t stage, std::uint32_t m) const {
     return std::size_t{stage} * shape_.microbatches * simulated_ + m;
@@ -408,7 +406,7 @@ class execution {
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
   std::vector<std::uint32_t> asked_;
-  std::vector<event> due_;  // a heap
+  event_queue<event> due_;
   std::uint64_t sequence_ = 0;
   double now_ = 0;
   static constexpr double tiny = 1e-9;

@@ -1,8 +1,9 @@
 #include "planners/schedule/rule_schedules.hpp"
 
-#include "messages/time.hpp"
-
 #include <algorithm>
+
+#include "messages/time.hpp"
+#include "planners/schedule/event_queue.hpp"
 
 namespace troupe::planners {
 
@@ -36,18 +37,18 @@ class player {
 
   pipeline_schedule run() {
     std::vector<std::uint64_t> due;  // stage, pipeline
-    while (!wakes_.empty()) {
-      const double now = now_ = wakes_.front().at;
-      due.clear();
-      while (!wakes_.empty() && wakes_.front().at <= now + same_) {
-        due.push_back(wakes_.front().who);
-        std::pop_heap(wakes_.begin(), wakes_.end());
-        wakes_.pop_back();
-      }
-      std::sort(due.begin(), due.end());
-      due.erase(std::unique(due.begin(), due.end()), due.end());
-      serve(due, now);
-    }
+    wakes_.run(
+        same_,
+        [&](const wake_up& w, double now) {
+          now_ = now;
+          due.push_back(w.who);
+        },
+        [&](double now) {
+          std::sort(due.begin(), due.end());
+          due.erase(std::unique(due.begin(), due.end()), due.end());
+          serve(due, now);
+          due.clear();
+        });
     return std::move(result_);
   }
 
@@ -78,8 +79,7 @@ class player {
     return hops_[(std::size_t{link} * stages_ + after) * 2 + (backward ? 1 : 0)];
   }
   void wake(std::uint32_t p, std::uint32_t s, double when) {
-    wakes_.push_back({std::max(when, now_), std::uint64_t{s} << 32 | p});
-    std::push_heap(wakes_.begin(), wakes_.end());
+    wakes_.add({std::max(when, now_), std::uint64_t{s} << 32 | p});
   }
 
   /// Stage by stage, and in each stage the pipelines in the rules' order.
@@ -239,7 +239,7 @@ class player {
   std::vector<char> wan_;                      // is the hop after this stage WAN?
   std::vector<hop> hops_;
   double hop_length_ = 0, same_ = 0;
-  std::vector<wake_up> wakes_;  // a heap
+  event_queue<wake_up> wakes_;
   std::vector<std::uint32_t> asking_;
   double now_ = 0;
 };

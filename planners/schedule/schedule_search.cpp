@@ -5,6 +5,7 @@
 
 #include "messages/random.hpp"
 #include "messages/time.hpp"
+#include "planners/schedule/event_queue.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 
 namespace troupe::planners {
@@ -63,13 +64,13 @@ class orders {
     events_.clear();
     for (std::uint32_t stage = 0; stage < order_.size(); ++stage) awake_.push_back(stage);
     run_awake();
-    while (!events_.empty()) {
-      const double now = events_.front().at;
-      while (!events_.empty() && events_.front().at <= now + tiny_) on_event(pop_event());
-      for (const auto list : asked_) choose(list, now);
-      asked_.clear();
-      run_awake();
-    }
+    events_.run(
+        tiny_, [&](const event& e, double) { on_event(e); },
+        [&](double now) {
+          for (const auto list : asked_) choose(list, now);
+          asked_.clear();
+          run_awake();
+        });
     return timed_ == steps_.size() ? length_ : never;
   }
 
@@ -237,7 +238,7 @@ class orders {
       return deliver(to, steps_[step].end + (stays ? 0 : shape_->costs.lan));
     }
     if (!shared_) return cross(step, last_sent(step));  // in the order of its stage's steps
-    push_event({steps_[step].end, list_of(step), step});
+    events_.add({steps_[step].end, list_of(step), step});
   }
 
   /// The step of this stage and direction whose tensor was sent before this one's.
@@ -282,17 +283,6 @@ class orders {
     std::vector<std::uint32_t> waiting;  // their ranks; few
   };
 
-  void push_event(const event& m) {
-    events_.push_back(m);
-    std::push_heap(events_.begin(), events_.end());
-  }
-  event pop_event() {
-    const auto m = events_.front();
-    std::pop_heap(events_.begin(), events_.end());
-    events_.pop_back();
-    return m;
-  }
-
   void on_event(const event& m) {
     auto& d = hops_[m.list];
     if (m.step == none)
@@ -317,7 +307,7 @@ class orders {
     steps_[step].rank = static_cast<std::uint32_t>(served.size());
     cross(step, served.empty() ? none : served.back());
     served.push_back(step);
-    push_event({std::max(now, steps_[step].sent + hop_s_), list, none});
+    events_.add({std::max(now, steps_[step].sent + hop_s_), list, none});
   }
 
   const pipeline_shape* shape_;
@@ -331,7 +321,7 @@ class orders {
   std::vector<std::uint32_t> rank_of_;              // by step
   std::vector<std::vector<std::uint32_t>> served_;  // as ranks_, the order in the last time()
   std::vector<shared_hop> hops_;                    // likewise
-  std::vector<event> events_;                       // a heap
+  event_queue<event> events_;
   std::vector<std::uint32_t> next_, awake_, asked_;
   std::size_t timed_ = 0;
   double tiny_ = 0, length_ = 0;
