@@ -1,4 +1,4 @@
-# Writes FILE, a C++ source with the files of FOLDER (NAMES, separated by commas) for web/dashboard_page.hpp.
+# Writes FILE, a C++ source with the files of FOLDER (NAMES, separated by commas) for web/dashboard/dashboard_page.hpp.
 set(html "text/html; charset=utf-8")
 set(css "text/css; charset=utf-8")
 set(js "text/javascript; charset=utf-8")
@@ -21,7 +21,7 @@ foreach(name IN LISTS names)
   endif()
   string(APPEND all "    {\"${path}\", \"${${extension}}\",\n    {\"${bytes}\", ${size}}},\n")
 endforeach()
-file(WRITE ${FILE} "#include \"web/dashboard_page.hpp\"
+file(WRITE ${FILE} "#include \"web/dashboard/dashboard_page.hpp\"
 
 namespace troupe::web {
 

@@ -5,8 +5,8 @@
 
 #include "actors/control/ledger.hpp"
 #include "actors/control/training_history.hpp"
-#include "messages/cluster.hpp"
-#include "messages/work.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/work.hpp"
 
 namespace troupe::actors {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {

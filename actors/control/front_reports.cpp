@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "messages/address.hpp"
+#include "messages/domain/address.hpp"
 
 namespace troupe::actors {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "actors/control/ledger.hpp"
-#include "messages/client.hpp"
+#include "messages/wire/client.hpp"
 
 namespace troupe::actors {
 

@@ -10,7 +10,7 @@
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "messages/client.hpp"
+#include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::actors {

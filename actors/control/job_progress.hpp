@@ -4,10 +4,10 @@
 
 #include "actors/control/ledger.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "messages/client.hpp"
-#include "messages/stage.hpp"
-#include "messages/units.hpp"
-#include "messages/work.hpp"
+#include "messages/base/units.hpp"
+#include "messages/wire/client.hpp"
+#include "messages/wire/stage.hpp"
+#include "messages/wire/work.hpp"
 
 namespace troupe::actors {
 

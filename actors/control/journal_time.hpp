@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "messages/journal.hpp"
+#include "messages/wire/journal.hpp"
 
 namespace troupe::actors {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/contradiction.hpp"
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 namespace troupe::actors {
 
 namespace {

@@ -8,10 +8,10 @@
 
 #include "actors/control/persistent_map.hpp"
 #include "actors/control/shared_value.hpp"
-#include "messages/client.hpp"
-#include "messages/cluster.hpp"
-#include "messages/journal.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/client.hpp"
+#include "messages/wire/journal.hpp"
 
 namespace troupe::actors {
 

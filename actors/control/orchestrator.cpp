@@ -11,7 +11,7 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/timing.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "runtime/host/log.hpp"

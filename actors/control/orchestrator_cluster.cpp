@@ -8,7 +8,7 @@
 #include "actors/control/orchestrator.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

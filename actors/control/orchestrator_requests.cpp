@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/permissions.hpp"
-#include "messages/admission.hpp"
-#include "messages/codec.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/plans/fits.hpp"
 
 namespace troupe::actors {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::actors {
 

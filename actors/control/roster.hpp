@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "messages/client.hpp"
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/client.hpp"
 
 // How the controller's cluster follows the cluster file. Its nodes, datacenters, GPU types and
 // fronts keep their indices for as long as the journal exists, since entries, leases and addresses

@@ -14,7 +14,7 @@
 #include "actors/control/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "messages/shared_reply.hpp"
+#include "messages/codec/shared_reply.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/shared_cluster.hpp"

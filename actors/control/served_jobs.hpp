@@ -4,7 +4,7 @@
 #include <string>
 
 #include "actors/control/ledger.hpp"
-#include "messages/serving_leases.hpp"
+#include "messages/wire/serving_leases.hpp"
 
 namespace troupe::actors {
 

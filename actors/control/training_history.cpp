@@ -1,6 +1,6 @@
 #include "actors/control/training_history.hpp"
 
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 #include <algorithm>
 

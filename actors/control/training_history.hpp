@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/stage.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "messages/invariant.hpp"
-#include "messages/time.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/base/time.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {

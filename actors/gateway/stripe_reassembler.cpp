@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 

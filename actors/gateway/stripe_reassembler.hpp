@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/stage.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

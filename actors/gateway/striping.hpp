@@ -4,9 +4,9 @@
 #include <map>
 #include <tuple>
 
-#include "messages/frame.hpp"
-#include "messages/stage.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

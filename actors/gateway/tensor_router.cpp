@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 namespace troupe::actors {
 

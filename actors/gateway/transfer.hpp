@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "messages/address.hpp"
-#include "messages/frame.hpp"
-#include "messages/invariant.hpp"
-#include "messages/stage.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 

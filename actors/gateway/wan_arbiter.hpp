@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/stage.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

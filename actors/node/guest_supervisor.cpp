@@ -6,7 +6,7 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
-#include "actors/serving/guest_device.hpp"
+#include "actors/serving/prefill/guest_device.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/device/simulated_executor.hpp"
 

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "actors/protocol/protocol.hpp"
-#include "actors/serving/guest.hpp"
-#include "messages/message.hpp"
-#include "messages/stage.hpp"
+#include "actors/serving/prefill/guest.hpp"
+#include "messages/wire/message.hpp"
+#include "messages/wire/stage.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {

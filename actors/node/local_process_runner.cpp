@@ -16,7 +16,7 @@
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/protocol/launch_environment.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/base/untrusted_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/free_ports.hpp"

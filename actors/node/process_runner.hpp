@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/reason.hpp"
-#include "messages/work.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/work.hpp"
 
 namespace troupe::actors {
 

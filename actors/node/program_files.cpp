@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/untrusted_file.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::actors {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "messages/reason.hpp"
-#include "messages/units.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/base/units.hpp"
 
 namespace troupe::actors {
 

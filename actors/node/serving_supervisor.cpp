@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/serving/batch_thread.hpp"
-#include "actors/serving/block_receiver.hpp"
-#include "actors/serving/decoder.hpp"
-#include "actors/serving/decoder_backend.hpp"
+#include "actors/serving/decoder/batch_thread.hpp"
+#include "actors/serving/decoder/block_receiver.hpp"
+#include "actors/serving/decoder/decoder.hpp"
+#include "actors/serving/decoder/decoder_backend.hpp"
 
 namespace troupe::actors {
 

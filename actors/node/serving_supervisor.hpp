@@ -6,8 +6,8 @@
 #include <string>
 
 #include "actors/protocol/protocol.hpp"
-#include "messages/message.hpp"
-#include "messages/work.hpp"
+#include "messages/wire/message.hpp"
+#include "messages/wire/work.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 

@@ -14,8 +14,8 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_maker.hpp"
-#include "messages/message.hpp"
-#include "messages/work.hpp"
+#include "messages/wire/message.hpp"
+#include "messages/wire/work.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "messages/work.hpp"
+#include "messages/wire/work.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

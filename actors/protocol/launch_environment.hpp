@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/journal.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/journal.hpp"
 
 namespace troupe::actors {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "actors/protocol/protocol.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/message.hpp"
+#include "messages/wire/message.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {

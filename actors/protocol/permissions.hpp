@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 
-#include "messages/address.hpp"
-#include "messages/frame.hpp"
-#include "messages/reason.hpp"
-#include "messages/units.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/wire/frame.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "messages/frame.hpp"
-#include "messages/message.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/message.hpp"
 
 // Requests to the controller, without the headers of the actor library: all that the command line
 // needs.

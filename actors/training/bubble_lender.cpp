@@ -4,8 +4,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "messages/time.hpp"
-#include "messages/units.hpp"
+#include "messages/base/time.hpp"
+#include "messages/base/units.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 namespace troupe::actors {

@@ -6,9 +6,9 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/training/training_plan.hpp"
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/prefill.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/prefill.hpp"
 
 namespace troupe::actors {
 
@@ -18,7 +18,7 @@ struct window_timetable {
   double iteration_s = 0;    // from an iteration's begin to the next one's
   std::uint64_t window = 0;  // iterations
   double window_s = 0;       // from the first step after a barrier to the next such one
-  std::uint32_t shown = 0;   // iterations, see messages/prefill.hpp
+  std::uint32_t shown = 0;   // iterations, see messages/wire/prefill.hpp
   std::vector<std::vector<busy_time>> busy;  // by pipeline * stages + stage
   std::vector<double> barrier_s;             // likewise: the stage's wait at a barrier
 };

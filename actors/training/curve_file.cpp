@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "gpu/model/checkpoint_fence.hpp"
-#include "messages/untrusted_file.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/untrusted_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::actors {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/reason.hpp"
-#include "messages/stage.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/wire/stage.hpp"
 
 // The learning curve of a training that has a checkpoint directory: `curve.csv` in it, one line per
 // iteration. The controller keeps only the newest iterations.

@@ -1,6 +1,6 @@
 #include "actors/training/device_times.hpp"
 
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
 

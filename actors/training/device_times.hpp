@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "actors/training/training_plan.hpp"
-#include "messages/cluster.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

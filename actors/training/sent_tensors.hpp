@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "messages/flow_share.hpp"
-#include "messages/link_cost.hpp"
+#include "messages/base/flow_share.hpp"
+#include "messages/domain/link_cost.hpp"
 
 namespace troupe::actors {
 

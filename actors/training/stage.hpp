@@ -20,7 +20,7 @@
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/bubbletea/step_clock.hpp"
 
 namespace troupe::actors {

@@ -8,7 +8,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_maker.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

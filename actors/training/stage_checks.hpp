@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/address.hpp"
-#include "messages/stage.hpp"
-#include "messages/work.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/wire/stage.hpp"
+#include "messages/wire/work.hpp"
 
 // Validation of stage messages, before a node acts on them: the sender must be a node of the lease,
 // and the contents must be consistent with the lease's part. Stages do not check indices again.

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "actors/training/stage.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
 

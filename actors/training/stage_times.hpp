@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "messages/stage.hpp"
-#include "messages/statistics.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/base/statistics.hpp"
+#include "messages/wire/stage.hpp"
+#include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
 

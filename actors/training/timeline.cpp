@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
 

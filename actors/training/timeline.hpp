@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "actors/training/training_plan.hpp"
-#include "messages/job.hpp"
-#include "messages/reason.hpp"
-#include "messages/stage.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

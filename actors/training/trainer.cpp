@@ -11,7 +11,7 @@
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/model/checkpoint.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::actors {
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "runtime/host/transport.hpp"
 

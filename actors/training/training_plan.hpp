@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/stage.hpp"
-#include "messages/work.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/stage.hpp"
+#include "messages/wire/work.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/schedule.hpp"

@@ -7,7 +7,7 @@
 
 #include "actors/worlds/prefill_simulation.hpp"
 #include "actors/worlds/real_host.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 
 // A trace of prompts beside a real training.
 

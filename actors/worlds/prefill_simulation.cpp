@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "messages/codec.hpp"
-#include "messages/served_bytes.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
+#include "messages/codec/codec.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/serving/decoder_memory.hpp"
 
 namespace troupe::actors {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "actors/protocol/request.hpp"
-#include "actors/serving/completions.hpp"
+#include "actors/serving/front/completions.hpp"
 #include "gpu/device/device_maker.hpp"
-#include "messages/address.hpp"
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/domain/cluster.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::planners {

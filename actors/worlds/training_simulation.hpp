@@ -7,11 +7,11 @@
 #include <string>
 
 #include "actors/worlds/prefill_simulation.hpp"
-#include "messages/cluster.hpp"
-#include "messages/faults.hpp"
-#include "messages/frame.hpp"
-#include "messages/job.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/faults.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::actors {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "actors/worlds/wiring.hpp"
-#include "messages/faults.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/faults.hpp"
+#include "messages/domain/job.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 namespace troupe::actors {

@@ -9,7 +9,7 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/serving/front.hpp"
+#include "actors/serving/front/front.hpp"
 #include "planners/policy/checked_policy.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
 #include "planners/policy/with_reservation.hpp"

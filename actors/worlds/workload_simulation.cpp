@@ -8,7 +8,7 @@
 
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/watched_policy.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/faults.hpp"
-#include "messages/job.hpp"
-#include "messages/journal.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/faults.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/journal.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::actors {

@@ -10,8 +10,8 @@
 #include <msgpack/null_visitor.hpp>
 #include <msgpack/unpack.hpp>
 
-#include "messages/codec.hpp"
-#include "messages/unpack.hpp"
+#include "messages/codec/codec.hpp"
+#include "messages/codec/unpack.hpp"
 
 using namespace troupe;
 

@@ -14,7 +14,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 
 namespace troupe::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // What the default policy costs beside frenzy: processor time.
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/cluster/snapshot.hpp"
 
 namespace troupe::bench {

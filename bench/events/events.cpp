@@ -17,7 +17,7 @@
 #include <queue>
 #include <vector>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "periods.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 #include "stopwatch.hpp"

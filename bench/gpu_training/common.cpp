@@ -16,7 +16,7 @@
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"
 #include "harness/tokens.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::bench {
 

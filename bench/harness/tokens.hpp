@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/wire/frame.hpp"
 
 namespace troupe::bench {
 

@@ -10,7 +10,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "harness/clock.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/bubbletea/prefill_replay.hpp"
 
 namespace troupe::bench {

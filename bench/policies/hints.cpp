@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
 namespace troupe::bench {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "formats/traces/trace.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // The (trace, cluster) pairs of bench_policies.
 

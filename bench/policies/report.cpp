@@ -8,7 +8,7 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::bench {
 

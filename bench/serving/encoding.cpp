@@ -10,7 +10,7 @@
 #include "gpu/text/tokenizer.hpp"
 #include "harness/clock.hpp"
 #include "harness/long_text.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::bench {
 

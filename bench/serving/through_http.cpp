@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "harness/clock.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 namespace troupe::bench {
 

@@ -4,7 +4,7 @@
 
 #include "gpu/cpu/matrix.hpp"
 #include "harness/clock.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::bench {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "messages/model.hpp"
+#include "messages/domain/model.hpp"
 
 namespace troupe::bench {
 

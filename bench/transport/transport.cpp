@@ -21,7 +21,7 @@
 #include <zmq.hpp>
 
 #include "harness/runs.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/zeromq/transport.hpp"
 

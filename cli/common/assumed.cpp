@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/model/declared_memory.hpp"
 
 namespace troupe::cli {

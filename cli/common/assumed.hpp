@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::cli {
 

@@ -14,7 +14,7 @@
 #include "cli/common/policy_plugin.hpp"
 #include "cli/common/socket_directory.hpp"
 #include "formats/load/load.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/stopwatch.hpp"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cli/common/policy_option.hpp"
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
 #include "runtime/host/file_lock.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/zeromq/port_claim.hpp"

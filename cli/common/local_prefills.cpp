@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "formats/load/load.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 #include "runtime/host/wait.hpp"
 
 namespace troupe::cli {

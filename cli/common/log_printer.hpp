@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cli/common/output.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 
 namespace troupe::cli {
 

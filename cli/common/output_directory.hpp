@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "runtime/host/file_lock.hpp"
 
 namespace troupe::cli {

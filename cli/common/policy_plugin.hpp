@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::cli {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::cli {

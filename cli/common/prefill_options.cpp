@@ -7,7 +7,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 
 namespace troupe::cli {

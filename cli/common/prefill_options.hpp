@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "actors/worlds/prefill_simulation.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::cli {
 

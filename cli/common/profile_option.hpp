@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 
 namespace troupe::cli {
 

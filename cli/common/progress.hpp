@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cli/common/output.hpp"
-#include "messages/client.hpp"
+#include "messages/wire/client.hpp"
 
 namespace troupe::cli {
 

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::cli {
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::cli {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "cli/common/output.hpp"
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 
 namespace troupe::cli {
 

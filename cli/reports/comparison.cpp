@@ -10,7 +10,7 @@
 #include "cli/reports/usage_picture.hpp"
 #include "formats/traces/replay.hpp"
 #include "formats/traces/workload.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"

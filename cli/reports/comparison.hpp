@@ -14,7 +14,7 @@
 #include "cli/common/policy_settings.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
-#include "messages/replayed_times.hpp"
+#include "messages/domain/replayed_times.hpp"
 
 namespace troupe::cli {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/espresso/pareto.hpp"
 
 namespace troupe::cli {

@@ -4,8 +4,8 @@
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/interrupt.hpp"
-#include "messages/job.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::cli {
 

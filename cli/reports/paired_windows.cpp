@@ -4,8 +4,8 @@
 #include <tuple>
 #include <utility>
 
-#include "messages/random.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "actors/worlds/prefill_run.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::cli {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 #include "planners/bubbletea/step_clock.hpp"

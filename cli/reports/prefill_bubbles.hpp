@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "actors/worlds/prefill_simulation.hpp"
-#include "messages/serving.hpp"
+#include "messages/domain/serving.hpp"
 
 namespace troupe::cli {
 

@@ -11,9 +11,9 @@
 #include "cli/common/human.hpp"
 #include "cli/reports/prefill_bubbles.hpp"
 #include "cli/reports/training_result.hpp"
-#include "messages/served_bytes.hpp"
-#include "messages/statistics.hpp"
-#include "messages/time.hpp"
+#include "messages/base/statistics.hpp"
+#include "messages/base/time.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 
 namespace troupe::cli {

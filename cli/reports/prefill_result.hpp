@@ -6,8 +6,8 @@
 #include "actors/worlds/prefill_simulation.hpp"
 #include "cli/common/output.hpp"
 #include "cli/reports/paired_windows.hpp"
-#include "messages/job.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "formats/parse/value.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::cli {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cli/common/human.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::cli {
 

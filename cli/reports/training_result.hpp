@@ -6,8 +6,8 @@
 
 #include "cli/common/output.hpp"
 #include "cli/reports/prefill_result.hpp"
-#include "messages/job.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::cli {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "actors/worlds/workload_simulation.hpp"
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 
 namespace troupe::cli {
 

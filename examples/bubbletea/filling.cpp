@@ -6,7 +6,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/must.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/cost/plan_time.hpp"

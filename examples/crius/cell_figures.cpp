@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "crius/figures.hpp"
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/schedule/schedule.hpp"

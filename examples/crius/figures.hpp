@@ -10,7 +10,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "harness/must.hpp"
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 
 // What the figures share, and the figures.
 

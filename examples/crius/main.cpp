@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "crius/figures.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/model/model_chain.hpp"
 

@@ -15,7 +15,7 @@
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "harness/must.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/plans/trace_duration.hpp"
 
 // What the figures share: run a workload under some policies, and compare over the jobs that all

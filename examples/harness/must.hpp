@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe {
 

@@ -12,7 +12,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
-#include "messages/journal.hpp"
+#include "messages/wire/journal.hpp"
 #include "planners/plans/trace_duration.hpp"
 
 using namespace troupe;

@@ -6,7 +6,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/profile_reader.hpp"
 #include "formats/parse/reader.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::formats {
 

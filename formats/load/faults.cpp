@@ -4,7 +4,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
-#include "messages/address.hpp"
+#include "messages/domain/address.hpp"
 
 namespace troupe::formats {
 

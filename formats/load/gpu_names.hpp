@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 
 namespace troupe::formats {
 

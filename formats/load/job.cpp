@@ -11,8 +11,8 @@
 #include "formats/load/model_reader.hpp"
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
-#include "messages/admission.hpp"
-#include "messages/environment.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/environment.hpp"
 
 namespace troupe::formats {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "messages/job.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::formats {
 

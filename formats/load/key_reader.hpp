@@ -5,9 +5,9 @@
 #include <variant>
 
 #include "formats/parse/reader.hpp"
-#include "messages/job_keys.hpp"
+#include "messages/admission/job_keys.hpp"
 
-// Reads the keys of a table (messages/job_keys.hpp).
+// Reads the keys of a table (messages/admission/job_keys.hpp).
 
 namespace troupe::formats {
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/faults.hpp"
-#include "messages/job.hpp"
-#include "messages/model.hpp"
-#include "messages/profile.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/faults.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/domain/profile.hpp"
 
 // Readers of all files (docs/files.md). An invalid file is rejected with one sentence: FILE:LINE:
 // key: what was found, what was expected, and the most similar known name. Nothing here throws.

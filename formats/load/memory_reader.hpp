@@ -1,7 +1,7 @@
 #pragma once
 
 #include "formats/parse/reader.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::formats {
 

@@ -7,7 +7,7 @@
 
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::formats {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "formats/parse/reader.hpp"
-#include "messages/model.hpp"
+#include "messages/domain/model.hpp"
 
 namespace troupe::formats {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "formats/load/model_reader.hpp"
-#include "messages/profile.hpp"
+#include "messages/domain/profile.hpp"
 
 namespace troupe::formats {
 

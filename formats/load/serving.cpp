@@ -10,8 +10,8 @@
 #include "formats/load/model_reader.hpp"
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
-#include "messages/admission.hpp"
-#include "messages/model_files.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/domain/model_files.hpp"
 
 namespace troupe::formats {
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "formats/parse/reader.hpp"
-#include "messages/job.hpp"
-#include "messages/serving.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/serving.hpp"
 
 namespace troupe::formats {
 

@@ -11,7 +11,7 @@
 #include "formats/load/profile_reader.hpp"
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::formats {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "formats/parse/reader.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::formats {
 

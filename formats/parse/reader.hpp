@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "formats/parse/value.hpp"
-#include "messages/job_keys.hpp"
+#include "messages/admission/job_keys.hpp"
 
 // Reads a tree of values into structs. A loader reads each key that it knows; the first error is
 // kept and later reads are skipped, so that a loader needs no error handling in between.

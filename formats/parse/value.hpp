@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/admission.hpp"
-#include "messages/reason.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/reason.hpp"
 
 // A file as a tree of values with their line numbers: the result of a parser, read by the loaders.
 

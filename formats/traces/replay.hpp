@@ -5,9 +5,9 @@
 
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/replayed_times.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/replayed_times.hpp"
 
 // Traces without invented models: docs/traces.md.
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
 
 // Measured speeds of models on GPUs: docs/traces.md.
 

@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "formats/parse/csv.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::formats {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // Traces as CSV, and the importers of published ones: docs/traces.md.
 

@@ -8,8 +8,8 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
-#include "messages/name_hash.hpp"
-#include "messages/random.hpp"
+#include "messages/base/name_hash.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::formats {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "formats/traces/trace.hpp"
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 
 // Large-model jobs for traces without models: docs/traces.md has the rules.
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "messages/frame.hpp"
+#include "messages/wire/frame.hpp"
 
 namespace troupe::gpu::cpu {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "messages/duration_counts.hpp"
+#include "messages/base/duration_counts.hpp"
 
 // A device that a training shares with a guest, which computes while the training waits. The
 // training goes first: an operation of the guest begins only if no operation of the training is

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gpu/device/stage_device.hpp"
-#include "messages/training.hpp"
+#include "messages/domain/training.hpp"
 
 namespace troupe::gpu {
 

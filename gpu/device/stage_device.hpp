@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/model.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/wire/frame.hpp"
 
 // The device interface: one pipeline stage of a transformer on one device. Every backend executes
 // the same operations in submission order; the CPU is the reference.

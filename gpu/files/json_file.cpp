@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "messages/admission.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
 

@@ -7,7 +7,7 @@
 
 #include "gpu/text/tokenizer.hpp"
 #include "gpu/text/utf8_stream.hpp"
-#include "messages/completion.hpp"
+#include "messages/domain/completion.hpp"
 
 namespace troupe::gpu {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "messages/completion.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/completion.hpp"
 
 namespace troupe::gpu {
 

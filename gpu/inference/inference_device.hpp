@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gpu/inference/inference_model.hpp"
-#include "messages/frame.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/wire/frame.hpp"
 
 // A device that serves a contiguous part of a model: prompts (prefill), then token after token
 // (decode), over a cache of keys and values. Work is done in short steps, which the caller asks for

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "gpu/files/json_file.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "gpu/model/finite.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::gpu {
 

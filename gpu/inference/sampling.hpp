@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "messages/completion.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/completion.hpp"
 
 namespace troupe::gpu {
 

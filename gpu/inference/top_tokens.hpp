@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "messages/completion.hpp"
+#include "messages/domain/completion.hpp"
 
 namespace troupe::gpu {
 

@@ -11,7 +11,7 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // Determines which lease may write to a checkpoint directory: the newest that has opened it. An
 // attempt that was wrongly considered lost (its process was stopped, its network cut) has an older

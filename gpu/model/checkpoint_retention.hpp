@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // Which checkpoints of a training stay. Whoever reads one holds a lock on its index, and one that
 // is read is not removed.

@@ -7,7 +7,7 @@
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/text/byte_level.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "messages/model.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/model.hpp"
 
 namespace troupe::gpu {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "messages/name_hash.hpp"
-#include "messages/random.hpp"
+#include "messages/base/name_hash.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::gpu {
 

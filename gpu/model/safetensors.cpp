@@ -9,8 +9,8 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "messages/admission.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 // The safetensors format: the length of the header in eight bytes, little-endian; the header, JSON
 // with the names and offsets of tensors; the data. In the order of their offsets, tensors lie one

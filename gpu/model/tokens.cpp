@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gpu/text/tokenizer.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::gpu {
 

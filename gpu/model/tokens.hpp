@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/model.hpp"
-#include "messages/reason.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/base/untrusted_file.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/wire/frame.hpp"
 
 namespace troupe::gpu {
 

@@ -16,7 +16,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/model/operations.hpp"
 #include "gpu/model/parameters.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::gpu {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpu/device/stage_device.hpp"
-#include "messages/profile.hpp"
+#include "messages/domain/profile.hpp"
 
 // Measures a device's times for the parts of stages, through the device interface
 // (docs/profiles.md).

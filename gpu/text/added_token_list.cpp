@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
 

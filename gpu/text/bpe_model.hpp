@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpu/text/merge_table.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
 

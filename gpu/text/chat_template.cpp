@@ -8,7 +8,7 @@
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/jinja_template.hpp"
 #include "gpu/text/special_names.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "gpu/text/jinja_value.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu::jinja {
 

@@ -9,7 +9,7 @@
 #include "gpu/text/added_tokens.hpp"
 #include "gpu/text/bpe_model.hpp"
 #include "gpu/text/text_steps.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/text/characters.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 

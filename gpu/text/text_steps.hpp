@@ -10,7 +10,7 @@
 
 #include "gpu/text/pattern.hpp"
 #include "gpu/text/text_range.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // What a tokenizer.json does to text before its byte pair encoding, in a time that grows with the
 // text's length. Reading throws nlohmann::json::exception for values of wrong types.

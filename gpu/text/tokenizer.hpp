@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpu/text/text_range.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
 

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "gpu/files/json_file.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 namespace troupe::gpu {
 

@@ -9,7 +9,7 @@
 
 #include "gpu/text/added_token_list.hpp"
 #include "gpu/text/tokenizer_document.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
 

@@ -10,8 +10,8 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
-#include "messages/admission.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
 

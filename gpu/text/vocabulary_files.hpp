@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
 

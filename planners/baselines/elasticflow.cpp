@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/policy/placement.hpp"

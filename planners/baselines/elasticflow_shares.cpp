@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::planners {
 

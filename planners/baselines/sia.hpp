@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/snapshot.hpp"
 #include "planners/policy/policy.hpp"

@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "messages/tensor_split.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"

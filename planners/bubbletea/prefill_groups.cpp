@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "messages/link_cost.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/link_cost.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/cost/model_partition.hpp"
 

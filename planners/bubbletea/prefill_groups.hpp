@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/prefill.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/prefill.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 #include "planners/cost/layout.hpp"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 #include "planners/bubbletea/bubble_filling.hpp"
 
 namespace troupe::planners {

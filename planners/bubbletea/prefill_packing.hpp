@@ -11,7 +11,7 @@
 
 #include <tl/expected.hpp>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/bubbletea/bubbles.hpp"
 #include "planners/bubbletea/device_cursor.hpp"
 #include "planners/bubbletea/prefill_work.hpp"

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "messages/cluster.hpp"
-#include "messages/model.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/model.hpp"
 
 // How long a served model's prefill and decode take on a GPU, by the cost model's rates
 // (docs/planners/bubbletea.md).

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/serving.hpp"
+#include "messages/domain/serving.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 // What a prompt asks of the guests of a group, under each packing rule.

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "messages/prefill.hpp"
+#include "messages/wire/prefill.hpp"
 #include "planners/bubbletea/bubbles.hpp"
 
 namespace troupe::planners {
 
 /// When a stage's device computes in the iterations from one barrier of its training to the next:
-/// the times of the first ones, of which the others follow (messages/prefill.hpp, busy_time).
+/// the times of the first ones, of which the others follow (messages/wire/prefill.hpp, busy_time).
 /// Seconds from where the first stage's first step after the barrier begins.
 struct window_plan {
   std::vector<busy_time> busy;  // by iteration, then operation

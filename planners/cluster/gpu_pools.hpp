@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
 // For policies that decide first how many GPUs of which kind a job gets, and then on which nodes.

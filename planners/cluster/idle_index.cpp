@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::planners {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/cluster/bit_tree.hpp"
 
 namespace troupe::planners {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::planners {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/stage_memory.hpp"
 #include "planners/schedule/schedule.hpp"
 

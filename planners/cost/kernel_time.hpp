@@ -1,7 +1,7 @@
 #pragma once
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/model_chain.hpp"
 
 // How long kernels take: matrix products by their size, elementwise operations by the bytes that

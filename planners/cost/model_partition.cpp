@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"

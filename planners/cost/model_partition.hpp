@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
 

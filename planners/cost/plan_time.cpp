@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/repeated_pipelines.hpp"
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/model/engine_memory.hpp"

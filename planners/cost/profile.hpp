@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/profile.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/profile.hpp"
 
 // Stage times composed from the measured times of their parts (docs/profiles.md). A profile belongs
 // to the cluster or the job: nothing is read here.

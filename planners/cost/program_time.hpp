@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cost/stage_time.hpp"
 
 // The time of an iteration of a program, of which only the model and the split are known

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 
 namespace troupe::planners {
 

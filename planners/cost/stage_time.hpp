@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/training.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/training.hpp"
 #include "planners/cost/kernel_time.hpp"
 #include "planners/model/stage_memory.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "messages/link_cost.hpp"
+#include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 
 namespace troupe::planners {

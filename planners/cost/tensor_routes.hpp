@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/cost/stage_time.hpp"

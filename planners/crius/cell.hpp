@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 
 // Cells (Crius, section 4.2; docs/planners/cells.md): a job with its GPUs (type and count) and its
 // pipeline stages fixed. Data and tensor parallelism of each stage stay open.

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "messages/tensor_split.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/profile.hpp"

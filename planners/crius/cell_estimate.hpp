@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/cell.hpp"
 

@@ -4,8 +4,8 @@
 #include <bit>
 #include <tuple>
 
-#include "messages/tensor_split.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"

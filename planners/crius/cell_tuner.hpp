@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/crius/cell_estimate.hpp"

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell_tuner.hpp"

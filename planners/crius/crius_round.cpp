@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/plans/bounds.hpp"

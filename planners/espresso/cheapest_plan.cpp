@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/plans/bounds.hpp"

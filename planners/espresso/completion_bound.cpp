@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::planners {
 namespace {

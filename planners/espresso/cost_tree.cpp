@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/market.hpp"

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/espresso/provision_baselines.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/espresso/cost_tree.hpp"
 
 namespace troupe::planners {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // Memory of a program on a GPU according to its job file: ZeRO or FSDP, LoRA, activation

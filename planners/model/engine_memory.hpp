@@ -1,6 +1,6 @@
 #pragma once
 
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // The memory that a stage of the built-in trainer has on a GPU (device: cuda), to the byte: what

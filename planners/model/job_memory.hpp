@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "messages/job.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // The memory of a job's stage on a GPU, by the form that counts for the job: of the built-in

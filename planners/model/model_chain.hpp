@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/model.hpp"
+#include "messages/domain/model.hpp"
 
 // The totals of a model, and the model as a chain of pieces. The only place that knows model
 // families (docs/planners/cost_model.md).

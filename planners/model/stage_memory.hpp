@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "messages/model.hpp"
+#include "messages/domain/model.hpp"
 #include "planners/model/model_chain.hpp"
 
 // The memory of training on a GPU, and the formulas for it. The only place that counts memory.

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string_view>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
 // Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/tensor_split.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"

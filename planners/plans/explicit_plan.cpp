@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/tensor_split.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cost/plan_time.hpp"
 
 namespace troupe::planners {

@@ -3,9 +3,9 @@
 #include <optional>
 #include <span>
 
-#include "messages/cluster.hpp"
-#include "messages/plan.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
 namespace troupe::planners {

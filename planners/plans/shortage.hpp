@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/snapshot.hpp"
 
 // Which GPUs a waiting job lacks, and why, for people.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/plans/user_request.hpp"

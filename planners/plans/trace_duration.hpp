@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 
 namespace troupe::planners {
 

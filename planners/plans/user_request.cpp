@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "messages/tensor_split.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/has.hpp"

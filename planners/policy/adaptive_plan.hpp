@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/policy/policy.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/plan.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/policy/policy.hpp"

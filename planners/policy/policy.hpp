@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/random.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/reason.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/snapshot.hpp"
 #include "planners/policy/estimate.hpp"

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "messages/job.hpp"
-#include "messages/replayed_times.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/replayed_times.hpp"
 #include "planners/policy/policy.hpp"
 
 // Jobs of a trace whose times are given, under any policy (docs/traces.md).

@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "messages/flow_share.hpp"
-#include "messages/time.hpp"
+#include "messages/base/flow_share.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::planners {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/schedule/event_queue.hpp"
 
 namespace troupe::planners {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "messages/invariant.hpp"
-#include "messages/schedules.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 #include "planners/schedule/schedule_search.hpp"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/reason.hpp"
-#include "messages/stage.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/wire/stage.hpp"
 
 // Pipelines across datacenters (ATLAS, section 4; docs/planners/pipelines.md): the order of each
 // stage's tasks and of the WAN's transfers.

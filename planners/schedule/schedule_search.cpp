@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 #include "planners/schedule/event_queue.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <numeric>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::planners {
 

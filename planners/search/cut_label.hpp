@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::planners {
 

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/schedule/schedule.hpp"
 
 namespace troupe::planners {

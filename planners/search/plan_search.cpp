@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/search/stage_placer.hpp"
 

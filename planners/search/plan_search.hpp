@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/plans/explicit_plan.hpp"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"

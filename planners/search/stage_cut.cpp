@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/search/cut_terms.hpp"
 
 // Stages are added from the last to the first, because what follows a stage decides how long a

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "messages/link_cost.hpp"
+#include "messages/domain/link_cost.hpp"
 #include "planners/search/cut_label.hpp"
 #include "planners/search/iteration_bound.hpp"
 #include "planners/search/stage_table.hpp"

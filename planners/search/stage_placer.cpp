@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "messages/tensor_split.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
+#include "messages/domain/tensor_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/plan_time.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/model/model_chain.hpp"
 
 // What stages take on types of GPUs, range by range: the cost model and the memory model, asked

@@ -1,6 +1,6 @@
 #include "planners/serving/decoder_memory.hpp"
 
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "messages/serving.hpp"
+#include "messages/domain/serving.hpp"
 
 namespace troupe::planners {
 

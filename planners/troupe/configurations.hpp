@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/snapshot.hpp"
 

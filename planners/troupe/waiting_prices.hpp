@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "messages/cluster.hpp"
+#include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/troupe/assignment.hpp"
 

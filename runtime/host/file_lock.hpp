@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "messages/cluster.hpp"
-#include "messages/time.hpp"
-#include "messages/units.hpp"
+#include "messages/base/time.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/cluster.hpp"
 
 namespace troupe::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

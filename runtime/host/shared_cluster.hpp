@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/address.hpp"
-#include "messages/cluster.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/domain/cluster.hpp"
 
 namespace troupe {
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "messages/frame.hpp"
-#include "messages/message.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/message.hpp"
 
 namespace troupe::runtime {
 

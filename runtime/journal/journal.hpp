@@ -4,8 +4,8 @@
 #include <functional>
 #include <span>
 
-#include "messages/journal.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/wire/journal.hpp"
 
 namespace troupe::runtime {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/journal/entry_checksum.hpp"
 
 namespace troupe::runtime {

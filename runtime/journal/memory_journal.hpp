@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/journal/journal.hpp"
 
 namespace troupe::runtime {

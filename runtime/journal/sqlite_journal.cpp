@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/journal/entry_checksum.hpp"

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "messages/name_hash.hpp"
+#include "messages/base/name_hash.hpp"
 
 namespace troupe::runtime {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/program.hpp"
 #include "runtime/process/starters.hpp"

@@ -15,7 +15,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/starters.hpp"

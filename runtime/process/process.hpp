@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/program.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 // Finds the processes of a group that this program started, also after a restart of this program,
 // and also if process ids have been reused.

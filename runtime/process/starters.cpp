@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "runtime/host/private_files.hpp"
 
 namespace troupe::runtime {

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::runtime {
 

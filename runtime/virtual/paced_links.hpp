@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/domain/cluster.hpp"
 #include "runtime/host/link_pacing.hpp"
 
 namespace troupe::runtime {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 namespace troupe::runtime {
 namespace {

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/fair_share.hpp"
-#include "messages/faults.hpp"
-#include "messages/flow_share.hpp"
-#include "messages/link_cost.hpp"
-#include "messages/random.hpp"
+#include "messages/base/fair_share.hpp"
+#include "messages/base/flow_share.hpp"
+#include "messages/base/random.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/faults.hpp"
+#include "messages/domain/link_cost.hpp"
 #include "runtime/host/fingerprint.hpp"
 #include "runtime/host/transport.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "runtime/virtual/event_queue.hpp"
 
 namespace caf {

@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "messages/address.hpp"
-#include "messages/cluster.hpp"
-#include "messages/faults.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/faults.hpp"
 #include "runtime/journal/memory_journal.hpp"
 #include "runtime/virtual/simulated_network.hpp"
 #include "runtime/world/host.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/host/clock.hpp"
 #include "runtime/host/transport.hpp"
 #include "runtime/journal/journal.hpp"

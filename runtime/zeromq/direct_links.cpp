@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "messages/codec.hpp"
-#include "messages/invariant.hpp"
+#include "messages/base/invariant.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/zeromq/engine.hpp"
 

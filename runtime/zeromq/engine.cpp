@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::runtime {

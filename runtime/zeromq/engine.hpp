@@ -17,8 +17,8 @@
 
 #include <zmq.hpp>
 
-#include "messages/message.hpp"
-#include "messages/session.hpp"
+#include "messages/wire/message.hpp"
+#include "messages/wire/session.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/zeromq/keys.hpp"
 #include "runtime/zeromq/lane.hpp"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/zeromq/engine.hpp"
 

@@ -15,8 +15,8 @@
 
 #include <fmt/format.h>
 
-#include "messages/address.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
+#include "messages/domain/address.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/transport.hpp"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
 
 // A directory of keys: `authorized` lists every host's and every person's name and public key, a
 // line each, people with their role, and goes to every host; NAME.key is a host's or a person's own

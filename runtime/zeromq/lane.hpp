@@ -12,7 +12,7 @@
 
 #include <zmq.hpp>
 
-#include "messages/frame.hpp"
+#include "messages/wire/frame.hpp"
 #include "runtime/host/transport.hpp"
 
 // One connection: its queues and its credit (engine.hpp has the overview).

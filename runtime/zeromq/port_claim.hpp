@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
 

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/zeromq/engine.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/host/transport.hpp"
 

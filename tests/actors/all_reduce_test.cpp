@@ -7,7 +7,7 @@
 
 #include "actors/training/collectives/gradient_all_reduce.hpp"
 #include "harness/facts.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

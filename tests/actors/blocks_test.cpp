@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "actors/serving/block_hash.hpp"
-#include "actors/serving/block_receiver.hpp"
-#include "actors/serving/block_sender.hpp"
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "actors/serving/decoder/block_hash.hpp"
+#include "actors/serving/decoder/block_receiver.hpp"
+#include "actors/serving/prefill/block_sender.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::actors {
 

@@ -13,9 +13,9 @@
 
 #include <caf/all.hpp>
 
-#include "actors/serving/batch_thread.hpp"
-#include "actors/serving/block_hash.hpp"
-#include "actors/serving/decoder.hpp"
+#include "actors/serving/decoder/batch_thread.hpp"
+#include "actors/serving/decoder/block_hash.hpp"
+#include "actors/serving/decoder/decoder.hpp"
 #include "actors/stage_by_hand.hpp"
 #include "gpu/inference/generate.hpp"
 #include "harness/small_cluster.hpp"

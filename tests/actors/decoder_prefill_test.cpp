@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "actors/decoder_by_hand.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

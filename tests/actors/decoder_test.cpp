@@ -2,10 +2,10 @@
 #include <new>
 
 #include "actors/decoder_by_hand.hpp"
-#include "actors/serving/decoder_backend.hpp"
-#include "actors/serving/simulated_batch.hpp"
+#include "actors/serving/decoder/decoder_backend.hpp"
+#include "actors/serving/decoder/simulated_batch.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 #include "runtime/host/wait.hpp"
 

@@ -15,7 +15,7 @@
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/facts.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

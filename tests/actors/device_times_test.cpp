@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "harness/small_cluster.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/serving/front_requests.hpp"
+#include "actors/serving/front/front_requests.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 // The requests of a front whose decoders, network and clock are the test itself.
 

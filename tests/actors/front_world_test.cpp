@@ -9,8 +9,8 @@
 
 #include "actors/worlds/wiring.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // Fronts and gateways in virtual time, with decoders that the test plays: a token depends on the

@@ -7,7 +7,7 @@
 #include <caf/all.hpp>
 
 #include "actors/worlds/wiring.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // Gateways in virtual time; the test plays all other hosts.

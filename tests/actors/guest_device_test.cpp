@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "actors/guests_by_hand.hpp"
-#include "actors/serving/guest_device.hpp"
-#include "actors/serving/usual_time.hpp"
+#include "actors/serving/decoder/usual_time.hpp"
+#include "actors/serving/prefill/guest_device.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"

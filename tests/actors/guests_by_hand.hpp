@@ -11,10 +11,10 @@
 #include <optional>
 #include <vector>
 
-#include "actors/serving/guest_engine.hpp"
-#include "actors/serving/guest_prompts.hpp"
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "actors/serving/prefill/guest_engine.hpp"
+#include "actors/serving/prefill/guest_prompts.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 
 // The guests of a group, whose gateway, decoder, network, devices and clock are the test itself.
 

@@ -1,4 +1,4 @@
-#include "actors/serving/known_decoders.hpp"
+#include "actors/serving/front/known_decoders.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "messages/environment.hpp"
+#include "messages/base/environment.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

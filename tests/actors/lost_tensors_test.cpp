@@ -7,8 +7,8 @@
 #include "actors/training/sent_tensors.hpp"
 #include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/codec/codec.hpp"
 
 // Lost tensors: which ones are kept for resending, and what a loss costs.
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "actors/worlds/training_simulation.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "actors/serving/prefill_controller.hpp"
+#include "actors/serving/prefill/prefill_controller.hpp"
 #include "harness/small_cluster.hpp"
 
 // A prefill controller whose trainer, guests and decoders are the test itself.

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "actors/prefill_by_hand.hpp"
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::actors {
 

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "actors/serving/prefill_controller.hpp"
+#include "actors/serving/prefill/prefill_controller.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 
 // A prefill controller among decoders, guests and a trainer, over a network that loses, repeats and
 // reorders messages, on hosts that crash. Decoders and guests do what docs/serving_protocol.md

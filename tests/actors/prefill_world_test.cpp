@@ -7,8 +7,8 @@
 
 #include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/codec/codec.hpp"
 
 // A trace of prompts in the bubbles of a simulated training, through all actors.
 

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "harness/scratch.hpp"
-#include "messages/untrusted_file.hpp"
+#include "messages/base/untrusted_file.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 using namespace troupe;

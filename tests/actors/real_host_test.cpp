@@ -7,7 +7,7 @@
 #include <span>
 
 #include "harness/scratch.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/wait.hpp"

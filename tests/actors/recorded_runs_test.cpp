@@ -7,7 +7,7 @@
 #include "actors/worlds/workload_simulation.hpp"
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "planners/variety.hpp"
 

@@ -6,11 +6,11 @@
 #include <set>
 #include <vector>
 
-#include "actors/serving/completions.hpp"
-#include "actors/serving/simulated_batch.hpp"
+#include "actors/serving/decoder/simulated_batch.hpp"
+#include "actors/serving/front/completions.hpp"
 #include "actors/worlds/wiring.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // Fronts, gateways and nodes with decoders in virtual time. The test is the controller.

@@ -10,7 +10,7 @@
 #include "actors/worlds/wiring.hpp"
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
 

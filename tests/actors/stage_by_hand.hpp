@@ -15,7 +15,7 @@
 #include "actors/training/stage.hpp"
 #include "gpu/device/simulated_executor.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // A stage whose trainer, node, neighbours and peers are the test itself.

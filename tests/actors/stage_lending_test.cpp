@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "actors/stage_by_hand.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 // A stage whose device is lent to a guest while it waits.
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/host/transport.hpp"
 
 using namespace troupe;

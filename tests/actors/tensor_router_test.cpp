@@ -5,7 +5,7 @@
 #include <set>
 
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 // A gateway's routes, whose transport, clock and links are the test itself.
 

@@ -10,7 +10,7 @@
 
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/wire/task_kind.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

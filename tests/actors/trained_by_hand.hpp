@@ -14,7 +14,7 @@
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 

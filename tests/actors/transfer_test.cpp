@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -4,7 +4,7 @@
 #include "cli/common/job_selection.hpp"
 #include "cli/common/progress.hpp"
 #include "cli/common/table.hpp"
-#include "web/job_json.hpp"
+#include "web/dashboard/job_json.hpp"
 
 using namespace troupe;
 using namespace troupe::cli;

@@ -10,7 +10,7 @@
 #include "formats/load/load.hpp"
 #include "harness/facts.hpp"
 #include "harness/files.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 // Traces whose times are given, replayed under the policies.
 

@@ -1,4 +1,4 @@
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 #include "harness/facts.hpp"
 
 #include <catch2/catch.hpp>

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "harness/small_cluster.hpp"
-#include "messages/message.hpp"
+#include "messages/wire/message.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

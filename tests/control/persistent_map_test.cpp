@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

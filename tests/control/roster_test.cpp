@@ -9,7 +9,7 @@
 #include "actors/control/ledger.hpp"
 #include "harness/facts.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 using namespace troupe;

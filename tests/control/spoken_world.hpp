@@ -10,7 +10,7 @@
 
 #include "actors/worlds/wiring.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 namespace troupe::actors::tests {

@@ -13,7 +13,7 @@
 
 #include "actors/training/curve_file.hpp"
 #include "actors/training/stage_backend.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -6,7 +6,7 @@
 #include "actors/worlds/training_simulation.hpp"
 #include "actors/worlds/workload_simulation.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 // What a simulated workload's row has in all, from the record of its jobs.
 

@@ -10,8 +10,8 @@
 #include "formats/load/foreign_keys.hpp"
 #include "formats/load/job_text.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/admission.hpp"
-#include "messages/job_keys.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/admission/job_keys.hpp"
 
 using namespace troupe;
 using Catch::Matchers::Contains;

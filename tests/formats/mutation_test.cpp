@@ -5,7 +5,7 @@
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
 #include "harness/files.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using test::temporary;

@@ -3,7 +3,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "harness/files.hpp"
-#include "messages/admission.hpp"
+#include "messages/admission/admission.hpp"
 
 // What stands in front of a text, and characters that nobody sees.
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zmq.hpp>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/zeromq/transport.hpp"
 

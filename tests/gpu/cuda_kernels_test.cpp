@@ -11,7 +11,7 @@
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulation.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gpu/cuda/kernels/portable.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 #if defined(__x86_64__)
 // ucontext asks the kernel at every switch; this is 20 times as fast.

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::test {
 

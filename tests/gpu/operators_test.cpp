@@ -7,7 +7,7 @@
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernel_sets.hpp"
 #include "gpu/cpu/matrix.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu::cpu;

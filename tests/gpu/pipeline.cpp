@@ -6,7 +6,7 @@
 #include <future>
 
 #include "gpu/model/parameters.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::test {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu/device/simulated_executor.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

@@ -5,7 +5,7 @@
 
 #include "gpu/cpu/stage_maths.hpp"
 #include "gpu/pipeline.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gpu/cuda/runtime/machine.hpp"
-#include "messages/model.hpp"
+#include "messages/domain/model.hpp"
 
 // GPUs of the fake CUDA, opened through plugin.cu, and a model for them.
 

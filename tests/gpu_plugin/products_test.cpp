@@ -9,7 +9,7 @@
 #include "gpu/pipeline.hpp"
 #include "gpu_plugin/fake_cuda.hpp"
 #include "gpu_plugin/plugin_machines.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu::cuda;

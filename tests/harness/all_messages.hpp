@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "messages/message.hpp"
+#include "messages/wire/message.hpp"
 
 namespace troupe::test {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::harness {

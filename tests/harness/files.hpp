@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "harness/source_dir.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
 
 namespace troupe::test {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "messages/journal.hpp"
+#include "messages/wire/journal.hpp"
 
 // Journal entries as the first release wrote them, byte for byte, and what they are today.
 

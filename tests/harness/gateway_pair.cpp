@@ -7,8 +7,8 @@
 #include <caf/all.hpp>
 
 #include "actors/worlds/wiring.hpp"
-#include "messages/address.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
+#include "messages/domain/address.hpp"
 #include "runtime/host/real_clock.hpp"
 
 namespace troupe::harness {

@@ -12,9 +12,9 @@
 
 #include "actors/protocol/host_threads.hpp"
 #include "harness/scratch.hpp"
-#include "messages/cluster.hpp"
-#include "messages/frame.hpp"
-#include "messages/stage.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/zeromq/transport.hpp"
 

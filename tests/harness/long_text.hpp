@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::test {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/reason.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 
 // Training times that others have published (tests/planners/published_runs.csv names each source),
 // and what the cost model says of the same runs.

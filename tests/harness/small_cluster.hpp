@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/serving.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/serving.hpp"
 
 // Three datacenters, five nodes, fourteen GPUs of three types: what most tests of the graph run on.
 

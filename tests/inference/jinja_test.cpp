@@ -5,7 +5,7 @@
 
 #include "gpu/text/chat_template.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

@@ -5,8 +5,8 @@
 
 #include "gpu/model/safetensors.hpp"
 #include "harness/files.hpp"
-#include "messages/name_hash.hpp"
-#include "messages/random.hpp"
+#include "messages/base/name_hash.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::test {
 

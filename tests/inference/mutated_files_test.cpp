@@ -8,7 +8,7 @@
 #include "gpu/text/tokenizer.hpp"
 #include "harness/files.hpp"
 #include "inference/model_folder.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

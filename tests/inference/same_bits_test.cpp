@@ -5,7 +5,7 @@
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/inference/generate.hpp"
 #include "inference/service.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

@@ -1,12 +1,12 @@
-#include "messages/duration_counts.hpp"
+#include "messages/base/duration_counts.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <cmath>
 #include <vector>
 
-#include "messages/random.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/statistics.hpp"
 
 using namespace troupe;
 

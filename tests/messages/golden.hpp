@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 namespace troupe::testing {
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "golden.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "probe.hpp"
 #include "random_values.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allocations.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 namespace troupe::testing {
 namespace {

@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 
-#include "messages/codec.hpp"
-#include "messages/random.hpp"
-#include "messages/shape.hpp"
+#include "messages/base/random.hpp"
+#include "messages/codec/codec.hpp"
+#include "messages/codec/shape.hpp"
 
 namespace troupe::testing {
 

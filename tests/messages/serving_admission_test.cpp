@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "messages/admission.hpp"
-#include "messages/served_bytes.hpp"
-#include "messages/units.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/served_bytes.hpp"
 
 using namespace troupe;
 

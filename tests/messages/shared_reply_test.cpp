@@ -1,10 +1,10 @@
-#include "messages/shared_reply.hpp"
+#include "messages/codec/shared_reply.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 
 using namespace troupe;
 

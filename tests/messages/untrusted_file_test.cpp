@@ -1,4 +1,4 @@
-#include "messages/untrusted_file.hpp"
+#include "messages/base/untrusted_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

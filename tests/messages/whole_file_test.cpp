@@ -1,4 +1,4 @@
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 #include <sys/stat.h>
 

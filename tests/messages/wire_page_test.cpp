@@ -8,8 +8,8 @@
 
 #include "golden.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/shape.hpp"
-#include "messages/task_kind.hpp"
+#include "messages/codec/shape.hpp"
+#include "messages/wire/task_kind.hpp"
 
 // docs/wire.md documents the format for authors of other clients; it is compared with the code.
 

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "mutation/sandbox.hpp"
 
 namespace troupe::mutation_test {

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/bubbletea/bubbles.hpp"
 #include "random_timetable.hpp"
 

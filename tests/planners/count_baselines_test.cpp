@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/baselines/elasticflow.hpp"
 #include "planners/baselines/gavel.hpp"
 #include "planners/cost/plan_time.hpp"

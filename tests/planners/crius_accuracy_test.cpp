@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "formats/load/load.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 

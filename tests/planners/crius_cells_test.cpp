@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "messages/random.hpp"
-#include "messages/time.hpp"
+#include "messages/base/random.hpp"
+#include "messages/base/time.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/crius/cell_estimate.hpp"
 #include "planners/crius/cell_tuner.hpp"

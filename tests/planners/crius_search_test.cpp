@@ -3,7 +3,7 @@
 #include <functional>
 #include <set>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/crius/crius_search.hpp"
 
 // Crius' search among scheduling choices against trying all of them.

@@ -11,7 +11,7 @@
 
 #include "gpu/cuda/host/counted.hpp"
 #include "gpu/cuda/host/device.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/policy/placement.hpp"

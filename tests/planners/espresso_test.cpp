@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/espresso/cost_tree.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 
 using namespace troupe;

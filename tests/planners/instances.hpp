@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"

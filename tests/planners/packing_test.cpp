@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/bubbletea/prefill_replay.hpp"
 

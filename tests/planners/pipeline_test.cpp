@@ -2,7 +2,7 @@
 #include <string>
 
 #include "harness/facts.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "slot_facts.hpp"
 

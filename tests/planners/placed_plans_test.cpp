@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "harness/facts.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/explicit_plan.hpp"

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "harness/facts.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/bubbletea/prefill_forecast.hpp"
 #include "random_packing.hpp"
 

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "formats/load/load.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 #include "planners/bubbletea/prefill_times.hpp"

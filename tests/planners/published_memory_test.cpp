@@ -3,7 +3,7 @@
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
 #include "planners/model/declared_memory.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/files.hpp"
-#include "messages/served_bytes.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 
 // Timetables of random trainings, and a check of single moments that knows nothing of windows.

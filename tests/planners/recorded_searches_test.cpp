@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "harness/recorded.hpp"
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/instances.hpp"
 #include "planners/policy/move.hpp"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/policy/placement.hpp"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe;

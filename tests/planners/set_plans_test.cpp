@@ -3,7 +3,7 @@
 #include <map>
 #include <numeric>
 
-#include "messages/time.hpp"
+#include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/instances.hpp"

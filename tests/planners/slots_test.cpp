@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "slot_facts.hpp"
 
 using namespace troupe;

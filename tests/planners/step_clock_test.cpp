@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/bubbletea/step_clock.hpp"
 
 using namespace troupe;

@@ -1,4 +1,4 @@
-#include "messages/tensor_split.hpp"
+#include "messages/domain/tensor_split.hpp"
 
 #include <catch2/catch.hpp>
 

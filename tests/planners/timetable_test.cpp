@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "formats/load/load.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"

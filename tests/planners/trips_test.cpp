@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/trips.hpp"
 

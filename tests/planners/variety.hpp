@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "planners/sample.hpp"
 
 // Clusters and jobs with a bit of everything that a cluster file or a job file can say.

@@ -7,7 +7,7 @@
 #include "harness/scratch.hpp"
 #include "processes/trainings.hpp"
 #include "runtime/host/wait.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 // Clusters of processes under which files change: their own cluster file, and those of jobs.
 

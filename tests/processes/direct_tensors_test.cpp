@@ -16,7 +16,7 @@
 #include "actors/worlds/wiring.hpp"
 #include "harness/resident_bytes.hpp"
 #include "harness/scratch.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "processes/trainings.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"

@@ -8,7 +8,7 @@
 #include "processes/fixture.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/zeromq/keys.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 // docs/operating.md, "From one machine to five": its file and its units, on addresses of loopback.
 

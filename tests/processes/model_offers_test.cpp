@@ -7,8 +7,8 @@
 #include "harness/scratch.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/wait.hpp"
-#include "web/http_client.hpp"
-#include "web/http_server.hpp"
+#include "web/http/http_client.hpp"
+#include "web/http/http_server.hpp"
 
 // Which models a front offers, by what it knows of its cluster.
 

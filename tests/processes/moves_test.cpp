@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "cli/program.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "processes/journal_ends.hpp"
 #include "processes/trainings.hpp"
 

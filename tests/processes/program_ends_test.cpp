@@ -2,7 +2,7 @@
 #include <fstream>
 #include <map>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "processes/detached.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/wait.hpp"

@@ -9,10 +9,10 @@
 #include "cli/program.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/served_bytes.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/wait.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 // A cluster with a front and decoders as processes, whose streams outlive them.
 

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "harness/resident_bytes.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "processes/shared_cluster.hpp"
 
 // Long-term behaviour of a cluster that trains and serves: beside a training that lends its

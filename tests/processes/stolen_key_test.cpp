@@ -3,14 +3,14 @@
 #include <set>
 
 #include "cli/common/local_cluster.hpp"
-#include "messages/served_bytes.hpp"
-#include "messages/units.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/keys.hpp"
 #include "runtime_real/tcp.hpp"
 #include "runtime_real/world.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 // A served model in processes with keys, and somebody who holds one node's key, or another user's.
 

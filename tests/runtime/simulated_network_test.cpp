@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "messages/fair_share.hpp"
+#include "messages/base/fair_share.hpp"
 #include "runtime/world_fixture.hpp"
 
 using namespace troupe;

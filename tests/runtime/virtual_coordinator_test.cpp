@@ -3,7 +3,7 @@
 #include <caf/all.hpp>
 #include <catch2/catch.hpp>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/virtual/event_heap.hpp"
 
 using namespace troupe;

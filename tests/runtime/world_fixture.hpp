@@ -3,7 +3,7 @@
 #include <caf/all.hpp>
 #include <catch2/catch.hpp>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::frame)

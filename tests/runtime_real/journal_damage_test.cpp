@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime_real/world.hpp"

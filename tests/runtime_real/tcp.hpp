@@ -17,7 +17,7 @@
 
 #include <zmq.hpp>
 
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/zeromq/keys.hpp"
 #include "runtime/zeromq/lane.hpp"
 #include "runtime_real/world.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/scratch.hpp"
-#include "messages/codec.hpp"
+#include "messages/codec/codec.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/transport.hpp"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "actors/control/ledger.hpp"
-#include "messages/cluster.hpp"
-#include "messages/journal.hpp"
-#include "messages/work.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/journal.hpp"
+#include "messages/wire/work.hpp"
 
 namespace troupe::simulation {
 

@@ -12,8 +12,8 @@
 
 #include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
-#include "messages/codec.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
+#include "messages/codec/codec.hpp"
 
 namespace troupe::simulation {
 

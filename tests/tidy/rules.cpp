@@ -85,10 +85,10 @@ const std::vector<forbidden> forbidden_code = {
     {R"(\bifstream\b|\bmmap\s*\()",
      {"bench", "cli", "examples", "formats", "gpu/cuda", "gpu/profiling", "runtime", "tests",
       "web"},
-     "opens a file that a job may have named: use messages/untrusted_file.hpp"},
+     "opens a file that a job may have named: use messages/base/untrusted_file.hpp"},
     {R"(\bs?rand\s*\(|\brandom_device\b|\bmt19937|\bdefault_random_engine\b|\bminstd_rand)",
      {},
-     "random numbers come from messages/random.hpp only"},
+     "random numbers come from messages/base/random.hpp only"},
 };
 
 // In these modules order reaches an output: an exception needs a reason next to it.

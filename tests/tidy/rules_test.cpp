@@ -78,8 +78,8 @@ TEST_CASE("every folder of a module is on one floor, and a list of the floors ca
 TEST_CASE("some folders are kept apart although their floors differ") {
   CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer.hpp\""));
   CHECK(refused("gpu/cpu/a.cpp", "#include \"gpu/cuda/runtime/machine.hpp\""));
-  CHECK(refused("web/a.cpp", "#include \"actors/serving/completions.hpp\""));
-  CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/completions.hpp\""));
+  CHECK(refused("web/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
+  CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
 }
 
 TEST_CASE("an include with .. is refused everywhere") {

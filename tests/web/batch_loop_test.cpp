@@ -1,4 +1,4 @@
-#include "web/batch_loop.hpp"
+#include "web/openai/batch_loop.hpp"
 
 #include <atomic>
 #include <catch2/catch.hpp>

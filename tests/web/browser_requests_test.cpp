@@ -1,4 +1,4 @@
-#include "web/browser_requests.hpp"
+#include "web/http/browser_requests.hpp"
 
 #include <catch2/catch.hpp>
 

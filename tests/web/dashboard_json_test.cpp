@@ -1,13 +1,13 @@
-#include "web/dashboard_json.hpp"
+#include "web/dashboard/dashboard_json.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "messages/task_kind.hpp"
-#include "web/dashboard_metrics.hpp"
-#include "web/dashboard_page.hpp"
+#include "messages/wire/task_kind.hpp"
+#include "web/dashboard/dashboard_metrics.hpp"
+#include "web/dashboard/dashboard_page.hpp"
 #include "web/dashboard_sample.hpp"
 
 using namespace troupe;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "messages/client.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/client.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::test {
 

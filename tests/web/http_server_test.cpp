@@ -1,4 +1,4 @@
-#include "web/http_server.hpp"
+#include "web/http/http_server.hpp"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "web/metrics.hpp"
+#include "web/openai/metrics.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "web/openai.hpp"
+#include "web/openai/openai.hpp"
 
 using namespace troupe::web::openai;
 using nlohmann::json;

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "web/openai.hpp"
+#include "web/openai/openai.hpp"
 
 using namespace troupe::web::openai;
 using Catch::Contains;

@@ -1,4 +1,4 @@
-#include "web/request_target.hpp"
+#include "web/http/request_target.hpp"
 
 #include <catch2/catch.hpp>
 

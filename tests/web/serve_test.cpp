@@ -15,7 +15,7 @@
 #include "cli/program.hpp"
 #include "harness/resident_bytes.hpp"
 #include "harness/source_dir.hpp"
-#include "messages/random.hpp"
+#include "messages/base/random.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"

@@ -1,4 +1,4 @@
-#include "web/service.hpp"
+#include "web/openai/service.hpp"
 
 #include <algorithm>
 #include <atomic>

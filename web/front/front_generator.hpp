@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/serving/completions.hpp"
+#include "actors/serving/front/completions.hpp"
 #include "gpu/text/tokenizer.hpp"
 #include "runtime/host/shared_cluster.hpp"
-#include "web/generator.hpp"
+#include "web/openai/generator.hpp"
 
 namespace troupe::web {
 

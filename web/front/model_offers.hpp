@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "actors/serving/completions.hpp"
+#include "actors/serving/front/completions.hpp"
 #include "runtime/host/clock.hpp"
 #include "runtime/host/shared_cluster.hpp"
-#include "web/service.hpp"
+#include "web/openai/service.hpp"
 
 namespace troupe::web {
 

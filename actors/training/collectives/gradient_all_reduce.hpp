@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/training/collectives/host_all_reduce.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

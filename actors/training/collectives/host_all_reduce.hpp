@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "messages/frame.hpp"
-#include "messages/stage.hpp"
+#include "messages/wire/frame.hpp"
+#include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 

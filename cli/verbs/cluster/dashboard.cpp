@@ -1,4 +1,4 @@
-#include "web/dashboard.hpp"
+#include "web/dashboard/dashboard.hpp"
 
 #include <unistd.h>
 

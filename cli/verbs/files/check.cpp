@@ -10,7 +10,7 @@
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
-#include "messages/job_keys.hpp"
+#include "messages/admission/job_keys.hpp"
 
 namespace troupe::cli {
 

@@ -2,7 +2,7 @@
 
 #include "cli/verbs/verb.hpp"
 #include "gpu/profiling/profile.hpp"
-#include "messages/message.hpp"
+#include "messages/wire/message.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 
 namespace troupe::cli {

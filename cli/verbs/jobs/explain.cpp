@@ -5,7 +5,7 @@
 #include "cli/common/progress.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
-#include "web/job_json.hpp"
+#include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
 

@@ -7,7 +7,7 @@
 #include "cli/common/human.hpp"
 #include "cli/common/job_selection.hpp"
 #include "cli/common/table.hpp"
-#include "web/job_json.hpp"
+#include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
 

@@ -9,7 +9,7 @@
 
 #include "cli/verbs/serving/key_file.hpp"
 #include "cli/verbs/serving/server_url.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/front/model_offers.hpp"

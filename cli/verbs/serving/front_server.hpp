@@ -7,8 +7,8 @@
 
 #include "cli/common/host_options.hpp"
 #include "cli/common/output.hpp"
-#include "web/http_server.hpp"
-#include "web/service.hpp"
+#include "web/http/http_server.hpp"
+#include "web/openai/service.hpp"
 
 namespace troupe::cli {
 

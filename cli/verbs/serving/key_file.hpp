@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "web/service.hpp"
+#include "web/openai/service.hpp"
 
 namespace troupe::cli {
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "runtime/host/stopwatch.hpp"
-#include "web/http_client.hpp"
+#include "web/http/http_client.hpp"
 
 namespace troupe::cli {
 

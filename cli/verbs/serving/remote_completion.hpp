@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/common/output.hpp"
-#include "messages/completion.hpp"
+#include "messages/domain/completion.hpp"
 
 namespace troupe::cli {
 

@@ -13,8 +13,8 @@
 #include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
-#include "web/batch_loop.hpp"
-#include "web/service.hpp"
+#include "web/openai/batch_loop.hpp"
+#include "web/openai/service.hpp"
 
 namespace troupe::cli {
 

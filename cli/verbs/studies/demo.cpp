@@ -16,7 +16,7 @@
 #include "formats/traces/trace.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
-#include "web/job_json.hpp"
+#include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
 

@@ -13,7 +13,7 @@
 #include "cli/common/local_cluster.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "formats/load/load.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/stopwatch.hpp"

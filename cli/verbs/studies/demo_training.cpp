@@ -9,7 +9,7 @@
 #include "cli/reports/iteration_picture.hpp"
 #include "cli/reports/training_result.hpp"
 #include "formats/load/load.hpp"
-#include "messages/statistics.hpp"
+#include "messages/base/statistics.hpp"
 
 namespace troupe::cli {
 

@@ -7,7 +7,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
-#include "messages/schedules.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/explicit_plan.hpp"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cli/common/output.hpp"
-#include "messages/cluster.hpp"
-#include "messages/job.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
 #include "planners/espresso/cost_tree.hpp"
 
 namespace troupe::cli {

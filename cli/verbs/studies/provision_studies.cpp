@@ -7,7 +7,7 @@
 #include "cli/common/table.hpp"
 #include "cli/reports/cost_picture.hpp"
 #include "cli/verbs/studies/provision.hpp"
-#include "messages/whole_file.hpp"
+#include "messages/base/whole_file.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"

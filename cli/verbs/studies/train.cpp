@@ -18,7 +18,7 @@
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
-#include "messages/schedules.hpp"
+#include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
 

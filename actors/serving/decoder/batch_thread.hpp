@@ -1,0 +1,44 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "actors/serving/decoder/batch_executor.hpp"
+#include "gpu/inference/inference_device.hpp"
+
+namespace troupe::actors {
+
+/// A real device, which a thread of its own uses.
+class batch_thread final : public batch_executor {
+ public:
+  using create = std::function<expected<std::unique_ptr<gpu::inference_device>>()>;
+
+  /// make: called on the thread; a device with the whole model.
+  explicit batch_thread(create make);
+  /// Waits for the round that is being executed.
+  ~batch_thread() override;
+
+  void open(std::function<void(expected<decoder_model>)> done) override;
+  void execute(gpu::batch_round r,
+               std::function<void(expected<std::vector<gpu::batch_result>>)> done) override;
+
+ private:
+  void post(std::function<void()> what);
+  void run();
+
+  create make_;
+  std::unique_ptr<gpu::inference_device> device_;  // the thread's
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::function<void()> next_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+/// What a device with a whole model says of it.
+decoder_model model_of(const gpu::inference_device& d);
+
+}  // namespace troupe::actors

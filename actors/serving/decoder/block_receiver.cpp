@@ -1,0 +1,73 @@
+#include "actors/serving/decoder/block_receiver.hpp"
+
+#include <fmt/format.h>
+
+#include "actors/serving/decoder/block_hash.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+// The rest is stated once some of them are no longer missing.
+constexpr std::size_t most_others = 1024;
+
+}  // namespace
+
+block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidden, bool simulated)
+    : name_{name}, guest_{guest}, hidden_{hidden}, simulated_{simulated} {}
+
+expected<void> block_receiver::check(const prefill_block& b, const payload& body,
+                                     std::uint64_t expected_bytes) const {
+  const auto no = [&](std::string why) {
+    return refuse(reason::kind::malformed,
+                  fmt::format("block {} of {} from guest {}: {}", b.index, b.blocks, b.guest, why));
+  };
+  if (b.blocks == 0 || b.blocks > most_blocks)
+    return no(fmt::format("a guest sends 1 to {} blocks", most_blocks));
+  if (!has_.empty() && b.blocks != has_.size())
+    return no(fmt::format("another block said that there are {}", has_.size()));
+  if (b.index >= b.blocks) return no("there is no such index");
+  if (b.bytes != expected_bytes)
+    return no(fmt::format("it says {} bytes, and its ranges have {}", b.bytes, expected_bytes));
+  if (simulated_ && body.empty()) return {};
+  if (body.bytes().size() != b.bytes)
+    return no(fmt::format("it says {} bytes, and has {}", b.bytes, body.bytes().size()));
+  if (block_hash(body) != b.hash) return no("its bytes are not those that were sent");
+  return {};
+}
+
+expected<bool> block_receiver::accept(const prefill_block& b, const payload& body,
+                                      std::uint64_t expected_bytes) {
+  if (auto ok = check(b, body, expected_bytes); !ok) return refuse(ok.error());
+  has_.resize(b.blocks);
+  if (has_[b.index]) return false;
+  has_[b.index] = true;
+  ++received_;
+  bytes_ += b.bytes;
+  while (all_below_ < has_.size() && has_[all_below_]) ++all_below_;
+  return true;
+}
+
+blocks_received block_receiver::state() const {
+  blocks_received r;
+  r.name = name_;
+  r.guest = guest_;
+  r.hidden = hidden_;
+  r.all_below = all_below_;
+  r.whole = whole();
+  if (r.whole) return r;
+  for (auto i = all_below_; i < has_.size() && r.others.size() < most_others; ++i)
+    if (has_[i]) r.others.push_back(i);
+  return r;
+}
+
+blocks_received not_needed(const prefill_block& b) {
+  blocks_received r;
+  r.name = b.name;
+  r.guest = b.guest;
+  r.hidden = b.what == prefill_block::kind::hidden;
+  r.whole = true;
+  return r;
+}
+
+}  // namespace troupe::actors

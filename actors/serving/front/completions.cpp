@@ -1,0 +1,44 @@
+#include "actors/serving/front/completions.hpp"
+
+#include <mutex>
+#include <utility>
+
+namespace troupe::actors {
+
+struct completions::shared {
+  mutable std::mutex mutex;
+  way_in way;
+  front_view view;
+  std::uint64_t next = 1;
+};
+
+completions::completions() : shared_{std::make_shared<shared>()} {}
+
+std::uint64_t completions::submit(model_prompt p, completion_listener listener) const {
+  const std::lock_guard hold{shared_->mutex};
+  const auto number = shared_->next++;
+  if (shared_->way.submit) shared_->way.submit(number, std::move(p), std::move(listener));
+  return number;
+}
+
+void completions::cancel(std::uint64_t number, bool enough) const {
+  const std::lock_guard hold{shared_->mutex};
+  if (shared_->way.cancel) shared_->way.cancel(number, enough);
+}
+
+front_view completions::view() const {
+  const std::lock_guard hold{shared_->mutex};
+  return shared_->view;
+}
+
+void completions::connect(way_in way) const {
+  const std::lock_guard hold{shared_->mutex};
+  shared_->way = std::move(way);
+}
+
+void completions::publish(front_view now) const {
+  const std::lock_guard hold{shared_->mutex};
+  shared_->view = std::move(now);
+}
+
+}  // namespace troupe::actors

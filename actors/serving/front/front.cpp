@@ -1,0 +1,140 @@
+#include "actors/serving/front/front.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/follow_cluster.hpp"
+#include "actors/protocol/messenger.hpp"
+#include "actors/protocol/timing.hpp"
+
+namespace troupe::actors {
+
+void front_state::start(front_actor::pointer self, runtime::host h, shared_cluster c,
+                        completions local, std::function<void()> on_removed) {
+  self_ = self;
+  on_removed_ = std::move(on_removed);
+  host_ = std::move(h);
+  cluster_ = c;
+  guard_ = frame_guard{host_, c};
+  requests_ = front_requests{host_, std::move(c)};
+  local_ = std::move(local);
+  publish();
+  // The handle may outlive the actor: a strong reference would keep it alive.
+  const auto weak = caf::weak_actor_ptr{self->ctrl()};
+  const auto tell = [weak](auto message) {
+    if (const auto strong = weak.lock())
+      caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
+  };
+  local_.connect({[tell](std::uint64_t n, model_prompt p, completion_listener l) {
+                    tell(submit_completion{n, std::move(p), std::move(l)});
+                  },
+                  [tell](std::uint64_t n, bool enough) {
+                    tell(cancel_completion{n, enough});
+                  }});
+  report();
+  set_timer();
+}
+
+void front_state::on_frame(const frame& f) {
+  const auto envelope = peek(f.header.bytes());
+  if (!envelope || !guard_.admits(*envelope) || envelope->to != host_.self) return;
+  const auto decoded = decode(f.header.bytes());
+  if (!decoded) return;
+  if (const auto* changed = std::get_if<cluster_update>(&decoded->second)) {
+    if (follow_cluster(cluster_, changed->cluster, host_.self)) report_at_s_ = 0, report();
+    return;
+  }
+  requests_.on_message(envelope->from, decoded->second);
+  const auto& m = decoded->second;
+  if (std::holds_alternative<decoder_state>(m) || std::holds_alternative<serving_leases>(m))
+    publish();
+}
+
+void front_state::on_submit(const submit_completion& s) {
+  requests_.submit(s.number, s.prompt, s.listener);
+  set_timer();
+}
+
+void front_state::on_cancel(const cancel_completion& c) {
+  requests_.cancel(c.number, c.enough);
+}
+
+void front_state::on_tick() {
+  if (host_.clock->now_s() < tick_at_s_ - 1e-6) return;
+  tick_at_s_ = 0;
+  requests_.on_tick();
+  end_if_removed();
+  publish();
+  report();
+  set_timer();
+}
+
+void front_state::end_if_removed() {
+  if (!on_removed_ || !cluster_->fronts[front_of(host_.self)].removed) return;
+  const auto now_s = host_.clock->now_s();
+  if (removed_s_ == 0) removed_s_ = now_s;
+  if (requests_.size() == 0 || now_s - removed_s_ >= cluster_->settings.grace_s) on_removed_();
+}
+
+/// For people; the controller decides nothing by it.
+void front_state::report() {
+  const auto now_s = host_.clock->now_s();
+  if (now_s < report_at_s_ - 1e-6) return;
+  report_at_s_ = now_s + cluster_->settings.heartbeat_s;
+  auto r = requests_.report();
+  r.incarnation = host_.incarnation;
+  r.sequence = ++reports_;
+  if (cluster_->version > 0) r.cluster = cluster_->version;
+  send_message(host_, controller_address, r);
+}
+
+/// Slower while there is nothing to repeat: then only silent decoders are looked for.
+void front_state::set_timer() {
+  const auto in_s = requests_.is_busy() ? front_requests::tick_s : cluster_->settings.heartbeat_s;
+  const auto at_s = host_.clock->now_s() + in_s;
+  if (tick_at_s_ > 0 && tick_at_s_ <= at_s) return;
+  tick_at_s_ = at_s;
+  self_->delayed_send(front_actor{self_}, nanoseconds_of(in_s), tick{});
+}
+
+void front_state::publish() {
+  front_view now;
+  now.requests = requests_.size();
+  now.has_statement = requests_.decoders().has_statement();
+  for (const auto& m : requests_.decoders().statement().models) now.served.insert(m.name);
+  for (const auto& [name, d] : requests_.decoders().all()) {
+    auto& m = now.models[d.says.model];
+    m.folder = d.says.folder;
+    m.files = d.says.files;
+    ++m.decoders;
+    m.context = std::max(m.context, d.says.context);
+    m.pages += d.says.pages;
+    m.free_pages += d.says.free_pages;
+    m.running += d.says.running;
+    m.waiting += d.says.waiting;
+    m.most_sequences += d.says.most_sequences;
+  }
+  local_.publish(std::move(now));
+}
+
+front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
+                                 shared_cluster c, completions local,
+                                 std::function<void()> on_removed) {
+  auto& s = self->state;
+  auto net = h.net;
+  begin_actor(self, "front", [&] {
+    s.start(self, std::move(h), std::move(c), std::move(local), std::move(on_removed));
+  });
+  return {
+      [&s, net](const arrived& a) {
+        s.on_frame(a.what);
+        net->handled(a.what);
+      },
+      [&s](const submit_completion& m) { s.on_submit(m); },
+      [&s](const cancel_completion& m) { s.on_cancel(m); },
+      [&s](const tick&) { s.on_tick(); },
+  };
+}
+
+}  // namespace troupe::actors

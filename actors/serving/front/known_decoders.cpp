@@ -1,0 +1,106 @@
+#include "actors/serving/front/known_decoders.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "gpu/inference/inference_device.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Smaller is better.
+auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& need) {
+  return std::tuple{d.datacenter != need.datacenter, ~d.free_pages(), d.sequences(), name.lease,
+                    name.node};
+}
+
+}  // namespace
+
+expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need) {
+  using enum reason::kind;
+  std::uint32_t longest = 0;
+  bool present = false, fits = false;
+  const decoder_table::value_type* best = nullptr;
+  for (const auto& entry : all) {
+    const auto& [name, d] = entry;
+    if (d.says.model != need.model || d.says.ending || need.without.contains(name)) continue;
+    present = true;
+    longest = std::max(longest, d.says.context);
+    if (d.says.context < need.positions) continue;
+    fits = true;
+    if (d.sequences() >= d.says.most_sequences) continue;
+    if (!best || rank(name, d, need) < rank(best->first, best->second, need)) best = &entry;
+  }
+  if (best) return best->first;
+  if (!present)
+    return refuse(unavailable, fmt::format("no decoder serves '{}' at present", need.model));
+  if (!fits)
+    return refuse(invalid, fmt::format("prompt and completion have {} positions, and the decoders "
+                                       "of '{}' hold {}",
+                                       need.positions, need.model, longest));
+  return refuse(insufficient,
+                fmt::format("all decoders of '{}' are at their request limit", need.model));
+}
+
+bool known_decoders::state(const serving_leases& s) {
+  if (!s.is_newer_than(statement_)) return false;
+  statement_ = s;
+  leases_.clear();
+  for (const auto& d : s.decoders)
+    if (d.node < cluster_->nodes.size() && d.model < s.models.size())
+      leases_[{node_address(d.node), d.lease}] = d;
+  std::erase_if(all_, [this](const auto& entry) {
+    return !check(entry.first.node, entry.second.says).has_value();
+  });
+  return true;
+}
+
+expected<bool> known_decoders::hear(address from, const decoder_state& s, double now_s) {
+  if (auto ok = check(from, s); !ok) return refuse(ok.error());
+  const auto at = all_.find({from, s.lease});
+  if (at != all_.end() && s.sequence <= at->second.says.sequence) return false;
+  all_[{from, s.lease}] = {s, cluster_->nodes[node_of(from)].datacenter, now_s};
+  return true;
+}
+
+expected<void> known_decoders::check(address from, const decoder_state& s) const {
+  const auto no = [&](const std::string& why) {
+    return refuse(reason::kind::refused,
+                  fmt::format("{} says that lease {} decodes '{:.64}', {}",
+                              host_name(*cluster_, from), s.lease, s.model, why));
+  };
+  const auto lease = leases_.find({from, s.lease});
+  if (lease == leases_.end()) return no("which is no decoder's lease there by the controller");
+  const auto& d = lease->second;
+  if (s.incarnation != d.incarnation)
+    return no(fmt::format("in its start {}, and the lease is of its start {}", s.incarnation,
+                          d.incarnation));
+  const auto& m = statement_.models[d.model];
+  if (s.model != m.name || s.folder != m.folder)
+    return no(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
+  if (s.files != m.hash && m.hash != 0) return no("from other files than those of the job");
+  if (s.free_pages > s.pages || s.context == 0) return no("with impossible numbers");
+  return {};
+}
+
+void known_decoders::hear_of(const decoder_name& d, double now_s) {
+  if (const auto at = all_.find(d); at != all_.end()) at->second.heard_s = now_s;
+}
+
+void known_decoders::forget_silent(double now_s) {
+  std::erase_if(all_, [&](const auto& entry) {
+    return now_s - entry.second.heard_s >= cluster_->settings.lease_s;
+  });
+}
+
+void known_decoders::give(const decoder_name& d, std::uint32_t positions) {
+  const auto at = all_.find(d);
+  if (at == all_.end()) return;
+  ++at->second.given_sequences;
+  at->second.given_pages += gpu::pages_for(positions);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "messages/domain/cluster.hpp"
+#include "messages/wire/generation.hpp"
+#include "messages/wire/serving_leases.hpp"
+#include "runtime/host/shared_cluster.hpp"
+
+namespace troupe::actors {
+
+/// A decoder: a lease on a node.
+struct decoder_name {
+  address node = 0;
+  lease_id lease = 0;
+  auto operator<=>(const decoder_name&) const = default;
+};
+
+struct known_decoder {
+  decoder_state says;
+  std::uint32_t datacenter = 0;
+  double heard_s = 0;  // when it was last heard
+  // What it has been given since that statement: by this front alone.
+  std::uint32_t given_sequences = 0, given_pages = 0;
+
+  std::uint32_t free_pages() const {
+    return says.free_pages > given_pages ? says.free_pages - given_pages : 0;
+  }
+  std::uint32_t sequences() const { return says.running + says.waiting + given_sequences; }
+};
+using decoder_table = std::map<decoder_name, known_decoder>;
+
+/// A request that needs a decoder.
+struct decoder_need {
+  std::string model;
+  std::uint32_t positions = 0;  // prompt and completion, at most
+  std::uint32_t datacenter = 0;
+  std::set<decoder_name> without;  // those that have failed this request
+};
+
+/// Of the decoders that can take the request now: those of its datacenter first, then the one with
+/// the most free pages, the fewest sequences, the smaller lease. Fails with `unavailable`: nobody
+/// serves this model; `invalid`: too many positions for all who do; `insufficient`: they have as
+/// many sequences as they allow.
+expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need);
+
+/// The decoders of a cluster: those that the controller states, as they describe themselves. What
+/// others say is refused. A decoder is lost once it has been silent for a lease's duration, or the
+/// controller no longer states it.
+class known_decoders {
+ public:
+  known_decoders() = default;
+  explicit known_decoders(shared_cluster c) : cluster_{std::move(c)} {}
+
+  /// The controller's statement. False: it is older than the last one; nothing changes.
+  bool state(const serving_leases& s);
+  /// What a node says of its decoder. False: it is older than what is known. An error: this is not
+  /// a decoder that the controller states, or it cannot be true; nothing changes.
+  expected<bool> hear(address from, const decoder_state& s, double now_s);
+  /// Another message of a decoder.
+  void hear_of(const decoder_name& d, double now_s);
+  /// Forgets those that have been silent for too long.
+  void forget_silent(double now_s);
+  /// A request for so many positions goes to this decoder.
+  void give(const decoder_name& d, std::uint32_t positions);
+
+  const decoder_table& all() const { return all_; }
+  bool has(const decoder_name& d) const { return all_.contains(d); }
+  /// The controller has stated something: until then nobody is believed.
+  bool has_statement() const { return statement_.epoch > 0; }
+  /// What it has stated last.
+  const serving_leases& statement() const { return statement_; }
+
+ private:
+  expected<void> check(address from, const decoder_state& s) const;
+
+  shared_cluster cluster_;
+  serving_leases statement_;
+  std::map<decoder_name, decoder_lease> leases_;  // of the statement
+  decoder_table all_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,395 @@
+#include "messages/admission/admission.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "messages/admission/admission_problems.hpp"
+#include "messages/admission/job_keys.hpp"
+#include "messages/codec/shape.hpp"
+#include "messages/domain/tensor_split.hpp"
+
+namespace troupe::admission {
+
+namespace {
+
+/// Calls f with every string and number of a value, recursively.
+template <class T, class F>
+void for_each_leaf(const T& value, F&& f) {
+  if constexpr (shape::is_vector<T>) {
+    for (const auto& element : value) for_each_leaf(element, f);
+  } else if constexpr (shape::is_map<T>) {
+    for (const auto& [key, element] : value) for_each_leaf(key, f), for_each_leaf(element, f);
+  } else if constexpr (shape::is_optional<T>) {
+    if (value) for_each_leaf(*value, f);
+  } else if constexpr (shape::record<T>) {
+    shape::all_fields(value, [&f](const auto& field) { return for_each_leaf(field, f), true; });
+  } else {
+    f(value);
+  }
+}
+
+/// General limits of every string and number.
+problem check_leaves(const job_spec& job) {
+  std::size_t bytes = 0;
+  bool finite = true, nul = false;
+  for_each_leaf(job, [&](const auto& leaf) {
+    using leaf_type = std::remove_cvref_t<decltype(leaf)>;
+    bytes += 1;
+    if constexpr (std::is_same_v<leaf_type, std::string>) {
+      bytes += leaf.size();
+      nul |= leaf.find('\0') != std::string::npos;
+    } else if constexpr (std::is_same_v<leaf_type, double>) {
+      bytes += sizeof leaf;
+      finite &= std::isfinite(leaf);
+    }
+  });
+  if (bytes > max_spec_bytes)
+    return fmt::format("the job has {} bytes, expected at most {}", bytes, max_spec_bytes);
+  if (nul) return "a string contains a NUL byte";
+  if (!finite) return "a number is not finite";
+  return {};
+}
+
+problem check_operators(const model& m) {
+  if (m.operators.empty()) return "missing; models of this family are given as operators";
+  if (m.operators.size() > max_operators)
+    return fmt::format("found {}, expected at most {}", m.operators.size(), max_operators);
+  for (const auto& op : m.operators)
+    if (auto p = first_of(
+            [&] {
+              return out_of_range(op.flops, {0, 1e18});
+            },
+            [&] {
+              return out_of_range(op.parameters, {0, 1e13});
+            },
+            [&] {
+              return out_of_range(op.output_bytes, {0, 1e12, true});
+            }))
+      return inside(shown(op.name), p);
+  return {};
+}
+
+problem check_profile(const device_profile& p) {
+  if (p.models.size() > 1000) return "more than 1000 models";
+  for (const auto& m : p.models) {
+    const profile_point* before = nullptr;
+    for (const auto& at : m.points) {
+      if (at.sequence == 0 || at.rows == 0 || at.tensor_parallel == 0)
+        return "a point lacks sequence, rows or tensor_parallel";
+      const auto place = [](const profile_point& x) {
+        return std::tuple{x.tensor_parallel, x.sequence, x.rows};
+      };
+      if (before && place(*before) >= place(at))
+        return "points are not sorted by tensor_parallel, sequence and rows";
+      before = &at;
+    }
+  }
+  for (const auto& rate : p.copies.all_reduces)
+    if (rate.devices < 2 || !(rate.gbytes_s > 0) || !(rate.small_us > 0))
+      return "an all-reduce entry needs at least two devices and a rate";
+  return {};
+}
+
+problem check_train(const training& t) {
+  if (t.profile.size() > 1) return "more than one profile";
+  if (t.costs.size() > max_operators) return "more costs than stages";
+  bool negative = false;
+  const auto look = [&](const auto& leaf) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, double>)
+      negative |= leaf < 0 || leaf > 1e15;
+  };
+  for_each_leaf(t.costs, look);
+  for_each_leaf(t.profile, look);
+  if (negative) return "a cost or measurement is below 0 or above 1e15";
+  if (auto p = first_invalid_inside(train_keys(), t)) return p;
+  if (t.data.empty() && (t.device == "cpu" || t.device == "cuda"))
+    return "data: missing; expected a text or token file";
+  return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
+}
+
+problem check_wish(const pipeline_wish& w, bool slots) {
+  if (auto p = first_invalid_inside(pipeline_keys(slots), w)) return p;
+  if (w.cut.size() > max_operators) return "cut has more stages than any model has pieces";
+  const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
+                     std::max(w.microbatches, 1u);
+  if (steps <= max_schedule_steps) return {};
+  return fmt::format(
+      "{} stages x {} pipelines x {} micro-batches are {} steps per iteration, expected at most {}",
+      std::max(w.stages, 1u), std::max(w.data_parallel, 1u), std::max(w.microbatches, 1u), steps,
+      max_schedule_steps);
+}
+
+/// Limits of a pipeline and its training that depend on the model.
+std::optional<objection> check_model_of(const job_spec& job) {
+  const auto& m = job.model;
+  const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
+  if (job.pipeline.stages > parts)
+    return objection{
+        "pipeline",
+        fmt::format("{} stages are more than the {} {} of '{}'", job.pipeline.stages, parts,
+                    m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
+  if (const auto& cut = job.pipeline.cut; !cut.empty()) {
+    const auto what = m.operators.empty() ? "sublayers (two per layer)" : "operators";
+    const auto sum = std::accumulate(cut.begin(), cut.end(), std::uint64_t{0});
+    if (cut.size() != job.pipeline.stages)
+      return objection{"pipeline", fmt::format("cut has {} stages, but stages is {}", cut.size(),
+                                               job.pipeline.stages)};
+    if (sum != parts)
+      return objection{"pipeline", fmt::format("cut covers {} {} of the {} of '{}'", sum, what,
+                                               parts, shown(m.name))};
+    if (std::ranges::find(cut, 0u) != cut.end())
+      return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
+  }
+  if (const auto t = job.pipeline.tensor_parallel; t > 1) {
+    if (!m.operators.empty() || m.family != "gpt")
+      return objection{"pipeline",
+                       fmt::format("tensor_parallel supports models of family gpt only, not '{}'",
+                                   shown(m.name))};
+    if (!splits_into(m, t))
+      return objection{
+          "pipeline",
+          fmt::format("tensor_parallel ({}) must divide the head count ({}), the count of key and "
+                      "value heads ({}) and the MLP width ({}) of '{}'",
+                      t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
+                      shown(m.name))};
+  }
+  if (job.train && job.train->device != "sim" && m.family != "gpt")
+    return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
+                                          shown(m.name), m.family)};
+  const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
+  if (const auto rows = job.pipeline.rows; rows > 0) {
+    if (job.pipeline.microbatches || job.microbatches)
+      return objection{"pipeline", "rows and microbatches exclude each other; give one of them"};
+    if (job.global_batch % (std::uint64_t{pipelines} * rows) != 0)
+      return objection{
+          "pipeline",
+          fmt::format("{} pipelines x micro-batches of {} rows must divide global_batch ({})",
+                      pipelines, rows, job.global_batch)};
+    if (job.global_batch / pipelines / rows > max_pipeline_microbatches)
+      return objection{
+          "pipeline",
+          fmt::format("micro-batches of {} rows would be {} per iteration, expected at most {}",
+                      rows, job.global_batch / pipelines / rows, max_pipeline_microbatches)};
+    return {};
+  }
+  const auto microbatches = std::max(job.pipeline.microbatches, 1u);
+  if (job.global_batch % (std::uint64_t{pipelines} * microbatches) != 0)
+    return objection{"pipeline",
+                     fmt::format("{} pipelines x {} micro-batches must divide global_batch ({})",
+                                 pipelines, microbatches, job.global_batch)};
+  return {};
+}
+
+/// Consistency of a pipeline job's keys.
+std::optional<objection> check_pipeline(const job_spec& job) {
+  if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
+  if (!job.command.empty())
+    return objection{
+        "command",
+        "command excludes train, slots and pipeline: a program sets up its own pipeline"};
+  if (job.slots && !job.pipeline.cut.empty())
+    return objection{"pipeline", "cut applies to a model, and a slots job has none"};
+  if (job.slots && job.pipeline.rows > 0)
+    return objection{"pipeline", "rows are samples of a batch, and a slots job has none"};
+  if (job.slots && job.pipeline.tensor_parallel > 1)
+    return objection{"pipeline", "tensor_parallel applies to a model, and a slots job has none"};
+  if (job.microbatches && job.pipeline.microbatches &&
+      *job.microbatches != job.pipeline.microbatches)
+    return objection{"microbatches",
+                     fmt::format("found {}, but pipeline.microbatches is {}; give one of them",
+                                 *job.microbatches, job.pipeline.microbatches)};
+  return job.slots ? std::nullopt : check_model_of(job);
+}
+
+/// No device of the built-in trainer has them.
+std::optional<objection> check_abilities(const job_spec& job) {
+  if (recomputes_layers(job.pipeline) && !job.pipeline.recompute)
+    return objection{"pipeline", "recompute: found both false and layers, expected one of them"};
+  if (recomputes_layers(job.pipeline) && job.slots)
+    return objection{"pipeline",
+                     "recompute: found layers, expected true or false: a slots job has no layers"};
+  if (!job.train || job.train->device == "sim") return {};
+  if (recomputes_layers(job.pipeline))
+    return objection{"pipeline",
+                     "recompute: found layers, expected true or false: no device of the built-in "
+                     "trainer recomputes layer by layer; train.device: sim and programs may"};
+  if (has_no_matrix(job.kernels))
+    return objection{
+        "kernels", fmt::format("found {}, expected eager or fused: the built-in trainer's devices "
+                               "have kernels of their own; train.device: sim and programs may",
+                               job.kernels)};
+  return {};
+}
+
+problem check_lora(const memory_options& o, const model& m) {
+  if (o.lora_rank == 0) return {};
+  if (is_given_as_operators(m.family)) return "adapters apply to transformers only";
+  return first_invalid_inside(lora_keys(), o);
+}
+
+std::optional<objection> check_memory(const job_spec& job) {
+  if (!job.memory) return {};
+  const auto& o = *job.memory;
+  if (job.slots || (job.train && job.train->device != "sim"))
+    return objection{
+        "memory_gb",
+        "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
+        "lora, activation_checkpointing and micro_batch apply to programs only"};
+  return first_of([&] { return first_invalid(memory_keys(), o); },
+                  [&] { return at_key("lora", check_lora(o, job.model)); });
+}
+
+std::optional<objection> check_words(const job_spec& job) {
+  if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
+    return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
+                                                 *job.microbatches, job.global_batch)};
+  if (job.command.empty() && (job.exact_gpus || job.assumed_model))
+    return objection{job.exact_gpus ? "gpus" : "model",
+                     "only of a program the number of GPUs is exact, and the model assumed"};
+  if (has_exact_gpus(job) && job.max_gpus && job.gpus > *job.max_gpus)
+    return objection{"gpus", more_than_max_gpus(job)};
+  if (!job.command.empty() && job.command[0].empty())
+    return objection{"command", "the program's name is empty"};
+  if (job.command.size() > max_words)
+    return objection{"command", fmt::format("more than {} words", max_words)};
+  for (const auto& [name, value] : job.environment)
+    if (!is_variable(name))
+      return objection{"environment",
+                       fmt::format("'{}' is not a valid variable name", shown(name))};
+  return {};
+}
+
+std::optional<objection> check_stops(const job_spec& job) {
+  if (is_program(job)) return {};
+  if (job.grace_s)
+    return objection{"grace_s",
+                     "for programs (command:) only; a training has the cluster's preempt_grace_s"};
+  if (job.rank_wait_s) return objection{"rank_wait_s", "for programs (command:) only"};
+  return {};
+}
+
+/// What a decoder cannot have: it runs until it is cancelled, and what it runs is its model.
+std::optional<objection> check_serving(const job_spec& job) {
+  if (!job.serve) return {};
+  if (auto bad = objection_to(*job.serve))
+    return objection{"serve", bad->key.empty() ? std::move(bad->problem)
+                                               : fmt::format("{}: {}", bad->key, bad->problem)};
+  const auto refused = [](std::string_view key) {
+    return objection{std::string{key},
+                     "not for a job that serves a model, which runs until it is cancelled"};
+  };
+  const std::pair<const char*, bool> maps[] = {
+      {"command", !job.command.empty()},         {"train", job.train.has_value()},
+      {"slots", job.slots.has_value()},          {"pipeline", job.pipeline != pipeline_wish{}},
+      {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()}};
+  for (const auto& [key, given] : maps)
+    if (given) return refused(key);
+  const auto of_others = job_keys();
+  for (const auto& k : of_others)
+    if (!k.use.served && is_given(k, job)) return refused(k.name);
+  return {};
+}
+
+std::optional<objection> check_lending(const job_spec& job) {
+  if (!job.pipeline.bubbles) return {};
+  if (!job.train && !job.slots)
+    return objection{"pipeline", "bubbles: only a training has bubbles; add train or slots"};
+  const bool simulated = job.slots || job.train->device == "sim";
+  const auto bad = objection_to(*job.pipeline.bubbles, !simulated);
+  if (!bad) return {};
+  return objection{"pipeline", fmt::format("bubbles: {}: {}", bad->key, bad->problem)};
+}
+
+std::optional<objection> check_keys(const job_spec& job) {
+  if (!is_name(job.name))
+    return objection{"name", fmt::format("found '{}', expected a name of at most 64 letters, "
+                                         "digits, '.', '_' and '-'",
+                                         shown(job.name))};
+  return first_of(
+      [&] {
+        return at_key("model", job.slots || job.serve ? std::nullopt : check_model(job.model));
+      },
+      [&] { return first_invalid(job_keys(), job); },
+      [&] {
+        return at_key("gpus", out_of_range(job.max_gpus.value_or(1), {1, max_gpus}));
+      },
+      [&] { return at_key("train", job.train ? check_train(*job.train) : std::nullopt); },
+      [&] {
+        return at_key("slots",
+                      job.slots ? first_invalid_inside(slot_keys(), *job.slots) : std::nullopt);
+      },
+      [&] { return at_key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });
+}
+
+}  // namespace
+
+bool is_name(std::string_view name) {
+  if (name.empty() || name.size() > 64 || name.front() == '-' || name.front() == '.') return false;
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+bool is_variable(std::string_view name) {
+  if (name.empty() || name.size() > 256 || (name[0] >= '0' && name[0] <= '9')) return false;
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+bool is_given_as_operators(std::string_view family) {
+  return family == "wide-resnet" || family == "moe";
+}
+
+problem check_model(const model& m) {
+  if (m.name.size() > 256) return "name: longer than 256 bytes";
+  const bool operators = is_given_as_operators(m.family);
+  if (auto p = first_invalid_inside(model_keys(operators), m)) return p;
+  if (operators) return inside("operators", check_operators(m));
+  if (!m.operators.empty()) return fmt::format("operators: not allowed for family {}", m.family);
+  if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
+  return {};
+}
+
+std::optional<objection> objection_to(const model& m) {
+  if (is_given_as_operators(m.family)) return {};
+  if (m.family != "llama" && (m.head_width != 0 || m.qkv_bias || m.output_bias || m.mlp_bias))
+    return objection{m.head_width != 0 ? "head_width"
+                     : m.qkv_bias      ? "qkv_bias"
+                     : m.output_bias   ? "output_bias"
+                                       : "mlp_bias",
+                     fmt::format("only models of the family llama have it, not {}", m.family)};
+  if (m.head_width == 0 && m.hidden % m.heads != 0)
+    return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
+  if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
+    return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",
+                                             m.kv_heads, m.heads)};
+  return {};
+}
+
+std::string more_than_max_gpus(const job_spec& job) {
+  return fmt::format("found {}, expected at most max_gpus ({})", job.gpus, *job.max_gpus);
+}
+
+std::optional<objection> objection_to(const job_spec& job) {
+  if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
+  return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
+                  [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
+                  [&] { return check_abilities(job); }, [&] { return check_memory(job); },
+                  [&] { return check_stops(job); }, [&] { return check_words(job); });
+}
+
+expected<void> admit(const job_spec& job) {
+  const auto bad = objection_to(job);
+  if (!bad) return {};
+  return refuse(reason::kind::invalid,
+                bad->key.empty() ? bad->problem : fmt::format("{}: {}", bad->key, bad->problem));
+}
+
+}  // namespace troupe::admission

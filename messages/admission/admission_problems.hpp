@@ -1,0 +1,116 @@
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "messages/admission/admission.hpp"
+#include "messages/admission/job_keys.hpp"
+#include "messages/codec/shape.hpp"
+
+// How admission's checks say what they found. Of admission*.cpp only.
+
+namespace troupe::admission {
+
+/// A sentence without the key; nothing: all is well.
+using problem = std::optional<std::string>;
+
+template <class T>
+problem out_of_range(T found, range valid) {
+  if (valid.contains(static_cast<double>(found))) return {};
+  return fmt::format(
+      "found {}, expected {}", found,
+      expected_number(valid, std::is_floating_point_v<T> ? "a number" : "a whole number"));
+}
+
+template <class Words>
+problem not_one_of(std::string_view found, const Words& known) {
+  if (std::ranges::find(known, found) != known.end()) return {};
+  return fmt::format("found '{}', expected one of {}", shown(found), fmt::join(known, ", "));
+}
+
+inline problem inside(std::string_view place, problem p) {
+  if (p) *p = fmt::format("{}: {}", place, *p);
+  return p;
+}
+
+/// The first of several problems, evaluated in order.
+template <class... F>
+auto first_of(F&&... ask) {
+  std::common_type_t<std::invoke_result_t<F>...> found;
+  static_cast<void>(((found = ask()).has_value() || ...));
+  return found;
+}
+
+/// The problem of a key of the job file.
+inline std::optional<objection> at_key(const char* name, problem p) {
+  return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
+}
+
+/// What is wrong with a key's field; nothing if it has its initial value, as without the key.
+template <class T, class Field>
+problem invalid(const key<T>& k, const Field& found, const Field& initial) {
+  if constexpr (shape::is_optional<Field>) {
+    return found ? out_of_range(*found, k.valid) : problem{};
+  } else if constexpr (std::is_same_v<Field, std::string>) {
+    const bool any = k.words.empty() || (!k.use.required && found == initial);
+    return any ? problem{} : not_one_of(found, k.words);
+  } else if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
+    return !k.use.required && found == initial ? problem{} : out_of_range(found, k.valid);
+  } else {
+    return {};
+  }
+}
+
+/// f(field, initial) with a key's field in an object and its initial value, or `otherwise` if the
+/// key has none.
+template <class T, class F, class R>
+R with_field(const key<T>& k, const T& object, F&& f, R otherwise) {
+  static const T initial{};
+  return std::visit(
+      [&](auto field) -> R {
+        if constexpr (std::is_same_v<decltype(field), std::monostate>)
+          return otherwise;
+        else
+          return f(object.*field, initial.*field);
+      },
+      k.field);
+}
+
+/// Does a key's field differ from its initial value?
+template <class T>
+bool is_given(const key<T>& k, const T& object) {
+  return with_field(
+      k, object, [](const auto& found, const auto& initial) { return found != initial; }, false);
+}
+
+/// The first invalid field of a map's keys.
+template <class T>
+std::optional<objection> first_invalid(const key_table<T>& keys, const T& object) {
+  for (const auto& k : keys) {
+    auto p = with_field(
+        k, object,
+        [&](const auto& found, const auto& initial) { return invalid(k, found, initial); },
+        problem{});
+    if (p) return objection{std::string{k.name}, std::move(*p)};
+  }
+  return {};
+}
+
+/// The same as the problem of the key that holds the map.
+template <class T>
+problem first_invalid_inside(const key_table<T>& keys, const T& object) {
+  const auto bad = first_invalid(keys, object);
+  return bad ? inside(bad->key, bad->problem) : problem{};
+}
+
+/// All sizes of a model.
+problem check_model(const model& m);
+
+}  // namespace troupe::admission

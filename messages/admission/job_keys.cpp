@@ -1,0 +1,230 @@
+#include "messages/admission/job_keys.hpp"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "messages/admission/admission.hpp"
+#include "messages/domain/schedules.hpp"
+
+namespace troupe::admission {
+
+namespace {
+
+constexpr range positive{0, max_seconds, true};
+constexpr range share{0, 1};
+constexpr double max_count = 1'000'000'000;
+constexpr double max_seed = 1e12;
+
+constexpr key_use required{.required = true};
+constexpr key_use served{.served = true};
+constexpr key_use required_if(bool condition) {
+  return {.required = condition};
+}
+
+/// At least one, at most `high`.
+constexpr range up_to(double high) {
+  return {1, high};
+}
+constexpr range above_0(double high) {
+  return {0, high, true};
+}
+
+/// "1000" for 1000, "0.5" for 0.5, "100,000,000" for 1e8.
+std::string plain(double x) {
+  if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
+  const auto digits = fmt::format("{:.0f}", std::abs(x));
+  std::string out = x < 0 ? "-" : "";
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string expected_number(range r, std::string_view what) {
+  const bool open = r.high >= 1e15;
+  if (r.above_low && r.low == 0 && open) return fmt::format("{} above 0", what);
+  if (open) return fmt::format("{} of at least {}", what, plain(r.low));
+  return fmt::format("{} {} {} to {}", what, r.above_low ? "above" : "from", plain(r.low),
+                     plain(r.high));
+}
+
+key_table<job_spec> job_keys(bool has_work) {
+  using t = job_spec;
+  return {
+      {"name", key_use{true, true}},
+      {"serve", served},
+      {"model", required_if(has_work)},
+      {"command"},
+      {"global_batch", &t::global_batch, up_to(max_batch), required_if(has_work)},
+      {"iterations", &t::iterations, up_to(max_iterations), required_if(has_work)},
+      {"microbatches", &t::microbatches, up_to(max_batch)},
+      {"slo_s", &t::slo_s, positive},
+      {"deadline_s", &t::deadline_s, positive},
+      {"time_limit_s", &t::time_limit_s, positive},
+      {"budget", &t::budget, positive},
+      {"grace_s", &t::grace_s, range{0, max_grace_s}},
+      {"rank_wait_s", &t::rank_wait_s, positive},
+      {"environment"},
+      {"working_directory", &t::working_directory},
+      {"objective", &t::objective, word_list{"efficient", "fastest", "cheapest"}},
+      {"kernels", &t::kernels, word_list{kernel_kinds.begin(), kernel_kinds.end()}},
+      {"train"},
+      {"slots"},
+      {"pipeline"},
+      {"priority", &t::priority, range{-max_priority, max_priority}, served},
+      {"gpus", &t::gpus, up_to(max_gpus), served},
+      {"max_gpus", &t::max_gpus, up_to(max_gpus), served},
+      {"gpu_type", &t::gpu_type, served},
+      {"max_restarts", &t::max_restarts, range{0, max_restarts}, served},
+      {"dataset_card", &t::dataset_card, served},
+      {"merge", &t::merge, served},
+  };
+}
+
+const key_table<memory_options>& memory_keys() {
+  using t = memory_options;
+  static const key_table<t> rows{
+      {"memory_gb", &t::gb, above_0(1e6)},
+      {"optimizer", &t::optimizer, word_list{optimizers.begin(), optimizers.end()}},
+      {"precision", &t::precision, word_list{precisions.begin(), precisions.end()}},
+      {"activation_checkpointing", &t::checkpointing,
+       word_list{checkpointings.begin(), checkpointings.end()}},
+      {"micro_batch", &t::micro_batch, up_to(max_batch)},
+      {"zero", &t::zero, range{0, 3}},
+      {"fsdp"},
+      {"lora"},
+  };
+  return rows;
+}
+
+const key_table<memory_options>& lora_keys() {
+  using t = memory_options;
+  static const key_table<t> rows{
+      {"rank", &t::lora_rank, up_to(max_lora_rank), required},
+      {"targets", &t::lora_targets, word_list{lora_target_names.begin(), lora_target_names.end()}},
+  };
+  return rows;
+}
+
+const key_table<training>& train_keys() {
+  using t = training;
+  static const key_table<t> rows{
+      {"device", &t::device, word_list{"sim", "cpu", "cuda"}},
+      {"data", &t::data},
+      {"vocabulary", &t::vocabulary},
+      {"seed", &t::seed, range{0, max_seed}},
+      {"learning_rate", &t::learning_rate, above_0(100)},
+      {"weight_decay", &t::weight_decay, share},
+      {"schedule", &t::schedule, word_list{schedule_names.begin(), schedule_names.end()}},
+      {"checkpoint", &t::checkpoint},
+      {"checkpoint_every", &t::checkpoint_every, up_to(max_count)},
+      {"keep_checkpoints", &t::keep_checkpoints, up_to(max_count)},
+      {"replan_every", &t::replan_every, range{0, max_count}},
+      {"replan_drift", &t::replan_drift, above_0(100)},
+      {"profile"},
+  };
+  return rows;
+}
+
+const key_table<slot_costs>& slot_keys() {
+  using t = slot_costs;
+  static const key_table<t> rows{
+      {"forward", &t::forward, above_0(1e9)},
+      {"recompute", &t::recompute, range{0, 1e9}},
+      {"backward", &t::backward, above_0(1e9)},
+      {"lan", &t::lan, range{0, 1e9}},
+      {"wan", &t::wan, range{0, 1e9}},
+      {"prefill_per_1k", &t::prefill_per_1k, above_0(1e9)},
+  };
+  return rows;
+}
+
+key_table<pipeline_wish> pipeline_keys(bool study) {
+  using t = pipeline_wish;
+  return {
+      {"stages", &t::stages, up_to(max_stages), required_if(study)},
+      {"data_parallel", &t::data_parallel, up_to(max_pipelines)},
+      {"microbatches", &t::microbatches, up_to(max_pipeline_microbatches), required_if(study)},
+      {"stages_per_datacenter", &t::stages_per_datacenter, up_to(max_stages)},
+      {"max_in_flight", &t::max_in_flight, up_to(max_pipeline_microbatches)},
+      {"connections", &t::connections, up_to(max_connections)},
+      {"tensor_parallel", &t::tensor_parallel, range{0, max_tensor_parallel}},
+      {"recompute"},
+      {"rows", &t::rows, up_to(max_batch)},
+      {"virtual_stages", &t::virtual_stages, up_to(1000)},
+      {"cut"},
+      {"bubbles"},
+  };
+}
+
+const key_table<serving>& serve_keys() {
+  using t = serving;
+  static const key_table<t> rows{
+      {"model", required},
+      {"name"},
+      {"random_weights"},
+      {"kv_gb", &t::kv_gb, above_0(max_kv_gb)},
+      {"context", &t::context, up_to(max_sequence)},
+      {"most_running", &t::most_running, up_to(max_running_sequences)},
+      {"most_sequences", &t::most_sequences, up_to(max_sequences)},
+      {"prefill"},
+      {"fallback"},
+      {"ttft_s", &t::ttft_s, above_0(max_ttft_s)},
+  };
+  return rows;
+}
+
+const key_table<bubble_lending>& bubble_keys() {
+  using t = bubble_lending;
+  static const key_table<t> rows{
+      {"model", required},
+      {"name"},
+      {"random_weights"},
+      {"memory_gb", &t::memory_gb, above_0(max_kv_gb)},
+      {"depth", &t::depth, up_to(max_guests)},
+      {"rule", &t::rule, word_list{"whole", "look-ahead", "chunked", "resumable"}},
+      {"look_ahead", &t::look_ahead, up_to(max_look_ahead)},
+      {"chunk", &t::chunk, up_to(max_chunk)},
+      {"op_ms", &t::op_ms, above_0(1e6)},
+      {"guard_ms", &t::guard_ms, range{0, 1e6}},
+      {"delay_budget", &t::delay_budget, share},
+  };
+  return rows;
+}
+
+key_table<model> model_keys(bool operators) {
+  using t = model;
+  const bool sized = !operators;
+  return {
+      {"name", required},
+      {"family", &t::family, word_list{"gpt", "llama", "bert", "vit", "wide-resnet", "moe"},
+       required},
+      {"hidden", &t::hidden, up_to(max_hidden), required_if(sized)},
+      {"layers", &t::layers, up_to(max_layers), required_if(sized)},
+      {"heads", &t::heads, up_to(max_heads), required_if(sized)},
+      {"kv_heads", &t::kv_heads, up_to(max_heads)},
+      {"head_width", &t::head_width, up_to(65'536)},
+      {"intermediate", &t::intermediate, up_to(max_intermediate)},
+      {"sequence", &t::sequence, up_to(max_sequence), required_if(sized)},
+      {"vocabulary", &t::vocabulary, up_to(max_vocabulary), required_if(sized)},
+      {"tied_head", &t::tied_head},
+      {"qkv_bias", &t::qkv_bias},
+      {"output_bias", &t::output_bias},
+      {"mlp_bias", &t::mlp_bias},
+      {"operators", required_if(operators)},
+  };
+}
+
+std::vector<std::string> job_key_names() {
+  std::vector<std::string> names;
+  for (const auto& k : job_keys())
+    if (k.name != "name") names.emplace_back(k.name);
+  for (const auto& k : memory_keys()) names.emplace_back(k.name);
+  return names;
+}
+
+}  // namespace troupe::admission

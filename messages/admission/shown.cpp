@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "messages/admission/admission.hpp"
+
+// How a text that somebody has written is shown in an error.
+
+namespace troupe::admission {
+
+namespace {
+
+/// A character and its bytes; a byte that is not UTF-8 is one of its own, of no character.
+struct character {
+  std::uint32_t point = 0;
+  std::size_t bytes = 1;
+  bool valid = true;
+};
+
+character first_of(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return {lead, 1, true};
+  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  const character wrong{lead, 1, false};
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return wrong;
+  std::uint32_t point = lead & (0xffu >> (bytes + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if ((c & 0xc0) != 0x80) return wrong;
+    point = point << 6 | (c & 0x3fu);
+  }
+  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (point < least[bytes] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return wrong;
+  return {point, bytes, true};
+}
+
+/// Controls, spaces that look like others or like nothing, marks of direction, and characters
+/// without a shape.
+bool is_invisible(std::uint32_t point) {
+  constexpr std::pair<std::uint32_t, std::uint32_t> ranges[] = {
+      {0x00, 0x1f},      {0x7f, 0xa0},     {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},
+      {0x115f, 0x1160},  {0x1680, 0x1680}, {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x2000, 0x200f},
+      {0x2028, 0x202f},  {0x205f, 0x206f}, {0x2800, 0x2800}, {0x3000, 0x3000}, {0x3164, 0x3164},
+      {0xfe00, 0xfe0f},  {0xfeff, 0xfeff}, {0xffa0, 0xffa0}, {0xfff9, 0xfffb}, {0x1d173, 0x1d17a},
+      {0xe0000, 0xe0fff}};
+  return std::ranges::any_of(ranges,
+                             [&](const auto& r) { return point >= r.first && point <= r.second; });
+}
+
+std::string escaped(std::uint32_t point) {
+  return point <= 0xff     ? fmt::format("\\x{:02x}", point)
+         : point <= 0xffff ? fmt::format("\\u{:04x}", point)
+                           : fmt::format("\\U{:08x}", point);
+}
+
+}  // namespace
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t longest = 60;  // bytes of the text; no character is cut
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = first_of(text.substr(at));
+    if (at + c.bytes > longest) return out + "...";
+    if (c.valid && !is_invisible(c.point))
+      out += text.substr(at, c.bytes);
+    else
+      out += escaped(c.point);
+    at += c.bytes;
+  }
+  return out;
+}
+
+}  // namespace troupe::admission

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "messages/base/fair_share.hpp"
+#include "messages/base/time.hpp"
+
+namespace troupe {
+
+/// A link shared equally by flows; the transfers of one flow follow one another, as on a
+/// connection. Sizes are nanoseconds of an otherwise idle link.
+template <class Flow>
+class flow_share {
+ public:
+  /// `count`: number of identical flows.
+  void start(time_ns now, const Flow& flow, double alone_ns, std::uint64_t token,
+             std::size_t count = 1) {
+    auto& waiting = flows_[flow];
+    waiting.push_back({alone_ns, token, count});
+    if (waiting.size() == 1) begin(now, flow, waiting.front());
+  }
+
+  std::optional<time_ns> next_end() const { return share_.next_end(); }
+
+  std::optional<std::uint64_t> take_ended(time_ns now) {
+    const auto token = share_.take_ended(now);
+    if (!token) return token;
+    const auto at = flows_.find(under_way_.extract(*token).mapped());
+    at->second.pop_front();
+    if (at->second.empty())
+      flows_.erase(at);
+    else
+      begin(now, at->first, at->second.front());
+    return token;
+  }
+
+ private:
+  struct transfer {
+    double alone_ns = 0;
+    std::uint64_t token = 0;
+    std::size_t count = 1;
+  };
+  void begin(time_ns now, const Flow& flow, const transfer& t) {
+    under_way_.emplace(t.token, flow);
+    share_.start(now, t.alone_ns, t.token, t.count);
+  }
+
+  fair_share share_{1e9, 0};
+  std::map<Flow, std::deque<transfer>> flows_;
+  std::map<std::uint64_t, Flow> under_way_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,159 @@
+#include "messages/codec/codec.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <xxhash.h>
+
+#include "messages/codec/pack.hpp"
+#include "messages/codec/unpack.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
+
+/// Packs with `write` into this thread's buffer; the result is valid until the next call.
+template <class F>
+const shape::sink& packed(F&& write) {
+  thread_local shape::sink buffer;
+  buffer.clear();
+  shape::packer out{buffer};
+  write(out);
+  return buffer;
+}
+
+payload copy_of(const shape::sink& packed_bytes) {
+  auto owner = std::make_shared_for_overwrite<std::byte[]>(packed_bytes.size());
+  std::copy_n(packed_bytes.data(), packed_bytes.size(), owner.get());
+  const std::span<const std::byte> view{owner.get(), packed_bytes.size()};
+  return payload{std::shared_ptr<const void>{owner, owner.get()}, view};
+}
+
+tl::unexpected<reason> malformed(const shape::unpacker& in, const std::string& what) {
+  return refuse(
+      reason::kind::malformed,
+      what + " is malformed at byte " + std::to_string(in.position()) + ": " + in.mistake() + ".");
+}
+
+std::string message_name(std::uint16_t type) {
+  return "A message of type " + std::to_string(type);
+}
+
+expected<envelope> read_envelope(shape::unpacker& in) {
+  std::uint64_t version = 0;
+  envelope e;
+  if (!in.array(header_fields) || !in.unpack(version)) return malformed(in, "A header");
+  if (version != protocol_version)
+    return refuse(reason::kind::refused,
+                  "The message is of protocol version " + std::to_string(version) +
+                      "; this side speaks version " + std::to_string(protocol_version) + ".");
+  if (!in.unpack(e.type) || !in.unpack(e.from) || !in.unpack(e.to))
+    return malformed(in, "A header");
+  return e;
+}
+
+using body_reader = void (*)(shape::unpacker& in, message& m);
+
+template <class T>
+void read_body(shape::unpacker& in, message& m) {
+  static_assert(type_id<T> != 0, "give it a number in message.hpp");
+  in.unpack(m.emplace<T>());
+}
+
+/// Null: there is no such type.
+template <class... T>
+body_reader reader_of(std::uint16_t type, const std::variant<T...>*) {
+  body_reader found = nullptr;
+  (void)((type == type_id<T> && (found = &read_body<T>)) || ...);
+  return found;
+}
+
+expected<std::pair<envelope, message>> read_message(std::span<const std::byte> header) {
+  shape::unpacker in{header};
+  const auto e = read_envelope(in);
+  if (!e) return refuse(e.error());
+  const auto read = reader_of(e->type, static_cast<const message*>(nullptr));
+  if (!read)
+    return refuse(reason::kind::unknown,
+                  "There is no message of type " + std::to_string(e->type) + ".");
+  expected<std::pair<envelope, message>> result{tl::in_place, *e, message{}};
+  read(in, result->second);
+  if (in.mistake() || !in.at_end()) return malformed(in, message_name(e->type));
+  return result;
+}
+
+expected<journal_entry> read_entry(std::span<const std::byte> bytes) {
+  shape::unpacker in{bytes};
+  expected<journal_entry> result;
+  if (!in.unpack(*result) || !in.at_end()) return malformed(in, "A journal entry");
+  return result;
+}
+
+// Decoding allocates at most a small multiple of the input, but memory may still run out.
+template <class F>
+auto without_exceptions(F&& read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const std::exception& e) {
+    return refuse(reason::kind::unavailable,
+                  std::string{"A message could not be read: "} + e.what() + ".");
+  }
+}
+
+}  // namespace
+
+frame encode(address from, address to, const message& m, payload body) {
+  const auto& bytes = packed([&](shape::packer& out) {
+    out.array(header_fields);
+    out.pack(protocol_version);
+    std::visit(
+        [&]<class T>(const T& value) {
+          out.pack(type_id<T>);
+          out.pack(from);
+          out.pack(to);
+          out.pack(value);
+        },
+        m);
+  });
+  return frame{copy_of(bytes), std::move(body)};
+}
+
+expected<envelope> peek(std::span<const std::byte> header) {
+  return without_exceptions([&] {
+    shape::unpacker in{header};
+    return read_envelope(in);
+  });
+}
+
+expected<std::uint64_t> peek_request(std::span<const std::byte> header) {
+  return without_exceptions([&]() -> expected<std::uint64_t> {
+    shape::unpacker in{header};
+    if (const auto e = read_envelope(in); !e) return refuse(e.error());
+    std::uint64_t request = 0;
+    if (!in.any_array() || !in.unpack(request)) return malformed(in, "A request");
+    return request;
+  });
+}
+
+expected<std::pair<envelope, message>> decode(std::span<const std::byte> header) {
+  return without_exceptions([&] { return read_message(header); });
+}
+
+std::vector<std::byte> encode(const journal_entry& e) {
+  const auto& bytes = packed([&](shape::packer& out) { out.pack(e); });
+  return {bytes.data(), bytes.data() + bytes.size()};
+}
+
+expected<journal_entry> decode_entry(std::span<const std::byte> bytes) {
+  return without_exceptions([&] { return read_entry(bytes); });
+}
+
+std::uint64_t fingerprint(const cluster& c) {
+  const auto& bytes = packed([&](shape::packer& out) { out.pack(c); });
+  return XXH64(bytes.data(), bytes.size(), 0);
+}
+
+}  // namespace troupe

@@ -1,0 +1,273 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "messages/codec/shape.hpp"
+
+// The decoder. A bounded cursor instead of msgpack-c's visitor, which does not know the number of
+// remaining bytes and so cannot reject invalid lengths before it reserves memory; bench/codec
+// measures that this decodes whole structs in 0.4 to 0.9 of the time of an empty visitor.
+
+namespace troupe::shape {
+
+/// Decodes untrusted MessagePack. After an error every read returns false; `mistake` describes it,
+/// and `position` is its offset. Recursion is limited by the types, not by the data.
+class unpacker {
+ public:
+  explicit unpacker(std::span<const std::byte> bytes)
+      : first_{reinterpret_cast<const std::uint8_t*>(bytes.data())},
+        at_{first_},
+        end_{first_ + bytes.size()} {}
+
+  const char* mistake() const { return mistake_; }
+  std::size_t position() const {
+    return static_cast<std::size_t>((mistake_ ? token_ : at_) - first_);
+  }
+  std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
+
+  /// True at the end of the bytes.
+  bool at_end() {
+    token_ = at_;
+    return at_ == end_ || fail("bytes are left over");
+  }
+
+  /// Reads the header of an array of exactly `size` elements.
+  bool array(std::size_t size) {
+    std::size_t found = 0;
+    return count(found, array_family) &&
+           (found == size || fail("the array has another number of fields than it must have"));
+  }
+
+  /// Reads the header of an array of any size.
+  bool any_array() {
+    std::size_t size = 0;
+    return count(size, array_family);
+  }
+
+  template <class T>
+  bool unpack(T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return unpack_bool(value);
+    } else if constexpr (std::is_enum_v<T>) {
+      return unpack_enum(value);
+    } else if constexpr (is_integer<T>) {
+      return unpack_integer(value);
+    } else if constexpr (std::is_same_v<T, double>) {
+      return unpack_double(value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      return unpack_string(value);
+    } else if constexpr (is_vector<T>) {
+      return unpack_vector(value);
+    } else if constexpr (is_map<T>) {
+      return unpack_map(value);
+    } else if constexpr (is_optional<T>) {
+      return unpack_optional(value);
+    } else if constexpr (is_variant<T>) {
+      return unpack_variant(value, std::make_index_sequence<std::variant_size_v<T>>());
+    } else {
+      static_assert(record<T>, "no such kind of field on the wire");
+      return unpack_record(value);
+    }
+  }
+
+ private:
+  /// A family of formats with a length: in the first byte, or in the following 1, 2 or 4.
+  struct family {
+    std::uint8_t fixed, fixed_mask;  // 0x80, 0x0f: 0x80 to 0x8f contain a length of up to 15
+    std::uint8_t one, two, four;     // first bytes; 0: no such form
+    const char* otherwise;
+  };
+  static constexpr family array_family{0x90, 0x0f, 0, 0xdc, 0xdd, "an array belongs here"};
+  static constexpr family map_family{0x80, 0x0f, 0, 0xde, 0xdf, "a map belongs here"};
+  static constexpr family string_family{0xa0, 0x1f, 0xd9, 0xda, 0xdb, "a string belongs here"};
+
+  [[gnu::cold]] bool fail(const char* mistake) {
+    mistake_ = mistake;
+    return false;
+  }
+
+  /// The first byte of the next value.
+  bool token(std::uint8_t& byte) {
+    token_ = at_;
+    if (at_ == end_) return fail("the bytes end in the middle of a value");
+    byte = *at_++;
+    return true;
+  }
+
+  template <class U>
+  bool big_endian(U& value) {
+    if (left() < sizeof(U)) return fail("the bytes end in the middle of a value");
+    value = 0;
+    for (std::size_t i = 0; i < sizeof(U); ++i)
+      value = static_cast<U>((std::uint64_t{value} << 8) | at_[i]);
+    at_ += sizeof(U);
+    return true;
+  }
+
+  template <class U>
+  bool length(std::size_t& size) {
+    U n = 0;
+    if (!big_endian(n)) return false;
+    size = n;
+    return true;
+  }
+
+  bool count(std::size_t& size, const family& f) {
+    std::uint8_t byte = 0;
+    if (!token(byte)) return false;
+    if ((byte & ~f.fixed_mask) == f.fixed) return size = byte & f.fixed_mask, true;
+    if (byte == f.two) return length<std::uint16_t>(size);
+    if (byte == f.four) return length<std::uint32_t>(size);
+    if (byte == f.one && f.one != 0) return length<std::uint8_t>(size);
+    return fail(f.otherwise);
+  }
+
+  /// Reads the header of `size` elements of at least `each` bytes.
+  bool believable(std::size_t size, std::size_t each) {
+    return size <= left() / each ||
+           fail("a length says more than the bytes that are left could hold");
+  }
+
+  template <record T>
+  bool unpack_record(T& value) {
+    std::size_t found = 0;
+    if (!count(found, array_family)) return false;
+    if (found > field_count<T>)
+      return fail("the array has more fields than are known here: a newer version wrote it");
+    if (found < required_fields<T>) return fail("the array has fewer fields than it must have");
+    if (found < field_count<T>) value = T{};
+    std::size_t next = 0;
+    return all_fields(value, [&](auto& field) { return next++ >= found || this->unpack(field); });
+  }
+
+  bool unpack_bool(bool& value) {
+    std::uint8_t byte = 0;
+    if (!token(byte)) return false;
+    value = byte == 0xc3;
+    return (byte & 0xfe) == 0xc2 || fail("a boolean belongs here");
+  }
+
+  bool unpack_double(double& value) {
+    std::uint8_t byte = 0;
+    std::uint64_t bits = 0;
+    if (!token(byte)) return false;
+    if (byte != 0xcb) return fail("a float 64 belongs here");
+    if (!big_endian(bits)) return false;
+    value = std::bit_cast<double>(bits);
+    return true;
+  }
+
+  template <class T>
+  bool unpack_integer(T& value) {
+    std::uint8_t byte = 0;
+    if (!token(byte)) return false;
+    if (byte <= 0x7f) return value = static_cast<T>(byte), true;
+    if (byte >= 0xe0) return in_range(static_cast<std::int8_t>(byte), value);
+    switch (byte) {
+      case 0xcc:
+        return sized_integer<std::uint8_t>(value);
+      case 0xcd:
+        return sized_integer<std::uint16_t>(value);
+      case 0xce:
+        return sized_integer<std::uint32_t>(value);
+      case 0xcf:
+        return sized_integer<std::uint64_t>(value);
+      case 0xd0:
+        return sized_integer<std::int8_t>(value);
+      case 0xd1:
+        return sized_integer<std::int16_t>(value);
+      case 0xd2:
+        return sized_integer<std::int32_t>(value);
+      case 0xd3:
+        return sized_integer<std::int64_t>(value);
+      default:
+        return fail("an integer belongs here");
+    }
+  }
+
+  template <class Wire, class T>
+  bool sized_integer(T& value) {
+    std::make_unsigned_t<Wire> bits = 0;
+    return big_endian(bits) && in_range(static_cast<Wire>(bits), value);
+  }
+
+  template <class Wire, class T>
+  bool in_range(Wire found, T& value) {
+    if (!std::in_range<T>(found)) return fail("the integer is out of its field's range");
+    value = static_cast<T>(found);
+    return true;
+  }
+
+  template <class E>
+  bool unpack_enum(E& value) {
+    static_assert(enum_count<E> > 0, "say in shape.hpp how many enumerators it has");
+    std::uint64_t number = 0;
+    if (!unpack_integer(number)) return false;
+    if (number >= enum_count<E>) return fail("there is no such enumerator");
+    value = static_cast<E>(number);
+    return true;
+  }
+
+  bool unpack_string(std::string& value) {
+    std::size_t size = 0;
+    if (!count(size, string_family) || !believable(size, 1)) return false;
+    value.assign(reinterpret_cast<const char*>(at_), size);
+    at_ += size;
+    return true;
+  }
+
+  template <class T>
+  bool unpack_vector(std::vector<T>& value) {
+    std::size_t size = 0;
+    if (!count(size, array_family) || !believable(size, min_bytes<T>())) return false;
+    value.resize(size);
+    for (auto& element : value)
+      if (!unpack(element)) return false;
+    return true;
+  }
+
+  template <class K, class V>
+  bool unpack_map(std::map<K, V>& value) {
+    std::size_t size = 0;
+    if (!count(size, map_family) || !believable(size, min_bytes<K>() + min_bytes<V>()))
+      return false;
+    value.clear();
+    for (; size > 0; --size) {
+      K key{};
+      const auto* const start = at_;
+      if (!unpack(key)) return false;
+      const auto [place, fresh] = value.try_emplace(std::move(key));
+      if (!fresh) return token_ = start, fail("a key comes twice in a map");
+      if (!unpack(place->second)) return false;
+    }
+    return true;
+  }
+
+  template <class T>
+  bool unpack_optional(std::optional<T>& value) {
+    value.reset();
+    if (at_ != end_ && *at_ == 0xc0) return ++at_, true;
+    return unpack(value.emplace());
+  }
+
+  template <class... T, std::size_t... I>
+  bool unpack_variant(std::variant<T...>& value, std::index_sequence<I...>) {
+    std::uint64_t index = 0;
+    if (!array(2) || !unpack_integer(index)) return false;
+    bool good = true;
+    const bool known = ((index == I && (good = unpack(value.template emplace<I>()), true)) || ...);
+    return known ? good : fail("there is no such alternative");
+  }
+
+  const std::uint8_t *first_, *at_, *end_;
+  const std::uint8_t* token_ = first_;  // start of the value being read
+  const char* mistake_ = nullptr;
+};
+
+}  // namespace troupe::shape

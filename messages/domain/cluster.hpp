@@ -1,0 +1,224 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/units.hpp"
+#include "messages/domain/profile.hpp"
+
+namespace troupe {
+
+/// Of GPUs whose catalogue says nothing else (docs/planners/cost_model.md).
+inline constexpr double default_kernel_us = 50;
+
+/// A type of GPU, from the catalogue.
+struct gpu_type {
+  std::string name;
+  double memory_gb = 0;    // decimal, as marketed
+  double fp16_tflops = 0;  // dense tensor-core peak; fp32 if it has none
+  double fp32_tflops = 0;
+  double memory_gbytes_s = 0;
+  double efficiency = 0.45;  // share of the peak that large matrix products reach
+  double price_per_hour = 0;
+  std::string source;       // of these figures
+  std::uint32_t quota = 0;  // maximum number of GPUs of this type per job; 0: no limit
+  std::optional<device_profile>
+      profile{};  // measured on one of them; replaces estimates where available
+  // CUDA compute capability, such as 8.6; 0: no CUDA; nothing: unknown.
+  std::optional<double> compute_capability{};
+  double tf32_tflops = 0;         // dense; 0: it has no TF32
+  double fp32_efficiency = 0.75;  // as efficiency, in single precision and TF32
+  // What a matrix product loses, whatever its size: its work is half of the peak's where it takes
+  // as long as this. 0: estimates are FLOPs over efficiency alone, without bytes and floors.
+  double kernel_us = 0;
+  static constexpr std::size_t required = 11;
+
+  double memory_bytes() const { return memory_gb * bytes_per_gb; }
+  static constexpr auto fields() {
+    using t = gpu_type;
+    return std::tuple{&t::name,
+                      &t::memory_gb,
+                      &t::fp16_tflops,
+                      &t::fp32_tflops,
+                      &t::memory_gbytes_s,
+                      &t::efficiency,
+                      &t::price_per_hour,
+                      &t::source,
+                      &t::quota,
+                      &t::profile,
+                      &t::compute_capability,
+                      &t::tf32_tflops,
+                      &t::fp32_efficiency,
+                      &t::kernel_us};
+  }
+  bool operator==(const gpu_type&) const = default;
+};
+
+/// A link between GPUs of a node, or between nodes of a datacenter.
+struct link {
+  std::string name;
+  double gbps = 0;
+  double latency_us = 0;
+
+  double bytes_s() const { return gbps * 1e9 / 8; }
+  static constexpr auto fields() { return std::tuple{&link::name, &link::gbps, &link::latency_us}; }
+  bool operator==(const link&) const = default;
+};
+
+/// A machine with GPUs of one type.
+struct node {
+  std::string name;
+  std::uint32_t datacenter = 0;  // index into cluster::datacenters
+  gpu_index gpu = 0;
+  std::uint32_t gpus = 0;
+  link intra, inter;
+  std::string address{};  // host name or IP for programs; empty: the node's name
+  // Its CPU devices take 1 / emulate_speed times as long; at most 1.
+  double emulate_speed = 1;
+  /// It left the cluster file, and has no GPUs; what refers to it keeps its name.
+  bool removed = false;
+  static constexpr std::size_t required = 7;
+
+  static constexpr auto fields() {
+    using t = node;
+    return std::tuple{&t::name,  &t::datacenter, &t::gpu,           &t::gpus,   &t::intra,
+                      &t::inter, &t::address,    &t::emulate_speed, &t::removed};
+  }
+  bool operator==(const node&) const = default;
+};
+
+struct datacenter {
+  std::string name;
+  std::string gateway;  // where its gateway listens (tcp://host:port); empty: chosen by `troupe up`
+  bool removed = false;  // as node::removed
+  static constexpr std::size_t required = 2;
+
+  static constexpr auto fields() {
+    return std::tuple{&datacenter::name, &datacenter::gateway, &datacenter::removed};
+  }
+  bool operator==(const datacenter&) const = default;
+};
+
+/// A process that answers requests to served models, connected to its datacenter's gateway.
+struct front {
+  std::string name;
+  std::uint32_t datacenter = 0;
+  std::string http;      // address:port; empty: chosen by `troupe serve`
+  bool removed = false;  // as node::removed
+  static constexpr std::size_t required = 3;
+
+  static constexpr auto fields() {
+    return std::tuple{&front::name, &front::datacenter, &front::http, &front::removed};
+  }
+  bool operator==(const front&) const = default;
+};
+
+/// The WAN between two datacenters, the same in both directions.
+struct wan_link {
+  std::uint32_t a = 0, b = 0;  // datacenters
+  double rtt_ms = 0;
+  double node_gbps = 0;        // one pair of nodes with enough connections
+  double connection_gbps = 0;  // one connection; 0: as much as the pair
+  double jitter_ms = 0;        // emulated: maximum extra delay, random per transfer
+  bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
+
+  static constexpr auto fields() {
+    using t = wan_link;
+    return std::tuple{&t::a,         &t::b,      &t::rtt_ms, &t::node_gbps, &t::connection_gbps,
+                      &t::jitter_ms, &t::emulate};
+  }
+  bool operator==(const wan_link&) const = default;
+};
+
+/// What GPUs of a type cost in a datacenter, instead of what the catalogue says.
+struct gpu_price {
+  gpu_index gpu = 0;
+  std::optional<std::uint32_t> datacenter{};  // none: in all
+  double per_hour = 0;                        // of one GPU, on demand
+  double spot_per_hour = 0;                   // 0: there are no spot instances
+  double interruptions_per_hour = 0;          // of one node of spot instances
+
+  static constexpr auto fields() {
+    using t = gpu_price;
+    return std::tuple{&t::gpu, &t::datacenter, &t::per_hour, &t::spot_per_hour,
+                      &t::interruptions_per_hour};
+  }
+  bool operator==(const gpu_price&) const = default;
+};
+
+/// Settings of a cluster; keys of `settings:` in the cluster file.
+struct cluster_settings {
+  double heartbeat_s = 1;  // minimum rate of a node's reports
+  double lease_s =
+      30;  // without contact for this long, a node stops its work and is considered lost
+  double memory_headroom = 0;   // fraction added to memory predictions; 0: the paper's MARP
+  double restart_s = 30;        // simulated: time to start or restart a job
+  double checkpoint_s = 600;    // simulated: work since the last checkpoint is lost with a node
+  double preempt_grace_s = 60;  // time for a training to save before it is stopped
+  double grace_s = 5;           // of programs without their own: from SIGTERM to SIGKILL
+  std::optional<double> time_limit_s{};  // of jobs that have none of their own
+  static constexpr std::size_t required = 7;
+
+  static constexpr auto fields() {
+    using t = cluster_settings;
+    return std::tuple{&t::heartbeat_s,  &t::lease_s,         &t::memory_headroom, &t::restart_s,
+                      &t::checkpoint_s, &t::preempt_grace_s, &t::grace_s,         &t::time_limit_s};
+  }
+  bool operator==(const cluster_settings&) const = default;
+};
+
+/// The description of a cluster. As loaded, nodes are in the file's order, and groups are expanded.
+/// The controller's has those of its journal, in the order in which they joined: an index keeps its
+/// meaning, whatever becomes of the file (actors/control/roster.hpp).
+struct cluster {
+  std::string name;
+  std::string controller;      // where the controller listens; empty: chosen by `troupe up`
+  std::vector<gpu_type> gpus;  // used types only, in order of first use
+  std::vector<datacenter> datacenters;
+  std::vector<node> nodes;
+  std::vector<wan_link> wan;
+  cluster_settings settings;
+  std::vector<gpu_price> prices{};
+  std::vector<front> fronts{};
+  /// Of the controller's: increased by every change.
+  std::uint64_t version = 0;
+  static constexpr std::size_t required = 7;
+
+  const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
+  static constexpr auto fields() {
+    using t = cluster;
+    return std::tuple{&t::name, &t::controller, &t::gpus,   &t::datacenters, &t::nodes,
+                      &t::wan,  &t::settings,   &t::prices, &t::fronts,      &t::version};
+  }
+  bool operator==(const cluster&) const = default;
+};
+
+/// Of GPUs of a type in a datacenter; null: what the catalogue says.
+inline const gpu_price* price_at(const cluster& c, gpu_index gpu, std::uint32_t datacenter) {
+  const gpu_price* found = nullptr;
+  for (const auto& p : c.prices)
+    if (p.gpu == gpu && (p.datacenter ? *p.datacenter == datacenter : !found)) found = &p;
+  return found;
+}
+
+/// Of one GPU of a node, on demand.
+inline double price_per_hour(const cluster& c, node_index n) {
+  const auto* p = price_at(c, c.nodes[n].gpu, c.nodes[n].datacenter);
+  return p ? p->per_hour : c.gpu_of(n).price_per_hour;
+}
+
+// Defaults for WAN links that the cluster file does not list, for planners and networks.
+inline constexpr double unlisted_wan_rtt_ms = 50;
+inline constexpr double unlisted_wan_gbps = 1;
+
+/// The link between two datacenters; null: not in the cluster file.
+inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  for (const auto& w : c.wan)
+    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
+  return nullptr;
+}
+
+}  // namespace troupe

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/units.hpp"
+#include "messages/domain/memory.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/domain/serving.hpp"
+#include "messages/domain/training.hpp"
+
+namespace troupe {
+
+/// What a training's kernels are: one for each operation; with elementwise operations fused into
+/// fewer; these with attention that never writes its matrix; and such attention with one kernel for
+/// each other operation.
+inline const std::array<std::string, 4> kernel_kinds{"eager", "fused", "flash", "sdpa"};
+
+/// Do these kernels never write attention's matrix?
+inline bool has_no_matrix(const std::string& kernels) {
+  return kernels == "flash" || kernels == "sdpa";
+}
+
+/// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
+/// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets
+/// and every policy obeys, as it obeys `gpus` where `exact_gpus` says so.
+struct job_spec {
+  std::string name;
+  troupe::model model;
+  std::uint32_t global_batch = 1;  // sequences per step
+  std::uint64_t iterations = 1;
+  std::optional<std::uint32_t> microbatches;
+  std::optional<double> slo_s;
+  std::optional<double> deadline_s;       // after submission
+  std::optional<double> budget;           // in the catalogue's currency
+  std::int32_t priority = 0;              // larger first
+  std::uint32_t gpus = 1;                 // the user's estimate, for policies that need one
+  std::string gpu_type;                   // likewise; empty: any
+  std::vector<std::string> dataset_card;  // keywords
+  bool merge = true;
+  std::vector<std::string> command;  // the external program; empty: simulated work
+  std::map<std::string, std::string> environment;
+  std::string working_directory;        // empty: where the node runs
+  std::string objective = "efficient";  // MARP's ranking: efficient, fastest, cheapest
+  std::optional<training> train;        // the built-in trainer, in place of a command
+  std::optional<slot_costs> slots;      // a pipeline study in virtual time, without a model
+  pipeline_wish pipeline;
+  std::optional<std::uint32_t> max_gpus;  // limit; nothing: none
+  std::string required_gpu_type;          // it runs only on this type; empty: any
+  std::uint32_t max_restarts =
+      5;  // consecutive attempts that lose a node without progress; then it fails
+  std::optional<memory_options> memory;  // declared properties of its training
+  std::string kernels;                   // one of kernel_kinds; empty: fused
+  std::optional<serving> serve{};        // a decoder of a model, in place of a command
+  bool exact_gpus = false;               // of a program: it gets `gpus` GPUs, no more and no fewer
+  bool assumed_model = false;  // of a program: its user named no model; `model` stands in for it
+  // A program's time from SIGTERM to SIGKILL; none: the cluster's.
+  std::optional<double> grace_s{};
+  // Time that a program's other parts have once the first one has ended with status 0; none: any.
+  std::optional<double> rank_wait_s{};
+  std::optional<double> time_limit_s{};  // of running, over all attempts
+  static constexpr std::size_t required = 20;
+
+  static constexpr auto fields() {
+    using t = job_spec;
+    return std::tuple{&t::name,         &t::model,
+                      &t::global_batch, &t::iterations,
+                      &t::microbatches, &t::slo_s,
+                      &t::deadline_s,   &t::budget,
+                      &t::priority,     &t::gpus,
+                      &t::gpu_type,     &t::dataset_card,
+                      &t::merge,        &t::command,
+                      &t::environment,  &t::working_directory,
+                      &t::objective,    &t::train,
+                      &t::slots,        &t::pipeline,
+                      &t::max_gpus,     &t::required_gpu_type,
+                      &t::max_restarts, &t::memory,
+                      &t::kernels,      &t::serve,
+                      &t::exact_gpus,   &t::assumed_model,
+                      &t::grace_s,      &t::rank_wait_s,
+                      &t::time_limit_s};
+  }
+  bool operator==(const job_spec&) const = default;
+};
+
+/// Is it a user's program?
+inline bool is_program(const job_spec& s) {
+  return !s.command.empty();
+}
+
+/// Does the built-in trainer run it?
+inline bool is_training(const job_spec& s) {
+  return s.command.empty() && (s.train || s.slots);
+}
+
+/// Does it serve a model, until it is cancelled?
+inline bool is_serving(const job_spec& s) {
+  return s.serve.has_value();
+}
+
+/// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
+/// that number, or did not say what it computes.
+inline bool has_exact_gpus(const job_spec& s) {
+  return !s.command.empty() && (s.exact_gpus || s.assumed_model);
+}
+
+/// Can its memory be predicted, or has its user given it? Nothing is known of a program that names
+/// a number of GPUs alone.
+inline bool has_known_memory(const job_spec& s) {
+  return !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
+}
+
+/// A program that does not say how many iterations it has may end at any time.
+inline bool has_known_length(const job_spec& s) {
+  return !is_serving(s) && (s.command.empty() || s.iterations > 1);
+}
+
+/// A job and its submission time in seconds since the start.
+struct arrival {
+  double at_s = 0;
+  job_spec spec;
+
+  static constexpr auto fields() { return std::tuple{&arrival::at_s, &arrival::spec}; }
+  bool operator==(const arrival&) const = default;
+};
+
+enum class job_state : std::uint8_t { waiting, running, stopping, finished, failed, cancelled };
+
+constexpr bool is_final(job_state s) {
+  return s == job_state::finished || s == job_state::failed || s == job_state::cancelled;
+}
+
+constexpr const char* to_string(job_state s) {
+  constexpr const char* names[] = {"waiting",  "running", "stopping",
+                                   "finished", "failed",  "cancelled"};
+  return names[static_cast<std::size_t>(s)];
+}
+
+}  // namespace troupe

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/units.hpp"
+
+namespace troupe {
+
+/// A stage of each of a plan's pipelines. The GPUs of a stage are in one node.
+struct plan_stage {
+  std::uint32_t first = 0, count = 0;  // pieces of the model (docs/planners/cost_model.md)
+  std::uint32_t tensor_parallel = 1;   // GPUs of a node that share it
+  std::optional<gpu_index> gpu;        // GPU type; empty: any with enough memory
+  double bytes_per_gpu = 0;
+
+  static constexpr auto fields() {
+    using t = plan_stage;
+    return std::tuple{&t::first, &t::count, &t::tensor_parallel, &t::gpu, &t::bytes_per_gpu};
+  }
+  bool operator==(const plan_stage&) const = default;
+};
+
+/// One way to run a job: its split, the memory per GPU, and the expected speed. A plan names the
+/// minimum memory instead of a GPU type; `gpu_types` are the types that have it.
+struct plan {
+  std::uint32_t data_parallel = 1;
+  std::uint32_t tensor_parallel = 1;
+  std::uint32_t pipeline_parallel = 1;
+  double bytes_per_gpu = 0;
+  double samples_per_s = 0;  // on the slowest of gpu_types
+  double cost_per_hour = 0;  // on the cheapest of gpu_types
+  std::vector<gpu_index> gpu_types;
+  bool tensor_in_node = true;  // the cluster has enough nodes to keep each tensor group in one
+  // For pipelines of planned stages; empty: the program makes its own stages.
+  std::uint32_t microbatches = 0, rows = 0;  // of a pipeline; samples of a micro-batch
+  std::vector<plan_stage> stages{};          // as many as pipeline_parallel
+  static constexpr std::size_t required = 8;
+
+  std::uint32_t gpus() const {
+    if (stages.empty()) return data_parallel * tensor_parallel * pipeline_parallel;
+    std::uint32_t of_a_pipeline = 0;
+    for (const auto& s : stages) of_a_pipeline += s.tensor_parallel;
+    return data_parallel * of_a_pipeline;
+  }
+  static constexpr auto fields() {
+    using t = plan;
+    return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel,
+                      &t::bytes_per_gpu, &t::samples_per_s,   &t::cost_per_hour,
+                      &t::gpu_types,     &t::tensor_in_node,  &t::microbatches,
+                      &t::rows,          &t::stages};
+  }
+  bool operator==(const plan&) const = default;
+};
+
+/// A number of GPUs of one node.
+struct node_share {
+  node_index node = 0;
+  std::uint32_t gpus = 0;
+
+  static constexpr auto fields() { return std::tuple{&node_share::node, &node_share::gpus}; }
+  bool operator==(const node_share&) const = default;
+};
+
+/// Where a job runs: the first entry's node has rank 0. A plan's stages take the GPUs in this order
+/// (planners/cost/layout.hpp).
+using allocation = std::vector<node_share>;
+
+inline std::uint32_t total_gpus(const allocation& a) {
+  std::uint32_t n = 0;
+  for (const auto& share : a) n += share.gpus;
+  return n;
+}
+
+/// Specific GPUs of one node, and the node's incarnation at that time.
+struct lease_part {
+  node_index node = 0;
+  std::uint64_t incarnation = 0;
+  std::vector<std::uint16_t> devices;
+
+  static constexpr auto fields() {
+    return std::tuple{&lease_part::node, &lease_part::incarnation, &lease_part::devices};
+  }
+  bool operator==(const lease_part&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/domain/model.hpp"
+
+// What a job may ask for in order to serve a model, or to lend the bubbles of its training to one.
+
+namespace troupe {
+
+/// Which model's prompts, and where its files are.
+struct served_model_files {
+  std::string name;    // as clients name it
+  std::string folder;  // config.json, safetensors, tokenizer; the same path on every node
+  std::optional<std::uint64_t> random_weights{};  // seed of random weights instead of the folder's
+  troupe::model shape;                            // from config.json
+  std::uint64_t hash = 0;  // of the files when the job was read (hash_of_model_files); 0: unknown
+  static constexpr std::size_t required = 4;
+
+  /// Would both compute the same? A hash that is unknown is no difference.
+  bool same_files(const served_model_files& other) const {
+    return folder == other.folder && random_weights == other.random_weights &&
+           shape == other.shape && (hash == other.hash || hash == 0 || other.hash == 0);
+  }
+
+  static constexpr auto fields() {
+    using t = served_model_files;
+    return std::tuple{&t::name, &t::folder, &t::random_weights, &t::shape, &t::hash};
+  }
+  bool operator==(const served_model_files&) const = default;
+};
+
+/// A decoder: one GPU that completes prompts until the job is cancelled. Key `serve:` of a job.
+struct serving {
+  served_model_files model;
+  double kv_gb = 1;                    // of the cache
+  std::uint32_t context = 0;           // prompt and completion, at most; 0: the model's positions
+  std::uint32_t most_running = 64;     // sequences that are decoded together; others wait
+  std::uint32_t most_sequences = 256;  // running and waiting; beyond them, it declines
+  bool bubbles = true;   // asks for prefill in bubbles first; otherwise it prefills by itself
+  bool fallback = true;  // prefills by itself what no bubble takes; otherwise declines it
+  double ttft_s = 2;     // goal: time to first token
+
+  static constexpr auto fields() {
+    using t = serving;
+    return std::tuple{&t::model,          &t::kv_gb,   &t::context,  &t::most_running,
+                      &t::most_sequences, &t::bubbles, &t::fallback, &t::ttft_s};
+  }
+  bool operator==(const serving&) const = default;
+};
+
+/// How a training lends its bubbles to a served model. Key `bubbles:` of `pipeline:`.
+struct bubble_lending {
+  served_model_files model;
+  double memory_gb = 1;     // of each of its GPUs, for the guest beside the stage
+  std::uint32_t depth = 0;  // guests of a prefill pipeline, at least; 0: as few as memory allows
+  std::string rule = "resumable";  // of planners/bubbletea/prefill_work.hpp
+  std::uint32_t look_ahead = 8;
+  std::uint32_t chunk = 512;    // tokens
+  double op_ms = 0;             // longest operation; 0: longest_op_ms()
+  double guard_ms = 0.5;        // before the training's next step
+  double delay_budget = 0.005;  // of an iteration, in delays of its steps
+
+  /// Shorter on a GPU: there the training waits for the operation to end.
+  double longest_op_ms(bool on_gpu) const { return op_ms > 0 ? op_ms : on_gpu ? 1 : 2; }
+
+  static constexpr auto fields() {
+    using t = bubble_lending;
+    return std::tuple{&t::model, &t::memory_gb, &t::depth,    &t::rule,        &t::look_ahead,
+                      &t::chunk, &t::op_ms,     &t::guard_ms, &t::delay_budget};
+  }
+  bool operator==(const bubble_lending&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/reason.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/domain/profile.hpp"
+#include "messages/domain/serving.hpp"
+
+// The built-in trainer's configuration, and messages between trainer, stages and gateways.
+
+namespace troupe {
+
+/// Step times and tensor sizes of a stage: of a simulated device, or measured, from submitting a
+/// step to its completion.
+struct stage_costs {
+  double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
+  double gradients_s = 0;  // copying gradients to the host, if hosts all-reduce
+  // The fastest tensor's transfer time from another datacenter; if from two, the slower one's. The
+  // part of it that hosts and gateways take.
+  double wan_s = 0, handling_s = 0;
+  std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // of a micro-batch; of all parameters
+  std::uint64_t tied_bytes =
+      0;  // part of gradient_bytes: an embedding that is another stage's head
+
+  static constexpr auto fields() {
+    using t = stage_costs;
+    return std::tuple{&t::forward_s,      &t::recompute_s, &t::backward_s, &t::update_s,
+                      &t::gradients_s,    &t::wan_s,       &t::handling_s, &t::activation_bytes,
+                      &t::gradient_bytes, &t::tied_bytes};
+  }
+  bool operator==(const stage_costs&) const = default;
+};
+
+/// The built-in trainer's job: key `train:` of a job file.
+struct training {
+  std::string data;        // a text file, or token files; same path on every node
+  std::string vocabulary;  // directory with GPT-2's vocab.json and merges.txt; empty: bytes
+  std::uint64_t seed = 1;  // of the initial weights and the order of the data
+  double learning_rate = 3e-4;
+  double weight_decay = 0.1;
+  std::string schedule;                 // a name of planners/schedule/schedule.hpp; empty: best
+  std::string checkpoint;               // directory; empty: none is written
+  std::uint32_t checkpoint_every = 50;  // iterations
+  std::string device;                   // sim, cpu, cuda; empty: the node's kind
+  std::vector<stage_costs> costs;   // of a simulated device, by stage; empty: from the cost model
+  std::string timeline;             // output file for all tasks of the last iteration
+  std::uint32_t replan_every = 20;  // iterations between checks for drift; 0: never
+  double replan_drift = 0.25;       // re-plan when a step's time differs by this fraction
+  std::vector<device_profile> profile;  // at most one: of its devices, instead of the cluster's
+  std::uint32_t keep_checkpoints = 0;   // the newest; older ones are removed; 0: all are kept
+  static constexpr std::size_t required = 14;
+
+  static constexpr auto fields() {
+    using t = training;
+    return std::tuple{&t::data,          &t::vocabulary,       &t::seed,
+                      &t::learning_rate, &t::weight_decay,     &t::schedule,
+                      &t::checkpoint,    &t::checkpoint_every, &t::device,
+                      &t::costs,         &t::timeline,         &t::replan_every,
+                      &t::replan_drift,  &t::profile,          &t::keep_checkpoints};
+  }
+  bool operator==(const training&) const = default;
+};
+
+/// Costs of a pipeline study without a model, in any unit; key `slots:`.
+struct slot_costs {
+  double forward = 1, recompute = 1, backward = 2;
+  double lan = 0;  // one transfer inside a datacenter
+  double wan = 2;  // one between two, over one node's part of the WAN
+  // Of a thousand tokens, if its bubbles are lent; none: default_prefill_per_1k
+  std::optional<double> prefill_per_1k{};
+  static constexpr double default_prefill_per_1k = 0.25;
+  static constexpr std::size_t required = 5;
+
+  static constexpr auto fields() {
+    using t = slot_costs;
+    return std::tuple{&t::forward, &t::recompute, &t::backward,
+                      &t::lan,     &t::wan,       &t::prefill_per_1k};
+  }
+  bool operator==(const slot_costs&) const = default;
+};
+
+/// Requested properties of the pipelines; key `pipeline:`. 0: the planner decides.
+struct pipeline_wish {
+  std::uint32_t stages = 0;
+  std::uint32_t data_parallel = 0;
+  std::uint32_t microbatches = 0;  // per pipeline and iteration
+  std::uint32_t stages_per_datacenter = 0;
+  std::uint32_t max_in_flight = 0;    // micro-batches in flight per stage (rule 2)
+  std::uint32_t connections = 0;      // between a pair of nodes over the WAN
+  std::uint32_t tensor_parallel = 0;  // GPUs of a node that share each stage; 0: one
+  // Stages keep only a micro-batch's input and repeat its forward before the backward, except the
+  // last one. Otherwise they keep all activations.
+  bool recompute = true;
+  std::uint32_t rows = 0;            // samples per micro-batch, instead of microbatches
+  std::vector<std::uint32_t> cut{};  // pieces of each stage; empty: cut by the planner
+  // Parts of the model per stage, interleaved (Narayanan et al., section 2.2); 0: one. For
+  // estimates: the built-in trainer's stages have one.
+  std::uint32_t virtual_stages = 0;
+  std::optional<bubble_lending> bubbles{};  // none: they are not lent
+  // With `recompute`: every stage keeps each layer's input, and its backward repeats the forward of
+  // one layer after the other. For estimates, studies and programs. None: not so.
+  std::optional<bool> recompute_layers{};
+  static constexpr std::size_t required = 8;
+
+  static constexpr auto fields() {
+    using t = pipeline_wish;
+    return std::tuple{&t::stages,
+                      &t::data_parallel,
+                      &t::microbatches,
+                      &t::stages_per_datacenter,
+                      &t::max_in_flight,
+                      &t::connections,
+                      &t::tensor_parallel,
+                      &t::recompute,
+                      &t::rows,
+                      &t::cut,
+                      &t::virtual_stages,
+                      &t::bubbles,
+                      &t::recompute_layers};
+  }
+  bool operator==(const pipeline_wish&) const = default;
+};
+
+inline bool recomputes_layers(const pipeline_wish& w) {
+  return w.recompute_layers.value_or(false);
+}
+
+}  // namespace troupe

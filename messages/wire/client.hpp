@@ -1,0 +1,456 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/reason.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
+#include "messages/wire/generation.hpp"
+#include "messages/wire/work.hpp"
+
+// Between a client (the command line, or any program that follows docs/wire.md) and the controller.
+// A client repeats a request until it is answered; `request` is a random number of its own that
+// makes repetition harmless.
+
+namespace troupe {
+
+struct submit_job {
+  std::uint64_t request = 0;
+  job_spec spec;
+
+  static constexpr auto fields() { return std::tuple{&submit_job::request, &submit_job::spec}; }
+  bool operator==(const submit_job&) const = default;
+};
+
+struct submit_reply {
+  std::uint64_t request = 0;
+  job_id job = 0;  // 0: rejected
+  reason why;
+
+  static constexpr auto fields() {
+    using t = submit_reply;
+    return std::tuple{&t::request, &t::job, &t::why};
+  }
+  bool operator==(const submit_reply&) const = default;
+};
+
+struct cancel_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&cancel_job::request, &cancel_job::job}; }
+  bool operator==(const cancel_job&) const = default;
+};
+
+struct cancel_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&cancel_reply::request, &cancel_reply::done, &cancel_reply::why};
+  }
+  bool operator==(const cancel_reply&) const = default;
+};
+
+/// A suspended job waits and gets no GPUs until it is resumed. A training finishes its iteration,
+/// saves and exits; a program gets SIGTERM; saved work is kept.
+struct suspend_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  bool suspended = true;  // false: resume
+
+  static constexpr auto fields() {
+    return std::tuple{&suspend_job::request, &suspend_job::job, &suspend_job::suspended};
+  }
+  bool operator==(const suspend_job&) const = default;
+};
+
+struct suspend_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&suspend_reply::request, &suspend_reply::done, &suspend_reply::why};
+  }
+  bool operator==(const suspend_reply&) const = default;
+};
+
+/// A running job is stopped as if it were suspended, and queued again at once.
+struct requeue_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&requeue_job::request, &requeue_job::job}; }
+  bool operator==(const requeue_job&) const = default;
+};
+
+struct requeue_reply {
+  std::uint64_t request = 0;
+  bool done = false;  // it is being stopped
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&requeue_reply::request, &requeue_reply::done, &requeue_reply::why};
+  }
+  bool operator==(const requeue_reply&) const = default;
+};
+
+/// Moves a running training to another shape or place: it finishes its iteration, saves, and
+/// resumes there from its checkpoint. Fields that are 0 or empty stay as they are.
+struct move_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
+  std::string gpu_type;
+  std::vector<std::string> nodes;  // exactly these
+  std::optional<double> grace_s;   // time to save; none: settings.preempt_grace_s
+
+  static constexpr auto fields() {
+    using t = move_job;
+    return std::tuple{&t::request,         &t::job,      &t::stages, &t::data_parallel,
+                      &t::tensor_parallel, &t::gpu_type, &t::nodes,  &t::grace_s};
+  }
+  bool operator==(const move_job&) const = default;
+};
+
+struct move_reply {
+  std::uint64_t request = 0;
+  bool done = false;  // it is being stopped, and its new GPUs are reserved
+  reason why;
+  plan how;
+  allocation where;
+
+  static constexpr auto fields() {
+    using t = move_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::how, &t::where};
+  }
+  bool operator==(const move_reply&) const = default;
+};
+
+/// The cluster file as it is from now on; operators only. Nodes are identified by their names.
+struct reconfigure {
+  std::uint64_t request = 0;
+  troupe::cluster cluster;
+
+  static constexpr auto fields() {
+    return std::tuple{&reconfigure::request, &reconfigure::cluster};
+  }
+  bool operator==(const reconfigure&) const = default;
+};
+
+/// What a change of the cluster has changed: hosts by name ("rome/gateway"), and values as
+/// sentences.
+struct cluster_difference {
+  std::vector<std::string> added, removed, changed;
+
+  static constexpr auto fields() {
+    using t = cluster_difference;
+    return std::tuple{&t::added, &t::removed, &t::changed};
+  }
+  bool operator==(const cluster_difference&) const = default;
+};
+
+struct reconfigure_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+  cluster_difference what;
+  std::vector<job_id> stopping;  // jobs on removed nodes, which are queued again
+
+  static constexpr auto fields() {
+    using t = reconfigure_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::what, &t::stopping};
+  }
+  bool operator==(const reconfigure_reply&) const = default;
+};
+
+/// No new work starts on drained nodes; operators only.
+struct drain_nodes {
+  std::uint64_t request = 0;
+  std::vector<std::string> nodes;
+  bool drained = true;  // false: they get work again
+  bool stop = false;    // running work gets its grace and is queued again
+
+  static constexpr auto fields() {
+    using t = drain_nodes;
+    return std::tuple{&t::request, &t::nodes, &t::drained, &t::stop};
+  }
+  bool operator==(const drain_nodes&) const = default;
+};
+
+struct drain_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+  std::vector<job_id> jobs;  // that still run on these nodes
+
+  static constexpr auto fields() {
+    using t = drain_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::jobs};
+  }
+  bool operator==(const drain_reply&) const = default;
+};
+
+/// One job as a table row.
+struct job_status {
+  job_id job = 0;
+  std::string name;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;  // controller's clock; 0: not yet
+  std::uint32_t attempts = 0;
+  plan how;  // of the present or last attempt
+  allocation where;
+  std::uint64_t iterations_done = 0;
+  double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
+  std::string detail;                          // why it failed, on which node it was lost, ...
+  std::string owner;                           // the name of the key that submitted it
+  std::string waiting_reason;                  // short; empty: it is not waiting
+  std::string model;                           // its name; empty: a slot job
+  std::vector<std::string> command;
+  std::int32_t priority = 0;
+  std::optional<std::int32_t> exit_code;  // of the last command that ended; 128 + n for signal n
+  // Completed iterations, as last reported; `iterations_done` of these survive a failure. Of
+  // `iterations`; 0: nobody knows how many there will be.
+  std::uint64_t iteration = 0, iterations = 0;
+  std::optional<double> loss, tokens_per_s;  // of the newest reported iteration
+  std::optional<double> eta_s;               // seconds from now to the expected end
+  // Of its last attempt: the first part that failed, and its node.
+  std::optional<std::uint32_t> failed_rank{};
+  std::optional<std::string> failed_node{};
+  // Of a program on several nodes that is running: the parts that have ended; none: no part has.
+  std::optional<std::vector<std::uint32_t>> ended_ranks{};
+  static constexpr std::size_t required = 24;
+
+  static constexpr auto fields() {
+    using t = job_status;
+    return std::tuple{&t::job,
+                      &t::name,
+                      &t::state,
+                      &t::submitted_s,
+                      &t::started_s,
+                      &t::ended_s,
+                      &t::attempts,
+                      &t::how,
+                      &t::where,
+                      &t::iterations_done,
+                      &t::predicted_bytes,
+                      &t::peak_bytes,
+                      &t::detail,
+                      &t::owner,
+                      &t::waiting_reason,
+                      &t::model,
+                      &t::command,
+                      &t::priority,
+                      &t::exit_code,
+                      &t::iteration,
+                      &t::iterations,
+                      &t::loss,
+                      &t::tokens_per_s,
+                      &t::eta_s,
+                      &t::failed_rank,
+                      &t::failed_node,
+                      &t::ended_ranks};
+  }
+  bool operator==(const job_status&) const = default;
+};
+
+struct query_jobs {
+  std::uint64_t request = 0;
+  job_id job = 0;              // 0: all active ones and the last hundred that have ended
+  std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
+  static constexpr std::size_t required = 2;
+
+  static constexpr auto fields() {
+    return std::tuple{&query_jobs::request, &query_jobs::job, &query_jobs::view};
+  }
+  bool operator==(const query_jobs&) const = default;
+};
+
+struct node_status {
+  node_index node = 0;
+  std::string name, gpu_type;
+  bool present = false;
+  std::uint32_t gpus = 0, idle = 0;
+  std::optional<bool> drained{};  // none: no
+  std::optional<bool> removed{};  // it left the cluster; its name is that of earlier work
+  static constexpr std::size_t required = 6;
+
+  static constexpr auto fields() {
+    using t = node_status;
+    return std::tuple{&t::node, &t::name, &t::gpu_type, &t::present,
+                      &t::gpus, &t::idle, &t::drained,  &t::removed};
+  }
+  bool operator==(const node_status&) const = default;
+};
+
+/// "present", "absent", "draining" (it still has work) or "drained".
+inline const char* state_of(const node_status& n) {
+  if (n.drained.value_or(false)) return n.idle < n.gpus ? "draining" : "drained";
+  return n.present ? "present" : "absent";
+}
+
+struct gateway_status {
+  std::string datacenter;
+  gateway_traffic traffic;  // as last reported
+
+  static constexpr auto fields() {
+    return std::tuple{&gateway_status::datacenter, &gateway_status::traffic};
+  }
+  bool operator==(const gateway_status&) const = default;
+};
+
+/// What the scheduler has done since the controller's start.
+struct scheduling_counts {
+  std::uint64_t rounds = 0;                                        // calls of the policy,
+  double rounds_s = 0;                                             // and the time that they took
+  std::uint64_t started = 0, moved = 0, stopped = 0, refused = 0;  // decisions
+
+  static constexpr auto fields() {
+    using t = scheduling_counts;
+    return std::tuple{&t::rounds, &t::rounds_s, &t::started, &t::moved, &t::stopped, &t::refused};
+  }
+  bool operator==(const scheduling_counts&) const = default;
+};
+
+struct front_status {
+  std::string name;
+  bool present = false;
+  front_report says;  // as last reported
+
+  static constexpr auto fields() {
+    using t = front_status;
+    return std::tuple{&t::name, &t::present, &t::says};
+  }
+  bool operator==(const front_status&) const = default;
+};
+
+/// What a reply's nodes and gateways have in between.
+struct cluster_view {
+  std::string name;
+  std::vector<std::uint32_t> datacenters;  // of each node: index into query_reply::gateways
+  std::vector<wan_link> wan;               // as in the cluster file
+  scheduling_counts scheduling;
+  std::optional<std::vector<front_status>> fronts{};  // none: the cluster file has none
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = cluster_view;
+    return std::tuple{&t::name, &t::datacenters, &t::wan, &t::scheduling, &t::fronts};
+  }
+  bool operator==(const cluster_view&) const = default;
+};
+
+struct query_reply {
+  std::uint64_t request = 0;
+  std::string policy;
+  double now_s = 0;
+  std::vector<job_status> jobs;
+  std::vector<node_status> nodes;
+  std::vector<std::string> gateways_absent;
+  std::vector<gateway_status> gateways{};
+  std::optional<cluster_view> view{};  // if it was asked for
+  static constexpr std::size_t required = 6;
+
+  static constexpr auto fields() {
+    using t = query_reply;
+    return std::tuple{&t::request, &t::policy,          &t::now_s,    &t::jobs,
+                      &t::nodes,   &t::gateways_absent, &t::gateways, &t::view};
+  }
+  bool operator==(const query_reply&) const = default;
+};
+
+struct explain_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&explain_job::request, &explain_job::job}; }
+  bool operator==(const explain_job&) const = default;
+};
+
+/// A plan of MARP, and why it was or was not chosen.
+struct considered_plan {
+  plan what;
+  bool chosen = false;
+  std::string verdict;                   // a sentence
+  double metric = 0;                     // rank by explanation::metric, larger is better
+  std::vector<std::string> gpu_types{};  // names of the plan's types
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = considered_plan;
+    return std::tuple{&t::what, &t::chosen, &t::verdict, &t::metric, &t::gpu_types};
+  }
+  bool operator==(const considered_plan&) const = default;
+};
+
+/// Predicted and measured values of one attempt that really ran.
+struct memory_record {
+  plan what;
+  double predicted_bytes = 0;
+  double peak_bytes = 0;  // 0: not measured
+  bool out_of_memory = false;
+
+  static constexpr auto fields() {
+    using t = memory_record;
+    return std::tuple{&t::what, &t::predicted_bytes, &t::peak_bytes, &t::out_of_memory};
+  }
+  bool operator==(const memory_record&) const = default;
+};
+
+struct explanation {
+  std::uint64_t request = 0;
+  job_status job;       // job.job == 0: no such job
+  std::string summary;  // why it waits, or why it runs where it does
+  std::vector<considered_plan> plans;
+  std::vector<memory_record> memory;
+  std::string metric;                  // name and unit of the plans' metric
+  std::vector<std::string> placement;  // why these nodes, and why not the others
+
+  static constexpr auto fields() {
+    using t = explanation;
+    return std::tuple{&t::request, &t::job,    &t::summary,  &t::plans,
+                      &t::memory,  &t::metric, &t::placement};
+  }
+  bool operator==(const explanation&) const = default;
+};
+
+/// Client to controller, which forwards it with `client` set to the node with rank 0 of the job (or
+/// `part`), so that the node's chunk is routed back.
+struct read_log {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  lease_id lease = 0;  // 0: the job's latest; set by the controller
+  std::uint32_t part = 0;
+  std::uint64_t offset = 0;  // bytes
+
+  static constexpr auto fields() {
+    using t = read_log;
+    return std::tuple{&t::request, &t::job, &t::lease, &t::part, &t::offset};
+  }
+  bool operator==(const read_log&) const = default;
+};
+
+/// A piece of a log, in the frame's body. `ended`: no more will follow.
+struct log_chunk {
+  std::uint64_t request = 0;
+  lease_id lease = 0;
+  std::uint64_t offset = 0;
+  bool ended = false;
+  reason why;  // with an empty body: why there is no log
+
+  static constexpr auto fields() {
+    using t = log_chunk;
+    return std::tuple{&t::request, &t::lease, &t::offset, &t::ended, &t::why};
+  }
+  bool operator==(const log_chunk&) const = default;
+};
+
+}  // namespace troupe

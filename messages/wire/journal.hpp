@@ -1,0 +1,347 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "messages/base/units.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
+#include "messages/wire/client.hpp"
+#include "messages/wire/stage.hpp"
+
+// The controller's journal entries. Applied in order, they yield the ledger.
+
+namespace troupe {
+
+/// A moment on a controller's clocks.
+struct clock_reading {
+  double at_s = 0;         // the journal's time
+  double monotonic_s = 0;  // since the machine's start,
+  std::uint64_t boot = 0;  // and which start that was
+
+  static constexpr auto fields() {
+    using t = clock_reading;
+    return std::tuple{&t::at_s, &t::monotonic_s, &t::boot};
+  }
+  bool operator==(const clock_reading&) const = default;
+};
+
+/// A controller's start.
+struct epoch_begun {
+  std::uint64_t epoch = 0;
+  double at_s = 0;
+  std::uint64_t journal = 0;  // the journal's id
+  lease_id first_lease = 0;   // leases of this epoch are numbered from here
+  std::optional<clock_reading> clock{};
+  static constexpr std::size_t required = 2;
+
+  static constexpr auto fields() {
+    using t = epoch_begun;
+    return std::tuple{&t::epoch, &t::at_s, &t::journal, &t::first_lease, &t::clock};
+  }
+  bool operator==(const epoch_begun&) const = default;
+};
+
+struct job_accepted {
+  job_id job = 0;
+  std::uint64_t request = 0;  // the client's, which identifies repeated submissions
+  double at_s = 0;
+  job_spec spec;
+  std::string owner;  // name of the key that submitted it
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = job_accepted;
+    return std::tuple{&t::job, &t::request, &t::at_s, &t::spec, &t::owner};
+  }
+  bool operator==(const job_accepted&) const = default;
+};
+
+/// The job holds these GPUs from here on.
+struct lease_granted {
+  lease_id lease = 0;
+  job_id job = 0;
+  double at_s = 0;
+  plan how;
+  double predicted_bytes = 0;
+  double iteration_s = 0;      // expected
+  double start_s = 0;          // simulated work: what starting costs
+  bool out_of_memory = false;  // simulated work: will run out of memory
+  std::vector<lease_part> parts;
+  std::optional<std::uint16_t> port{};  // where a program's ranks meet, on the first part's node
+  static constexpr std::size_t required = 9;
+
+  static constexpr auto fields() {
+    using t = lease_granted;
+    return std::tuple{&t::lease,           &t::job,         &t::at_s,    &t::how,
+                      &t::predicted_bytes, &t::iteration_s, &t::start_s, &t::out_of_memory,
+                      &t::parts,           &t::port};
+  }
+  bool operator==(const lease_granted&) const = default;
+};
+
+/// Why a lease is revoked or has ended.
+enum class lease_outcome : std::uint8_t {
+  succeeded,
+  failed,
+  out_of_memory,
+  preempted,
+  cancelled,
+  lost
+};
+
+constexpr const char* to_string(lease_outcome o) {
+  constexpr const char* names[] = {"succeeded", "failed",    "out of memory",
+                                   "preempted", "cancelled", "lost"};
+  return names[static_cast<std::size_t>(o)];
+}
+
+/// Did the work itself fail, rather than being stopped or losing its node?
+constexpr bool is_failure(lease_outcome o) {
+  return o == lease_outcome::failed || o == lease_outcome::out_of_memory;
+}
+
+/// The lease must end; its GPUs are free once each part is known to have ended.
+struct lease_revoked {
+  lease_id lease = 0;
+  double at_s = 0;
+  lease_outcome why = lease_outcome::preempted;
+  std::string detail;
+  double grace_s = 0;                      // time to save before it is killed
+  std::optional<std::uint32_t> part{};     // the one that is the reason
+  std::optional<std::uint64_t> request{};  // of the client that requested it
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = lease_revoked;
+    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail, &t::grace_s, &t::part, &t::request};
+  }
+  bool operator==(const lease_revoked&) const = default;
+};
+
+/// What a program's report said at its end, if it matters afterwards.
+struct program_end {
+  std::optional<std::uint64_t>
+      saved{};            // iterations from the job's beginning; a retry goes on there
+  bool finished = false;  // the job is done if all parts ended with status 0
+
+  static constexpr auto fields() { return std::tuple{&program_end::saved, &program_end::finished}; }
+  bool operator==(const program_end&) const = default;
+};
+
+/// A part has ended; its GPUs are free. `iterations`: those of the part.
+struct part_ended {
+  lease_id lease = 0;
+  std::uint32_t part = 0;
+  double at_s = 0;
+  lease_outcome outcome = lease_outcome::succeeded;
+  std::uint64_t iterations = 0;
+  double peak_bytes = 0;
+  std::string detail;
+  std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
+  std::optional<program_end> program{};
+  static constexpr std::size_t required = 7;
+
+  static constexpr auto fields() {
+    using t = part_ended;
+    return std::tuple{&t::lease,      &t::part,   &t::at_s,      &t::outcome, &t::iterations,
+                      &t::peak_bytes, &t::detail, &t::exit_code, &t::program};
+  }
+  bool operator==(const part_ended&) const = default;
+};
+
+/// The job has ended. At most one per job.
+struct job_ended {
+  job_id job = 0;
+  double at_s = 0;
+  job_state final_state = job_state::finished;
+  std::string detail;
+
+  static constexpr auto fields() {
+    using t = job_ended;
+    return std::tuple{&t::job, &t::at_s, &t::final_state, &t::detail};
+  }
+  bool operator==(const job_ended&) const = default;
+};
+
+/// A trainer has reported iterations, a checkpoint or an event.
+struct training_progress {
+  training_report report;
+
+  static constexpr auto fields() { return std::tuple{&training_progress::report}; }
+  bool operator==(const training_progress&) const = default;
+};
+
+/// These jobs ended long ago and are dropped.
+struct jobs_forgotten {
+  std::vector<job_id> jobs;
+
+  static constexpr auto fields() { return std::tuple{&jobs_forgotten::jobs}; }
+  bool operator==(const jobs_forgotten&) const = default;
+};
+
+// A snapshot replaces all entries before it, which are deleted: one snapshot_begun, then a job_kept
+// for each job, a lease_kept for each lease that holds GPUs, and a training_progress for each
+// training.
+
+/// Only the first entry of a journal may be one.
+struct snapshot_begun {
+  std::vector<std::uint64_t> epochs;  // that began under the journal's present id, ascending
+  std::uint64_t journal = 0;          // the id that the journal had in the last epoch
+  job_id next_job = 1;
+  lease_id next_lease = 1;
+  std::optional<clock_reading> clock{};  // of the last epoch
+  std::optional<double> latest_s{};      // the latest time of all entries before
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = snapshot_begun;
+    return std::tuple{&t::epochs,     &t::journal, &t::next_job,
+                      &t::next_lease, &t::clock,   &t::latest_s};
+  }
+  bool operator==(const snapshot_begun&) const = default;
+};
+
+/// A present or past lease of a job, and its nodes by rank: where its logs are.
+struct attempt_record {
+  lease_id lease = 0;
+  std::vector<node_index> nodes;
+
+  static constexpr auto fields() {
+    return std::tuple{&attempt_record::lease, &attempt_record::nodes};
+  }
+  bool operator==(const attempt_record&) const = default;
+};
+
+/// A job at the time of the snapshot.
+struct job_kept {
+  job_id job = 0;
+  std::uint64_t request = 0;
+  job_spec spec;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;
+  std::uint32_t attempts = 0, out_of_memory = 0;
+  double memory_factor = 1, bytes_floor = 0;
+  std::uint64_t iterations_done = 0;
+  lease_id lease = 0;
+  plan how;
+  allocation where;
+  double predicted_bytes = 0, peak_bytes = 0;
+  std::vector<memory_record> memory;
+  std::string detail;
+  std::optional<lease_outcome>
+      closed;  // its last lease ended finally, but job_ended is not recorded yet
+  std::string owner;
+  std::uint32_t losses = 0;            // consecutive attempts that lost a node without progress
+  std::vector<lease_part> lost_parts;  // of the last lease, if it was lost and the job waits,
+  std::vector<std::uint32_t> lost_succeeded;  // and the indices of those that had succeeded
+  std::optional<std::int32_t> exit_code;      // of the last command that ended
+  std::vector<attempt_record> tries;          // all attempts, oldest first
+  bool suspended = false;
+  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend or resume it
+  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
+  std::optional<std::uint32_t> failed_rank{};  // of its last attempt: the first part that failed
+  double ran_s = 0;                            // in all attempts that have ended
+  static constexpr std::size_t required = 26;
+
+  static constexpr auto fields() {
+    using t = job_kept;
+    return std::tuple{&t::job,           &t::request,       &t::spec,        &t::state,
+                      &t::submitted_s,   &t::started_s,     &t::ended_s,     &t::attempts,
+                      &t::out_of_memory, &t::memory_factor, &t::bytes_floor, &t::iterations_done,
+                      &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
+                      &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
+                      &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
+                      &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions,
+                      &t::tried_gpus,    &t::tried_bytes,   &t::failed_rank, &t::ran_s};
+  }
+  bool operator==(const job_kept&) const = default;
+};
+
+/// A lease that holds GPUs, at the time of the snapshot.
+struct lease_kept {
+  lease_granted granted;
+  bool revoked = false;
+  lease_outcome outcome = lease_outcome::succeeded;
+  std::string detail;
+  std::vector<std::uint32_t> ended;  // indices of ended parts
+  std::uint64_t iterations = 0;
+  double peak_bytes = 0;
+  std::vector<std::uint32_t> succeeded;        // indices of successful parts
+  std::optional<std::int32_t> exit_code;       // the first nonzero one, if there is any
+  std::optional<std::uint32_t> failed_part{};  // the first
+  std::optional<program_end> program{};        // of all parts that have ended
+  std::optional<std::vector<std::uint32_t>> ended_with_zero{};  // exit status; none: no part has
+  std::optional<double> grace_s{};                              // of its revocation; none: 0
+  static constexpr std::size_t required = 9;
+
+  static constexpr auto fields() {
+    using t = lease_kept;
+    return std::tuple{&t::granted,   &t::revoked,     &t::outcome,    &t::detail,
+                      &t::ended,     &t::iterations,  &t::peak_bytes, &t::succeeded,
+                      &t::exit_code, &t::failed_part, &t::program,    &t::ended_with_zero,
+                      &t::grace_s};
+  }
+  bool operator==(const lease_kept&) const = default;
+};
+
+/// The job gets no GPUs from now on, or may get them again.
+struct job_suspended {
+  job_id job = 0;
+  double at_s = 0;
+  bool suspended = true;
+  std::string by;             // name of the key that requested it,
+  std::uint64_t request = 0;  // and the request's number, which identifies repetitions
+
+  static constexpr auto fields() {
+    using t = job_suspended;
+    return std::tuple{&t::job, &t::at_s, &t::suspended, &t::by, &t::request};
+  }
+  bool operator==(const job_suspended&) const = default;
+};
+
+/// The cluster from here on: nodes, datacenters, GPU types and fronts have the same indices as in
+/// the entry before, and new ones follow. Indices in other entries are of these.
+struct cluster_changed {
+  troupe::cluster cluster;
+  double at_s = 0;
+  // The longest lease that a node may still have: lease_s, or that of an earlier version.
+  double longest_lease_s = 0;
+  std::uint64_t file = 0;  // fingerprint of the file of the controller's last start
+
+  static constexpr auto fields() {
+    using t = cluster_changed;
+    return std::tuple{&t::cluster, &t::at_s, &t::longest_lease_s, &t::file};
+  }
+  bool operator==(const cluster_changed&) const = default;
+};
+
+/// The node gets no new work from now on, or gets it again.
+struct node_drained {
+  node_index node = 0;
+  double at_s = 0;
+  bool drained = true;
+  bool stop = false;  // work that runs there is stopped
+  std::string by;     // name of the key that requested it
+
+  static constexpr auto fields() {
+    using t = node_drained;
+    return std::tuple{&t::node, &t::at_s, &t::drained, &t::stop, &t::by};
+  }
+  bool operator==(const node_drained&) const = default;
+};
+
+/// In the order of the wire: new entries are added at the end.
+using journal_entry =
+    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
+                 training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
+                 job_suspended, cluster_changed, node_drained>;
+
+}  // namespace troupe

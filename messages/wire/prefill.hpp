@@ -1,0 +1,279 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/reason.hpp"
+#include "messages/base/units.hpp"
+#include "messages/domain/address.hpp"
+#include "messages/domain/serving.hpp"
+#include "messages/domain/stage_name.hpp"
+
+// Messages about prefill in the bubbles of trainings: between decoders, the prefill controller of
+// their datacenter (in its gateway's process), and the guests beside the stages of a training
+// (docs/serving_protocol.md).
+
+namespace troupe {
+
+/// One attempt to prefill a prompt in bubbles, numbered by the decoder that asked for it.
+struct prefill_name {
+  address decoder = 0;  // its node
+  lease_id lease = 0;   // its lease
+  std::uint64_t number = 0;
+
+  static constexpr auto fields() {
+    using t = prefill_name;
+    return std::tuple{&t::decoder, &t::lease, &t::number};
+  }
+  auto operator<=>(const prefill_name&) const = default;
+};
+
+/// Decoder, which has reserved the pages, to the prefill controller in its datacenter's gateway.
+/// Body: the tokens, 32-bit; in a simulation it may be empty. Repeated until it is answered.
+struct prefill_request {
+  prefill_name name;
+  std::string model;
+  std::uint32_t tokens = 1;
+  double within_s = 0;  // the prefill must end within this time
+  std::int32_t priority = 0;
+
+  static constexpr auto fields() {
+    using t = prefill_request;
+    return std::tuple{&t::name, &t::model, &t::tokens, &t::within_s, &t::priority};
+  }
+  bool operator==(const prefill_request&) const = default;
+};
+
+/// The answer, at once: the prefill is predicted to end after `promised_s`, or the reason why it is
+/// declined (a key of `declined_by_reason` as its text).
+struct prefill_reply {
+  prefill_name name;
+  double promised_s = 0;
+  std::vector<address> guests;  // the nodes that will send blocks, by the guests' numbers
+  reason declined;
+
+  static constexpr auto fields() {
+    using t = prefill_reply;
+    return std::tuple{&t::name, &t::promised_s, &t::guests, &t::declined};
+  }
+  bool operator==(const prefill_reply&) const = default;
+};
+
+/// A guest of a prefill pipeline: layers of the served model on the device of a training's stage.
+struct guest_place {
+  stage_name stage;
+  address node = 0;
+  std::uint32_t first_layer = 0, layers = 0;
+  // Seconds of a layer (planners/bubbletea/prefill_times.hpp): for each token, for each token and
+  // each earlier one, and the rows on which an operation runs at half of the full rate.
+  double token_s = 0, pair_s = 0, half_tokens = 0;
+
+  static constexpr auto fields() {
+    using t = guest_place;
+    return std::tuple{&t::stage,   &t::node,   &t::first_layer, &t::layers,
+                      &t::token_s, &t::pair_s, &t::half_tokens};
+  }
+  bool operator==(const guest_place&) const = default;
+};
+
+/// A prefill pipeline: all layers, in order.
+struct guest_group {
+  std::vector<guest_place> guests;
+  double hop_token_s = 0, hop_latency_s = 0;  // between two guests, the slowest hop
+
+  static constexpr auto fields() {
+    using t = guest_group;
+    return std::tuple{&t::guests, &t::hop_token_s, &t::hop_latency_s};
+  }
+  bool operator==(const guest_group&) const = default;
+};
+
+/// When a stage computes: [begin, end), in seconds from where the first stage's first step after a
+/// barrier begins. In lists: one for each step of the order, then those of the gradients' copy and
+/// the update; some may touch or be empty. So for the first `shown` iterations after the barrier;
+/// of further ones the last before the next barrier is as the last of these, all others are as the
+/// one before that, each `iteration_s` later (planners/bubbletea/window_plan.hpp).
+struct busy_time {
+  double begin_s = 0, end_s = 0;
+
+  static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
+  bool operator==(const busy_time&) const = default;
+};
+/// Of a stage, with the iterations from one barrier to the next (0: there are none), and the
+/// planned wait of the stage there.
+struct stage_timetable {
+  std::vector<busy_time> busy;
+  double iteration_s = 0;
+  std::uint64_t window = 0;
+  double barrier_s = 0;
+  static constexpr std::size_t required = 2;
+
+  static constexpr auto fields() {
+    using t = stage_timetable;
+    return std::tuple{&t::busy, &t::iteration_s, &t::window, &t::barrier_s};
+  }
+  bool operator==(const stage_timetable&) const = default;
+};
+struct stage_busy_times {
+  stage_name stage;
+  std::vector<busy_time> busy;
+
+  static constexpr auto fields() {
+    return std::tuple{&stage_busy_times::stage, &stage_busy_times::busy};
+  }
+  bool operator==(const stage_busy_times&) const = default;
+};
+
+/// Trainer to the gateways of its datacenters: the groups of guests there, and the timetable of
+/// their stages. A statement, repeated every heartbeat; one
+/// without groups, or silence for a lease's duration, ends the lending.
+struct bubble_offer {
+  lease_id lease = 0;
+  std::uint64_t trainer = 0;   // its incarnation
+  std::uint64_t sequence = 0;  // of this content
+  bubble_lending how;
+  std::vector<guest_group> groups;
+  double iteration_s = 0;
+  std::vector<stage_busy_times> stages;
+  std::uint32_t most_tokens = 0;      // of a prompt whose cache fits the guests' memory; 0: any
+  std::uint32_t shown = 1;            // iterations whose times `stages` has
+  std::uint64_t window = 0;           // iterations from one barrier to the next; 0: there are none
+  double window_s = 0;                // and the time, from first step to first step
+  std::uint64_t first_iteration = 0;  // completed before the first barrier
+  static constexpr std::size_t required = 8;
+
+  static constexpr auto fields() {
+    using t = bubble_offer;
+    return std::tuple{&t::lease,  &t::trainer,     &t::sequence, &t::how,
+                      &t::groups, &t::iteration_s, &t::stages,   &t::most_tokens,
+                      &t::shown,  &t::window,      &t::window_s, &t::first_iteration};
+  }
+  bool operator==(const bubble_offer&) const = default;
+};
+
+/// Stage, which has a guest, to its gateway: its first step of the iteration after `iteration`
+/// began that long ago.
+struct stage_signal {
+  stage_name stage;
+  std::uint64_t trainer = 0;    // incarnation of the setup
+  std::uint64_t iteration = 0;  // completed
+  double ago_s = 0;
+  // How many times longer the guest's operations usually take than its place in the offer says, if
+  // that was measured.
+  std::optional<double> guest_factor{};
+  static constexpr std::size_t required = 4;
+
+  static constexpr auto fields() {
+    using t = stage_signal;
+    return std::tuple{&t::stage, &t::trainer, &t::iteration, &t::ago_s, &t::guest_factor};
+  }
+  bool operator==(const stage_signal&) const = default;
+};
+
+/// Prefill controller to every guest of the group: it gets this prompt; to the first one with the
+/// tokens as the body. Repeated until a `prefill_progress` answers it.
+struct prefill_order {
+  prefill_name name;
+  std::uint64_t sequence = 0;  // of the group: guests take prompts in this order
+  std::uint32_t tokens = 1;
+  std::uint32_t guest = 0;  // the receiver's number in the group
+  guest_group group;
+  double latest_s = 0;  // gives up after this time
+  std::int32_t priority = 0;
+
+  static constexpr auto fields() {
+    using t = prefill_order;
+    return std::tuple{&t::name,  &t::sequence, &t::tokens,  &t::guest,
+                      &t::group, &t::latest_s, &t::priority};
+  }
+  bool operator==(const prefill_order&) const = default;
+};
+
+/// What `prefill_progress.why` of a guest begins with whose training was delayed too often, and why
+/// requests are declined while all guests are paused.
+inline constexpr std::string_view paused_by_delay_budget = "paused_by_delay_budget";
+
+/// Guest to prefill controller: it has the order; when it ended, what happened. `gone`: it does not
+/// (any more), because the device, the stage or the prompt is gone. Prefill controller to decoder,
+/// `gone`: the answer to its `cancel_prefill`.
+struct prefill_progress {
+  enum class state : std::uint8_t { held, ended, gone };
+  prefill_name name;
+  std::uint32_t guest = 0;
+  state now = state::held;
+  double computed_s = 0;   // time of its operations
+  double ended_ago_s = 0;  // the last one's end
+  std::uint32_t steps = 0, yields = 0;
+  reason why;              // gone
+  double begun_ago_s = 0;  // the first one's begin
+  /// Of hidden states that it has received from the guest before it.
+  std::uint64_t hidden_bytes = 0;
+  static constexpr std::size_t required = 8;
+
+  static constexpr auto fields() {
+    using t = prefill_progress;
+    return std::tuple{&t::name,  &t::guest,  &t::now, &t::computed_s,  &t::ended_ago_s,
+                      &t::steps, &t::yields, &t::why, &t::begun_ago_s, &t::hidden_bytes};
+  }
+  bool operator==(const prefill_progress&) const = default;
+};
+
+/// Decoder to prefill controller, and that to the guests: nobody needs this prefill any more, or
+/// its cache has come whole. Answered by a `prefill_progress` that says `gone`.
+struct cancel_prefill {
+  prefill_name name;
+
+  static constexpr auto fields() { return std::tuple{&cancel_prefill::name}; }
+  bool operator==(const cancel_prefill&) const = default;
+};
+
+/// A part of what a guest computed; the body is its data, f32 (in a simulation it may be empty, and
+/// takes as long as `bytes` would). Bulk data with a lane of its own, below tensors.
+struct prefill_block {
+  enum class kind : std::uint8_t {
+    hidden,  // to the next guest: hidden states of [first, first + count) positions
+    cache,   // to the decoder: pages [first, first + count) of the guest's layers
+    last     // to the decoder, from the last guest: the hidden state of the last position
+  };
+  kind what = kind::hidden;
+  prefill_name name;
+  std::uint32_t guest = 0;   // the sender's number in its group
+  std::uint32_t index = 0;   // of the guest's blocks of hidden states, or of those to the decoder
+  std::uint32_t blocks = 1;  // of these, in all
+  std::uint32_t first_layer = 0, layers = 0;
+  std::uint32_t first = 0, count = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t hash = 0;     // XXH3 of the body; 0: it is empty
+  prefill_progress progress;  // of the sender; in its last block it says when it ended
+
+  static constexpr auto fields() {
+    using t = prefill_block;
+    return std::tuple{&t::what,   &t::name,  &t::guest, &t::index, &t::blocks, &t::first_layer,
+                      &t::layers, &t::first, &t::count, &t::bytes, &t::hash,   &t::progress};
+  }
+  bool operator==(const prefill_block&) const = default;
+};
+
+/// Receiver of blocks to their sender: it has all with a smaller index than `all_below`, and these.
+/// Repeated while some are missing, and once it has all; the sender resends missing blocks that it
+/// sent long enough ago.
+struct blocks_received {
+  prefill_name name;
+  std::uint32_t guest = 0;  // the sender of the blocks
+  bool hidden = false;      // which blocks: its hidden states, or those to the decoder
+  std::uint32_t all_below = 0;
+  std::vector<std::uint32_t> others;
+  bool whole = false;  // nothing is missing, or it needs no more: the sender may forget them
+
+  static constexpr auto fields() {
+    using t = blocks_received;
+    return std::tuple{&t::name, &t::guest, &t::hidden, &t::all_below, &t::others, &t::whole};
+  }
+  bool operator==(const blocks_received&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/units.hpp"
+#include "messages/domain/serving.hpp"
+
+namespace troupe {
+
+/// A decoder's lease. It decodes one of the statement's models.
+struct decoder_lease {
+  lease_id lease = 0;
+  node_index node = 0;
+  std::uint64_t incarnation = 0;  // of its node
+  std::uint32_t model = 0;        // index into serving_leases::models
+
+  static constexpr auto fields() {
+    using t = decoder_lease;
+    return std::tuple{&t::lease, &t::node, &t::incarnation, &t::model};
+  }
+  bool operator==(const decoder_lease&) const = default;
+};
+
+/// The lease of a training that may lend its bubbles.
+struct lending_lease {
+  lease_id lease = 0;
+  std::vector<node_index> nodes;  // the trainer's first
+  std::string model;              // whose prompts it may compute
+
+  static constexpr auto fields() {
+    using t = lending_lease;
+    return std::tuple{&t::lease, &t::nodes, &t::model};
+  }
+  bool operator==(const lending_lease&) const = default;
+};
+
+/// Controller to every front and gateway, on every change and every heartbeat: who decodes, and who
+/// lends bubbles. What others say about decoders and bubbles is ignored. A complete statement: it
+/// replaces older ones (by epoch, then sequence; those of another journal are always older), and
+/// holds while the controller is away.
+struct serving_leases {
+  std::uint64_t journal = 0;               // the controller's,
+  std::uint64_t epoch = 0;                 // its start,
+  std::uint64_t sequence = 0;              // and the number of this statement since then
+  std::vector<served_model_files> models;  // of unfinished jobs; each name once
+  std::vector<decoder_lease> decoders;
+  std::vector<lending_lease> lendings;
+
+  /// The statement before it was this one: does it replace that?
+  bool is_newer_than(const serving_leases& known) const {
+    return journal != known.journal ||
+           std::pair{epoch, sequence} > std::pair{known.epoch, known.sequence};
+  }
+
+  static constexpr auto fields() {
+    using t = serving_leases;
+    return std::tuple{&t::journal, &t::epoch, &t::sequence, &t::models, &t::decoders, &t::lendings};
+  }
+  bool operator==(const serving_leases&) const = default;
+};
+
+}  // namespace troupe

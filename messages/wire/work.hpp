@@ -1,0 +1,271 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/base/units.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/plan.hpp"
+
+namespace troupe {
+
+/// A part of a training job: its node runs the stages that the trainer sets up. The first part's
+/// node also runs the trainer, and gets all fields.
+struct train_order {
+  std::uint32_t part = 0;
+  job_spec spec;  // of the first part, as all that follows
+  plan how;
+  std::vector<lease_part> parts;
+  std::uint64_t iterations_done = 0;
+  // The iterations that earlier leases have reached, and their median time, as far as the
+  // controller knows; 0: none.
+  std::uint64_t reached = 0;
+  double median_iteration_s = 0;
+  node_index trainer = 0;  // set for every part: only this node's trainer may set up and run stages
+
+  static constexpr auto fields() {
+    using t = train_order;
+    return std::tuple{&t::part,
+                      &t::spec,
+                      &t::how,
+                      &t::parts,
+                      &t::iterations_done,
+                      &t::reached,
+                      &t::median_iteration_s,
+                      &t::trainer};
+  }
+  bool operator==(const train_order&) const = default;
+};
+
+/// What a node needs to know of a program beside its command.
+struct program_order {
+  double grace_s = 0;                 // when it is to stop: from SIGTERM to SIGKILL
+  std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
+  std::optional<std::uint64_t> last;  // the job's last iteration; none: it has no length
+
+  static constexpr auto fields() {
+    using t = program_order;
+    return std::tuple{&t::grace_s, &t::iterations_done, &t::last};
+  }
+  bool operator==(const program_order&) const = default;
+};
+
+/// The desired work of a part. With a command: run it, in one process group. With `train`: train.
+/// With `serve`: run a decoder of that model. Otherwise simulate work that takes `start_s +
+/// iterations * iteration_s`.
+struct work_order {
+  lease_id lease = 0;
+  job_id job = 0;
+  std::uint64_t incarnation = 0;       // of the node that it was assigned to; others ignore it
+  std::vector<std::uint16_t> devices;  // GPUs of the node
+  std::vector<std::string> command;
+  std::vector<std::string> environment;  // KEY=value; the node adds its own
+  std::string working_directory;
+  std::uint64_t iterations = 0;  // remaining
+  double iteration_s = 0;
+  double start_s = 0;
+  bool out_of_memory = false;  // simulated: runs out of memory after start_s
+  std::optional<train_order> train;
+  /// Above 0: a training's first part finishes its iteration, saves and exits; after this many
+  /// seconds the lease is no longer ordered, and its processes are killed.
+  double stop_within_s = 0;
+  std::optional<serving> serve{};
+  std::optional<program_order> program{};  // with a command
+  std::optional<std::uint16_t> port{};     // of a program's first part: it must be free to start
+  static constexpr std::size_t required = 13;
+
+  static constexpr auto fields() {
+    using t = work_order;
+    return std::tuple{&t::lease,         &t::job,         &t::incarnation,       &t::devices,
+                      &t::command,       &t::environment, &t::working_directory, &t::iterations,
+                      &t::iteration_s,   &t::start_s,     &t::out_of_memory,     &t::train,
+                      &t::stop_within_s, &t::serve,       &t::program,           &t::port};
+  }
+  bool operator==(const work_order&) const = default;
+};
+
+/// Controller to node: the complete desired work. Sent on every change, and until the node has
+/// followed it. The node stops and forgets parts that are not listed, and starts those that it has
+/// never had. Because orders are complete, loss, duplication and reordering are harmless: older
+/// ones (by epoch, then sequence) are ignored.
+struct node_orders {
+  std::uint64_t epoch = 0;         // the controller's start, from the journal
+  std::uint64_t sequence = 0;      // of these orders, per node
+  std::uint64_t incarnation = 0;   // the node's, as known to the controller
+  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat: renews the lease
+  std::vector<work_order> work;
+  /// The controller's journal. A node with work of another journal stops that first: epochs,
+  /// sequences and leases of two journals cannot be compared.
+  std::uint64_t journal = 0;
+  /// Report at once, even if these orders change nothing: a lease was revoked of which the node may
+  /// never have received an order, and its GPUs are free if it has not started it.
+  bool answer = false;
+
+  static constexpr auto fields() {
+    using t = node_orders;
+    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::acknowledged,
+                      &t::work,  &t::journal,  &t::answer};
+  }
+  bool operator==(const node_orders&) const = default;
+};
+
+/// What a program has reported about itself, and whether it was stopped. Iterations count from the
+/// job's beginning.
+struct program_progress {
+  std::optional<std::uint64_t> iteration{};  // completed
+  std::optional<std::uint64_t> saved{};      // a later attempt can go on from here
+  std::optional<std::uint64_t> resumed{};    // this attempt went on from here
+  double step_s = 0;                         // time of an iteration; 0: unknown
+  bool finished = false;   // it says that the job is done, or has reached the last iteration
+  bool signalled = false;  // SIGTERM was sent to it before it ended
+
+  static constexpr auto fields() {
+    using t = program_progress;
+    return std::tuple{&t::iteration, &t::saved,    &t::resumed,
+                      &t::step_s,    &t::finished, &t::signalled};
+  }
+  bool operator==(const program_progress&) const = default;
+};
+
+/// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has
+/// `stopped`, unless it is `finished`.
+struct part_report {
+  /// not_started: the node could not, for a reason that is not the job's, which is queued again.
+  enum class state : std::uint8_t {
+    running,
+    succeeded,
+    failed,
+    out_of_memory,
+    stopped,
+    not_started
+  };
+  lease_id lease = 0;
+  state now = state::running;
+  std::int32_t exit_code = 0;    // 128 + n for signal n
+  std::uint64_t iterations = 0;  // in this lease, as far as known
+  double peak_bytes = 0;         // per GPU; 0: unknown
+  std::string detail;            // why it failed, ...
+  std::optional<program_progress> program{};
+  static constexpr std::size_t required = 6;
+
+  static constexpr auto fields() {
+    using t = part_report;
+    return std::tuple{&t::lease,      &t::now,    &t::exit_code, &t::iterations,
+                      &t::peak_bytes, &t::detail, &t::program};
+  }
+  bool operator==(const part_report&) const = default;
+};
+
+/// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
+/// controller has received it; after that a node_heartbeat refers to it.
+struct node_report {
+  std::uint64_t incarnation = 0;   // larger after every start of the node
+  std::uint64_t sequence = 0;      // of this report, within the incarnation
+  std::uint64_t epoch = 0;         // of the last orders that the node has followed,
+  std::uint64_t orders = 0;        // and their sequence: parts that they did not list have ended
+  std::vector<part_report> parts;  // until the controller no longer orders them
+  std::vector<double> reserved;    // unused: a record's fields keep their places on the wire
+  std::uint64_t journal = 0;       // of the last orders; 0: none yet
+  std::string lost;        // a device is lost and nothing can be started until a restart: why
+  bool new_state = false;  // new state directory: an earlier process's programs are unknown
+  // Free ports at which ranks of programs that begin here may meet, outside of the range from which
+  // the kernel takes ports of outgoing connections; none: of a simulated node.
+  std::optional<std::vector<std::uint16_t>> ports{};
+  std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
+  static constexpr std::size_t required = 9;
+
+  static constexpr auto fields() {
+    using t = node_report;
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch,   &t::orders,
+                      &t::parts,       &t::reserved, &t::journal, &t::lost,
+                      &t::new_state,   &t::ports,    &t::cluster};
+  }
+  bool operator==(const node_report&) const = default;
+};
+
+/// Node to its gateway, every heartbeat: the last report still holds, and the orders that it
+/// followed are still the last. Uses the sequence numbers of reports.
+struct node_heartbeat {
+  node_index node = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t report = 0;  // sequence of that report
+
+  static constexpr auto fields() {
+    using t = node_heartbeat;
+    return std::tuple{&t::node, &t::incarnation, &t::sequence, &t::report};
+  }
+  bool operator==(const node_heartbeat&) const = default;
+};
+
+/// Bytes of tensors that a gateway has forwarded since it started.
+struct gateway_traffic {
+  std::uint64_t wan_sent_bytes = 0, wan_received_bytes = 0;  // to and from other datacenters
+  std::uint64_t relayed_bytes = 0;  // between nodes of its own, which could not do so directly
+  // The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: simulated
+  std::optional<std::vector<std::uint64_t>> sent_to{};
+  static constexpr std::size_t required = 3;
+
+  static constexpr auto fields() {
+    using t = gateway_traffic;
+    return std::tuple{&t::wan_sent_bytes, &t::wan_received_bytes, &t::relayed_bytes, &t::sent_to};
+  }
+  bool operator==(const gateway_traffic&) const = default;
+};
+
+/// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.
+struct gateway_report {
+  std::uint64_t incarnation = 0;
+  std::uint64_t sequence = 0;
+  std::vector<node_heartbeat> heartbeats;    // that it has gathered since its last report
+  std::optional<gateway_traffic> traffic{};  // none: there was none yet
+  std::optional<std::uint64_t> cluster{};    // version of the cluster that it follows; none: 0
+  static constexpr std::size_t required = 3;
+
+  static constexpr auto fields() {
+    using t = gateway_report;
+    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats, &t::traffic, &t::cluster};
+  }
+  bool operator==(const gateway_report&) const = default;
+};
+
+/// Controller to a host whose report names an older version: the cluster as it is now.
+struct cluster_update {
+  troupe::cluster cluster;
+
+  static constexpr auto fields() { return std::tuple{&cluster_update::cluster}; }
+  bool operator==(const cluster_update&) const = default;
+};
+
+/// Gateway to node: the answer to a heartbeat or a report that does not change the orders. Renews
+/// the node's lease if it has followed those orders. `acknowledged` 0: the controller does not have
+/// the report that a heartbeat referred to, so the node sends it again.
+struct lease_renewal {
+  node_index node = 0;
+  std::uint64_t incarnation = 0;   // of the node
+  std::uint64_t journal = 0;       // of the controller,
+  std::uint64_t epoch = 0;         // its start
+  std::uint64_t orders = 0;        // and the sequence of its last orders for the node
+  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat, or 0
+
+  static constexpr auto fields() {
+    using t = lease_renewal;
+    return std::tuple{&t::node,  &t::incarnation, &t::journal,
+                      &t::epoch, &t::orders,      &t::acknowledged};
+  }
+  bool operator==(const lease_renewal&) const = default;
+};
+
+/// Controller to gateway: the renewals for its nodes.
+struct lease_renewals {
+  std::vector<lease_renewal> renewals;
+
+  static constexpr auto fields() { return std::tuple{&lease_renewals::renewals}; }
+  bool operator==(const lease_renewals&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+#include "web/dashboard/dashboard_facts.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace troupe::web {
+
+std::uint32_t datacenter_of(const query_reply& r, node_index n) {
+  if (r.view && n < r.view->datacenters.size()) return r.view->datacenters[n];
+  return static_cast<std::uint32_t>(r.gateways.size());
+}
+
+std::string name_of_node(const query_reply& r, node_index n) {
+  return n < r.nodes.size() ? r.nodes[n].name : "?";
+}
+
+std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter) {
+  return datacenter < r.gateways.size() ? r.gateways[datacenter].datacenter : "?";
+}
+
+bool holds_gpus(const job_status& j) {
+  return j.state == job_state::running || j.state == job_state::stopping;
+}
+
+std::vector<heard_decoder> decoders_of(const query_reply& r) {
+  std::map<std::pair<node_index, lease_id>, heard_decoder> all;
+  if (r.view && r.view->fronts)
+    for (const auto& f : *r.view->fronts)
+      for (const auto& d : f.says.decoders) {
+        if (!f.present) continue;
+        const auto [at, fresh] = all.try_emplace({d.node, d.says.lease}, d);
+        if (!fresh && d.says.sequence > at->second.says.sequence) at->second = d;
+      }
+  std::vector<heard_decoder> result;
+  for (auto& [name, d] : all) result.push_back(std::move(d));
+  return result;
+}
+
+std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t from,
+                                           std::uint32_t to) {
+  if (from >= r.gateways.size()) return {};
+  const auto& g = r.gateways[from];
+  if (std::ranges::find(r.gateways_absent, g.datacenter) != r.gateways_absent.end()) return {};
+  if (!g.traffic.sent_to || to >= g.traffic.sent_to->size()) return 0;
+  return (*g.traffic.sent_to)[to];
+}
+
+std::vector<wan_direction> wan_directions(const query_reply& r) {
+  std::vector<wan_direction> all;
+  const auto count = static_cast<std::uint32_t>(r.gateways.size());
+  if (r.view)
+    for (const auto& l : r.view->wan)
+      if (l.a < count && l.b < count)
+        for (const auto& [from, to] : {std::pair{l.a, l.b}, std::pair{l.b, l.a}})
+          all.push_back({from, to, l, bytes_between(r, from, to)});
+  const auto listed = [&](std::uint32_t from, std::uint32_t to) {
+    return std::ranges::any_of(
+        all, [&](const wan_direction& d) { return d.from == from && d.to == to; });
+  };
+  for (std::uint32_t from = 0; from < count; ++from)
+    for (std::uint32_t to = 0; to < count; ++to)
+      if (const auto bytes = bytes_between(r, from, to);
+          bytes.value_or(0) > 0 && from != to && !listed(from, to))
+        all.push_back({from, to, {}, bytes});
+  return all;
+}
+
+}  // namespace troupe::web

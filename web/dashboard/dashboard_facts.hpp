@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/wire/client.hpp"
+
+// What the dashboard's JSON and its metrics both read from the controller's replies. Pure.
+
+namespace troupe::web {
+
+/// Index into r.gateways; beyond its end: unknown.
+std::uint32_t datacenter_of(const query_reply& r, node_index n);
+std::string name_of_node(const query_reply& r, node_index n);
+std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter);
+
+bool holds_gpus(const job_status& j);
+
+/// The decoders that present fronts know, each as it said last.
+std::vector<heard_decoder> decoders_of(const query_reply& r);
+
+/// One direction between two datacenters.
+struct wan_direction {
+  std::uint32_t from = 0, to = 0;
+  std::optional<wan_link> in_file;     // none: the cluster file does not list it
+  std::optional<std::uint64_t> bytes;  // of tensors, since the sending gateway started
+};
+/// Both directions of every link of the cluster file, and all others that were used.
+std::vector<wan_direction> wan_directions(const query_reply& r);
+
+/// Nothing: the gateway is absent.
+std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t from,
+                                           std::uint32_t to);
+
+}  // namespace troupe::web

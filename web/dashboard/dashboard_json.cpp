@@ -1,0 +1,258 @@
+#include "web/dashboard/dashboard_json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "messages/wire/task_kind.hpp"
+#include "web/dashboard/dashboard_facts.hpp"
+#include "web/dashboard/job_json.hpp"
+
+namespace troupe::web::dashboard_json {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& d) {
+  return d.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json positive(double value) {
+  return value > 0 ? json(value) : json();
+}
+
+template <class T>
+json known(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
+json holders_of(const query_reply& r, node_index n) {
+  json all = json::array();
+  for (const auto& j : r.jobs)
+    for (const auto& share : j.where)
+      if (share.node == n && holds_gpus(j))
+        all.push_back({{"job", j.job}, {"name", j.name}, {"gpus", share.gpus}});
+  return all;
+}
+
+json node_document(const query_reply& r, const node_status& n) {
+  return {{"name", n.name},
+          {"gpu", n.gpu_type},
+          {"present", n.present},
+          {"gpus", n.gpus},
+          {"idle", n.idle},
+          {"state", state_of(n)},
+          {"holders", holders_of(r, n.node)}};
+}
+
+json bubbles_document(const bubble_use& b) {
+  return {{"guest_steps", b.guest_steps},
+          {"guest_s", b.guest_s},
+          {"delayed_steps", b.delayed_steps},
+          {"delay_s", b.delay_s},
+          {"worst_delay_s", b.worst_delay_s},
+          {"delay_p99_s", b.delay_quantile_s(0.99)},
+          {"guard_s", b.guard_s},
+          {"paused", b.paused},
+          {"idle_s", known(b.idle_s)}};
+}
+
+json front_document(const front_status& f) {
+  const auto& c = f.says.counts;
+  return {
+      {"name", f.name},
+      {"present", f.present},
+      {"requests", f.says.requests},
+      {"finished", c.finished},
+      {"cancelled", c.cancelled},
+      {"declined", c.declined},
+      {"failed", c.failed},
+      {"retries", c.retries},
+      {"tokens", c.tokens},
+      {"prefills", {{"bubbles", c.by_bubbles}, {"decoders", c.by_decoders}, {"yields", c.yields}}},
+      {"ttft_p50_s", positive(f.says.ttft_p50_s)},
+      {"ttft_p99_s", positive(f.says.ttft_p99_s)}};
+}
+
+json decoder_document(const query_reply& r, const heard_decoder& d) {
+  return {{"node", name_of_node(r, d.node)},
+          {"datacenter", name_of_datacenter(r, datacenter_of(r, d.node))},
+          {"lease", d.says.lease},
+          {"model", d.says.model},
+          {"context", d.says.context},
+          {"pages", d.says.pages},
+          {"free_pages", d.says.free_pages},
+          {"running", d.says.running},
+          {"waiting", d.says.waiting},
+          {"ending", d.says.ending}};
+}
+
+/// Bytes per second; null: not known.
+json rate_of(const wan_direction& l, const query_reply& now, const query_reply& before) {
+  const auto earlier = bytes_between(before, l.from, l.to);
+  const double passed_s = now.now_s - before.now_s;
+  // A gateway that was restarted counts from 0 again.
+  if (!l.bytes || !earlier || *l.bytes < *earlier || !(passed_s > 0)) return {};
+  return static_cast<double>(*l.bytes - *earlier) / passed_s;
+}
+
+/// What the page needs to draw tasks of any kind.
+json task_kinds_document() {
+  constexpr const char* numbers[] = {nullptr, "micro-batch", "prompt"};
+  json all = json::array();
+  for (const auto& kind : task_kinds) {
+    const auto* number = numbers[static_cast<std::size_t>(kind.number)];
+    all.push_back({{"what", kind.name},
+                   {"on_device", kind.on_device},
+                   {"number", number ? json(number) : json()}});
+  }
+  return all;
+}
+
+/// The page's readers are not known to be the job's owner: they see the program, not its arguments.
+json shown_to_all(const query_reply& r, job_status j) {
+  if (j.command.size() > 1) j.command.resize(1);
+  return job_document(r, j);
+}
+
+}  // namespace
+
+std::string cluster(const query_reply& r) {
+  const auto view = r.view.value_or(cluster_view{});
+  json all = json::array();
+  for (std::uint32_t d = 0; d < r.gateways.size(); ++d) {
+    const auto& name = r.gateways[d].datacenter;
+    json nodes = json::array();
+    for (const auto& n : r.nodes)
+      if (!n.removed.value_or(false))
+        if (datacenter_of(r, n.node) == d) nodes.push_back(node_document(r, n));
+    all.push_back(
+        {{"name", name},
+         {"gateway_present", std::ranges::find(r.gateways_absent, name) == r.gateways_absent.end()},
+         {"nodes", nodes}});
+  }
+  const auto& s = view.scheduling;
+  return text_of({{"name", view.name},
+                  {"policy", r.policy},
+                  {"now_s", r.now_s},
+                  {"scheduling",
+                   {{"rounds", s.rounds},
+                    {"rounds_s", s.rounds_s},
+                    {"started", s.started},
+                    {"moved", s.moved},
+                    {"stopped", s.stopped},
+                    {"refused", s.refused}}},
+                  {"datacenters", all}});
+}
+
+std::string jobs(const query_reply& r) {
+  json all = json::array();
+  for (const auto& j : r.jobs) all.push_back(shown_to_all(r, j));
+  return text_of({{"now_s", r.now_s}, {"jobs", all}});
+}
+
+std::string job(const query_reply& r, job_id id) {
+  const auto found = std::ranges::find(r.jobs, id, &job_status::job);
+  return found == r.jobs.end() ? std::string{} : text_of(shown_to_all(r, *found));
+}
+
+std::string explain(const explanation& e) {
+  return text_of(explanation_document(e));
+}
+
+std::string training(const training_reply& r) {
+  const auto& t = r.report;
+  json iterations = json::array();
+  for (const auto& i : t.iterations)
+    iterations.push_back({{"iteration", i.iteration},
+                          {"loss", i.loss},
+                          {"gradient_norm", i.gradient_norm},
+                          {"begin_s", i.begin_s},
+                          {"end_s", i.end_s},
+                          {"busy_s", i.busy_s},
+                          {"guest_s", known(i.guest_s)}});
+  return text_of({{"job", t.job},
+                  {"reason", r.why.text.empty() ? json() : json(r.why.text)},
+                  {"position", r.position},
+                  {"schedule", t.schedule},
+                  {"device", t.device},
+                  {"stages", t.stages},
+                  {"pipelines", t.pipelines},
+                  {"microbatches", t.microbatches},
+                  {"tensor_parallel", t.tensor_parallel},
+                  {"tokens_per_s", positive(t.tokens_per_s)},
+                  {"wan_bytes", t.wan_bytes},
+                  {"wan_utilization", t.wan_utilization},
+                  {"saved", t.saved},
+                  {"planned_s", positive(t.planned_s)},
+                  {"lower_bound_s", positive(t.lower_bound_s)},
+                  {"events", t.events},
+                  {"iterations", iterations},
+                  {"bubbles", t.bubbles ? bubbles_document(*t.bubbles) : json()}});
+}
+
+std::string timeline(const training_reply& r, const query_reply& cluster) {
+  const auto shown = r.report.timeline.value_or(iteration_timeline{});
+  json rows = json::array();
+  for (const auto& s : shown.stages) {
+    json spans = json::array(), busy = json::object();
+    for (const auto& t : s.tasks)
+      if (const auto* kind = facts_of_task(t.what); kind && t.end_s > t.begin_s)
+        spans.push_back({{"what", kind->name},
+                         {"microbatch", t.microbatch},
+                         {"begin_s", t.begin_s},
+                         {"end_s", t.end_s}});
+    for (std::size_t k = 0; k < s.busy_s.size(); ++k)
+      if (const auto* kind = facts_of_task(k)) busy[std::string{kind->name}] = s.busy_s[k];
+    rows.push_back({{"pipeline", s.pipeline},
+                    {"stage", s.stage},
+                    {"node", name_of_node(cluster, s.node)},
+                    {"datacenter", name_of_datacenter(cluster, datacenter_of(cluster, s.node))},
+                    {"devices", s.devices},
+                    {"busy_s", busy},
+                    {"spans", spans}});
+  }
+  return text_of({{"job", r.report.job},
+                  {"iteration", shown.iteration},
+                  {"length_s", shown.length_s},
+                  {"device", r.report.device},
+                  {"kinds", task_kinds_document()},
+                  {"rows", rows}});
+}
+
+std::string links(const query_reply& now, const query_reply* before) {
+  json all = json::array();
+  for (const auto& l : wan_directions(now))
+    all.push_back({{"from", name_of_datacenter(now, l.from)},
+                   {"to", name_of_datacenter(now, l.to)},
+                   {"rtt_ms", l.in_file ? json(l.in_file->rtt_ms) : json()},
+                   {"gbps", l.in_file ? json(l.in_file->node_gbps) : json()},
+                   {"emulated", l.in_file && l.in_file->emulate},
+                   {"bytes", known(l.bytes)},
+                   {"bytes_s", before ? rate_of(l, now, *before) : json()}});
+  return text_of({{"links", all}});
+}
+
+std::string serving(const query_reply& r) {
+  json fronts = json::array(), decoders = json::array();
+  if (r.view && r.view->fronts)
+    for (const auto& f : *r.view->fronts) fronts.push_back(front_document(f));
+  for (const auto& d : decoders_of(r)) decoders.push_back(decoder_document(r, d));
+  return text_of({{"fronts", fronts}, {"decoders", decoders}});
+}
+
+std::string error(const std::string& sentence) {
+  return text_of({{"error", {{"message", sentence}}}});
+}
+
+std::string source(const std::string& why_absent, double absent_s) {
+  const bool present = why_absent.empty();
+  return text_of({{"present", present},
+                  {"reason", present ? json() : json(why_absent)},
+                  {"since_s", present ? json() : json(absent_s)}});
+}
+
+}  // namespace troupe::web::dashboard_json

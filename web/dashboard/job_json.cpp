@@ -1,0 +1,106 @@
+#include "web/dashboard/job_json.hpp"
+
+#include <algorithm>
+
+namespace troupe::web {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+json time_of(double s) {
+  return s > 0 ? json(s) : json();
+}
+
+/// 0: unknown.
+json bytes_of(double bytes) {
+  return bytes > 0 ? json(static_cast<std::uint64_t>(bytes)) : json();
+}
+
+template <class T>
+json known(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
+json text_or_null(const std::string& text) {
+  return text.empty() ? json() : json(text);
+}
+
+}  // namespace
+
+json plan_document(const plan& p) {
+  return {{"data_parallel", p.data_parallel},           {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},   {"gpus", p.gpus()},
+          {"bytes_per_gpu", bytes_of(p.bytes_per_gpu)}, {"samples_per_s", p.samples_per_s}};
+}
+
+bool is_placed(const job_status& j) {
+  return j.state != job_state::waiting && !j.where.empty();
+}
+
+json job_document(const query_reply& r, const job_status& j) {
+  json where = json::array();
+  for (const auto& share : j.where)
+    if (is_placed(j) && share.node < r.nodes.size())
+      where.push_back({{"node", r.nodes[share.node].name},
+                       {"gpu", r.nodes[share.node].gpu_type},
+                       {"gpus", share.gpus}});
+  const bool waits = j.state == job_state::waiting;
+  return {{"job", j.job},
+          {"name", j.name},
+          {"state", to_string(j.state)},
+          {"submitted_s", j.submitted_s},
+          {"started_s", time_of(j.started_s)},
+          {"ended_s", time_of(j.ended_s)},
+          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
+          {"attempts", j.attempts},
+          {"plan", is_placed(j) ? plan_document(j.how) : json()},
+          {"allocation", where},
+          {"iterations_done", j.iterations_done},
+          {"predicted_bytes", bytes_of(j.predicted_bytes)},
+          {"peak_bytes", bytes_of(j.peak_bytes)},
+          {"detail", j.detail},
+          {"owner", j.owner},
+          {"waiting_reason", text_or_null(j.waiting_reason)},
+          {"model", text_or_null(j.model)},
+          {"command", j.command},
+          {"priority", j.priority},
+          {"exit_code", known(j.exit_code)},
+          {"failed_rank", known(j.failed_rank)},
+          {"failed_node", known(j.failed_node)},
+          {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
+          {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
+          {"iterations", j.iterations},
+          {"loss", known(j.loss)},
+          {"tokens_per_s", known(j.tokens_per_s)},
+          {"eta_s", known(j.eta_s)}};
+}
+
+json explanation_document(const explanation& e) {
+  json d{{"job", e.job.job},
+         {"name", e.job.name},
+         {"state", to_string(e.job.state)},
+         {"reason", e.summary},
+         {"failed_rank", known(e.job.failed_rank)},
+         {"failed_node", known(e.job.failed_node)},
+         {"metric", e.metric},
+         {"placement", e.placement},
+         {"plans", json::array()},
+         {"memory", json::array()}};
+  for (const auto& p : e.plans) {
+    auto plan = plan_document(p.what);
+    plan["chosen"] = p.chosen;
+    plan["gpu_types"] = p.gpu_types;
+    plan["verdict"] = p.verdict;
+    plan["metric"] = p.metric;
+    d["plans"].push_back(std::move(plan));
+  }
+  for (const auto& m : e.memory)
+    d["memory"].push_back({{"plan", plan_document(m.what)},
+                           {"predicted_bytes", bytes_of(m.predicted_bytes)},
+                           {"peak_bytes", bytes_of(m.peak_bytes)},
+                           {"out_of_memory", m.out_of_memory}});
+  return d;
+}
+
+}  // namespace troupe::web

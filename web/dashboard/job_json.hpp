@@ -1,0 +1,19 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "messages/wire/client.hpp"
+
+// Jobs as JSON, for the dashboard and for `--json`. Unknown values are null.
+
+namespace troupe::web {
+
+nlohmann::ordered_json plan_document(const plan& p);
+/// A job of a reply, with the names of the reply's nodes.
+nlohmann::ordered_json job_document(const query_reply& r, const job_status& j);
+nlohmann::ordered_json explanation_document(const explanation& e);
+
+/// Does it have GPUs, or had it at its end? A waiting job has none.
+bool is_placed(const job_status& j);
+
+}  // namespace troupe::web

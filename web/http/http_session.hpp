@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "web/http/http_server.hpp"
+
+// The connections of an http_server; for its .cpp files alone.
+
+namespace troupe::web {
+
+/// A connection, to the server.
+class http_connection {
+ public:
+  virtual ~http_connection() = default;
+  virtual void close() = 0;
+  /// Whether it waits for a request, or has only a part of one.
+  virtual bool waits() const = 0;
+};
+
+/// What all connections of a server share; used by the server's thread alone, but for `over`.
+struct http_connections {
+  boost::asio::io_context io{1};
+  http_limits limits;
+  http_handler handler;
+  std::map<std::uint64_t, std::shared_ptr<http_connection>> open;  // the oldest first
+  std::uint64_t accepted = 0;
+  std::atomic<bool> over{false};
+};
+
+/// A client has connected.
+void start_session(std::shared_ptr<http_connections> shared, boost::asio::ip::tcp::socket socket);
+
+}  // namespace troupe::web

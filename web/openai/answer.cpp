@@ -1,0 +1,163 @@
+#include "web/openai/answer.hpp"
+
+#include <utility>
+
+namespace troupe::web {
+
+outcome outcome_of(const openai::problem& p) {
+  if (p.status == 429) return outcome::declined;
+  return p.status < 500 ? outcome::invalid : outcome::failed;
+}
+
+http_fields fields_of(const openai::problem& p) {
+  if (p.status != 429 && p.status != 503) return {};
+  return {{"Retry-After", "1"}};
+}
+
+namespace {
+
+http_answer stream_head(http_fields fields) {
+  return {200, "text/event-stream", {}, std::move(fields)};
+}
+
+}  // namespace
+
+answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
+               std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock)
+    : asked_{std::move(asked)},
+      words_{std::move(words)},
+      reply_{std::move(reply)},
+      metrics_{counted},
+      clock_{clock},
+      begin_s_{clock.now_s()},
+      choices_(asked_.prefixes.size()),
+      left_{choices_.size()} {
+  if (asked_.stream) reply_->promise_stream(stream_head({}));
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
+    auto& c = choices_[i].choice;
+    c.index = i;
+    const auto& before = asked_.prefixes[i];
+    c.text = before.text;
+    if (asked_.log_probabilities) c.tokens.emplace();
+    if (c.tokens && before.first) c.tokens->push_back({named({*before.first, 0}), {}, true});
+    if (asked_.token_numbers) c.token_numbers.emplace();
+  }
+}
+
+void answer::step(std::uint32_t index, const sequence_step& s) {
+  if (failed_) return;
+  if (s.failed) return fail(*s.failed);
+  auto& c = choices_[index];
+  if (!s.of_prompt) measure(c, s);
+  c.choice.text += s.text;
+  c.choice.finish_reason = gpu::name_of(s.finished);
+  if (c.choice.tokens) c.choice.tokens->push_back(token_of(s.token));
+  if (c.choice.token_numbers && !s.of_prompt)
+    c.choice.token_numbers->push_back(s.token.chosen.token);
+  take_place(c.choice, s);
+  const bool ends = s.finished != gpu::completion::finish::none;
+  // A stream's first event has the whole prompt.
+  if (asked_.stream && (!s.of_prompt || ends)) send(c, ends);
+  if (!ends) return;
+  metrics_.choice_ended(s.place ? s.place->attempts : 1);
+  if (--left_ == 0) finish();
+}
+
+void answer::end(std::uint32_t index) {
+  auto& c = choices_[index];
+  c.choice.finish_reason = gpu::name_of(gpu::completion::finish::length);
+  if (asked_.stream) send(c, true);
+  metrics_.choice_ended(1);
+  if (--left_ == 0) finish();
+}
+
+/// The header says where the first prompt was computed; each choice's last part has the details.
+void answer::take_place(openai::choice& c, const sequence_step& s) {
+  if (!s.place) return;
+  if (fields_.empty())
+    fields_.emplace_back("X-Troupe-Where", s.place->prefill.bubbles ? "bubbles" : "decoder");
+  if (!asked_.stream || s.finished != gpu::completion::finish::none) c.place = s.place;
+}
+
+void answer::count(outcome o) {
+  if (!counted_.exchange(true)) metrics_.count(o, asked_.head.model);
+}
+
+void answer::measure(one& c, const sequence_step& s) {
+  const auto now_s = clock_.now_s();
+  const bool first = c.tokens++ == 0;
+  first ? metrics_.first_token(now_s - begin_s_) : metrics_.next_token(now_s - c.last_s);
+  c.last_s = now_s;
+  if (first && s.place) metrics_.prefilled(*s.place);
+}
+
+openai::token_choice::token answer::named(const weighed_token& t) const {
+  return {t.token, words_ ? words_->written(t.token) : std::string{}, t.log_probability};
+}
+
+openai::token_choice answer::token_of(const generated_token& t) const {
+  openai::token_choice c{named(t.chosen), {}, false};
+  for (const auto& o : t.top) c.top.push_back(named(o));
+  return c;
+}
+
+/// A stream's choice has only what is new; then it is empty.
+void answer::send(one& c, bool ends) {
+  begin_stream();
+  auto& news = c.choice;
+  std::string events;
+  if (asked_.head.chat && ends && (!news.text.empty() || news.tokens || news.token_numbers)) {
+    // The end of a chat's choice is an event of its own, without text.
+    const auto reason_for = std::exchange(news.finish_reason, {});
+    const auto place = std::exchange(news.place, {});
+    events += openai::choice_event(asked_.head, news, asked_.include_usage);
+    news.text.clear();
+    news.tokens.reset();
+    news.token_numbers.reset();
+    news.finish_reason = reason_for;
+    news.place = place;
+  }
+  if (ends || !news.text.empty() || news.tokens || news.token_numbers)
+    events += openai::choice_event(asked_.head, news, asked_.include_usage);
+  if (!events.empty()) reply_->piece(std::move(events));
+  news.text.clear();
+  if (news.token_numbers) news.token_numbers->clear();
+  if (!news.tokens) return;
+  for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.chosen.text);
+  news.tokens->clear();
+}
+
+void answer::begin_stream() {
+  if (std::exchange(begun_, true)) return;
+  reply_->begin_stream(stream_head(fields_));
+  if (!asked_.head.chat) return;
+  std::string roles;
+  for (const auto& c : choices_)
+    roles += openai::role_event(asked_.head, c.choice.index, asked_.include_usage);
+  reply_->piece(std::move(roles));
+}
+
+void answer::finish() {
+  openai::usage u{asked_.prompt_tokens, 0};
+  for (const auto& c : choices_) u.completion_tokens += c.tokens;
+  count(outcome::finished);
+  metrics_.request_ended(clock_.now_s() - begin_s_);
+  if (asked_.stream) {
+    if (asked_.include_usage) reply_->piece(openai::usage_event(asked_.head, u));
+    reply_->piece(std::string{openai::last_event});
+    return reply_->end(true);
+  }
+  std::vector<openai::choice> all;
+  for (auto& c : choices_) all.push_back(std::move(c.choice));
+  reply_->whole({200, "application/json", openai::to_json(asked_.head, all, u), fields_});
+}
+
+void answer::fail(const reason& why) {
+  failed_ = true;
+  const auto p = openai::problem_of(why);
+  count(begun_ ? outcome::failed : outcome_of(p));
+  reply_->fail({p.status, "application/json", openai::to_json(p), fields_of(p)},
+               openai::error_event(p));
+}
+
+}  // namespace troupe::web

@@ -1,0 +1,209 @@
+#include "web/openai/batch_loop.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gpu/inference/batch_queue.hpp"
+#include "gpu/inference/completion_room.hpp"
+
+namespace troupe::web {
+
+namespace {
+
+struct sequence {
+  sequence_listener listener;
+  gpu::completion text;
+  std::uint64_t tokens_left = 0;  // of the answer
+};
+/// It was submitted, and the thread has not taken it yet.
+struct arrival {
+  std::uint64_t id = 0;
+  generator::submission what;
+};
+
+}  // namespace
+
+class batch_loop::thread {
+ public:
+  thread(std::unique_ptr<gpu::inference_device> device, std::shared_ptr<const gpu::tokenizer> words,
+         const batch_limits& limits)
+      : device_{std::move(device)},
+        words_{std::move(words)},
+        limits_{limits},
+        pages_{device_->free_pages()},
+        longest_{static_cast<std::uint32_t>(std::min<std::uint64_t>(
+            device_->spec().model.positions, std::uint64_t{pages_} * gpu::tile_positions))},
+        queue_{{limits.running, limits.prefill}, pages_} {
+    publish();
+    thread_ = std::thread{[this] { run(); }};
+  }
+  ~thread() {
+    {
+      const std::lock_guard hold{mutex_};
+      ends_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) {
+    for (const auto& s : all)
+      if (auto ok = gpu::check(s.what, s.prompt, room()); !ok) return refuse(ok.error());
+    std::vector<std::uint64_t> ids;
+    {
+      const std::lock_guard hold{mutex_};
+      if (present_ + all.size() > limits_.sequences)
+        return refuse(reason::kind::insufficient,
+                      fmt::format("{} sequences are running or waiting, and {} are allowed",
+                                  present_, limits_.sequences));
+      present_ += all.size();
+      for (auto& s : all) {
+        ids.push_back(next_++);
+        arrived_.push_back({ids.back(), std::move(s)});
+      }
+    }
+    wake_.notify_one();
+    return ids;
+  }
+
+  void cancel(const std::vector<std::uint64_t>& sequences) {
+    {
+      const std::lock_guard hold{mutex_};
+      cancelled_.insert(cancelled_.end(), sequences.begin(), sequences.end());
+    }
+    wake_.notify_one();
+  }
+
+  generator_state state() const {
+    const std::lock_guard hold{mutex_};
+    return state_;
+  }
+
+ private:
+  /// The device's model is not changed by its thread.
+  gpu::completion_room room() const {
+    const auto& m = device_->spec().model;
+    return {m.name, m.positions, m.vocabulary, pages_};
+  }
+
+  void run() {
+    while (take_arrivals()) {
+      queue_.admit();
+      publish();
+      gpu::execute(*device_, queue_.next(), [this](const gpu::batch_result& r) { take(r); });
+      publish();
+    }
+  }
+
+  /// Waits until there is something to do; false: the end.
+  bool take_arrivals() {
+    std::unique_lock hold{mutex_};
+    wake_.wait(hold,
+               [&] { return ends_ || !arrived_.empty() || !cancelled_.empty() || !queue_.idle(); });
+    if (ends_) return false;
+    const auto fresh = std::exchange(arrived_, {});
+    const auto gone = std::exchange(cancelled_, {});
+    hold.unlock();
+    for (auto& a : fresh) add(a);
+    for (const auto id : gone) end(id);
+    return true;
+  }
+
+  void add(const arrival& a) {
+    const auto& s = a.what;
+    sequences_.emplace(a.id, sequence{s.listener, gpu::completion{s.what, s.stops, words_.get()},
+                                      s.what.answer_tokens()});
+    queue_.add({a.id, s.what, s.prompt, {}});
+  }
+
+  void end(std::uint64_t id) {
+    queue_.end(id);
+    if (sequences_.erase(id) == 0) return;
+    const std::lock_guard hold{mutex_};
+    --present_;
+  }
+
+  void take(const gpu::batch_result& r) {
+    using enum gpu::completion::finish;
+    for (const auto& t : r.scored) {
+      auto* s = find(r.sequence);
+      if (!s) return;
+      const bool last = --s->tokens_left == 0;
+      tell(r.sequence, {t, true, {}, last ? length : none, nullptr, {}});
+    }
+    auto* s = find(r.sequence);
+    if (!s) return;  // it has failed in this round
+    if (r.failed) return tell(r.sequence, {{}, false, {}, none, &*r.failed, {}});
+    if (!r.next) return;
+    queue_.took(r.sequence, r.next->chosen.token);
+    auto text = s->text.add(r.next->chosen);
+    tell(r.sequence, {*r.next, false, std::move(text), s->text.finished(), nullptr, {}});
+  }
+
+  sequence* find(std::uint64_t id) {
+    const auto found = sequences_.find(id);
+    return found == sequences_.end() ? nullptr : &found->second;
+  }
+
+  /// At the end its pages are free before the listener is called.
+  void tell(std::uint64_t id, const sequence_step& step) {
+    const auto listener = sequences_.at(id).listener;
+    if (step.failed || step.finished != gpu::completion::finish::none) {
+      end(id);
+      publish();
+    }
+    listener(step);
+  }
+
+  void publish() {
+    const auto free = queue_.free_pages();
+    const std::lock_guard hold{mutex_};
+    state_ = {pages_ - free, free, static_cast<std::uint32_t>(queue_.running()),
+              static_cast<std::uint32_t>(queue_.waiting()), longest_};
+  }
+
+  const std::unique_ptr<gpu::inference_device> device_;
+  const std::shared_ptr<const gpu::tokenizer> words_;
+  const batch_limits limits_;
+  const std::uint32_t pages_, longest_;
+
+  gpu::batch_queue queue_;                       // of the thread, as the next one
+  std::map<std::uint64_t, sequence> sequences_;  // and those that have not ended
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<arrival> arrived_;
+  std::vector<std::uint64_t> cancelled_;
+  std::uint64_t next_ = 1;
+  std::size_t present_ = 0;
+  bool ends_ = false;
+  generator_state state_;
+
+  std::thread thread_;
+};
+
+batch_loop::batch_loop(std::unique_ptr<gpu::inference_device> device,
+                       std::shared_ptr<const gpu::tokenizer> words, const batch_limits& limits)
+    : thread_{std::make_unique<thread>(std::move(device), std::move(words), limits)} {}
+
+batch_loop::~batch_loop() = default;
+
+expected<std::vector<std::uint64_t>> batch_loop::submit(std::vector<submission> all) {
+  return thread_->submit(std::move(all));
+}
+
+void batch_loop::cancel(const std::vector<std::uint64_t>& sequences) {
+  thread_->cancel(sequences);
+}
+
+generator_state batch_loop::state() const {
+  return thread_->state();
+}
+
+}  // namespace troupe::web

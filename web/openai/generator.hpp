@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/inference/completion.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/completion.hpp"
+#include "messages/wire/generation.hpp"
+
+namespace troupe::web {
+
+/// Where a sequence was computed.
+struct sequence_place {
+  prefill_place prefill;
+  std::string decoder;  // the node
+  std::uint32_t attempts = 1;
+  bool operator==(const sequence_place&) const = default;
+};
+
+/// A token of the answer to a sequence, or its failure.
+struct sequence_step {
+  generated_token token;
+  bool of_prompt = false;  // scored, not generated
+  std::string text;        // certain now, see gpu::completion
+  gpu::completion::finish finished = gpu::completion::finish::none;
+  const reason* failed = nullptr;         // it cannot go on: the end, without a token
+  std::optional<sequence_place> place{};  // with the first token and the last, where it is known
+};
+/// Called on the generator's thread, for each token in order, until the end.
+using sequence_listener = std::function<void(const sequence_step&)>;
+
+struct generator_state {
+  std::uint32_t pages_used = 0, pages_free = 0, running = 0, waiting = 0;
+  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate at present
+};
+
+/// What completes prompts of one model, for many callers at a time. Thread-safe. Its destruction
+/// ends all sequences; their listeners are not called again.
+class generator {
+ public:
+  virtual ~generator() = default;
+
+  struct submission {
+    completion_request what;
+    std::vector<std::uint32_t> prompt;  // what.prompt_tokens
+    std::vector<std::string> stops;     // texts that end the completion, none empty
+    sequence_listener listener;
+  };
+  /// Begins all of them, or none: `insufficient` if there would be too many sequences,
+  /// `unavailable` if it cannot generate at present, `invalid` if one can never run: for its
+  /// positions, its pages or unknown tokens. Returns their numbers.
+  virtual expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) = 0;
+  /// Ends sequences without a further step; those that have ended are ignored. Listeners may still
+  /// be called for a moment.
+  virtual void cancel(const std::vector<std::uint64_t>& sequences) = 0;
+
+  virtual generator_state state() const = 0;
+};
+
+}  // namespace troupe::web

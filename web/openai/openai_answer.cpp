@@ -1,0 +1,235 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gpu/text/utf8_stream.hpp"
+#include "web/openai/openai.hpp"
+
+namespace troupe::web::openai {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& d) {
+  return d.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json or_null(std::string_view text) {
+  return text.empty() ? json() : json(text);
+}
+
+std::string repaired(std::string_view bytes) {
+  gpu::utf8_stream s;
+  auto out = s.add(bytes);
+  return out + s.end();
+}
+
+json bytes_of(std::string_view text) {
+  auto out = json::array();
+  for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
+json problem_document(const problem& p) {
+  return {{"error",
+           {{"message", p.message},
+            {"type", p.type},
+            {"param", or_null(p.param)},
+            {"code", or_null(p.code)}}}};
+}
+
+json usage_document(const usage& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
+
+json one_token(const token_choice::token& t) {
+  return {{"token", repaired(t.text)}, {"logprob", t.log_probability}, {"bytes", bytes_of(t.text)}};
+}
+
+json chat_log_probabilities(const std::vector<token_choice>& tokens) {
+  auto content = json::array();
+  for (const auto& t : tokens) {
+    auto one = one_token(t.chosen);
+    one["top_logprobs"] = json::array();
+    for (const auto& o : t.top) one["top_logprobs"].push_back(one_token(o));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+/// A token as a key: tokens of the same text must not replace each other. What is not UTF-8 is
+/// written as in OpenAI's answers: bytes:\xe2\x98.
+std::string key_of(const token_choice::token& t, const json& taken) {
+  auto key = repaired(t.text);
+  if (key != t.text) {
+    key = "bytes:";
+    for (const char c : t.text) key += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return taken.contains(key) ? fmt::format("token_id:{}", t.number) : key;
+}
+
+/// The most probable tokens, and the chosen one if it is none of them.
+json top_of(const token_choice& t) {
+  auto top = json::object();
+  bool has_chosen = false;
+  for (const auto& o : t.top) {
+    top[key_of(o, top)] = o.log_probability;
+    has_chosen |= o.number == t.chosen.number;
+  }
+  if (!has_chosen) top[key_of(t.chosen, top)] = t.chosen.log_probability;
+  return top;
+}
+
+json completion_log_probabilities(const std::vector<token_choice>& tokens, std::size_t offset) {
+  json d{{"tokens", json::array()},
+         {"token_logprobs", json::array()},
+         {"top_logprobs", json::array()},
+         {"text_offset", json::array()}};
+  for (const auto& t : tokens) {
+    d["tokens"].push_back(repaired(t.chosen.text));
+    d["token_logprobs"].push_back(t.begins ? json() : json(t.chosen.log_probability));
+    d["top_logprobs"].push_back(t.begins ? json() : top_of(t));
+    d["text_offset"].push_back(offset);
+    offset += characters(t.chosen.text);
+  }
+  return d;
+}
+
+json log_probabilities(const choice& c, bool chat) {
+  if (!c.tokens) return {};
+  return chat ? chat_log_probabilities(*c.tokens)
+              : completion_log_probabilities(*c.tokens, c.text_offset);
+}
+
+json head_document(const answer_head& h, const char* chat_object) {
+  return {{"id", h.id},
+          {"object", h.chat ? chat_object : "text_completion"},
+          {"created", h.created},
+          {"model", h.model}};
+}
+
+json place_document(const sequence_place& p) {
+  return {{"prefill", p.prefill.bubbles ? "bubbles" : "decoder"},
+          {"guests", p.prefill.guests},
+          {"yields", p.prefill.yields},
+          {"declined", or_null(p.prefill.declined.text)},
+          {"decoder", or_null(p.decoder)},
+          {"attempts", p.attempts}};
+}
+
+/// Keys that OpenAI's API does not have.
+void add_extensions(const choice& c, json& to) {
+  if (c.token_numbers) to["token_ids"] = *c.token_numbers;
+  if (c.place) to["where"] = place_document(*c.place);
+}
+
+json choice_document(const answer_head& h, const choice& c) {
+  json d{{"index", c.index}};
+  if (h.chat)
+    d["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+  else
+    d["text"] = c.text;
+  d["logprobs"] = log_probabilities(c, h.chat);
+  d["finish_reason"] = or_null(c.finish_reason);
+  add_extensions(c, d);
+  return d;
+}
+
+std::string event(const json& d) {
+  return "data: " + text_of(d) + "\n\n";
+}
+
+std::string chunk(const answer_head& h, json choices, bool usage_follows) {
+  auto d = head_document(h, "chat.completion.chunk");
+  d["choices"] = std::move(choices);
+  if (usage_follows) d["usage"] = nullptr;
+  return event(d);
+}
+
+json model_document(const std::string& model, std::int64_t created) {
+  return {{"id", model}, {"object", "model"}, {"created", created}, {"owned_by", "troupe"}};
+}
+
+}  // namespace
+
+std::size_t characters(std::string_view text) {
+  std::size_t n = 0;
+  for (const char c : repaired(text)) n += (c & 0xC0) != 0x80;
+  return n;
+}
+
+problem problem_of(const reason& why) {
+  switch (why.code) {
+    case reason::kind::invalid:
+      return {400, why.text};
+    case reason::kind::insufficient:
+      return {429, why.text, "rate_limit_error", {}, "rate_limit_exceeded"};
+    case reason::kind::unavailable:
+    case reason::kind::unknown:
+    case reason::kind::device_lost:
+    case reason::kind::out_of_memory:
+      return {503, why.text, "server_error"};
+    default:
+      return {500, why.text, "server_error"};
+  }
+}
+
+std::string to_json(const problem& p) {
+  return text_of(problem_document(p));
+}
+
+std::string to_json(const answer_head& h, const std::vector<choice>& choices, const usage& u) {
+  auto d = head_document(h, "chat.completion");
+  d["choices"] = json::array();
+  for (const auto& c : choices) d["choices"].push_back(choice_document(h, c));
+  d["usage"] = usage_document(u);
+  return text_of(d);
+}
+
+std::string role_event(const answer_head& h, std::uint32_t index, bool usage_follows) {
+  json c{{"index", index},
+         {"delta", {{"role", "assistant"}, {"content", ""}}},
+         {"logprobs", nullptr},
+         {"finish_reason", nullptr}};
+  return chunk(h, json::array({std::move(c)}), usage_follows);
+}
+
+std::string choice_event(const answer_head& h, const choice& c, bool usage_follows) {
+  json d{{"index", c.index}};
+  if (!h.chat)
+    d["text"] = c.text;
+  else if (c.text.empty() && !c.finish_reason.empty())
+    d["delta"] = json::object();
+  else
+    d["delta"] = {{"content", c.text}};
+  d["logprobs"] = log_probabilities(c, h.chat);
+  d["finish_reason"] = or_null(c.finish_reason);
+  add_extensions(c, d);
+  return chunk(h, json::array({std::move(d)}), usage_follows);
+}
+
+std::string usage_event(const answer_head& h, const usage& u) {
+  auto d = head_document(h, "chat.completion.chunk");
+  d["choices"] = json::array();
+  d["usage"] = usage_document(u);
+  return event(d);
+}
+
+std::string error_event(const problem& p) {
+  return event(problem_document(p));
+}
+
+std::string models_json(const std::vector<std::string>& models, std::int64_t created) {
+  auto data = json::array();
+  for (const auto& m : models) data.push_back(model_document(m, created));
+  return text_of({{"object", "list"}, {"data", std::move(data)}});
+}
+
+std::string model_json(const std::string& model, std::int64_t created) {
+  return text_of(model_document(model, created));
+}
+
+}  // namespace troupe::web::openai

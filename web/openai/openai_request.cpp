@@ -1,0 +1,345 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "web/openai/openai.hpp"
+
+namespace troupe::web::openai {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint32_t most_stops = 4, most_top_logprobs = 20, most_logprobs = 5;
+constexpr std::size_t most_biases = 1024;
+
+tl::unexpected<problem> wrong(const std::string& param, const std::string& what) {
+  problem p;
+  p.message = fmt::format("'{}' {}", param, what);
+  p.param = param;
+  return tl::unexpected{p};
+}
+
+tl::unexpected<problem> unreadable(std::string sentence) {
+  problem p;
+  p.message = std::move(sentence);
+  return tl::unexpected{p};
+}
+
+parsed<void> read(std::string_view body, json& to) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, json::parse_event_t event, json&) {
+    const bool opens =
+        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    // The depth of a value that opens is that of what contains it.
+    if (opens && depth >= deepest_json) too_deep = true;
+    return !too_deep;
+  };
+  to = json::parse(body.begin(), body.end(), watch, false);
+  if (too_deep)
+    return unreadable(fmt::format("the body is nested deeper than {} levels", deepest_json));
+  if (to.is_discarded()) return unreadable("the body is not JSON in UTF-8");
+  if (!to.is_object()) return unreadable("the body is not a JSON object");
+  return {};
+}
+
+/// Reads one body into a request; keeps the first problem.
+class reader {
+ public:
+  reader(const json& d, bool chat) : d_{d} { r_.chat = chat; }
+
+  parsed<request> run() {
+    for (auto step :
+         {&reader::refuse_unsupported, &reader::read_model, &reader::read_input,
+          &reader::read_lengths, &reader::read_sampling, &reader::read_stops, &reader::read_stream,
+          &reader::read_log_probabilities, &reader::read_extensions, &reader::check_together})
+      if (auto ok = (this->*step)(); !ok) return tl::unexpected{ok.error()};
+    return r_;
+  }
+
+ private:
+  using checked = parsed<void>;
+
+  /// The value of a key; null: it is not there, or JSON's null.
+  const json* find(const std::string& key) const {
+    const auto it = d_.find(key);
+    return it == d_.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  checked flag(const std::string& key, bool& to) const {
+    const auto* v = find(key);
+    if (!v) return {};
+    if (!v->is_boolean()) return wrong(key, "must be true or false");
+    to = v->get<bool>();
+    return {};
+  }
+
+  checked number(const std::string& key, double low, double high, std::optional<double>& to) const {
+    double value = 0;
+    auto ok = number(key, low, high, value);
+    if (ok && find(key)) to = value;
+    return ok;
+  }
+
+  checked number(const std::string& key, double low, double high, double& to) const {
+    const auto* v = find(key);
+    if (!v) return {};
+    if (!v->is_number()) return wrong(key, "must be a number");
+    const auto n = v->get<double>();
+    if (!(n >= low && n <= high))
+      return wrong(key, fmt::format("must be between {} and {}", low, high));
+    to = n;
+    return {};
+  }
+
+  checked integer(const std::string& key, std::uint32_t low, std::uint32_t high,
+                  std::optional<std::uint32_t>& to) const {
+    const auto* v = find(key);
+    if (!v) return {};
+    if (!v->is_number_integer()) return wrong(key, "must be an integer");
+    const bool negative = !v->is_number_unsigned() && v->get<std::int64_t>() < 0;
+    const auto n = negative ? 0 : v->get<std::uint64_t>();
+    if (negative || n < low || n > high)
+      return wrong(key, fmt::format("must be between {} and {}", low, high));
+    to = static_cast<std::uint32_t>(n);
+    return {};
+  }
+
+  /// Values that ask for nothing are accepted: clients send them.
+  static bool asks_for_nothing(const std::string& key, const json& v) {
+    if (v.is_boolean()) return !v.get<bool>();
+    if (v.is_number()) return v.get<double>() == 0;
+    if (v.is_string())
+      return v == "" || ((key == "tool_choice" || key == "function_call") && v == "none");
+    if (key == "modalities") return v == json::array({"text"});
+    if (key == "response_format") return v.is_object() && v.value("type", json{}) == "text";
+    return v.empty();
+  }
+
+  checked refuse_unsupported() {
+    for (const char* key :
+         {"tools", "tool_choice", "functions", "function_call", "suffix", "response_format",
+          "modalities", "audio", "prediction", "web_search_options"})
+      if (const auto* v = find(key); v && !asks_for_nothing(key, *v) && !is_excluded(key))
+        return wrong(key, "is not supported");
+    return {};
+  }
+  /// Tools that may not be called.
+  bool is_excluded(std::string_view key) const {
+    const auto is_none = [&](const char* choice) {
+      const auto* v = find(choice);
+      return v && *v == "none";
+    };
+    return (key == "tools" && is_none("tool_choice")) ||
+           (key == "functions" && is_none("function_call"));
+  }
+
+  checked read_model() {
+    const auto* v = find("model");
+    if (!v) return wrong("model", "is missing");
+    if (!v->is_string()) return wrong("model", "must be a string");
+    r_.model = v->get<std::string>();
+    return {};
+  }
+
+  checked read_input() { return r_.chat ? read_messages() : read_prompts(); }
+
+  static bool is_tokens(const json& v) {
+    return v.is_array() && !v.empty() && std::all_of(v.begin(), v.end(), [](const json& t) {
+             return t.is_number_unsigned() &&
+                    t.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
+           });
+  }
+  static bool add_prompt(const json& v, std::vector<prompt>& to) {
+    if (v.is_string())
+      to.emplace_back(v.get<std::string>());
+    else if (is_tokens(v))
+      to.emplace_back(v.get<tokens>());
+    else
+      return false;
+    return true;
+  }
+
+  checked read_prompts() {
+    const auto* v = find("prompt");
+    if (!v) return wrong("prompt", "is missing");
+    if (add_prompt(*v, r_.prompts)) return {};
+    const bool list = v->is_array() && !v->empty() && v->size() <= most_choices;
+    if (!list || !std::all_of(v->begin(), v->end(),
+                              [&](const json& one) { return add_prompt(one, r_.prompts); }))
+      return wrong("prompt",
+                   fmt::format("must be a string, a list of token numbers, or a list of 1 to {} "
+                               "of these",
+                               most_choices));
+    return {};
+  }
+
+  /// Text, or a list of parts that are text.
+  static parsed<std::string> content_of(const json& m, const std::string& at) {
+    const auto it = m.find("content");
+    const auto key = at + ".content";
+    if (it == m.end() || it->is_null()) return wrong(key, "is missing");
+    if (it->is_string()) return it->get<std::string>();
+    if (!it->is_array()) return wrong(key, "must be a string or a list of parts");
+    std::string text;
+    for (const auto& part : *it) {
+      if (!part.is_object() || part.value("type", json{}) != "text")
+        return wrong(key, "has a part that is not text, which is not supported");
+      const auto words = part.value("text", json{});
+      if (!words.is_string()) return wrong(key, "has a part without a text");
+      text += words.get<std::string>();
+    }
+    return text;
+  }
+
+  checked read_messages() {
+    const auto* v = find("messages");
+    if (!v) return wrong("messages", "is missing");
+    if (!v->is_array() || v->empty()) return wrong("messages", "must be a list, not empty");
+    for (std::size_t i = 0; i < v->size(); ++i) {
+      const auto& m = (*v)[i];
+      const auto at = fmt::format("messages[{}]", i);
+      if (!m.is_object()) return wrong(at, "must be an object");
+      const auto role = m.value("role", json{});
+      const bool known = role == "user" || role == "assistant" || role == "system";
+      if (!known && role != "developer")
+        return wrong(at + ".role", "must be system, developer, user or assistant");
+      if (m.contains("tool_calls") && !m["tool_calls"].empty())
+        return wrong(at + ".tool_calls", "is not supported");
+      auto text = content_of(m, at);
+      if (!text) return tl::unexpected{text.error()};
+      r_.messages.push_back({known ? role.get<std::string>() : "system", std::move(*text)});
+    }
+    return {};
+  }
+
+  checked read_lengths() {
+    constexpr auto any = std::numeric_limits<std::uint32_t>::max();
+    std::optional<std::uint32_t> n;
+    // A completion may ask for its prompt alone.
+    auto ok = integer("max_tokens", r_.chat ? 1 : 0, any, r_.max_tokens);
+    if (ok) ok = integer("max_completion_tokens", 1, any, r_.max_tokens);
+    if (ok) ok = integer("n", 1, most_choices, n);
+    r_.n = n.value_or(1);
+    return ok;
+  }
+
+  checked read_sampling() {
+    auto ok = number("temperature", 0, 2, r_.how.temperature);
+    if (ok) ok = number("top_p", 0, 1, r_.how.top_p);
+    if (ok) ok = integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), r_.how.top_k);
+    if (ok) ok = number("min_p", 0, 1, r_.how.min_p);
+    if (ok) ok = number("frequency_penalty", -2, 2, r_.frequency_penalty);
+    if (ok) ok = number("presence_penalty", -2, 2, r_.presence_penalty);
+    if (ok) ok = read_bias();
+    const auto* seed = find("seed");
+    if (!ok || !seed) return ok;
+    if (!seed->is_number_integer()) return wrong("seed", "must be an integer");
+    r_.seed = seed->is_number_unsigned() ? seed->get<std::uint64_t>()
+                                         : static_cast<std::uint64_t>(seed->get<std::int64_t>());
+    return {};
+  }
+
+  /// {"50256": -100}: token numbers, as strings, and what is added to their logits.
+  checked read_bias() {
+    const auto* v = find("logit_bias");
+    if (!v) return {};
+    const auto bad = [] {
+      return wrong("logit_bias", fmt::format("must be an object of at most {} token numbers with "
+                                             "numbers between -100 and 100",
+                                             most_biases));
+    };
+    if (!v->is_object() || v->size() > most_biases) return bad();
+    for (const auto& [name, bias] : v->items()) {
+      std::uint32_t token = 0;
+      const char* end = name.data() + name.size();
+      const auto read = std::from_chars(name.data(), end, token);
+      if (read.ec != std::errc{} || read.ptr != end || !bias.is_number()) return bad();
+      const auto b = bias.get<double>();
+      if (!(b >= -100 && b <= 100)) return bad();
+      r_.bias.push_back({token, b});
+    }
+    return {};
+  }
+
+  checked read_stops() {
+    const auto* v = find("stop");
+    if (!v) return {};
+    const auto good = [](const json& one) { return one.is_string() && one != ""; };
+    if (good(*v))
+      r_.stops = {v->get<std::string>()};
+    else if (v->is_array() && v->size() <= most_stops && std::all_of(v->begin(), v->end(), good))
+      r_.stops = v->get<std::vector<std::string>>();
+    else
+      return wrong("stop", "must be a string, or a list of at most 4 strings, none empty");
+    return {};
+  }
+
+  checked read_stream() {
+    if (auto ok = flag("stream", r_.stream); !ok) return ok;
+    const auto* v = find("stream_options");
+    if (!v) return {};
+    if (!v->is_object()) return wrong("stream_options", "must be an object");
+    if (!r_.stream) return wrong("stream_options", "is only allowed with 'stream'");
+    const auto usage = v->value("include_usage", json{});
+    if (!usage.is_null() && !usage.is_boolean())
+      return wrong("stream_options.include_usage", "must be true or false");
+    r_.include_usage = usage == true;
+    return {};
+  }
+
+  checked read_log_probabilities() {
+    if (!r_.chat) return integer("logprobs", 0, most_logprobs, r_.top_logprobs);
+    bool wanted = false;
+    if (auto ok = flag("logprobs", wanted); !ok) return ok;
+    if (find("top_logprobs") && !wanted)
+      return wrong("top_logprobs", "is only allowed with 'logprobs'");
+    if (wanted) r_.top_logprobs = 0;
+    return integer("top_logprobs", 0, most_top_logprobs, r_.top_logprobs);
+  }
+
+  checked read_extensions() {
+    constexpr double longest_ms = 3'600'000;
+    double ttft_ms = 0;
+    auto ok = flag("return_token_ids", r_.token_numbers);
+    if (ok) ok = flag("ignore_eos", r_.ignores_end);
+    if (ok) ok = number("ttft_ms", 0, longest_ms, ttft_ms);
+    r_.ttft_s = ttft_ms / 1e3;
+    const auto* v = find("priority");
+    if (!ok || !v) return ok;
+    if (!v->is_number_integer() || v->get<std::int64_t>() < -1000 || v->get<std::int64_t>() > 1000)
+      return wrong("priority", "must be an integer between -1000 and 1000");
+    r_.priority = v->get<std::int32_t>();
+    return {};
+  }
+
+  checked check_together() {
+    if (!r_.chat)
+      if (auto ok = flag("echo", r_.echo); !ok) return ok;
+    std::optional<std::uint32_t> best_of;
+    if (auto ok = integer("best_of", 1, most_choices, best_of); !ok) return ok;
+    if (best_of && *best_of != r_.n)
+      return wrong("best_of",
+                   fmt::format("is not supported: found {}, expected {}, as 'n'", *best_of, r_.n));
+    if (!r_.chat && r_.n * r_.prompts.size() > most_choices)
+      return wrong("n", fmt::format("times the prompts is more than {} choices", most_choices));
+    return {};
+  }
+
+  const json& d_;
+  request r_;
+};
+
+}  // namespace
+
+parsed<request> parse(std::string_view body, bool chat) {
+  json d;
+  if (auto ok = read(body, d); !ok) return tl::unexpected{ok.error()};
+  return reader{d, chat}.run();
+}
+
+}  // namespace troupe::web::openai

@@ -1,0 +1,148 @@
+#include "web/openai/served_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::web {
+
+namespace {
+
+using tokens = std::vector<std::uint32_t>;
+
+constexpr std::uint32_t default_completion_tokens = 16;
+
+tl::unexpected<openai::problem> wrong(std::string sentence, std::string param,
+                                      std::string code = {}) {
+  return tl::unexpected<openai::problem>{
+      {400, std::move(sentence), "invalid_request_error", std::move(param), std::move(code)}};
+}
+
+/// Is a text longer than that many tokens can be? Encoding it would be in vain.
+bool is_too_long(std::size_t bytes, const gpu::tokenizer& words, std::size_t positions) {
+  const auto each = words.longest_token_bytes();
+  return each > 0 && bytes / each > positions;
+}
+
+openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
+                               std::size_t positions) {
+  if (!m.words)
+    return wrong("the model has no tokenizer: give 'prompt' as token numbers", "prompt");
+  if (is_too_long(text.size(), *m.words, positions))
+    return wrong(fmt::format("the prompt's {} bytes are more than the {} tokens that the model can "
+                             "hold here",
+                             text.size(), positions),
+                 "prompt", "context_length_exceeded");
+  return m.words->encode_prompt(text);
+}
+
+openai::parsed<tokens> tokens_of(const openai::prompt& p, const served_model& m,
+                                 std::size_t positions) {
+  if (const auto* given = std::get_if<openai::tokens>(&p)) return *given;
+  return encoded(std::get<std::string>(p), m, positions);
+}
+
+openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_model& m,
+                                      std::size_t positions) {
+  if (!m.words) return wrong("the model has no tokenizer, which a chat needs", "messages");
+  std::size_t bytes = 0;
+  for (const auto& one : r.messages) bytes += one.text.size();
+  if (is_too_long(bytes, *m.words, positions))
+    return wrong(fmt::format("the messages' {} bytes are more than the {} tokens that the model "
+                             "can hold here",
+                             bytes, positions),
+                 "messages", "context_length_exceeded");
+  auto prompt = m.chats.prompt(*m.words, r.messages);
+  if (!prompt) return wrong(prompt.error().text, "messages");
+  return std::move(*prompt);
+}
+
+openai::parsed<void> check_tokens(const tokens& all, const served_model& m, const char* param) {
+  if (all.empty()) return wrong(fmt::format("'{}' needs at least one token", param), param);
+  for (const auto t : all)
+    if (t >= m.model.vocabulary)
+      return wrong(fmt::format("'{}': token {} is beyond the model's vocabulary of {}", param, t,
+                               m.model.vocabulary),
+                   param);
+  return {};
+}
+
+/// A text that is a special token's name: that token ends the completion, since it has no text.
+void add_special_stops(const openai::request& r, const served_model& m, tokens& last) {
+  if (!m.words) return;
+  for (const auto& stop : r.stops)
+    if (const auto token = m.words->special(stop)) last.push_back(*token);
+}
+
+/// What a request says, else what the model's folder says, else the API's defaults.
+sampling sampling_of(const openai::request& r, const gpu::sampling_defaults& model) {
+  sampling s;
+  s.temperature = r.how.temperature.value_or(model.temperature.value_or(1));
+  s.top_p = r.how.top_p.value_or(model.top_p.value_or(1));
+  s.min_p = r.how.min_p.value_or(model.min_p.value_or(0));
+  s.top_k = r.how.top_k.value_or(model.top_k.value_or(0));
+  s.frequency_penalty = r.frequency_penalty;
+  s.presence_penalty = r.presence_penalty;
+  s.bias = r.bias;
+  return s;
+}
+
+}  // namespace
+
+openai::parsed<generation> generation_of(const openai::request& r, const served_model& m,
+                                         std::size_t positions) {
+  for (const auto& b : r.bias)
+    if (b.token >= m.model.vocabulary)
+      return wrong(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
+                               b.token, m.model.vocabulary),
+                   "logit_bias");
+  const char* param = r.chat ? "messages" : "prompt";
+  generation g;
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < (r.chat ? 1 : r.prompts.size()); ++i) {
+    auto one = r.chat ? tokens_of_chat(r, m, positions) : tokens_of(r.prompts[i], m, positions);
+    if (!one) return tl::unexpected{one.error()};
+    if (auto ok = check_tokens(*one, m, param); !ok) return tl::unexpected{ok.error()};
+    longest = std::max(longest, one->size());
+    g.prompts.push_back(std::move(*one));
+  }
+  const auto rest = positions > longest ? positions - longest : 1;
+  g.max_tokens =
+      r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest) : default_completion_tokens);
+  if (longest + g.max_tokens > positions)
+    return wrong(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
+                             "the model can hold here",
+                             longest, g.max_tokens, positions),
+                 param, "context_length_exceeded");
+  return g;
+}
+
+generator::submission submission_of(const openai::request& r, const served_model& m,
+                                    const tokens& prompt, std::uint32_t max_tokens) {
+  generator::submission s;
+  s.prompt = prompt;
+  s.stops = r.stops;
+  auto& w = s.what;
+  w.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
+  w.max_tokens = max_tokens;
+  if (!r.ignores_end) {
+    w.last_tokens = m.model.last_tokens;
+    if (r.chat)
+      w.last_tokens.insert(w.last_tokens.end(), m.chats.ends().begin(), m.chats.ends().end());
+  }
+  add_special_stops(r, m, w.last_tokens);
+  w.how = sampling_of(r, m.model.defaults);
+  w.top = r.top_logprobs.value_or(0);
+  w.scores_prompt = r.echo && r.top_logprobs;
+  w.ttft_s = r.ttft_s;
+  w.priority = r.priority;
+  return s;
+}
+
+std::string text_of(const openai::prompt& p, const served_model& m) {
+  if (const auto* text = std::get_if<std::string>(&p)) return *text;
+  return m.words ? m.words->decode(std::get<openai::tokens>(p)) : std::string{};
+}
+
+}  // namespace troupe::web

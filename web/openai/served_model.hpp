@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/inference/inference_model.hpp"
+#include "gpu/text/chat_template.hpp"
+#include "gpu/text/tokenizer.hpp"
+#include "web/openai/generator.hpp"
+#include "web/openai/openai.hpp"
+
+namespace troupe::web {
+
+/// A model that is served.
+struct served_model {
+  std::string name;
+  gpu::inference_model model;
+  std::shared_ptr<const gpu::tokenizer> words;  // null: tokens without text
+  gpu::chat_template chats;
+};
+
+/// What a request asks of a generator.
+struct generation {
+  std::vector<std::vector<std::uint32_t>> prompts;  // each has at least one token
+  std::uint32_t max_tokens = 0;                     // of each choice
+};
+
+/// Encodes a request's prompts. `positions`: of a prompt and its completion, at most. Refuses what
+/// the model cannot hold, if possible before it is encoded, and tokens beyond the vocabulary.
+openai::parsed<generation> generation_of(const openai::request& r, const served_model& m,
+                                         std::size_t positions);
+
+/// One choice for a prompt, without its listener and seed.
+generator::submission submission_of(const openai::request& r, const served_model& m,
+                                    const std::vector<std::uint32_t>& prompt,
+                                    std::uint32_t max_tokens);
+
+/// A prompt of a request as text; empty: it was given as tokens, and the model has no tokenizer.
+std::string text_of(const openai::prompt& p, const served_model& m);
+
+}  // namespace troupe::web

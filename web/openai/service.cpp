@@ -1,0 +1,335 @@
+#include "web/openai/service.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "web/http/browser_requests.hpp"
+
+namespace troupe::web {
+
+namespace {
+
+using openai::problem;
+
+constexpr std::uint32_t default_completion_tokens = 16;
+constexpr std::string_view models_path = "/v1/models/";
+
+tl::unexpected<problem> no(problem p) {
+  return tl::unexpected<problem>{std::move(p)};
+}
+
+http_answer answer_of(const problem& p, http_fields fields = {}) {
+  return {p.status, "application/json", openai::to_json(p), std::move(fields)};
+}
+
+/// JSON with or without parameters. Browsers ask before they send that to another origin, but send
+/// other types, or none, without asking: only a client that is no browser may leave it out.
+bool is_json(const http_request& r) {
+  auto type = r.content_type.substr(0, r.content_type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.pop_back();
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return type.empty() ? !is_cross_origin(r) : type == "application/json";
+}
+
+bool generates(const std::string& path) {
+  return path == "/v1/completions" || path == "/v1/chat/completions";
+}
+
+bool is_known(const std::string& path) {
+  return generates(path) || path == "/" || path == "/health" || path == "/metrics" ||
+         path == "/v1/models" || path.starts_with(models_path);
+}
+
+}  // namespace
+
+service::service(std::optional<api_keys> keys, const runtime::clock& clock, std::uint64_t seed)
+    : clock_{clock},
+      started_{static_cast<std::int64_t>(clock.wall_s())},
+      random_{seed},
+      metrics_{[this] { return state(); }},
+      keys_{keys ? std::make_shared<const api_keys>(std::move(*keys)) : nullptr} {}
+
+service::~service() = default;
+
+void service::offer(served_model model, std::shared_ptr<generator> by) {
+  const auto name = model.name;
+  metrics_.add_model(name);
+  auto fresh = std::make_shared<const offered>(offered{std::move(model), std::move(by)});
+  const std::lock_guard hold{mutex_};
+  offered_[name] = std::move(fresh);
+}
+
+void service::withdraw(const std::string& model) {
+  {
+    const std::lock_guard hold{mutex_};
+    offered_.erase(model);
+  }
+  metrics_.remove_model(model);
+}
+
+void service::change_keys(api_keys keys) {
+  const std::lock_guard hold{mutex_};
+  keys_ = std::make_shared<const api_keys>(std::move(keys));
+}
+
+bool service::may_ask(const http_request& r) const {
+  std::unique_lock hold{mutex_};
+  const auto keys = keys_;
+  hold.unlock();
+  return !keys || r.path == "/health" || keys->allows(r.authorization);
+}
+
+bool service::has_keys() const {
+  const std::lock_guard hold{mutex_};
+  return keys_ != nullptr;
+}
+
+service::offer_ptr service::find(const std::string& model) const {
+  const std::lock_guard hold{mutex_};
+  const auto at = offered_.find(model);
+  return at == offered_.end() ? nullptr : at->second;
+}
+
+std::vector<service::offer_ptr> service::all() const {
+  const std::lock_guard hold{mutex_};
+  std::vector<offer_ptr> result;
+  for (const auto& [name, o] : offered_) result.push_back(o);
+  return result;
+}
+
+void service::expect(std::function<bool(const std::string&)> model) {
+  const std::lock_guard hold{mutex_};
+  expected_ = std::move(model);
+}
+
+bool service::is_expected(const std::string& model) const {
+  std::function<bool(const std::string&)> ask;
+  {
+    const std::lock_guard hold{mutex_};
+    ask = expected_;
+  }
+  return ask && ask(model);
+}
+
+std::vector<std::string> service::present() const {
+  std::vector<std::string> names;
+  for (const auto& o : all())
+    if (o->by->state().longest > 0) names.push_back(o->model.name);
+  return names;
+}
+
+generator_state service::state() const {
+  generator_state sum;
+  for (const auto& o : all()) {
+    const auto s = o->by->state();
+    sum.pages_used += s.pages_used;
+    sum.pages_free += s.pages_free;
+    sum.running += s.running;
+    sum.waiting += s.waiting;
+    sum.longest = std::max(sum.longest, s.longest);
+  }
+  return sum;
+}
+
+problem service::unknown_model(const std::string& name) const {
+  if (is_expected(name))
+    return {503, fmt::format("nobody serves '{}' at present", name), "server_error"};
+  const auto there = present();
+  const auto sentence =
+      there.empty()
+          ? fmt::format("there is no model '{}', and no other at present", name)
+          : fmt::format("there is no model '{}'; there is '{}'", name, fmt::join(there, "', '"));
+  return {404, sentence, "invalid_request_error", "model", "model_not_found"};
+}
+
+void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
+  const auto reply = with_fields(plain, cors_.fields_for(r));
+  const auto fail = [&](int status, std::string sentence, http_fields fields = {}) {
+    reply->whole(answer_of({status, std::move(sentence)}, std::move(fields)));
+  };
+  if (!has_keys() && !is_local_host(r.host))
+    return fail(403,
+                fmt::format("Host: found '{}', expected localhost or a loopback address, since "
+                            "the server has no API keys",
+                            r.host));
+  if (!is_known(r.path)) return fail(404, fmt::format("there is nothing at '{}'", r.path));
+  const bool posts = generates(r.path);
+  const http_fields allow{{"Allow", posts ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"}};
+  if (r.method == "OPTIONS") {
+    auto fields = cors_.preflight_fields_for(r);
+    fields.insert(fields.end(), allow.begin(), allow.end());
+    return plain->whole({204, {}, {}, std::move(fields)});
+  }
+  if (posts ? r.method != "POST" : r.method != "GET" && r.method != "HEAD")
+    return fail(405, fmt::format("'{}' does not take {}", r.path, r.method), allow);
+  if (!may_ask(r))
+    return reply->whole(answer_of({401,
+                                   "give an API key: 'Authorization: Bearer KEY'",
+                                   "invalid_request_error",
+                                   {},
+                                   "invalid_api_key"},
+                                  {{"WWW-Authenticate", "Bearer"}}));
+  if (!posts) return reply->whole(get(r.path));
+  generate(r, r.path == "/v1/chat/completions", reply);
+}
+
+http_answer service::get(const std::string& path) const {
+  if (path == "/health") return health();
+  if (path == "/metrics") return {200, "text/plain; version=0.0.4", metrics_.text(), {}};
+  const auto there = present();
+  if (path == "/")
+    return {200,
+            "text/plain; charset=utf-8",
+            fmt::format(
+                "Troupe serves {} here, by OpenAI's API: POST /v1/completions and "
+                "/v1/chat/completions, GET /v1/models, /health and /metrics.\n",
+                there.empty() ? "no model at present" : fmt::format("{}", fmt::join(there, ", "))),
+            {}};
+  if (path == "/v1/models")
+    return {200, "application/json", openai::models_json(there, started_), {}};
+  const auto name = path.substr(models_path.size());
+  if (std::count(there.begin(), there.end(), name) > 0)
+    return {200, "application/json", openai::model_json(name, started_), {}};
+  const auto p = unknown_model(name);
+  return answer_of(p, fields_of(p));
+}
+
+/// 503: a load balancer should ask others.
+http_answer service::health() const {
+  if (!present().empty()) return {200, "application/json", R"({"status":"ok"})", {}};
+  return answer_of({503, "no model is served at present", "server_error"});
+}
+
+/// The sequences of one request, which end with its client, whether or not they have begun.
+class service::running {
+ public:
+  void begin(std::shared_ptr<generator> by, std::vector<std::uint64_t> sequences,
+             std::shared_ptr<answer> result) {
+    std::unique_lock hold{mutex_};
+    by_ = std::move(by);
+    sequences_ = std::move(sequences);
+    result_ = std::move(result);
+    const bool gone = gone_;
+    hold.unlock();
+    if (gone) end();
+  }
+  void leave() {
+    std::unique_lock hold{mutex_};
+    gone_ = true;
+    const bool begun = by_ != nullptr;
+    hold.unlock();
+    if (begun) end();
+  }
+  bool has_client() const {
+    const std::lock_guard hold{mutex_};
+    return !gone_;
+  }
+
+ private:
+  /// Its members are not changed any more.
+  void end() {
+    by_->cancel(sequences_);
+    result_->gone();
+  }
+
+  mutable std::mutex mutex_;
+  bool gone_ = false;
+  std::shared_ptr<generator> by_;
+  std::vector<std::uint64_t> sequences_;
+  std::shared_ptr<answer> result_;
+};
+
+void service::fail(const problem& p, const std::string& model,
+                   const std::shared_ptr<http_reply>& reply) {
+  metrics_.count(outcome_of(p), model);
+  reply->whole(answer_of(p, fields_of(p)));
+}
+
+void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
+  if (!is_json(r))
+    return fail({415, "the body must be JSON: 'Content-Type: application/json'"}, {}, reply);
+  auto asked = openai::parse(r.body, chat);
+  if (!asked) return fail(asked.error(), {}, reply);
+  const auto to = find(asked->model);
+  if (!to) return fail(unknown_model(asked->model), {}, reply);
+  const auto run = std::make_shared<running>();
+  reply->when_gone([run] { run->leave(); });
+  encoder_.soon([this, asked = std::move(*asked), to, reply, run] {
+    if (!run->has_client()) return metrics_.count(outcome::cancelled, asked.model);
+    if (auto ok = start(asked, to, reply, run); !ok) fail(ok.error(), asked.model, reply);
+  });
+}
+
+openai::parsed<void> service::start(const openai::request& asked, const offer_ptr& to,
+                                    const std::shared_ptr<http_reply>& reply,
+                                    const std::shared_ptr<running>& run) {
+  const auto& m = to->model;
+  const auto longest = to->by->state().longest;
+  if (longest == 0)
+    return no({503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
+  const auto g = generation_of(asked, m, std::min<std::size_t>(m.model.positions, longest));
+  if (!g) return no(g.error());
+  auto q = question_of(asked, m, *g);
+  const auto prompt_tokens = q.prompt_tokens;
+  const auto result = std::make_shared<answer>(std::move(q), m.words, reply, metrics_, clock_);
+  auto ids = submit(asked, *to, *g, result);
+  if (!ids) return no(ids.error());
+  metrics_.prompt_tokens(prompt_tokens);
+  run->begin(to->by, std::move(*ids), result);
+  return {};
+}
+
+answer::question service::question_of(const openai::request& asked, const served_model& m,
+                                      const generation& g) {
+  answer::question q;
+  q.head = {fmt::format("{}-{:016x}{:016x}", asked.chat ? "chatcmpl" : "cmpl", random_.next(),
+                        random_.next()),
+            m.name, static_cast<std::int64_t>(clock_.wall_s()), asked.chat};
+  q.stream = asked.stream;
+  q.include_usage = asked.include_usage;
+  q.log_probabilities = asked.top_logprobs.has_value();
+  q.token_numbers = asked.token_numbers;
+  for (std::size_t i = 0; i < g.prompts.size(); ++i) {
+    q.prompt_tokens += g.prompts[i].size();
+    answer::echoed before;
+    if (asked.echo) before.text = text_of(asked.prompts[i], m);
+    if (asked.echo && q.log_probabilities) before.first = g.prompts[i].front();
+    q.prefixes.insert(q.prefixes.end(), asked.n, before);
+  }
+  return q;
+}
+
+openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request& asked,
+                                                           const offered& to, const generation& g,
+                                                           const std::shared_ptr<answer>& result) {
+  const auto seed = asked.seed.value_or(random_.next());
+  std::vector<generator::submission> all;
+  std::vector<std::uint32_t> nothing_to_do;
+  std::uint32_t index = 0;
+  for (const auto& prompt : g.prompts)
+    for (std::uint32_t i = 0; i < asked.n; ++i, ++index) {
+      auto s = submission_of(asked, to.model, prompt, g.max_tokens);
+      s.what.how.seed = seed + i;
+      s.listener = [result, index](const sequence_step& step) { result->step(index, step); };
+      if (s.what.answer_tokens() == 0)
+        nothing_to_do.push_back(index);
+      else
+        all.push_back(std::move(s));
+    }
+  // Before the generator's thread has the others.
+  for (const auto i : nothing_to_do) result->end(i);
+  if (all.empty()) return std::vector<std::uint64_t>{};
+  auto ids = to.by->submit(std::move(all));
+  if (ids) return std::move(*ids);
+  if (nothing_to_do.empty()) return no(openai::problem_of(ids.error()));
+  // The answer has begun.
+  result->step(0, {{}, false, {}, gpu::completion::finish::none, &ids.error(), {}});
+  return std::vector<std::uint64_t>{};
+}
+
+}  // namespace troupe::web

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/base/random.hpp"
+#include "runtime/host/clock.hpp"
+#include "runtime/host/timed_calls.hpp"
+#include "web/http/api_keys.hpp"
+#include "web/http/cors.hpp"
+#include "web/http/http_server.hpp"
+#include "web/openai/answer.hpp"
+#include "web/openai/generator.hpp"
+#include "web/openai/metrics.hpp"
+#include "web/openai/openai.hpp"
+#include "web/openai/served_model.hpp"
+
+namespace troupe::web {
+
+/// OpenAI's API: answers HTTP requests by what generators generate. handle() is called on one
+/// thread, which must not wait: prompts are encoded on a thread of the service's own. The other
+/// functions are called on any. The HTTP server must end before this does.
+class service {
+ public:
+  /// keys: nothing: everybody may ask. seed: of the choice of tokens for requests without a seed,
+  /// and of the answers' names.
+  service(std::optional<api_keys> keys, const runtime::clock& clock, std::uint64_t seed);
+  ~service();
+  service(const service&) = delete;
+  service& operator=(const service&) = delete;
+
+  void handle(const http_request& r, std::shared_ptr<http_reply> reply);
+
+  /// From now on requests for this model go to this generator.
+  void offer(served_model model, std::shared_ptr<generator> by);
+  /// No new request goes to this model's generator; those that it has end as if nothing had
+  /// happened.
+  void withdraw(const std::string& model);
+  /// Asked about models that are not offered: may this one be soon? Then the answer is 503, not
+  /// 404. Called on the server's threads.
+  void expect(std::function<bool(const std::string&)> model);
+  /// Pages in browsers that may read answers; without it none of other origins. Call it before the
+  /// first request.
+  void allow_origins(std::vector<std::string> origins) { cors_ = cors_policy{std::move(origins)}; }
+  /// Instead of the present ones; they may not become nothing.
+  void change_keys(api_keys keys);
+
+ private:
+  struct offered {
+    served_model model;
+    std::shared_ptr<generator> by;
+  };
+  using offer_ptr = std::shared_ptr<const offered>;
+
+  bool has_keys() const;
+  bool may_ask(const http_request& r) const;
+  offer_ptr find(const std::string& model) const;
+  std::vector<offer_ptr> all() const;
+  /// Names of models that can be asked at present.
+  std::vector<std::string> present() const;
+  bool is_expected(const std::string& model) const;
+  openai::problem unknown_model(const std::string& name) const;
+  generator_state state() const;
+
+  http_answer get(const std::string& path) const;
+  http_answer health() const;
+  /// Replies, now or later.
+  void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
+  void fail(const openai::problem& p, const std::string& model,
+            const std::shared_ptr<http_reply>& reply);
+  class running;
+  /// On the encoder's thread.
+  openai::parsed<void> start(const openai::request& asked, const offer_ptr& to,
+                             const std::shared_ptr<http_reply>& reply,
+                             const std::shared_ptr<running>& r);
+  answer::question question_of(const openai::request& asked, const served_model& m,
+                               const generation& g);
+  openai::parsed<std::vector<std::uint64_t>> submit(const openai::request& asked, const offered& to,
+                                                    const generation& g,
+                                                    const std::shared_ptr<answer>& result);
+
+  const runtime::clock& clock_;
+  const std::int64_t started_;
+  cors_policy cors_{{}};
+  random_source random_;  // the encoder's
+  metrics metrics_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
+  std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
+  std::function<bool(const std::string&)> expected_;
+  runtime::timed_calls encoder_;  // ends first
+};
+
+}  // namespace troupe::web
