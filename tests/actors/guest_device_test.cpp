@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "actors/guests_by_hand.hpp"
-#include "actors/serving/decoder/usual_time.hpp"
+#include "actors/serving/decoder/median_of_recent.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_thread.hpp"
@@ -391,7 +391,7 @@ TEST_CASE("A guest measures its speed before its first prompt") {
 }
 
 TEST_CASE("An operation that was interrupted once is not expected to be as slow again") {
-  usual_time t;
+  median_of_recent t;
   CHECK(t.value(7) == 7);
   t.add(50);  // the first one
   CHECK(t.value(7) == 50);

@@ -6,7 +6,7 @@ namespace troupe::tidy {
 
 const std::vector<module_floors>& all_floors() {
   static const std::vector<module_floors> all = {
-      {"messages", {{""}}},
+      {"messages", {{"base"}, {"domain"}, {"wire"}, {"codec"}, {"admission"}}},
       {"planners",
        {{"model", "solver"},
         {"cluster"},
@@ -33,11 +33,12 @@ const std::vector<module_floors>& all_floors() {
         {"profiling"}}},
       {"actors",
        {{"protocol", "training/collectives"},
-        {"serving"},
+        {"serving/front", "serving/decoder"},
+        {"serving/prefill"},
         {"training"},
         {"client", "control", "gateway", "node"},
         {"worlds"}}},
-      {"web", {{""}, {"front"}}},
+      {"web", {{"http"}, {"openai", "dashboard"}, {"front"}}},
       {"cli",
        {{"common"},
         {"reports", "verbs"},

@@ -41,7 +41,7 @@ TEST_CASE("a clean file passes") {
 TEST_CASE("an include of a forbidden module is refused, with file and line") {
   CHECK(said("planners/policy/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
         "2: planners/ must not use runtime/\n");
-  CHECK(refused("messages/a.cpp", "#include \"planners/plans/has.hpp\""));
+  CHECK(refused("messages/domain/a.cpp", "#include \"planners/plans/has.hpp\""));
   CHECK(refused("gpu/device/a.cpp", "#include \"runtime/host/clock.hpp\""));
   CHECK(refused("formats/load/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
   CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"runtime/host/clock.hpp\""));
@@ -56,7 +56,7 @@ TEST_CASE("a folder includes only folders of lower floors") {
   CHECK(refused("actors/protocol/a.cpp", "#include \"actors/control/ledger.hpp\""));
   CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
   CHECK(refused("runtime/host/a.cpp", "#include \"runtime/journal/journal.hpp\""));
-  CHECK(refused("web/a.cpp", "#include \"web/front/front_server.hpp\""));
+  CHECK(refused("web/openai/a.cpp", "#include \"web/front/model_offers.hpp\""));
   CHECK(refused("planners/a.cpp", "int a;"));
   CHECK(refused("planners/nowhere/a.cpp", "int a;"));
   CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/plans/has.hpp\""));
@@ -78,7 +78,7 @@ TEST_CASE("every folder of a module is on one floor, and a list of the floors ca
 TEST_CASE("some folders are kept apart although their floors differ") {
   CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer.hpp\""));
   CHECK(refused("gpu/cpu/a.cpp", "#include \"gpu/cuda/runtime/machine.hpp\""));
-  CHECK(refused("web/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
+  CHECK(refused("web/openai/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
   CHECK_FALSE(refused("web/front/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
 }
 

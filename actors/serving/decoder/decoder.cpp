@@ -29,9 +29,9 @@ std::uint32_t known_completion(const generate& g) {
 }
 
 generated failed_request(const request_name& n, lease_id lease, std::uint32_t known, reason why) {
-  told_tokens told{n, lease, known};
-  told.end(generated::ending::failed, std::move(why));
-  return told.last_words();
+  unacknowledged_tokens output{n, lease, known};
+  output.end(generated::ending::failed, std::move(why));
+  return output.final_state();
 }
 
 reason cancelled_by_front() {
@@ -67,7 +67,7 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
   if (at != requests_.end()) {
     auto& r = at->second;
     if (r.about.name.attempt > g.name.attempt) return;
-    if (r.about.name.attempt == g.name.attempt) return say(r.told.state());
+    if (r.about.name.attempt == g.name.attempt) return say(r.output.state());
     drop(key_of(g.name));  // a newer attempt on the same decoder
   }
   if (const auto* ending = ended_.find(g.name)) {
@@ -144,7 +144,7 @@ void decoder_behavior::hold(const generate& g, const payload& body) {
   s.computes = !prefills_in_bubbles(g.what);
   queue_->add(std::move(s));
   by_sequence_.emplace(r.sequence, key_of(g.name));
-  say(r.told.state());
+  say(r.output.state());
   requests_.emplace(key_of(g.name), std::move(r));
 }
 
@@ -169,7 +169,7 @@ void decoder_behavior::finish(request& r, generated::ending how, reason why) {
   queue_->end(r.sequence);
   by_sequence_.erase(r.sequence);
   end_prefill(r);
-  r.told.end(how, std::move(why));
+  r.output.end(how, std::move(why));
   changed_.insert(key_of(r.about.name));
 }
 
@@ -177,8 +177,8 @@ void decoder_behavior::finish(request& r, generated::ending how, reason why) {
 void decoder_behavior::drop(const request_key& k) {
   const auto at = requests_.find(k);
   auto& r = at->second;
-  if (!r.told.ended()) finish(r, generated::ending::failed, cancelled_by_front());
-  ended_.add(r.told.last_words());
+  if (!r.output.ended()) finish(r, generated::ending::failed, cancelled_by_front());
+  ended_.add(r.output.final_state());
   changed_.erase(k);
   requests_.erase(at);
 }
@@ -194,7 +194,7 @@ void decoder_behavior::on_heard(address from, const generated_heard& h) {
   if (over_ || !is_current(from, h.name)) return;
   auto* r = find(h.name);
   if (!r) return;
-  r->told.on_heard(h.tokens, now());
+  r->output.on_acknowledged(h.tokens, now());
   if (!h.finished) return;
   drop(key_of(h.name));
   go_on();

@@ -14,7 +14,7 @@
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "actors/serving/decoder/ended_requests.hpp"
 #include "actors/serving/decoder/prefill_attempt.hpp"
-#include "actors/serving/decoder/told_tokens.hpp"
+#include "actors/serving/decoder/unacknowledged_tokens.hpp"
 #include "gpu/inference/batch_queue.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/cluster.hpp"
@@ -73,7 +73,7 @@ class decoder_behavior {
     std::vector<std::uint32_t> tokens;  // the prompt, then the completion's known ones
     gpu::sequence_id sequence = 0;
     double arrived_s = 0, admitted_s = 0;
-    told_tokens told;
+    unacknowledged_tokens output;
     prefill_place where;
     std::optional<prefill_attempt> prefill;
     std::uint32_t scored = 0;  // tokens of the prompt

@@ -37,8 +37,8 @@ void decoder_behavior::fail(const reason& why) {
   over_ = true;
   say_state();
   for (auto& [k, r] : requests_) {
-    if (!r.told.ended()) finish(r, generated::ending::failed, why);
-    say(r.told.state());
+    if (!r.output.ended()) finish(r, generated::ending::failed, why);
+    say(r.output.state());
   }
   requests_.clear();
   changed_.clear();
@@ -56,9 +56,9 @@ void decoder_behavior::go_on() {
       if (prefills_in_bubbles(r.about.what)) begin_prefill(r);
     }
   for (const auto& k : std::exchange(changed_, {})) {
-    auto& told = requests_.at(k).told;
-    while (const auto news = told.take_news(now())) say(*news);
-    wake_at(told.next_due_s());
+    auto& output = requests_.at(k).output;
+    while (const auto update = output.take_update(now())) say(*update);
+    wake_at(output.next_due_s());
   }
   if (busy_ || queue_->idle()) return;
   busy_ = true;
@@ -88,16 +88,16 @@ void decoder_behavior::take(request& r, const gpu::batch_result& x) {
     if (std::count(last.begin(), last.end(), x.next->chosen.token) > 0)
       return finish(r, generated::ending::stop);
   }
-  if (r.told.tokens() >= r.about.what.answer_tokens()) finish(r, generated::ending::length);
+  if (r.output.tokens() >= r.about.what.answer_tokens()) finish(r, generated::ending::length);
 }
 
 /// A token of the answer that its front does not have.
 void decoder_behavior::add(request& r, const generated_token& t) {
-  if (r.told.tokens() == r.about.replay) {
+  if (r.output.tokens() == r.about.replay) {
     if (!r.where.bubbles) r.where.prefill_s = now() - r.admitted_s;
-    r.told.set_where(r.where);
+    r.output.set_where(r.where);
   }
-  r.told.add(t);
+  r.output.add(t);
   changed_.insert(key_of(r.about.name));
 }
 
@@ -106,9 +106,9 @@ void decoder_behavior::check_times() {
   if (over_) return;
   double next_s = repeat_cancels();
   for (auto& [k, r] : requests_) {
-    if (const auto due = r.told.take_due(now())) say(*due);
+    if (const auto due = r.output.take_due(now())) say(*due);
     check_prefill(r);
-    next_s = std::min({next_s, r.told.next_due_s(), r.prefill ? r.prefill->next_due_s() : never});
+    next_s = std::min({next_s, r.output.next_due_s(), r.prefill ? r.prefill->next_due_s() : never});
   }
   go_on();
   wake_at(next_s);

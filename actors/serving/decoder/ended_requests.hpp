@@ -28,9 +28,9 @@ class ended_requests {
  public:
   static constexpr std::size_t most = 8192;
 
-  /// last_words: the ending of its newest attempt.
-  void add(const generated& last_words) {
-    const auto [at, fresh] = all_.insert_or_assign(key_of(last_words.name), last_words);
+  /// ended: the ending of its newest attempt.
+  void add(const generated& ended) {
+    const auto [at, fresh] = all_.insert_or_assign(key_of(ended.name), ended);
     if (fresh) order_.push_back(at->first);
     if (order_.size() <= most) return;
     all_.erase(order_.front());

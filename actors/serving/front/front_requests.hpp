@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "actors/serving/front/completions.hpp"
+#include "actors/serving/front/decoder_directory.hpp"
 #include "actors/serving/front/front_tally.hpp"
-#include "actors/serving/front/known_decoders.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -44,7 +44,7 @@ class front_requests {
   /// Something waits for an answer.
   bool is_busy() const { return !requests_.empty() || !cancelled_.empty(); }
   std::size_t size() const { return requests_.size(); }
-  const known_decoders& decoders() const { return decoders_; }
+  const decoder_directory& decoders() const { return decoders_; }
   /// States of decoders that the controller has not stated.
   std::uint64_t refused() const { return refused_; }
   /// Without its incarnation and sequence.
@@ -93,7 +93,7 @@ class front_requests {
 
   runtime::host host_;
   shared_cluster cluster_;
-  known_decoders decoders_;
+  decoder_directory decoders_;
   front_tally tally_;
   request_map requests_;
   std::map<std::uint64_t, cancellation> cancelled_;

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/serving/decoder/usual_time.hpp"
+#include "actors/serving/decoder/median_of_recent.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
@@ -84,8 +84,8 @@ class guest_device final : public guest_engine {
   // How much longer operations take than was predicted: each of them, and those of a tile together
   // (an attention and an MLP take different times). By the thread's CPU time, which is what they
   // need of a bubble: on the clock they take longer where other threads want the processor.
-  usual_time factor_, tile_factor_;
-  usual_time collect_;                    // of a tile
+  median_of_recent factor_, tile_factor_;
+  median_of_recent collect_;              // of a tile
   std::atomic<double> usual_factor_ = 0;  // of tile_factor_, for other threads; 0: unknown
 };
 

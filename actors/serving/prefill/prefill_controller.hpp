@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/serving/decoder/usual_time.hpp"
+#include "actors/serving/decoder/median_of_recent.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/cluster.hpp"
@@ -102,7 +102,7 @@ class prefill_controller {
     bool looks_ahead = false;                        // its rule
     std::uint64_t sequence = 0;                      // of orders
     std::set<std::pair<double, prefill_name>> ends;  // planned, of prompts that are ordered
-    usual_time lateness;                             // of prompts' ends after those planned
+    median_of_recent lateness;                       // of prompts' ends after those planned
   };
   struct promise {
     prefill_name name;

@@ -53,10 +53,10 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
 /// The decoders of a cluster: those that the controller states, as they describe themselves. What
 /// others say is refused. A decoder is lost once it has been silent for a lease's duration, or the
 /// controller no longer states it.
-class known_decoders {
+class decoder_directory {
  public:
-  known_decoders() = default;
-  explicit known_decoders(shared_cluster c) : cluster_{std::move(c)} {}
+  decoder_directory() = default;
+  explicit decoder_directory(shared_cluster c) : cluster_{std::move(c)} {}
 
   /// The controller's statement. False: it is older than the last one; nothing changes.
   bool state(const serving_leases& s);

@@ -9,15 +9,15 @@
 
 namespace troupe::actors {
 
-/// What a decoder has generated for one attempt of a request, and what its front has heard of it.
-/// Pure: times are arguments. Statements are never taken back, and nothing follows the end.
-class told_tokens {
+/// The tokens that a decoder has generated for one attempt of a request, and how many of them its
+/// front has acknowledged. Pure: times are arguments. Nothing follows the end.
+class unacknowledged_tokens {
  public:
   static constexpr double repeat_s = 0.2;
-  static constexpr std::size_t most_in_a_statement = 256;  // tokens
+  static constexpr std::size_t max_tokens_per_message = 256;  // tokens
 
   /// `known`: tokens of the completion that the front has had from the beginning.
-  told_tokens(request_name name, lease_id lease, std::uint32_t known);
+  unacknowledged_tokens(request_name name, lease_id lease, std::uint32_t known);
 
   /// The next token.
   void add(generated_token t) { tokens_.push_back(std::move(t)); }
@@ -26,25 +26,25 @@ class told_tokens {
   void end(generated::ending how, reason why = {});
   bool ended() const { return finish_ != generated::ending::none; }
 
-  /// What no statement has said yet; nothing: all was said.
-  std::optional<generated> take_news(double now_s);
-  /// All that the front has not heard for too long; nothing: it is not time.
+  /// Tokens that were not sent yet; nothing: all were.
+  std::optional<generated> take_update(double now_s);
+  /// All that the front has not acknowledged, if it is time to repeat it.
   std::optional<generated> take_due(double now_s);
-  /// When take_due() has something; `never`: the front has heard all that was said.
+  /// When take_due() has something; `never`: all that was sent is acknowledged.
   double next_due_s() const;
-  /// All that the front has not heard, tokens or none: the answer to a repeated request.
+  /// All that is not acknowledged, tokens or none: the answer to a repeated request.
   generated state() const;
   /// Its end, without tokens.
-  generated last_words() const;
+  generated final_state() const;
 
-  /// The front has the completion's first `tokens` tokens.
-  void on_heard(std::uint32_t tokens, double now_s);
+  /// The front has received the completion's first `tokens` tokens.
+  void on_acknowledged(std::uint32_t tokens, double now_s);
 
   std::uint32_t tokens() const { return known_ + static_cast<std::uint32_t>(tokens_.size()); }
 
  private:
   generated from(std::uint32_t first) const;
-  bool waits() const { return heard_ < said_ || said_end_; }
+  bool waits() const { return acknowledged_ < sent_ || sent_end_; }
 
   request_name name_;
   lease_id lease_ = 0;
@@ -53,8 +53,8 @@ class told_tokens {
   std::optional<prefill_place> where_;
   generated::ending finish_ = generated::ending::none;
   reason why_;
-  std::uint32_t said_, heard_;  // positions in the completion
-  bool said_end_ = false;
+  std::uint32_t sent_, acknowledged_;  // positions in the completion
+  bool sent_end_ = false;
   double due_s_ = never;
 };
 

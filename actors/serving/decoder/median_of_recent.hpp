@@ -12,7 +12,7 @@ namespace troupe::actors {
 /// for good: an operation that was once interrupted by the operating system would be expected to
 /// take as long again, fit into no bubble, and so never show that it is faster. What it may take
 /// longer than usual is the guard's part.
-class usual_time {
+class median_of_recent {
  public:
   /// `unknown`: before the first.
   double value(double unknown) const {

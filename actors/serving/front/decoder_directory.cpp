@@ -1,4 +1,4 @@
-#include "actors/serving/front/known_decoders.hpp"
+#include "actors/serving/front/decoder_directory.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -45,7 +45,7 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
                 fmt::format("all decoders of '{}' are at their request limit", need.model));
 }
 
-bool known_decoders::state(const serving_leases& s) {
+bool decoder_directory::state(const serving_leases& s) {
   if (!s.is_newer_than(statement_)) return false;
   statement_ = s;
   leases_.clear();
@@ -58,7 +58,7 @@ bool known_decoders::state(const serving_leases& s) {
   return true;
 }
 
-expected<bool> known_decoders::hear(address from, const decoder_state& s, double now_s) {
+expected<bool> decoder_directory::hear(address from, const decoder_state& s, double now_s) {
   if (auto ok = check(from, s); !ok) return refuse(ok.error());
   const auto at = all_.find({from, s.lease});
   if (at != all_.end() && s.sequence <= at->second.says.sequence) return false;
@@ -66,7 +66,7 @@ expected<bool> known_decoders::hear(address from, const decoder_state& s, double
   return true;
 }
 
-expected<void> known_decoders::check(address from, const decoder_state& s) const {
+expected<void> decoder_directory::check(address from, const decoder_state& s) const {
   const auto no = [&](const std::string& why) {
     return refuse(reason::kind::refused,
                   fmt::format("{} says that lease {} decodes '{:.64}', {}",
@@ -86,17 +86,17 @@ expected<void> known_decoders::check(address from, const decoder_state& s) const
   return {};
 }
 
-void known_decoders::hear_of(const decoder_name& d, double now_s) {
+void decoder_directory::hear_of(const decoder_name& d, double now_s) {
   if (const auto at = all_.find(d); at != all_.end()) at->second.heard_s = now_s;
 }
 
-void known_decoders::forget_silent(double now_s) {
+void decoder_directory::forget_silent(double now_s) {
   std::erase_if(all_, [&](const auto& entry) {
     return now_s - entry.second.heard_s >= cluster_->settings.lease_s;
   });
 }
 
-void known_decoders::give(const decoder_name& d, std::uint32_t positions) {
+void decoder_directory::give(const decoder_name& d, std::uint32_t positions) {
   const auto at = all_.find(d);
   if (at == all_.end()) return;
   ++at->second.given_sequences;

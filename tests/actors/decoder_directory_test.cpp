@@ -1,4 +1,4 @@
-#include "actors/serving/front/known_decoders.hpp"
+#include "actors/serving/front/decoder_directory.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -58,7 +58,7 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
 
 TEST_CASE("a front believes of decoders what the controller's statement allows, and no more") {
   const auto c = with_front();
-  known_decoders known{c};
+  decoder_directory known{c};
   serving_leases all;
   all.journal = 1, all.epoch = 5, all.sequence = 9;
   served_model_files m;
