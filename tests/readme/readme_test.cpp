@@ -89,7 +89,10 @@ std::string paste(const std::string& script, const fs::path& directory) {
 /// What a block may have left running.
 struct ends_with_down {
   fs::path directory;
-  ~ends_with_down() { paste("build/release/troupe down", directory); }
+  ~ends_with_down() {
+    paste("build/release/troupe down", directory);
+    paste("build/release/troupe down --state out/serving", directory);
+  }
 };
 
 }  // namespace
@@ -120,7 +123,7 @@ TEST_CASE("every block of commands in the README works with the present build") 
     CHECK(paste(without_dev(b.script), where.path()) == "");
   }
   for (const auto* verb :
-       {"up", "submit", "explain", "logs", "train", "simulate", "plan", "whatif"})
+       {"up", "submit", "explain", "logs", "train", "infer", "simulate", "plan", "whatif"})
     CHECK(all.find("build/release/troupe " + std::string{verb} + " ") != std::string::npos);
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "runtime/host/stopwatch.hpp"
+#include "runtime/host/wait.hpp"
 #include "web/http/http_client.hpp"
 
 namespace troupe::cli {
@@ -146,16 +147,28 @@ json body_of(const remote_prompt& p, const std::string& model) {
   return d;
 }
 
-expected<std::string> only_model(const web::server_place& at, const remote_prompt& p) {
+expected<json> models_of(const web::server_place& at, const remote_prompt& p) {
   const auto a = web::ask(at, {"GET", "/v1/models", {}, p.key});
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
   const auto d = json::parse(a->body, nullptr, false);
   if (!d.is_object() || !d.contains("data") || !d["data"].is_array()) return unreadable(p.url);
-  if (d["data"].size() != 1 || !d["data"][0].is_object())
+  return d["data"];
+}
+
+/// The name of the only model. A `serve` job that was just submitted is given some seconds to load.
+expected<std::string> only_model(const web::server_place& at, const remote_prompt& p) {
+  constexpr double load_s = 10, every_s = 0.1;
+  expected<json> models = json::array();
+  runtime::wait_until([&] { return !(models = models_of(at, p)) || !models->empty(); }, load_s,
+                      every_s);
+  if (!models) return refuse(models.error());
+  if (models->empty())
+    return refuse(reason::kind::unavailable, fmt::format("{} serves no model at present", p.url));
+  if (models->size() != 1 || !(*models)[0].is_object())
     return refuse(reason::kind::invalid,
-                  fmt::format("{} has {} models: give --model NAME", p.url, d["data"].size()));
-  return d["data"][0].value("id", std::string{});
+                  fmt::format("{} has {} models: give --model NAME", p.url, models->size()));
+  return (*models)[0].value("id", std::string{});
 }
 
 }  // namespace
