@@ -51,7 +51,7 @@ const std::vector<module_floors>& all_floors() {
 
 namespace {
 
-/// Of the deepest folder on the list that holds the file; none: the list has none.
+/// Of the file's folder, with its name in the module; none: it is not on the list.
 std::optional<std::pair<std::size_t, std::string>> floor_of(const module_floors& m,
                                                             const std::string& path) {
   const auto name = path.rfind('/');

@@ -48,7 +48,7 @@ TEST_CASE("an include of a forbidden module is refused, with file and line") {
   CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
 }
 
-TEST_CASE("a folder includes only folders of lower floors") {
+TEST_CASE("a file includes only its own folder and lower floors") {
   CHECK(said("planners/model/a.cpp", "#include \"planners/plans/has.hpp\"\n") ==
         "1: planners/model/ must not use planners/plans/, which is not on a lower floor\n");
   CHECK(refused("planners/crius/a.cpp", "#include \"planners/baselines/gavel.hpp\""));
@@ -64,7 +64,7 @@ TEST_CASE("a folder includes only folders of lower floors") {
   CHECK_FALSE(refused("tests/planners/a.cpp", "#include \"planners/plans/has.hpp\""));
 }
 
-TEST_CASE("every folder of a module is on one floor, and a list of the floors can be printed") {
+TEST_CASE("no folder is on two floors, and the floors can be printed") {
   const auto text = text_of_floors();
   CHECK(text.find("runtime: host < process < journal < world < virtual, zeromq\n") !=
         std::string::npos);
@@ -75,7 +75,7 @@ TEST_CASE("every folder of a module is on one floor, and a list of the floors ca
   CHECK(seen.size() > 50);
 }
 
-TEST_CASE("some folders are kept apart although their floors differ") {
+TEST_CASE("some folders must not include others, although those are on lower floors") {
   CHECK(refused("actors/gateway/a.cpp", "#include \"actors/training/trainer.hpp\""));
   CHECK(refused("gpu/cpu/a.cpp", "#include \"gpu/cuda/runtime/machine.hpp\""));
   CHECK(refused("web/openai/a.cpp", "#include \"actors/serving/front/completions.hpp\""));
