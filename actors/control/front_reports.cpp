@@ -10,8 +10,8 @@ namespace troupe::actors {
 
 namespace {
 
-bool decodes(const ledger& book, const heard_decoder& d) {
-  const auto* l = book.lease(d.says.lease);
+bool decodes(const ledger& book, const reported_decoder& d) {
+  const auto* l = book.lease(d.report.lease);
   const auto* j = l ? book.job(l->granted.job) : nullptr;
   return j && j->spec->serve && l->granted.parts.front().node == d.node;
 }
@@ -23,11 +23,11 @@ void front_reports::take(const cluster& c, const ledger& book, address from, fro
   if (!is_front(c, from)) return;
   auto& known = all_[front_of(from)];
   if (std::pair{r.incarnation, r.sequence} <=
-      std::pair{known.says.incarnation, known.says.sequence})
+      std::pair{known.report.incarnation, known.report.sequence})
     return;
   std::set<lease_id> listed;  // each once: what is kept is bounded by the leases
-  std::erase_if(r.decoders, [&](const heard_decoder& d) {
-    return !decodes(book, d) || !listed.insert(d.says.lease).second;
+  std::erase_if(r.decoders, [&](const reported_decoder& d) {
+    return !decodes(book, d) || !listed.insert(d.report.lease).second;
   });
   known = {std::move(r), now_s};
 }
@@ -41,7 +41,7 @@ std::vector<front_status> front_reports::list(const cluster& c, double now_s) co
     front_status s{c.fronts[f].name, false, {}};
     if (known != all_.end()) {
       s.present = now_s - known->second.at_s <= limit_s;
-      s.says = known->second.says;
+      s.report = known->second.report;
     }
     result.push_back(std::move(s));
   }

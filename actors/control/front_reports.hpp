@@ -20,7 +20,7 @@ class front_reports {
 
  private:
   struct received {
-    front_report says;
+    front_report report;
     double at_s = 0;
   };
   std::map<std::uint32_t, received> all_;  // by front

@@ -17,10 +17,10 @@ job_progress progress_of(const training_report& r, double now_s) {
 
 job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
                          double now_s) {
-  const auto said = r.program.value_or(program_progress{});
-  const auto begun = said.resumed.value_or(before);
-  const auto reached = said.iteration.value_or(before + r.iterations);
-  job_progress p{l.granted.job, l.granted.lease, reached, now_s, said.step_s, {}, {}};
+  const auto reported = r.program.value_or(program_progress{});
+  const auto begun = reported.resumed.value_or(before);
+  const auto reached = reported.iteration.value_or(before + r.iterations);
+  job_progress p{l.granted.job, l.granted.lease, reached, now_s, reported.step_s, {}, {}};
   // Without a time of its own, the program's start counts as part of its first iterations: it is
   // not visible here.
   if (p.iteration_s <= 0 && p.iteration > begun)

@@ -69,9 +69,8 @@ void training_history::history::add(const iteration_record& i) {
 
 std::optional<training_report> training_history::to_keep(const training_report& r) const {
   const auto* known = of(r.job);
-  const bool says_more =
-      !r.iterations.empty() || !r.events.empty() || r.saved > saved(r.job, r.lease);
-  if (!says_more || (known && !comes_after(r, known->newest))) return {};
+  const bool adds = !r.iterations.empty() || !r.events.empty() || r.saved > saved(r.job, r.lease);
+  if (!adds || (known && !comes_after(r, known->newest))) return {};
   return without_stages(r);
 }
 

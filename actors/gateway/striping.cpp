@@ -15,9 +15,9 @@ stripe_layout layout_of(const tensor& t, std::uint32_t max_parts) {
   using u64 = std::uint64_t;
   stripe_layout l;
   l.first_lane = runtime::tensor_lane + t.path.first_pair * t.path.connections;
-  const auto most = std::clamp<u64>(t.bytes / l.min_stripe_bytes, 1, l.max_lanes);
+  const auto max = std::clamp<u64>(t.bytes / l.min_stripe_bytes, 1, l.max_lanes);
   const auto lanes = u64{t.path.pairs} * std::max(1U, t.path.connections);
-  l.lanes = static_cast<std::uint32_t>(std::clamp<u64>(lanes, 1, most));
+  l.lanes = static_cast<std::uint32_t>(std::clamp<u64>(lanes, 1, max));
   l.parts = static_cast<std::uint32_t>(
       std::clamp<u64>(t.bytes / (l.lanes * l.max_stripe_bytes), 1, max_parts));
   return l;

@@ -28,12 +28,15 @@ bool same_guest(const guest_setup& a, const guest_setup& b) {
 
 /// Can the stage's device have a guest?
 expected<void> can_lend(const stage_setup& s) {
-  const auto no = [](std::string why) { return refuse(reason::kind::infeasible, std::move(why)); };
+  const auto failure = [](std::string why) {
+    return refuse(reason::kind::infeasible, std::move(why));
+  };
   if (s.backend != "sim" && s.backend != "cpu")
-    return no(fmt::format("devices of kind {} have no guests yet; use kind cpu", s.backend));
+    return failure(fmt::format("devices of kind {} have no guests yet; use kind cpu", s.backend));
   if (s.devices.size() != 1)
-    return no(fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
-                          s.devices.size()));
+    return failure(
+        fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
+                    s.devices.size()));
   return {};
 }
 

@@ -234,10 +234,11 @@ class local_process_runner final : public process_runner {
   }
 
   static program_progress progress_of(const running& r) {
-    const auto& said = r.reported;
-    const auto reached = said.reached(r.order.iterations_done);
+    const auto& reported = r.reported;
+    const auto reached = reported.reached(r.order.iterations_done);
     const bool to_the_end = reached && r.order.last && *reached >= *r.order.last;
-    return {reached, said.saved, said.resumed, said.step_s, said.finished || to_the_end};
+    return {reached, reported.saved, reported.resumed, reported.step_s,
+            reported.finished || to_the_end};
   }
 
   std::string last_output(lease_id lease) const {

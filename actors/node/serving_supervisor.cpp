@@ -68,7 +68,7 @@ bool serving_supervisor::on_message(address from, message& m, const payload& bod
   if (auto* g = std::get_if<generate>(&m)) {
     if (!to_decoder(g->lease, from, *g, body) && from == g->name.front)
       answer_for_lost(from, g->name, g->lease);
-  } else if (auto* h = std::get_if<generated_heard>(&m)) {
+  } else if (auto* h = std::get_if<generated_ack>(&m)) {
     to_decoder(h->lease, from, *h, body);
   } else if (auto* c = std::get_if<cancel_generate>(&m)) {
     if (!to_decoder(c->lease, from, *c, body) && from == c->name.front)

@@ -67,7 +67,7 @@ constexpr std::array table{
     row<training_reply>("training_reply", controller, client),
     row<generate>("generate", front, node),
     row<generated>("generated", node, front, condition::asked_decoder),
-    row<generated_heard>("generated_heard", front, node),
+    row<generated_ack>("generated_ack", front, node),
     row<cancel_generate>("cancel_generate", front, node),
     row<decoder_state>("decoder_state", node, front, condition::decoder),
     row<prefill_request>("prefill_request", node, gateway, condition::same_datacenter,

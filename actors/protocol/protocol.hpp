@@ -245,7 +245,7 @@ using trainer_actor = caf::typed_actor<caf::reacts_to<inbound<stage_report>>,
                                        caf::reacts_to<stop_training>, caf::reacts_to<tick>>;
 
 using decoder_actor = caf::typed_actor<
-    caf::reacts_to<inbound<generate>>, caf::reacts_to<inbound<generated_heard>>,
+    caf::reacts_to<inbound<generate>>, caf::reacts_to<inbound<generated_ack>>,
     caf::reacts_to<inbound<cancel_generate>>, caf::reacts_to<inbound<prefill_reply>>,
     caf::reacts_to<inbound<prefill_progress>>, caf::reacts_to<inbound<prefill_block>>,
     caf::reacts_to<stop_serving>, caf::reacts_to<call_now>, caf::reacts_to<tick>>;
@@ -288,7 +288,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_event)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::generate>)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::generated_heard>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::generated_ack>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_generate>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::prefill_reply>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::prefill_progress>)

@@ -24,7 +24,7 @@ planners::served_layer layer_of_slots(const bubble_lending& how) {
 /// The groups for the longest prompts that fit the memory that is lent.
 expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const job_spec& job,
                                                          const training_plan& plan,
-                                                         std::uint32_t& most_tokens) {
+                                                         std::uint32_t& max_tokens) {
   const auto& how = *job.pipeline.bubbles;
   const auto layer = job.slots ? expected<planners::served_layer>{layer_of_slots(how)}
                                : planners::served_layer_of(how.model.shape);
@@ -35,11 +35,11 @@ expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const
   const double size = plan.stages.front().backend == "cpu" ? 2 : 1;
   o.guest_bytes = how.memory_gb * bytes_per_gb / size;
   const auto positions = how.model.shape.sequence;
-  const auto most = positions > 0 ? std::min(positions, longest_prompt) : longest_prompt;
-  for (auto tokens = most;; tokens /= 2) {
+  const auto max = positions > 0 ? std::min(positions, longest_prompt) : longest_prompt;
+  for (auto tokens = max;; tokens /= 2) {
     o.tokens = o.rows = tokens;
     auto groups = planners::prefill_groups(c, plan.layout, *layer, o);
-    most_tokens = tokens;
+    max_tokens = tokens;
     if (groups || tokens / 2 < shortest_prompt) return groups;
   }
 }
@@ -84,13 +84,13 @@ std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
 /// So many that later ones are like each other, and all of a window if a timetable of them is not
 /// long.
 std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) {
-  constexpr std::uint64_t least = 6, most_times = 20'000;
+  constexpr std::uint64_t min = 6, max_times = 20'000;
   const auto each = plan.stages.size() * (plan.stages.front().order.size() + 2);
-  return static_cast<std::uint32_t>(std::min(window, std::max(least, most_times / each)));
+  return static_cast<std::uint32_t>(std::min(window, std::max(min, max_times / each)));
 }
 
 /// From a stage's node to the trainer's, by the cluster file.
-double news_s(const cluster& c, address stage, address trainer) {
+double report_s(const cluster& c, address stage, address trainer) {
   const auto a = c.nodes[node_of(stage)].datacenter, b = c.nodes[node_of(trainer)].datacenter;
   const auto* wan = wan_between(c, a, b);
   return wan ? wan->rtt_ms * 1e-3 / 2 : 0;
@@ -99,7 +99,7 @@ double news_s(const cluster& c, address stage, address trainer) {
 }  // namespace
 
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
-                              std::uint64_t window, const std::vector<double>& news_s) {
+                              std::uint64_t window, const std::vector<double>& report_s) {
   window_timetable out;
   const auto shown = iterations_shown(plan, window);
   const auto t = planners::simulated_timetable(plan.schedule, times, shown);
@@ -124,8 +124,8 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
     for (std::uint32_t k = 0; k < shown; ++k)
       std::ranges::copy(busy_in(*t, i, k), std::back_inserter(busy));
     for (auto& b : busy) b.begin_s -= zero_s, b.end_s -= zero_s;
-    over_s = std::max(over_s, busy.back().end_s + not_shown_s + news_s[i]);
-    if (i % t->stages == 0) answer_s = std::min(answer_s, news_s[i]);
+    over_s = std::max(over_s, busy.back().end_s + not_shown_s + report_s[i]);
+    if (i % t->stages == 0) answer_s = std::min(answer_s, report_s[i]);
   }
   out.window_s = over_s + answer_s;
   for (const auto& busy : out.busy)
@@ -138,8 +138,8 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
                                           const training_plan& plan, std::uint64_t trainer,
                                           address trainer_node, std::uint64_t window,
                                           std::uint64_t first) {
-  std::uint32_t most_tokens = 0;
-  const auto groups = groups_of(c, job, plan, most_tokens);
+  std::uint32_t max_tokens = 0;
+  const auto groups = groups_of(c, job, plan, max_tokens);
   if (!groups) return refuse(groups.error());
   const auto& how = *job.pipeline.bubbles;
   bubble_lender out;
@@ -158,12 +158,12 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
     offer.trainer = trainer;
     offer.how = how;
     offer.how.op_ms = how.longest_op_ms(plan.stages.front().backend != "cpu");
-    offer.most_tokens = most_tokens;
+    offer.max_tokens = max_tokens;
     offer.first_iteration = first;
   }
   out.window_ = window;
   for (const auto& s : plan.stages)
-    out.news_s_.push_back(news_s(c, s.neighbours[s.name.stage], trainer_node));
+    out.report_s_.push_back(report_s(c, s.neighbours[s.name.stage], trainer_node));
   out.update(plan, plan.times);
   return out;
 }
@@ -180,7 +180,7 @@ void bubble_lender::add_guests(training_plan& plan) const {
 bool bubble_lender::update(const training_plan& plan, const planners::measured_times& times) {
   // Signals correct less than that within an iteration.
   constexpr double relative = 0.005;
-  auto now = timetable_of(plan, times, window_, news_s_);
+  auto now = timetable_of(plan, times, window_, report_s_);
   if (now.iteration_s <= 0) return false;
   const auto moved = [&](double is, double was) {
     return std::abs(is - was) > relative * now.iteration_s;

@@ -22,10 +22,10 @@ struct window_timetable {
   std::vector<std::vector<busy_time>> busy;  // by pipeline * stages + stage
   std::vector<double> barrier_s;             // likewise: the stage's wait at a barrier
 };
-/// `window`: iterations between two barriers. `news_s`: by stage, how long its report takes to the
-/// trainer, and that one's answer back.
+/// `window`: iterations between two barriers. `report_s`: by stage, how long its report takes to
+/// the trainer, and that one's answer back.
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
-                              std::uint64_t window, const std::vector<double>& news_s);
+                              std::uint64_t window, const std::vector<double>& report_s);
 
 /// A trainer's offer of its devices' idle time: which stages get a guest, and what the gateways of
 /// their datacenters are told. Default constructed, it lends nothing.
@@ -64,7 +64,7 @@ class bubble_lender {
   std::map<address, bubble_offer> offers_;  // by gateway
   window_timetable times_;
   std::uint64_t window_ = 0;
-  std::vector<double> news_s_;  // by stage
+  std::vector<double> report_s_;  // by stage
   bool changed_ = false;
   double sent_s_ = 0;
 };

@@ -14,7 +14,7 @@ namespace troupe::actors {
 namespace {
 
 /// Micro-batches of an iteration whose tasks stages report even if no timeline is written.
-constexpr std::uint32_t most_traced = 512;
+constexpr std::uint32_t max_traced = 512;
 
 /// Makes a training plan without orders from a timed plan.
 class plan_builder {
@@ -136,7 +136,7 @@ class plan_builder {
         std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
     const bool lends = job_.pipeline.bubbles.has_value();
     x.trace =
-        !x.how.timeline.empty() || ((lends || x.backend != "sim") && x.microbatches <= most_traced);
+        !x.how.timeline.empty() || ((lends || x.backend != "sim") && x.microbatches <= max_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
   }

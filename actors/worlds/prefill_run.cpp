@@ -33,7 +33,7 @@ struct prefill_run::impl {
       const auto& way = f->completions();
       doors.push_back({[this, way](model_prompt p, completion_listener l) {
                          return way.submit(std::move(p),
-                                           [this, l = std::move(l)](const completion_news& n) {
+                                           [this, l = std::move(l)](const completion_update& n) {
                                              calls.soon([l, n] { l(n); });
                                            });
                        },

@@ -19,20 +19,20 @@ std::string name_of_decoder_node(const troupe::cluster& c, std::uint32_t datacen
 }
 
 std::uint32_t longest_context(const prefill_study& study) {
-  std::uint32_t most = 1;
+  std::uint32_t max = 1;
   for (const auto& p : study.prompts)
-    most = std::max(most, p.prompt_tokens + std::max(1u, p.generated_tokens));
-  return most;
+    max = std::max(max, p.prompt_tokens + std::max(1u, p.generated_tokens));
+  return max;
 }
 
 /// So that no request waits for pages: studies are about prefills.
 serving decoder_of(const job_spec& training, const prefill_study& study) {
-  constexpr std::uint32_t most_sequences = 65'536;
+  constexpr std::uint32_t max_sequences = 65'536;
   serving s;
   s.model = training.pipeline.bubbles->model;
   s.context = std::min(longest_context(study), s.model.shape.sequence);
-  s.most_running = 4096;
-  s.most_sequences = most_sequences;
+  s.max_running = 4096;
+  s.max_sequences = max_sequences;
   s.fallback = false;
   // Without a limit of time a saturated run would promise nothing that waits for long.
   constexpr double no_limit_s = 3600;

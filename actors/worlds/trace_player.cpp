@@ -57,8 +57,8 @@ void trace_player::offer_next() {
 void trace_player::saturate() {
   // In turn, a slow front would get as many as the others, and these would have nothing to do.
   while (!over_ && !paused_ && open_ < o_.saturated) {
-    const auto least = std::ranges::min_element(open_at_) - open_at_.begin();
-    offer(prompts_[next_++ % prompts_.size()], static_cast<std::size_t>(least));
+    const auto min = std::ranges::min_element(open_at_) - open_at_.begin();
+    offer(prompts_[next_++ % prompts_.size()], static_cast<std::size_t>(min));
   }
 }
 
@@ -89,7 +89,7 @@ void trace_player::offer(const traced_prompt& p, std::size_t front) {
   if (o_.vocabulary > 0) asked.tokens = random_prompt(r.prompt_tokens);
   // The listener may be called at once, and `requests_` may grow: no reference is held.
   const auto number = fronts_[front].submit(
-      std::move(asked), [this, index](const completion_news& n) { on_news(index, n); });
+      std::move(asked), [this, index](const completion_update& n) { on_update(index, n); });
   requests_[index].number = number;
   if (o_.cancels > 0 && random_.chance(o_.cancels)) leave_later(index);
 }
@@ -103,7 +103,7 @@ void trace_player::leave_later(std::size_t index) {
   });
 }
 
-void trace_player::on_news(std::size_t index, const completion_news& n) {
+void trace_player::on_update(std::size_t index, const completion_update& n) {
   using ending = played_request::ending;
   auto& r = requests_[index];
   if (r.how == ending::cancelled) return;  // a front may still speak for a moment

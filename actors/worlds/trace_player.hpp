@@ -82,7 +82,7 @@ class trace_player {
   void schedule_next();
   void offer(const traced_prompt& p, std::size_t front);
   void saturate();
-  void on_news(std::size_t index, const completion_news& n);
+  void on_update(std::size_t index, const completion_update& n);
   void leave_later(std::size_t index);
   std::vector<std::uint32_t> random_prompt(std::uint32_t tokens);
   void end(std::size_t index, played_request::ending how);

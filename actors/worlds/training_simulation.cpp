@@ -50,7 +50,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
 namespace {
 
 // Of decoders, before the training begins; of requests, after it has ended.
-constexpr double most_startup_s = 3600, most_end_s = 3600;
+constexpr double max_startup_s = 3600, max_end_s = 3600;
 
 }  // namespace
 
@@ -97,10 +97,10 @@ expected<simulated_training> simulate_training(training_simulation_options optio
     for (auto& job : decoder_jobs(*o.cluster, options.job, *options.prefills))
       decoders.push_back({0, std::move(job)});
     v.submit(std::move(decoders));
-    v.world().run_until([&] { return stopped() || player->ready(); }, most_startup_s);
+    v.world().run_until([&] { return stopped() || player->ready(); }, max_startup_s);
     if (!stopped() && !player->ready())
       return refuse(reason::kind::infeasible,
-                    fmt::format("the decoders were not ready within {:g} s", most_startup_s));
+                    fmt::format("the decoders were not ready within {:g} s", max_startup_s));
   }
   v.submit({{v.world().now_s(), options.job}});
   v.world().run_until(stopped, options.limit_s);
@@ -120,7 +120,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
       return refuse(reason::kind::infeasible,
                     all.events.empty() ? "the training lent no bubble" : all.events.front());
     player->end_offers();
-    v.world().run_until([&] { return player->idle(); }, v.world().now_s() + most_end_s);
+    v.world().run_until([&] { return player->idle(); }, v.world().now_s() + max_end_s);
     // So that fronts hear of the last pages.
     v.world().run_until(v.world().now_s() + 5 * o.cluster->settings.heartbeat_s);
     result.prefills = player->result();

@@ -29,7 +29,7 @@ const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"}
 
 /// What `troupe train` prints.
 json trained(const scratch& in, const std::string& arguments) {
-  return troupe_says(in, "train " + arguments);
+  return troupe_json(in, "train " + arguments);
 }
 
 double iteration_ms(const json& run) {

@@ -75,11 +75,11 @@ T must(troupe::expected<T> x) {
 }
 
 double spread_of(const json& profile) {
-  double most = 0;
+  double max = 0;
   for (const auto& point : profile["models"][0]["points"])
     for (const auto* part : {"attention", "mlp"})
-      most = std::max(most, point[part]["spread"].get<double>());
-  return most;
+      max = std::max(max, point[part]["spread"].get<double>());
+  return max;
 }
 
 /// Assumed: the devices of a stage, of all pipelines, compute at the same time, and those of
@@ -98,7 +98,7 @@ device_profile profiled(const scratch& in, const shape& s) {
       s.tensor > 1 ? fmt::format(" --tensor-parallel {}", s.tensor) : "");
   for (int tries = 1;; ++tries) {
     const foreign_load others;
-    const double spread = spread_of(troupe_says(in, words));
+    const double spread = spread_of(troupe_json(in, words));
     const bool calm = spread <= max_spread && others.percent() <= max_foreign_percent;
     if (calm || tries == max_tries)
       return must(troupe::formats::load_profile(in.path("profile.yaml")));
@@ -137,7 +137,7 @@ measurement measured(const scratch& in, const shape& s, const std::string& cut) 
                                  in.write("job.yaml", job_text(s, cut)), in.path("near.yaml"));
   for (int tries = 1;; ++tries) {
     const foreign_load others;
-    const auto t = troupe_says(in, words)["iteration_s"];
+    const auto t = troupe_json(in, words)["iteration_s"];
     const measurement m{t["p50"].get<double>(), others.percent()};
     const bool calm = t["p99"].get<double>() <= max_uneven * m.iteration_s &&
                       m.foreign_percent <= max_foreign_percent;

@@ -164,17 +164,17 @@ reached measured_peaks(gpu::cuda::machine& m) {
   if (the_gpu().emulated) return {};
   const auto best = [&](auto ask) {
     for (int i = 0; i < 3; ++i) ask();
-    double least = 1e30;
+    double min = 1e30;
     for (int i = 0; i < 10; ++i) {
       auto* before = m.timing_event();
       ask();
       auto* after = m.timing_event();
       if (before == nullptr) return 0.0;
-      least = std::min(least, m.seconds(before, after));
+      min = std::min(min, m.seconds(before, after));
       m.forget(before);
       m.forget(after);
     }
-    return least;
+    return min;
   };
   constexpr std::size_t n = 8192, bytes = std::size_t{1} << 30;
   std::vector<void*> memory;

@@ -111,13 +111,13 @@ json print(const lines& all, const reached& peaks) {
   }
   print_one("all", "", sum);
   if (timed) {
-    double least = 0;
+    double min = 0;
     for (const auto& [what, l] : all)
-      least += std::max(l.bytes / peaks.gbytes_s / 1e9, l.flops / peaks.tflops / 1e12);
+      min += std::max(l.bytes / peaks.gbytes_s / 1e9, l.flops / peaks.tflops / 1e12);
     fmt::print(
         "\nBy the measured peaks, the longer of the two for each line, they need at least "
         "{:.2f} ms: {:.0f} % of what they take.\n",
-        least * 1e3, 100 * least / sum.seconds);
+        min * 1e3, 100 * min / sum.seconds);
   }
   fmt::print("\n");
   return rows;

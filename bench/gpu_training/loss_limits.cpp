@@ -12,8 +12,8 @@ loss_distance distance_of(const std::vector<double>& losses, const std::vector<d
   loss_distance d;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const double off = std::abs(losses[i] - reference[i]) / reference[i];
-    auto& most = i < early_steps ? d.early : d.later;
-    most = std::max(most, std::isfinite(off) ? off : infinite);
+    auto& max = i < early_steps ? d.early : d.later;
+    max = std::max(max, std::isfinite(off) ? off : infinite);
   }
   return d;
 }

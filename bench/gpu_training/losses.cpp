@@ -96,28 +96,28 @@ expected<std::unique_ptr<gpu::stage_device>> make_gpu_device(const gpu::stage_sp
 
 struct training {
   std::string name;
-  json said;
+  json printed;
   loss_limits limits;
 };
 
-std::vector<double> losses_in(const json& said) {
-  return said.contains("losses") ? said["losses"].get<std::vector<double>>()
-                                 : std::vector<double>{};
+std::vector<double> losses_in(const json& printed) {
+  return printed.contains("losses") ? printed["losses"].get<std::vector<double>>()
+                                    : std::vector<double>{};
 }
 
 /// Adds its distances from the first training's losses to its result; nothing if it has none.
 std::optional<loss_distance> compare(training& t, const std::vector<double>& reference) {
-  if (!t.said.contains("losses")) return std::nullopt;
-  const auto d = distance_of(losses_in(t.said), reference);
-  t.said["farthest"] = {{"early", d.early}, {"later", d.later}};
-  t.said["allowed"] = {{"early", t.limits.early},
-                       {"later", t.limits.later ? json(*t.limits.later) : json()}};
-  t.said["within"] = is_within(d, t.limits);
+  if (!t.printed.contains("losses")) return std::nullopt;
+  const auto d = distance_of(losses_in(t.printed), reference);
+  t.printed["farthest"] = {{"early", d.early}, {"later", d.later}};
+  t.printed["allowed"] = {{"early", t.limits.early},
+                          {"later", t.limits.later ? json(*t.limits.later) : json()}};
+  t.printed["within"] = is_within(d, t.limits);
   return d;
 }
 
 void print(const std::vector<training>& all) {
-  const auto steps = losses_in(all.front().said).size();
+  const auto steps = losses_in(all.front().printed).size();
   std::vector<std::size_t> shown{1, 2, 25, 50, 100, 150, 200};
   std::erase_if(shown, [&](std::size_t i) { return i > steps; });
   fmt::print("| training |");
@@ -126,19 +126,19 @@ void print(const std::vector<training>& all) {
   for (std::size_t i = 0; i < shown.size() + 4; ++i) fmt::print("---:|");
   fmt::print("---|\n");
   for (const auto& t : all) {
-    if (!t.said.contains("losses")) {
-      fmt::print("| {} | left out: {} |\n", t.name, t.said.value("why", "no losses"));
+    if (!t.printed.contains("losses")) {
+      fmt::print("| {} | left out: {} |\n", t.name, t.printed.value("why", "no losses"));
       continue;
     }
     fmt::print("| {} |", t.name);
-    const auto losses = losses_in(t.said);
+    const auto losses = losses_in(t.printed);
     for (const auto i : shown)
       fmt::print(" {} |", i <= losses.size() ? fmt::format("{:.5f}", losses[i - 1]) : "");
     if (&t == &all.front()) {
       fmt::print(" | | | | |\n");
       continue;
     }
-    const auto d = distance_of(losses, losses_in(all.front().said));
+    const auto d = distance_of(losses, losses_in(all.front().printed));
     fmt::print(" {:.4f} % | {:g} % | {:.4f} % | {} | {} |\n", 100 * d.early, 100 * t.limits.early,
                100 * d.later,
                t.limits.later ? fmt::format("{:.4f} %", 100 * *t.limits.later) : "any",
@@ -176,18 +176,18 @@ nlohmann::json measure_losses(const options& o) {
   std::vector<training> all;
   std::vector<double> reference;
   json result{{"steps", o.losses}, {"trainings", json::object()}};
-  const auto add = [&](std::string name, json said, const loss_limits& limits) {
-    all.push_back({std::move(name), std::move(said), limits});
-    if (all.size() == 1) reference = losses_in(all[0].said);
+  const auto add = [&](std::string name, json printed, const loss_limits& limits) {
+    all.push_back({std::move(name), std::move(printed), limits});
+    if (all.size() == 1) reference = losses_in(all[0].printed);
     const auto d = compare(all.back(), reference);
-    result["trainings"][all.back().name] = all.back().said;
+    result["trainings"][all.back().name] = all.back().printed;
     o.keep(result);
     return d;
   };
   add("engine, CPU, fp32", losses_of(gpu::make_cpu_device(s), *data, folder.path()), limits_32);
   if (reference.empty()) {
-    fmt::print("Left out: {}\n\n", all.front().said.value("why", ""));
-    return all.front().said;
+    fmt::print("Left out: {}\n\n", all.front().printed.value("why", ""));
+    return all.front().printed;
   }
   add("PyTorch, CPU, fp32", peer("--device cpu --precision fp32 --attention plain"), limits_32);
   // PyTorch's 16 bits on a CPU are other operations than a GPU's: no yardstick.
@@ -198,11 +198,11 @@ nlohmann::json measure_losses(const options& o) {
   add(the_gpu().emulated ? "engine, emulated, bf16" : "engine, CUDA, bf16",
       losses_of(make_gpu_device(s), *data), limits_beside(yardstick));
   print(all);
-  result["compared"] = std::count_if(all.begin(), all.end(),
-                                     [](const training& t) { return t.said.contains("losses"); });
+  result["compared"] = std::count_if(
+      all.begin(), all.end(), [](const training& t) { return t.printed.contains("losses"); });
   if (result["compared"] < 2) return result;
   result["within"] = std::all_of(all.begin(), all.end(),
-                                 [](const training& t) { return t.said.value("within", true); });
+                                 [](const training& t) { return t.printed.value("within", true); });
   return result;
 }
 

@@ -37,7 +37,7 @@ std::optional<nlohmann::json> try_troupe(const scratch& in, const std::string& w
   return std::nullopt;
 }
 
-nlohmann::json troupe_says(const scratch& in, const std::string& words) {
+nlohmann::json troupe_json(const scratch& in, const std::string& words) {
   auto reply = try_troupe(in, words);
   if (!reply) std::exit(2);
   return std::move(*reply);

@@ -27,6 +27,6 @@ printed printed_by(const std::string& command);
 std::optional<nlohmann::json> try_troupe(const scratch& in, const std::string& words);
 
 /// The same; this program ends with 2 if it fails.
-nlohmann::json troupe_says(const scratch& in, const std::string& words);
+nlohmann::json troupe_json(const scratch& in, const std::string& words);
 
 }  // namespace troupe::bench

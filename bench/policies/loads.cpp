@@ -36,13 +36,13 @@ constexpr pair shipped[] = {
 
 /// The window with the most jobs, its times relative to its start.
 rows densest(rows all, double hours) {
-  std::size_t best = 0, most = 0, end = 0;
+  std::size_t best = 0, max = 0, end = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     while (end < all.size() && all[end].submit_s < all[i].submit_s + hours * 3600) ++end;
-    if (end - i > most) most = end - i, best = i;
+    if (end - i > max) max = end - i, best = i;
   }
   rows out(all.begin() + static_cast<std::ptrdiff_t>(best),
-           all.begin() + static_cast<std::ptrdiff_t>(best + most));
+           all.begin() + static_cast<std::ptrdiff_t>(best + max));
   const double start_s = out.empty() ? 0 : out.front().submit_s;
   for (auto& r : out) r.submit_s -= start_s;
   return out;

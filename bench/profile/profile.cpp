@@ -62,11 +62,11 @@ constexpr const char* cluster_text =
 
 /// How much its sublayers' times varied.
 double spread_of(const json& profile) {
-  double most = 0;
+  double max = 0;
   for (const auto& point : profile["models"][0]["points"])
     for (const auto* part : {"attention", "mlp"})
-      most = std::max(most, point[part]["spread"].get<double>());
-  return most;
+      max = std::max(max, point[part]["spread"].get<double>());
+  return max;
 }
 
 /// Of a core, while that many compute.
@@ -74,14 +74,14 @@ std::string profile(const scratch& in, int busy) {
   const auto name = fmt::format("profile-{}.yaml", busy);
   const auto words = fmt::format("profile --model '{}' --rows 2,4 --busy {} --rounds 5 --out {}",
                                  in.write("small.yaml", model_text(4)), busy, name);
-  for (int tries = 1; spread_of(troupe_says(in, words)) > max_spread && tries < max_tries;) ++tries;
+  for (int tries = 1; spread_of(troupe_json(in, words)) > max_spread && tries < max_tries;) ++tries;
   return in.path(name);
 }
 
 /// A training's median iteration, as processes.
 json trained(const scratch& in, const std::string& words) {
   for (int tries = 1;; ++tries) {
-    const auto s = troupe_says(in, "train --world local " + words)["iteration_s"];
+    const auto s = troupe_json(in, "train --world local " + words)["iteration_s"];
     if (s["p99"].get<double>() <= max_uneven * s["p50"].get<double>() || tries == max_tries)
       return s["p50"];
   }
@@ -97,9 +97,9 @@ void run(const scratch& in, const training& t, const std::string& cluster,
   const auto how = fmt::format("'{}' --cluster '{}'", in.write("job.yaml", job_text(t)), cluster);
   const auto from = fmt::format("{} --profile '{}'", how, profiled);
   const auto ms = [](const json& s) { return 1e3 * s.get<double>(); };
-  const double estimated = ms(troupe_says(in, "plan " + from)["estimate"]["iteration_s"]);
+  const double estimated = ms(troupe_json(in, "plan " + from)["estimate"]["iteration_s"]);
   const double virtually =
-      ms(troupe_says(in, "train --world virtual " + from)["iteration_s"]["p50"]);
+      ms(troupe_json(in, "train --world virtual " + from)["iteration_s"]["p50"]);
   const double measured = ms(trained(in, how));
   o.estimated_ms.push_back(estimated);
   o.virtual_ms.push_back(virtually);

@@ -38,7 +38,7 @@ llama_peer::llama_peer(const std::string& modules, const std::string& gguf) {
   ::close(out[1]);
   to_ = in[1];
   from_ = ::fdopen(out[0], "r");
-  version_ = nlohmann::json::parse(say("version")).at("version").get<std::string>();
+  version_ = nlohmann::json::parse(command("version")).at("version").get<std::string>();
 }
 
 llama_peer::~llama_peer() {
@@ -48,7 +48,7 @@ llama_peer::~llama_peer() {
   std::fclose(from_);
 }
 
-std::string llama_peer::say(const std::string& line) {
+std::string llama_peer::command(const std::string& line) {
   const auto text = line + "\n";
   char* answer = nullptr;
   std::size_t size = 0;
@@ -62,11 +62,11 @@ std::string llama_peer::say(const std::string& line) {
 }
 
 double llama_peer::prefill(const std::vector<std::uint32_t>& tokens) {
-  return nlohmann::json::parse(say(fmt::format("prefill {}", fmt::join(tokens, ",")))).at("s");
+  return nlohmann::json::parse(command(fmt::format("prefill {}", fmt::join(tokens, ",")))).at("s");
 }
 
 llama_peer::decoded llama_peer::decode(std::size_t count) {
-  const auto d = nlohmann::json::parse(say(fmt::format("decode {}", count)));
+  const auto d = nlohmann::json::parse(command(fmt::format("decode {}", count)));
   return {d.at("s"), d.at("tokens").get<std::vector<std::uint32_t>>()};
 }
 

@@ -32,7 +32,7 @@ class llama_peer {
   const std::string& version() const { return version_; }
 
  private:
-  std::string say(const std::string& line);
+  std::string command(const std::string& line);
 
   int pid_ = -1, to_ = -1;
   std::FILE* from_ = nullptr;

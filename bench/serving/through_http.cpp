@@ -83,17 +83,17 @@ http_service http_service::alone(const scratch& in) {
 
 http_service http_service::cluster(const scratch& in) {
   const auto state = in.path("state");
-  const auto said =
+  const auto printed =
       printed_by(fmt::format("'{}' up '{}/clusters/demo-serving.yaml' --state '{}' --detach",
                              TROUPE_PROGRAM, TROUPE_BENCH_CONFIGS, state));
-  if (said.status != 0) give_up(said.text);
+  if (printed.status != 0) give_up(printed.text);
   const auto job = printed_by(fmt::format("'{}' submit '{}/jobs/serve-scribe.yaml' --state '{}'",
                                           TROUPE_PROGRAM, TROUPE_BENCH_CONFIGS, state));
   if (job.status != 0) give_up(job.text);
   std::string url;
   std::vector<int> pids;
   const std::regex line{R"((\S+) +process (\d+)(?: +(http\S+))?)"};
-  for (std::sregex_iterator i{said.text.begin(), said.text.end(), line}, end; i != end; ++i) {
+  for (std::sregex_iterator i{printed.text.begin(), printed.text.end(), line}, end; i != end; ++i) {
     pids.push_back(std::stoi((*i)[2]));
     if ((*i)[3].matched) url = (*i)[3];
   }

@@ -45,7 +45,7 @@ void print_processes(const model& m, std::uint32_t rows, int rounds) {
   for (int r = 0; r < rounds; ++r)
     for (int i = 0; i < 3; ++i) {
       in.write("job.yaml", job_of(m, rows, pipelines[i]));
-      const auto reply = troupe_says(in, "train job.yaml --world local --cluster cluster.yaml");
+      const auto reply = troupe_json(in, "train job.yaml --world local --cluster cluster.yaml");
       quickest_s[i] = std::min(quickest_s[i], reply["iteration_s"]["p50"].get<double>());
     }
   fmt::print(

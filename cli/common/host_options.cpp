@@ -33,9 +33,10 @@ expected<void> host_options::load() {
 
 int run_host(output& out, const std::string& name,
              expected<std::unique_ptr<actors::real_host>> host) {
-  if (!host) return out.no(fmt::format("{}: {}", name, host.error().text));
+  if (!host) return out.failure(fmt::format("{}: {}", name, host.error().text));
   runtime::log(runtime::log_level::info, name, "listening", {{"endpoint", (*host)->endpoint()}});
-  if (auto ok = (*host)->run(); !ok) return out.no(fmt::format("{}: {}", name, ok.error().text));
+  if (auto ok = (*host)->run(); !ok)
+    return out.failure(fmt::format("{}: {}", name, ok.error().text));
   runtime::log(runtime::log_level::info, name, "stopping on signal");
   return exit_done;
 }

@@ -39,9 +39,9 @@ int exit_status_of(const job_status& j) {
 
 std::string ending_text(const job_status& j) {
   const auto* verb = j.state == job_state::cancelled ? "was" : "has";
-  const bool says = j.state != job_state::finished && !j.detail.empty();
+  const bool has_detail = j.state != job_state::finished && !j.detail.empty();
   return fmt::format("job {} ({}) {} {}{}{}", j.job, j.name, verb, to_string(j.state),
-                     says ? ": " : "", says ? j.detail : "");
+                     has_detail ? ": " : "", has_detail ? j.detail : "");
 }
 
 json ending_document(const job_status& j) {

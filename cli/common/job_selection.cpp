@@ -45,7 +45,7 @@ void job_numbers::options(CLI::App& app, const char* what) {
 }
 
 expected<std::vector<job_id>> job_numbers::ids() const {
-  constexpr job_id most = 10'000;  // of a range
+  constexpr job_id max = 10'000;  // of a range
   std::vector<job_id> ids;
   for (const auto& word : words_) {
     const auto bad = [&word](std::string_view wanted) {
@@ -60,7 +60,7 @@ expected<std::vector<job_id>> job_numbers::ids() const {
     if (read.ec != std::errc{} || read.ptr != end || first == 0)
       return bad("a job's number, or a range of them as 3-7");
     if (last < first) return bad("a range whose first number is not above its last");
-    if (last - first >= most) return bad(fmt::format("a range of at most {} numbers", most));
+    if (last - first >= max) return bad(fmt::format("a range of at most {} numbers", max));
     for (auto id = first; id <= last; ++id) ids.push_back(id);
   }
   // Each where it was named first.

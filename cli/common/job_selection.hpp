@@ -69,11 +69,12 @@ template <class Act>
 int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
   const auto ids = chosen.ids(r);
   if (!ids)
-    return ids.error().code == reason::kind::invalid ? out.bad(ids.error()) : out.no(ids.error());
+    return ids.error().code == reason::kind::invalid ? out.bad(ids.error())
+                                                     : out.failure(ids.error());
   if (chosen.is_one()) {
     const job_result one = act(ids->front());
     if (!one.document.is_null()) out.document(one.document);
-    if (one.why) return out.no(*one.why);
+    if (one.why) return out.failure(*one.why);
     out.line("{}", one.line);
     return exit_done;
   }
@@ -82,7 +83,7 @@ int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
   for (const auto id : *ids) {
     const job_result one = act(id);
     const bool silent = one.why && one.why->code == reason::kind::unavailable;
-    if (silent && all.empty()) return out.no(*one.why);
+    if (silent && all.empty()) return out.failure(*one.why);
     all.push_back(one.document.is_null() ? json{{"job", id}, {"reason", one.why->text}}
                                          : one.document);
     if (one.why)

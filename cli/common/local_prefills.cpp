@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double most_startup_s = 60, most_end_s = 10;  // of decoders; of the last requests
+constexpr double max_startup_s = 60, max_end_s = 10;  // of decoders; of the last requests
 // Stages have told their times after 20 iterations (training::replan_every), and prefills begin
 // with the next ones.
 constexpr std::size_t iterations_before = 40;
@@ -51,7 +51,7 @@ expected<std::unique_ptr<local_prefills>> local_prefills::start(
   auto run = actors::prefill_run::start(c, study, job, std::move(fronts));
   if (!run) return refuse(run.error());
   if (auto ok = submit_all(controller, std::move(*decoders)); !ok) return refuse(ok.error());
-  runtime::wait_until([&] { return (*run)->ready() || stop.arrived(); }, most_startup_s, 0.05);
+  runtime::wait_until([&] { return (*run)->ready() || stop.arrived(); }, max_startup_s, 0.05);
   if (!(*run)->ready())
     return refuse(reason::kind::unavailable, "the decoders are not ready; logs are in " + state);
   made->run_ = std::move(*run);
@@ -82,7 +82,7 @@ void local_prefills::look(const training_report& so_far) {
 }
 
 actors::real_prefills local_prefills::end() {
-  return run_->end(most_end_s);
+  return run_->end(max_end_s);
 }
 
 }  // namespace troupe::cli

@@ -74,7 +74,7 @@ void output::complain(const reason& why) const {
   document(d);
 }
 
-int output::no(const reason& why) const {
+int output::failure(const reason& why) const {
   complain(why);
   return exit_no;
 }

@@ -53,8 +53,10 @@ class output {
 
   /// The result is "no", with the reason; returns exit_no. A document, if any, has been printed;
   /// with --json and without one, {"error": why, "code": ...} is printed.
-  int no(const reason& why) const;
-  int no(std::string_view why) const { return no({reason::kind::refused, std::string{why}}); }
+  int failure(const reason& why) const;
+  int failure(std::string_view why) const {
+    return failure({reason::kind::refused, std::string{why}});
+  }
   /// Bad usage or a bad file; returns exit_bad. The document is as above.
   int bad(const reason& why) const;
   int bad(std::string_view why) const { return bad({reason::kind::invalid, std::string{why}}); }

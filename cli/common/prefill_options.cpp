@@ -34,11 +34,11 @@ served_model_files model_of_slots() {
 
 /// What a guest needs for prompts of up to 8,192 tokens, in half precision.
 double guest_gb_for(const model& shape, std::uint32_t depth) {
-  constexpr double most_tokens = 8192, rounding = 1.001;
+  constexpr double max_tokens = 8192, rounding = 1.001;
   const auto layer = planners::served_layer_of(shape);
   if (!layer) return 1;
   const double tokens =
-      shape.sequence > 0 ? std::min<double>(shape.sequence, most_tokens) : most_tokens;
+      shape.sequence > 0 ? std::min<double>(shape.sequence, max_tokens) : max_tokens;
   const auto layers = (shape.layers + depth - 1) / depth;
   return rounding * planners::inference_memory(*layer, layers, tokens, tokens).total() /
          bytes_per_gb;

@@ -20,11 +20,11 @@ constexpr int left = 90, right = 30, top = 20, bottom = 60, width = 880, height 
 struct axis {
   double step = 1, end = 1;
 
-  explicit axis(double most) {
-    const double power = std::pow(10, std::floor(std::log10(std::max(most / 6, 1e-12))));
+  explicit axis(double max) {
+    const double power = std::pow(10, std::floor(std::log10(std::max(max / 6, 1e-12))));
     for (const double s : {1.0, 2.0, 5.0, 10.0})
-      if (step = s * power; most / step <= 6) break;
-    end = step * std::max(1.0, std::ceil(most / step * 1.0001));
+      if (step = s * power; max / step <= 6) break;
+    end = step * std::max(1.0, std::ceil(max / step * 1.0001));
   }
   double share(double x) const { return x / end; }
 };

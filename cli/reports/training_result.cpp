@@ -133,15 +133,15 @@ std::string text_of(const training_result& t) {
 }
 
 expected<std::vector<stage_costs>> load_costs(const std::string& file) {
-  const auto no = [&](const std::string& what) {
+  const auto failure = [&](const std::string& what) {
     return refuse(reason::kind::invalid,
                   fmt::format("{}: {}; expected the output of `troupe train --json`", file, what));
   };
   std::ifstream in{file};
-  if (!in) return no("cannot be read");
+  if (!in) return failure("cannot be read");
   const auto d = json::parse(in, nullptr, false);
   if (!d.is_object() || !d.contains("stages") || !d["stages"].is_array())
-    return no("has no list 'stages'");
+    return failure("has no list 'stages'");
   std::vector<stage_costs> result;
   for (const auto& s : d["stages"]) {
     const auto number = [&](const char* key) {
@@ -158,7 +158,7 @@ expected<std::vector<stage_costs>> load_costs(const std::string& file) {
                  tied = number("tied_bytes");
     if (std::min({k.forward_s, k.recompute_s, k.backward_s, k.update_s, k.gradients_s, k.handling_s,
                   activation, gradient, tied}) < 0)
-      return no("a stage lacks one of its costs");
+      return failure("a stage lacks one of its costs");
     k.activation_bytes = static_cast<std::uint64_t>(activation);
     k.gradient_bytes = static_cast<std::uint64_t>(gradient);
     k.tied_bytes = static_cast<std::uint64_t>(tied);

@@ -71,12 +71,12 @@ struct time_axis {
   std::string text(double s) const { return fmt::format("{:.3g} {}", s / unit_s, unit); }
 };
 
-std::string path_of(const std::vector<double>& values, double most, bool closed) {
+std::string path_of(const std::vector<double>& values, double max, bool closed) {
   std::string d = closed ? fmt::format("M{} {}", chart_left, chart_top + chart_height) : "";
   for (std::size_t i = 0; i < values.size(); ++i)
     d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L",
                      chart_left + static_cast<double>(i) * chart_width / chart_columns,
-                     chart_top + chart_height - values[i] / std::max(1.0, most) * chart_height);
+                     chart_top + chart_height - values[i] / std::max(1.0, max) * chart_height);
   if (closed) d += fmt::format("L{} {}Z", chart_left + chart_width, chart_top + chart_height);
   return d;
 }

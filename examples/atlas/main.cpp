@@ -27,7 +27,7 @@ void figure6() {
 /// Figure 9 without a model: C = 3, as in section 4.2, and only the pipeline.
 void figure9_in_slots() {
   fmt::print("\nFigure 9 in slots: 3 pipelines of 4 stages (2, 1, 1), C = 3\n\n");
-  ranges least, searched;
+  ranges min, searched;
   for (const auto m : {4u, 16u}) {
     planners::pipeline_shape shape{4, 3, m, {2, 1, 1}, 0, {}, {}};
     shape.costs.wan = 3;
@@ -39,29 +39,28 @@ void figure9_in_slots() {
     }
     fmt::print("   bound {:.0f}\n", planners::pipeline_lower_bound(shape));
     for (const auto& [name, x] : s)
-      least[name].add(x / s["atlas-least-progress"]), searched[name].add(x / s["best"]);
+      min[name].add(x / s["atlas-least-progress"]), searched[name].add(x / s["best"]);
   }
-  const auto most = [](ranges& r) {
-    return fmt::format("{:.2f}, {:.2f}, {:.2f}", r["gpipe"].most, r["megatron"].most,
-                       r["varuna"].most);
+  const auto max = [](ranges& r) {
+    return fmt::format("{:.2f}, {:.2f}, {:.2f}", r["gpipe"].max, r["megatron"].max,
+                       r["varuna"].max);
   };
   compared.push_back({"9 in slots, C = 3: the three / ATLAS, at most", "1.82, 1.72, 1.52",
-                      fmt::format("{}; / best {}", most(least), most(searched)),
+                      fmt::format("{}; / best {}", max(min), max(searched)),
                       "Varuna: 1.09 with 16 micro-batches"});
   compared.push_back({"9 in slots: Varuna, forward first / ATLAS, at most", "",
-                      fmt::format("{:.2f}", least["varuna-forward-first"].most),
-                      "not in the paper"});
+                      fmt::format("{:.2f}", min["varuna-forward-first"].max), "not in the paper"});
 }
 
 void print_ratios(const std::string& figure, const char* const (&paper)[3], ranges& strict,
-                  ranges& least) {
+                  ranges& min) {
   for (std::size_t i = 0; i < 3; ++i)
-    compared.push_back({fmt::format("{}: {} / ATLAS, at most", figure, baselines[i]), paper[i],
-                        fmt::format("{:.2f}; strict rank {:.2f}", least[baselines[i]].most,
-                                    strict[baselines[i]].most),
-                        i == 0 ? "layers, batch and kernel times are not published" : "same"});
+    compared.push_back(
+        {fmt::format("{}: {} / ATLAS, at most", figure, baselines[i]), paper[i],
+         fmt::format("{:.2f}; strict rank {:.2f}", min[baselines[i]].max, strict[baselines[i]].max),
+         i == 0 ? "layers, batch and kernel times are not published" : "same"});
   compared.push_back({figure + ": Varuna, forward first / ATLAS, at most", "",
-                      fmt::format("{:.2f}", least["varuna-forward-first"].most),
+                      fmt::format("{:.2f}", min["varuna-forward-first"].max),
                       "not in the paper: what is left without the order's gain"});
 }
 

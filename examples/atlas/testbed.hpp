@@ -74,16 +74,16 @@ inline job_spec training_of(const std::string& model, std::uint32_t layers_a_sta
 
 /// Least and most of a ratio over the settings of a figure.
 struct range {
-  double least = 1e300, most = 0;
-  void add(double x) { least = std::min(least, x), most = std::max(most, x); }
-  std::string text() const { return fmt::format("{:.2f} to {:.2f}", least, most); }
+  double min = 1e300, max = 0;
+  void add(double x) { min = std::min(min, x), max = std::max(max, x); }
+  std::string text() const { return fmt::format("{:.2f} to {:.2f}", min, max); }
 };
 
 using ranges = std::map<std::string, range>;
 
 /// One setting: the time of every baseline relative to ATLAS's, and the ablation.
 inline void compare(const std::string& model, std::uint32_t layers, std::uint32_t m,
-                    double latency_ms, std::uint32_t connections, ranges& strict, ranges& least,
+                    double latency_ms, std::uint32_t connections, ranges& strict, ranges& min,
                     range& used) {
   const auto c = testbed(latency_ms);
   const auto with = training_of(model, layers, m, 0),
@@ -100,10 +100,10 @@ inline void compare(const std::string& model, std::uint32_t layers, std::uint32_
   for (const auto& name : baselines) fmt::print("{:10.3f}", s[name]);
   for (const auto& name : ours) fmt::print("{:{}.3f}", s[name], name == ours[0] ? 12 : 10);
   for (const auto& name : baselines) {
-    strict[name].add(s[name] / s["atlas"]), least[name].add(s[name] / s["atlas-least-progress"]);
+    strict[name].add(s[name] / s["atlas"]), min[name].add(s[name] / s["atlas-least-progress"]);
     fmt::print("{:8.2f}", s[name] / s["atlas-least-progress"]);
   }
-  least["varuna-forward-first"].add(s["varuna-forward-first"] / s["atlas-least-progress"]);
+  min["varuna-forward-first"].add(s["varuna-forward-first"] / s["atlas-least-progress"]);
   fmt::print("\n");
 }
 

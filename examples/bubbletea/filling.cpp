@@ -64,7 +64,7 @@ void count(filling& f, const lender& from, const std::vector<planners::idle_wind
   // A prompt may be offered as often as the trace is repeated.
   for (std::uint64_t n = 0; n < f.offered; ++n)
     offered_s.push_back(
-        planners::work_of(from.groups[0], requests[n % requests.size()].tokens, o.packing).least_s);
+        planners::work_of(from.groups[0], requests[n % requests.size()].tokens, o.packing).min_s);
   double bound_s = 0, prefill_s = 0, residual_s = 0;
   for (std::size_t d = 0; d < devices; ++d) {
     const auto used = until(done.used(d), f.span_s), idle = until(windows[d], f.span_s);

@@ -66,15 +66,15 @@ std::optional<double> estimated_s(const cell& x, const plan& how) {
 }
 
 struct mean_and_ends {
-  double sum = 0, least = 1e300, most = 0;
+  double sum = 0, min = 1e300, max = 0;
   int n = 0;
   void add(double x) {
     sum += x, ++n;
-    least = std::min(least, x), most = std::max(most, x);
+    min = std::min(min, x), max = std::max(max, x);
   }
   void add(const mean_and_ends& x) {
     sum += x.sum, n += x.n;
-    least = std::min(least, x.least), most = std::max(most, x.most);
+    min = std::min(min, x.min), max = std::max(max, x.max);
   }
   double mean() const { return sum / n; }
 };
@@ -188,9 +188,9 @@ void print(const by_count& x, const std::string& gpus) {
       "  "
       "{:>4}{:7}{:8.1f}{:8.1f}{:8}{:8.1f}{:8.1f}{:10.1f}{:8.2f}{:8}/"
       "{:4}{:8.1f}{:8.1f}{:9.2f}{:8.1f}\n",
-      gpus, x.estimation.n, 100 * x.estimation.mean(), 100 * x.estimation.least, x.of_chosen.n,
-      100 * x.of_chosen.mean(), 100 * x.of_chosen.least, x.saved.mean(), x.saved.least, x.tuning.n,
-      x.cases, 100 * x.tuning.mean(), 100 * x.tuning.least, 100 * x.inside.mean(),
+      gpus, x.estimation.n, 100 * x.estimation.mean(), 100 * x.estimation.min, x.of_chosen.n,
+      100 * x.of_chosen.mean(), 100 * x.of_chosen.min, x.saved.mean(), x.saved.min, x.tuning.n,
+      x.cases, 100 * x.tuning.mean(), 100 * x.tuning.min, 100 * x.inside.mean(),
       std::exp(x.log_fewer.mean()));
 }
 
@@ -217,7 +217,7 @@ void figures12_and13(const extent& e) {
   }
   print(total, "all");
   const auto percents = [](const mean_and_ends& x) {
-    return fmt::format("{:.1f} / {:.1f} %", 100 * x.mean(), 100 * x.least);
+    return fmt::format("{:.1f} / {:.1f} %", 100 * x.mean(), 100 * x.min);
   };
   compared.push_back({"12a: accuracy of estimates, mean / worst", "93.4 / 90.5 %",
                       percents(total.of_chosen),
@@ -225,7 +225,7 @@ void figures12_and13(const extent& e) {
   compared.push_back({"12a: the same of all Cells", "", percents(total.estimation), "same"});
   compared.push_back(
       {"12b: GPU time of profiling, reduction, mean / least", "18.1 / 2.55",
-       fmt::format("{:.1f} / {:.2f}", total.saved.mean(), total.saved.least),
+       fmt::format("{:.1f} / {:.2f}", total.saved.mean(), total.saved.min),
        "computed, without starting; how often the paper runs what is not published"});
   compared.push_back(
       {"13a: tuning accuracy", "96.2 %", fmt::format("{:.1f} %", 100 * total.tuning.mean()),
@@ -233,6 +233,6 @@ void figures12_and13(const extent& e) {
                    100 * total.inside.mean())});
   compared.push_back({"13b: plans to measure, reduction, mean / most", "5.48 / 10.88",
                       fmt::format("{:.1f} / {:.0f}", std::exp(total.log_fewer.mean()),
-                                  std::exp(total.log_fewer.most)),
+                                  std::exp(total.log_fewer.max)),
                       "plans, geometric mean; the paper's is tuning time"});
 }

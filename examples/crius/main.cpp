@@ -34,14 +34,14 @@ void table1() {
 
 void table2() {
   fmt::print("\nTable 2: parameters in billions\n  {:18}{:>8}{:>8}\n", "model", "paper", "here");
-  double most = 0;
+  double max = 0;
   for (const auto& m : table2_models) {
     const double here = planners::shape_of(model_named(m.name)).parameters / 1e9;
-    most = std::max(most, std::abs(here / m.billions - 1));
+    max = std::max(max, std::abs(here / m.billions - 1));
     fmt::print("  {:18}{:8.2f}{:8.2f}\n", m.name, m.billions, here);
   }
   compared.push_back({"Table 2: parameters", "0.5 to 27 billion",
-                      fmt::format("at most {:.1f} % off", 100 * most),
+                      fmt::format("at most {:.1f} % off", 100 * max),
                       "layers and widths are not published"});
 }
 

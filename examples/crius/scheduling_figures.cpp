@@ -114,11 +114,11 @@ const std::vector<std::string> baselines{"fcfs", "gandiva", "gavel", "elasticflo
 
 /// Throughput against the worst and the best baseline.
 std::string against_all(const outcomes& all, double outcome::*what) {
-  double least = 1e300, most = 0;
+  double min = 1e300, max = 0;
   for (const auto& b : baselines)
-    least = std::min(least, all.at(b).*what), most = std::max(most, all.at(b).*what);
-  return fmt::format("{} to {}", ratio(all.at("crius").*what, most),
-                     ratio(all.at("crius").*what, least));
+    min = std::min(min, all.at(b).*what), max = std::max(max, all.at(b).*what);
+  return fmt::format("{} to {}", ratio(all.at("crius").*what, max),
+                     ratio(all.at("crius").*what, min));
 }
 
 void compare_variants(const std::string& where, const outcomes& all) {

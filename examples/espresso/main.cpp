@@ -225,17 +225,17 @@ std::vector<double> limits(const job_spec& job) {
 }
 
 struct gap_range {
-  double most = 0;
+  double max = 0;
   int points = 0, none = 0;
   void add(const provision& exact, const provision& other) {
     if (!exact.plan) return;
     if (!other.plan) return void(++none);
     ++points;
-    most = std::max(most, other.cost / exact.cost - 1);
+    max = std::max(max, other.cost / exact.cost - 1);
   }
   std::string text() const {
     return fmt::format("{} of {} limits met, at most {:.1f} % dearer", points, points + none,
-                       100 * most);
+                       100 * max);
   }
 };
 

@@ -99,7 +99,7 @@ void figure6() {
       "No real peaks were measured: this is not the paper's accuracy.\n\n{:12}{:>4}{:>4}",
       "model", "B", "d");
   for (const int t : {1, 2, 4, 8}) fmt::print("{:>22}", fmt::format("t = {}", t));
-  double least = 1, most = 0;
+  double min = 1, max = 0;
   for (const auto& [name, batches] :
        {std::pair{"gpt2-7b", std::array{2u, 4u, 8u}}, {"gpt2-350m", {4u, 8u, 16u}}}) {
     const auto m = must(formats::load_model(formats::configs_directory() / "models" /
@@ -111,13 +111,13 @@ void figure6() {
           const double marp = planners::marp_bytes(m, batch, d, t),
                        full = planners::megatron_memory(m, batch / d, t).total();
           const double accuracy = 1 - std::abs(marp / full - 1);
-          least = std::min(least, accuracy), most = std::max(most, accuracy);
+          min = std::min(min, accuracy), max = std::max(max, accuracy);
           fmt::print("{:>22}", fmt::format("{:.2f} / {:.2f} {:3.0f} %", marp / 1e9, full / 1e9,
                                            100 * accuracy));
         }
       }
   }
-  const auto range = fmt::format("{:.0f} to {:.0f} %", 100 * least, 100 * most);
+  const auto range = fmt::format("{:.0f} to {:.0f} %", 100 * min, 100 * max);
   compared.push_back({"6: accuracy of the memory formula", "92 to 98 %", range,
                       "compared with a count, not with measured peaks: not validated"});
   fmt::print("\n\nagreement {}; paper, compared with measured peaks: 92 to 98 %\n", range);

@@ -74,16 +74,16 @@ inline averages over_common(const results& all, std::size_t which) {
 /// A change in per cent: of the sums over all seeds; then the mean, least and most of the seeds'
 /// own changes. (The two differ where in some seeds nearly nobody waits.)
 struct change {
-  double ours = 0, theirs = 0, sum = 0, least = 1e300, most = -1e300;
+  double ours = 0, theirs = 0, sum = 0, min = 1e300, max = -1e300;
   int seeds = 0;
   void add(double our, double their) {
     const double percent = 100 * (our / their - 1);
     ours += our, theirs += their, sum += percent, seeds += 1;
-    least = std::min(least, percent), most = std::max(most, percent);
+    min = std::min(min, percent), max = std::max(max, percent);
   }
   std::string text() const {
     return fmt::format("{:+.1f} % ({:+.1f}; {:+.1f} to {:+.1f})", 100 * (ours / theirs - 1),
-                       sum / seeds, least, most);
+                       sum / seeds, min, max);
   }
 };
 

@@ -102,7 +102,7 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
 }
 
 /// The number of micro-batches may be given in either place.
-void say_microbatches_twice(job_spec& job) {
+void refuse_microbatches_twice(job_spec& job) {
   if (!job.train && !job.slots && job.pipeline == pipeline_wish{}) return;
   if (job.microbatches && !job.pipeline.microbatches)
     job.pipeline.microbatches = *job.microbatches;
@@ -196,7 +196,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
     read_work(map, job, file.parent_path());
   limit_gpus(map, job);
   map.finish();
-  say_microbatches_twice(job);
+  refuse_microbatches_twice(job);
   check(map, job, catalogue);
   if (!found.good()) return found.result();
   return job;

@@ -184,16 +184,16 @@ expected<void> for_each_in_json_list(const std::string& file, std::string_view t
 expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;
   handler h{where};
-  const auto no = [&](int line, const std::string& problem) {
+  const auto failure = [&](int line, const std::string& problem) {
     return refuse(complaint(file, line, "", problem));
   };
   try {
     const char* first = text.data();
     if (!nlohmann::json::sax_parse(counting_iterator{first, &where},
                                    counting_iterator{first + text.size(), &where}, &h))
-      return no(h.tree.line, h.tree.problem.empty() ? "not valid JSON" : h.tree.problem);
+      return failure(h.tree.line, h.tree.problem.empty() ? "not valid JSON" : h.tree.problem);
   } catch (const std::exception& e) {
-    return no(where.line, std::string{"not valid JSON: "} + e.what());
+    return failure(where.line, std::string{"not valid JSON: "} + e.what());
   }
   return std::move(h.tree.root);
 }

@@ -48,9 +48,8 @@ bool valid_utf8(std::string_view s) {
       if ((c & 0xc0) != 0x80) return false;
       point = (point << 6) | (c & 0x3f);
     }
-    constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-      return false;
+    constexpr std::uint32_t min[] = {0, 0x80, 0x800, 0x10000};
+    if (point < min[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
     i += more + 1;
   }
   return true;
@@ -75,23 +74,23 @@ std::FILE* standard_input() {
 
 /// Opens a readable regular file, or says what it is instead.
 expected<std::FILE*> open_file(const fs::path& file) {
-  const auto no = [&](std::string_view problem) {
+  const auto failure = [&](std::string_view problem) {
     return refuse(complaint(file.string(), 0, "", problem));
   };
   if (is_standard_input(file)) {
     auto* in = standard_input();
-    if (!in) return no("cannot be read");
+    if (!in) return failure("cannot be read");
     std::rewind(in);
     return in;
   }
   std::error_code error;
   const auto status = fs::status(file, error);
-  if (status.type() == fs::file_type::not_found) return no("no such file");
-  if (error) return no(fmt::format("cannot be read: {}", error.message()));
-  if (fs::is_directory(status)) return no("is a directory; expected a file");
-  if (!fs::is_regular_file(status)) return no("is not a regular file");
+  if (status.type() == fs::file_type::not_found) return failure("no such file");
+  if (error) return failure(fmt::format("cannot be read: {}", error.message()));
+  if (fs::is_directory(status)) return failure("is a directory; expected a file");
+  if (!fs::is_regular_file(status)) return failure("is not a regular file");
   std::FILE* in = std::fopen(file.c_str(), "rb");
-  if (!in) return no("cannot be opened for reading");
+  if (!in) return failure("cannot be opened for reading");
   return in;
 }
 
@@ -99,7 +98,9 @@ expected<std::FILE*> open_file(const fs::path& file) {
 
 expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   const auto name = file.string();
-  const auto no = [&](std::string_view problem) { return refuse(complaint(name, 0, "", problem)); };
+  const auto failure = [&](std::string_view problem) {
+    return refuse(complaint(name, 0, "", problem));
+  };
   const auto opened = open_file(file);
   if (!opened) return refuse(opened.error());
   std::FILE* in = *opened;
@@ -112,11 +113,11 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   }
   const bool failed = std::ferror(in) != 0;
   if (!is_standard_input(file)) std::fclose(in);
-  if (failed) return no("read error");
+  if (failed) return failure("read error");
   if (text.size() > limit_bytes)
-    return no(fmt::format("larger than {} MB; not read", limit_bytes >> 20));
+    return failure(fmt::format("larger than {} MB; not read", limit_bytes >> 20));
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return failure("the file is empty");
   if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
     return refuse(
         complaint(name, line, "", "is not a text file (binary bytes); expected UTF-8 text"));

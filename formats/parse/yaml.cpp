@@ -69,7 +69,7 @@ class handler final : public YAML::EventHandler {
 
 expected<value> parse_yaml(const std::string& file, const std::string& text) {
   handler h;
-  const auto no = [&](int line, const std::string& problem) {
+  const auto failure = [&](int line, const std::string& problem) {
     return refuse(complaint(file, line, "", problem));
   };
   try {
@@ -78,13 +78,13 @@ expected<value> parse_yaml(const std::string& file, const std::string& text) {
     while (parser.HandleNextDocument(h)) {
     }
   } catch (const stop_parsing&) {
-    return no(h.tree.line, h.tree.problem);
+    return failure(h.tree.line, h.tree.problem);
   } catch (const YAML::Exception& e) {
-    return no(std::max(e.mark.line, 0) + 1, "not valid YAML: " + e.msg);
+    return failure(std::max(e.mark.line, 0) + 1, "not valid YAML: " + e.msg);
   } catch (const std::exception& e) {
-    return no(0, std::string{"not valid YAML: "} + e.what());
+    return failure(0, std::string{"not valid YAML: "} + e.what());
   }
-  if (h.tree.root.what == value::kind::nothing) return no(0, "the file is empty");
+  if (h.tree.root.what == value::kind::nothing) return failure(0, "the file is empty");
   return std::move(h.tree.root);
 }
 

@@ -150,7 +150,7 @@ std::string to_csv(std::span<const inference_row> rows, const std::string& comme
 }
 
 expected<void> save_text(const fs::path& file, const std::string& text) {
-  const auto no = [&](const std::string& problem) {
+  const auto failure = [&](const std::string& problem) {
     return refuse(complaint(file.string(), 0, "", problem));
   };
   // A device or a pipe is written directly; a file is replaced atomically.
@@ -158,10 +158,10 @@ expected<void> save_text(const fs::path& file, const std::string& text) {
   if (!fs::exists(file, error) || fs::is_regular_file(file, error))
     return write_whole_file(file.string(), text);
   std::FILE* out = std::fopen(file.c_str(), "wb");
-  if (!out) return no(fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!out) return failure(fmt::format("cannot be written: {}", std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
   if (std::fclose(out) != 0 || !written)
-    return no(fmt::format("write error: {}", std::strerror(errno)));
+    return failure(fmt::format("write error: {}", std::strerror(errno)));
   return {};
 }
 

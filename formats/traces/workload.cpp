@@ -162,14 +162,14 @@ class assigner {
                     fmt::format("job {}: the cluster {} has no {}", row.job_id, cluster_.name,
                                 shown(row.gpu_type)));
     std::vector<std::pair<gpu_index, double>> choices;
-    gpu_index most = 0;
+    gpu_index max = 0;
     for (const auto& [type, count] : gpus_) {
       if (count >= wanted) choices.emplace_back(type, count);
-      if (count > gpus_[most]) most = type;
+      if (count > gpus_[max]) max = type;
     }
     const double draw_anyway =
         random.uniform();  // the number of draws must not depend on the cluster
-    if (choices.empty()) return most;
+    if (choices.empty()) return max;
     double sum = 0;
     for (const auto& c : choices) sum += c.second;
     double at = draw_anyway * sum;

@@ -171,19 +171,19 @@ void causal_softmax(T* scores, size_t rows, size_t n, size_t first, T scale,
                     T* __restrict log_sums) {
   for (size_t i = 0; i < rows; ++i, scores += n) {
     const size_t seen = first + i + 1;
-    T most = scores[0], sum = 0;
-#pragma omp simd reduction(max : most)
-    for (size_t j = 0; j < seen; ++j) most = scores[j] > most ? scores[j] : most;
+    T max = scores[0], sum = 0;
+#pragma omp simd reduction(max : max)
+    for (size_t j = 0; j < seen; ++j) max = scores[j] > max ? scores[j] : max;
 #pragma omp simd reduction(+ : sum)
     for (size_t j = 0; j < seen; ++j) {
-      const T e = exponential(scale * (scores[j] - most));
+      const T e = exponential(scale * (scores[j] - max));
       scores[j] = e;
       sum += e;
     }
     const T inverse = T{1} / sum;
     TROUPE_SIMD for (size_t j = 0; j < seen; ++j) scores[j] *= inverse;
     for (size_t j = seen; j < n; ++j) scores[j] = 0;
-    log_sums[i] = scale * most + logarithm(sum);
+    log_sums[i] = scale * max + logarithm(sum);
   }
 }
 
@@ -216,13 +216,13 @@ template <class T>
 double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, T scale) {
   double loss = 0;
   for (size_t i = 0; i < rows; ++i, logits += n) {
-    T most = logits[0], sum = 0;
-#pragma omp simd reduction(max : most)
-    for (size_t j = 0; j < n; ++j) most = logits[j] > most ? logits[j] : most;
-    const T target = logits[targets[i]] - most;
+    T max = logits[0], sum = 0;
+#pragma omp simd reduction(max : max)
+    for (size_t j = 0; j < n; ++j) max = logits[j] > max ? logits[j] : max;
+    const T target = logits[targets[i]] - max;
 #pragma omp simd reduction(+ : sum)
     for (size_t j = 0; j < n; ++j) {
-      const T e = exponential(logits[j] - most);
+      const T e = exponential(logits[j] - max);
       logits[j] = e;
       sum += e;
     }
@@ -351,10 +351,10 @@ TROUPE_INLINE void add_tile(const T* in, const T* weight, size_t inner, size_t s
 template <class T, int rows>
 TROUPE_INLINE void add_tiles(const T* in, const T* weight, size_t inner, size_t stride,
                              size_t columns, T* out) {
-  constexpr auto most = tile_columns<rows>, apart = sums_stride<rows>;
+  constexpr auto max = tile_columns<rows>, apart = sums_stride<rows>;
   alignas(cache_line) T sums[rows * apart];
-  for (size_t j = 0; j < columns; j += most) {
-    const size_t tile = columns - j < most ? columns - j : most;
+  for (size_t j = 0; j < columns; j += max) {
+    const size_t tile = columns - j < max ? columns - j : max;
     for (size_t r = 0; r < rows; ++r)
       __builtin_memcpy(sums + r * apart, out + r * stride + j, tile * sizeof(T));
     add_tile<T, rows>(in, weight + j, inner, stride, tile, sums);

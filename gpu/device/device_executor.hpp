@@ -67,11 +67,11 @@ struct executor_counts {
 
   /// Operations of a prompt; those that follow each other within `gap_s` are one interval.
   void record(std::uint32_t prompt, double begin_s, double end_s, double gap_s) {
-    constexpr std::size_t most = 1000;  // later ones are only counted
+    constexpr std::size_t max = 1000;  // later ones are only counted
     if (!intervals.empty() && intervals.back().prompt == prompt &&
         begin_s <= intervals.back().end_s + gap_s)
       intervals.back().end_s = end_s;
-    else if (intervals.size() < most)
+    else if (intervals.size() < max)
       intervals.push_back({prompt, begin_s, end_s});
   }
 };

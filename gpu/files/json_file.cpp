@@ -73,24 +73,25 @@ class unique_names {
 template <class Json>
 expected<Json> parse(std::string_view text, const std::filesystem::path& file,
                      unique_names* names = nullptr) {
-  const auto no = [&](const std::string& why) {
+  const auto failure = [&](const std::string& why) {
     return refuse(reason::kind::malformed, fmt::format("{}: {}", file.string(), why));
   };
   const auto e = extent_of(text);
   if (e.depth > max_depth)
-    return no(fmt::format("found {} levels of JSON, expected at most {}", e.depth, max_depth));
+    return failure(fmt::format("found {} levels of JSON, expected at most {}", e.depth, max_depth));
   if (e.values > max_values)
-    return no(fmt::format("found {} values of JSON, expected at most {}", e.values, max_values));
+    return failure(
+        fmt::format("found {} values of JSON, expected at most {}", e.values, max_values));
   typename Json::parser_callback_t note;
   if (names)
     note = [names](int, typename Json::parse_event_t event, Json& parsed) {
       return (*names)(static_cast<nlohmann::json::parse_event_t>(event), parsed);
     };
   auto all = Json::parse(text, note, false);
-  if (!all.is_object()) return no("is not a JSON object");
+  if (!all.is_object()) return failure("is not a JSON object");
   if (names && names->twice())
-    return no(fmt::format("found the name '{}' twice in one object, expected it once",
-                          admission::shown(*names->twice())));
+    return failure(fmt::format("found the name '{}' twice in one object, expected it once",
+                               admission::shown(*names->twice())));
   return all;
 }
 

@@ -14,7 +14,7 @@ std::span<const float> values_of(const payload& p) {
 
 class executor {
  public:
-  executor(inference_device& d, const batch_listener& heard) : device_{d}, heard_{heard} {}
+  executor(inference_device& d, const batch_listener& received) : device_{d}, received_{received} {}
 
   void decode(const std::vector<batch_round::decoded>& all) {
     if (all.empty()) return;
@@ -92,7 +92,7 @@ class executor {
         r.scored.push_back({{token, log_probability_of(logits, token)}, top_tokens(logits, c.top)});
       }
     }
-    heard_(std::move(r));
+    received_(std::move(r));
     return true;
   }
 
@@ -114,25 +114,25 @@ class executor {
         fail(who[i].sequence, ok.error());
         continue;
       }
-      heard_({who[i].sequence,
-              {},
-              generated_token{sample(own, next.how, next.position, next.completion),
-                              top_tokens(own, next.top)},
-              {}});
+      received_({who[i].sequence,
+                 {},
+                 generated_token{sample(own, next.how, next.position, next.completion),
+                                 top_tokens(own, next.top)},
+                 {}});
     }
   }
 
-  void fail(sequence_id s, const reason& why) { heard_({s, {}, {}, why}); }
+  void fail(sequence_id s, const reason& why) { received_({s, {}, {}, why}); }
 
   inference_device& device_;
-  const batch_listener& heard_;
+  const batch_listener& received_;
   std::vector<waiting> who_;
 };
 
 }  // namespace
 
-void execute(inference_device& d, const batch_round& r, const batch_listener& heard) {
-  executor e{d, heard};
+void execute(inference_device& d, const batch_round& r, const batch_listener& received) {
+  executor e{d, received};
   for (const auto s : r.release) d.release(s);
   for (const auto& x : r.reserve) e.reserve(x);
   for (const auto& p : r.parts) e.put(p);

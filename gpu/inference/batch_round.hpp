@@ -84,6 +84,6 @@ using batch_listener = std::function<void(batch_result)>;
 /// Executes a round; `heard` is called with each result at once. What fails for one sequence, fails
 /// for it alone, as do logits that are not finite, except a decode or a head, which fail for all of
 /// theirs.
-void execute(inference_device& d, const batch_round& r, const batch_listener& heard);
+void execute(inference_device& d, const batch_round& r, const batch_listener& received);
 
 }  // namespace troupe::gpu

@@ -14,36 +14,38 @@ namespace {
 constexpr std::size_t max_last_tokens = 256, max_biases = 1024;
 constexpr std::uint32_t max_top = 128;
 
-tl::unexpected<reason> no(std::string why) {
+tl::unexpected<reason> failure(std::string why) {
   return refuse(reason::kind::invalid, std::move(why));
 }
 
 expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   const auto is_finite = [](double v) { return std::isfinite(v); };
   if (!is_finite(s.temperature) || s.temperature < 0 || !(s.top_p >= 0))
-    return no("temperature and top_p are finite, and at least 0");
+    return failure("temperature and top_p are finite, and at least 0");
   if (!is_finite(s.min_p) || !is_finite(s.frequency_penalty) || !is_finite(s.presence_penalty) ||
       !std::ranges::all_of(s.bias, is_finite, &token_bias::bias))
-    return no("min_p, penalties and biases of tokens are finite");
+    return failure("min_p, penalties and biases of tokens are finite");
   if (s.bias.size() > max_biases)
-    return no(
+    return failure(
         fmt::format("found {} biases of tokens, expected at most {}", s.bias.size(), max_biases));
   for (const auto& b : s.bias)
     if (b.token >= vocabulary)
-      return no(
+      return failure(
           fmt::format("the bias of token {} is beyond the vocabulary of {}", b.token, vocabulary));
   return {};
 }
 
 expected<void> check_size(const completion_request& r, const completion_room& room) {
-  if (r.prompt_tokens == 0) return no("a prompt needs at least one token");
-  if (r.answer_tokens() == 0) return no("there is nothing to generate");
+  if (r.prompt_tokens == 0) return failure("a prompt needs at least one token");
+  if (r.answer_tokens() == 0) return failure("there is nothing to generate");
   if (r.positions() > room.positions)
-    return no(fmt::format("{} prompt tokens and {} new ones are more than the {} positions of {}",
-                          r.prompt_tokens, r.max_tokens, room.positions, room.model));
+    return failure(
+        fmt::format("{} prompt tokens and {} new ones are more than the {} positions of {}",
+                    r.prompt_tokens, r.max_tokens, room.positions, room.model));
   if (const auto n = pages_for(static_cast<std::uint32_t>(r.positions())); n > room.pages)
-    return no(fmt::format("{} prompt tokens and {} new ones need {} pages, and the cache has {}",
-                          r.prompt_tokens, r.max_tokens, n, room.pages));
+    return failure(
+        fmt::format("{} prompt tokens and {} new ones need {} pages, and the cache has {}",
+                    r.prompt_tokens, r.max_tokens, n, room.pages));
   return {};
 }
 
@@ -54,11 +56,12 @@ expected<void> check(const completion_request& r, std::span<const std::uint32_t>
   if (auto ok = check_size(r, room); !ok) return ok;
   if (auto ok = check_sampling(r.how, room.vocabulary); !ok) return ok;
   if (r.top > max_top || r.last_tokens.size() > max_last_tokens)
-    return no(fmt::format("found {} probable tokens and {} last tokens, expected at most {} and {}",
-                          r.top, r.last_tokens.size(), max_top, max_last_tokens));
+    return failure(
+        fmt::format("found {} probable tokens and {} last tokens, expected at most {} and {}",
+                    r.top, r.last_tokens.size(), max_top, max_last_tokens));
   for (const auto t : tokens)
     if (t >= room.vocabulary)
-      return no(fmt::format("token {} is beyond the vocabulary of {}", t, room.vocabulary));
+      return failure(fmt::format("token {} is beyond the vocabulary of {}", t, room.vocabulary));
   return {};
 }
 

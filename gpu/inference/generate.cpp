@@ -24,7 +24,7 @@ class generator {
   generator(const generator&) = delete;
   generator& operator=(const generator&) = delete;
 
-  expected<generated> run(completion& out, const std::function<void(std::string_view)>& heard) {
+  expected<generated> run(completion& out, const std::function<void(std::string_view)>& received) {
     const auto begin = now_s();
     auto ok = reserve();
     if (ok) ok = prefill();
@@ -34,7 +34,7 @@ class generator {
       if (ok = check_logits(logits_, position); !ok) return refuse(ok.error());
       const auto text = out.add(sample(logits_, how_.what.how, position, out.tokens()));
       if (out.tokens().size() == 1) made_.ttft_s = now_s() - begin;
-      if (heard && !text.empty()) heard(text);
+      if (received && !text.empty()) received(text);
       if (out.finished() != completion::finish::none) break;
       if (ok = decode(out.tokens().back(), static_cast<std::uint32_t>(position)); !ok)
         return refuse(ok.error());
@@ -96,8 +96,8 @@ class generator {
 }  // namespace
 
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
-                             const std::function<void(std::string_view)>& heard) {
-  return generator{d, g}.run(out, heard);
+                             const std::function<void(std::string_view)>& received) {
+  return generator{d, g}.run(out, received);
 }
 
 }  // namespace troupe::gpu

@@ -26,6 +26,6 @@ struct generated {
 /// piece of text. Fails for a request that the device cannot complete, see check(), and for logits
 /// that are not finite.
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
-                             const std::function<void(std::string_view)>& heard = {});
+                             const std::function<void(std::string_view)>& received = {});
 
 }  // namespace troupe::gpu

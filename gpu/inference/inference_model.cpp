@@ -187,21 +187,21 @@ void read_tokens(config_reader& c, const char* key, const inference_model& m,
 void check_sizes(config_reader& c, inference_model& m) {
   if (!c.good()) return;
   const bool gpt2 = m.kind == inference_model::family::gpt2;
-  const auto no = [&](const std::string& text) { c.refuse_with(text); };
+  const auto failure = [&](const std::string& text) { c.refuse_with(text); };
   if (m.head_width == 0) {
     if (m.hidden % m.heads != 0)
-      return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+      return failure(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
     m.head_width = m.hidden / m.heads;
   }
   if (m.heads % m.kv_heads != 0)
-    return no(fmt::format("num_key_value_heads: found {}, expected a divisor of {} heads",
-                          m.kv_heads, m.heads));
+    return failure(fmt::format("num_key_value_heads: found {}, expected a divisor of {} heads",
+                               m.kv_heads, m.heads));
   if (!gpt2 && m.head_width % 2 != 0)
-    return no(fmt::format("heads of {} values cannot have rotary positions", m.head_width));
-  constexpr std::uint64_t most = 10'000'000;
-  if (1ull * m.heads * m.head_width > most)
-    return no(fmt::format("{} heads of {} values: expected at most {} values", m.heads,
-                          m.head_width, most));
+    return failure(fmt::format("heads of {} values cannot have rotary positions", m.head_width));
+  constexpr std::uint64_t max = 10'000'000;
+  if (1ull * m.heads * m.head_width > max)
+    return failure(fmt::format("{} heads of {} values: expected at most {} values", m.heads,
+                               m.head_width, max));
 }
 
 /// As its authors want it sampled (generation_config.json).

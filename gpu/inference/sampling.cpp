@@ -113,10 +113,10 @@ weighed_token sample(std::span<const float> logits, const sampling& how, std::ui
                      std::span<const std::uint32_t> completion) {
   const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
                                          : token_by(logits, how, position);
-  const double most = comparable(logits[most_probable(logits)]);
+  const double max = comparable(logits[most_probable(logits)]);
   double sum = 0;
-  for (const float l : logits) sum += std::exp(static_cast<double>(comparable(l)) - most);
-  return {token, static_cast<double>(comparable(logits[token])) - most - std::log(sum)};
+  for (const float l : logits) sum += std::exp(static_cast<double>(comparable(l)) - max);
+  return {token, static_cast<double>(comparable(logits[token])) - max - std::log(sum)};
 }
 
 }  // namespace troupe::gpu

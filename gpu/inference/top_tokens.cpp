@@ -39,10 +39,10 @@ std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32
                       const auto x = ranked(logits[a]), y = ranked(logits[b]);
                       return x > y || (x == y && a < b);
                     });
-  const auto most = ranked(logits[order[0]]);
-  const auto sum = log_sum(logits, most);
+  const auto max = ranked(logits[order[0]]);
+  const auto sum = log_sum(logits, max);
   for (std::size_t i = 0; i < kept; ++i)
-    top.push_back({order[i], ranked(logits[order[i]]) - most - sum});
+    top.push_back({order[i], ranked(logits[order[i]]) - max - sum});
   return top;
 }
 

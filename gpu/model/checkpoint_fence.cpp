@@ -34,20 +34,20 @@ class fence {
 
   expected<void> open() {
     fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    if (fd_ < 0) return no("opened");
+    if (fd_ < 0) return failure("opened");
     struct stat about {};
     if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode))
       return refuse(reason::kind::invalid, fmt::format("{} is not a regular file", file_.string()));
     const double until_s = now_s() + patience_s;
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) return no("locked");
+      if (errno != EWOULDBLOCK && errno != EINTR) return failure("locked");
       if (now_s() > until_s)
         return refuse(reason::kind::unavailable,
                       fmt::format("{} is locked by another process", file_.string()));
       ::usleep(10'000);
     }
     char text[24] = {};
-    if (::pread(fd_, text, sizeof text - 1, 0) < 0) return no("read");
+    if (::pread(fd_, text, sizeof text - 1, 0) < 0) return failure("read");
     return read(text);
   }
 
@@ -64,7 +64,7 @@ class fence {
     const auto text = fmt::format("{:020}\n", lease);
     if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
         ::fsync(fd_) != 0)
-      return no("written");
+      return failure("written");
     return {};
   }
 
@@ -82,7 +82,7 @@ class fence {
     return {};
   }
 
-  tl::unexpected<reason> no(const char* what) const {
+  tl::unexpected<reason> failure(const char* what) const {
     return refuse(reason::kind::unavailable,
                   fmt::format("{} cannot be {}: {}", file_.string(), what, std::strerror(errno)));
   }

@@ -12,7 +12,7 @@ namespace {
 
 using kind = operation::kind;
 
-auto no(std::string text) {
+auto failure(std::string text) {
   return refuse(reason::kind::invalid, std::move(text));
 }
 
@@ -24,13 +24,14 @@ expected<void> check_tokens(const stage_spec& s, const payload& p) {
   const auto count = tokens_of(s);
   const auto bytes = p.bytes();
   if (bytes.size() != count * sizeof(std::uint32_t))
-    return no(
+    return failure(
         fmt::format("a micro-batch has {} tokens of 4 bytes; got {} bytes", count, bytes.size()));
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t token = 0;
     std::memcpy(&token, bytes.data() + i * sizeof token, sizeof token);
     if (token >= s.model.vocabulary)
-      return no(fmt::format("token {} is not in a vocabulary of {}", token, s.model.vocabulary));
+      return failure(
+          fmt::format("token {} is not in a vocabulary of {}", token, s.model.vocabulary));
   }
   return {};
 }
@@ -38,19 +39,21 @@ expected<void> check_tokens(const stage_spec& s, const payload& p) {
 expected<void> check_forward(const stage_spec& s, const operation& o) {
   const std::size_t wanted = s.has_head ? 2 : 1;
   if (o.in.size() != wanted)
-    return no(fmt::format("forward on this stage takes {} payloads, got {}", wanted, o.in.size()));
+    return failure(
+        fmt::format("forward on this stage takes {} payloads, got {}", wanted, o.in.size()));
   if (s.has_embedding) {
     if (auto ok = check_tokens(s, o.in[0]); !ok) return ok;
   } else if (o.in[0].bytes().size() != activation_bytes(s)) {
-    return no(fmt::format("an activation has {} bytes; got {}", activation_bytes(s),
-                          o.in[0].bytes().size()));
+    return failure(fmt::format("an activation has {} bytes; got {}", activation_bytes(s),
+                               o.in[0].bytes().size()));
   }
   return s.has_head ? check_tokens(s, o.in[1]) : expected<void>{};
 }
 
 expected<void> check_backward(const stage_spec& s, const operation& o) {
   if (s.has_head || (o.in.size() == 1 && o.in[0].bytes().size() == activation_bytes(s))) return {};
-  return no(fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
+  return failure(
+      fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
 }
 
 expected<void> check_update(const stage_spec& s, const operation& o, bool summed) {
@@ -58,7 +61,8 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   if (o.in.empty()) {
     // After the all-reduce the first stage has the whole sum.
     if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
-      return no("a tied embedding split over two stages must be updated with the summed gradient");
+      return failure(
+          "a tied embedding split over two stages must be updated with the summed gradient");
     return {};
   }
   const auto fits = [&](const payload& p, std::uint64_t parameters) {
@@ -66,8 +70,9 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   };
   if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
       !fits(o.in[1], size.tied_parameters))
-    return no(fmt::format("update takes no payload, or gradients of {} own and {} tied parameters",
-                          size.own_parameters, size.tied_parameters));
+    return failure(
+        fmt::format("update takes no payload, or gradients of {} own and {} tied parameters",
+                    size.own_parameters, size.tied_parameters));
   return {};
 }
 
@@ -76,7 +81,7 @@ expected<void> check_sum(const stage_spec& s, const operation& o) {
   if (o.in.empty() ||
       (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
     return {};
-  return no(fmt::format(
+  return failure(fmt::format(
       "sum takes no payload, or on the first stage another stage's gradients of {} tied "
       "parameters",
       tied));
@@ -88,11 +93,11 @@ expected<void> microbatch_progress::check(const operation& o) const {
   const auto found = kept_.find(o.microbatch);
   const bool held = found != kept_.end();
   if (o.what == kind::forward && held)
-    return no(fmt::format("micro-batch {} has already run forward", o.microbatch));
+    return failure(fmt::format("micro-batch {} has already run forward", o.microbatch));
   if (o.what == kind::recompute && !held)
-    return no(fmt::format("micro-batch {} has not run forward yet", o.microbatch));
+    return failure(fmt::format("micro-batch {} has not run forward yet", o.microbatch));
   if (o.what == kind::backward && (!held || !found->second))
-    return no(fmt::format(
+    return failure(fmt::format(
         "micro-batch {}: activations not available; run forward with keep or recompute first",
         o.microbatch));
   return {};

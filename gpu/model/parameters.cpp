@@ -164,36 +164,40 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
 
 expected<void> check(const stage_spec& s) {
   const auto& m = s.model;
-  const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
+  const auto failure = [](std::string text) {
+    return refuse(reason::kind::invalid, std::move(text));
+  };
   if (m.family != "gpt" || !m.operators.empty())
-    return no(
+    return failure(
         fmt::format("the built-in trainer supports models of family gpt, not '{}'", m.family));
   if (m.kv_heads != 0 && m.kv_heads != m.heads)
-    return no(fmt::format("{} key and value heads for {} heads: GPT-2 needs equal numbers",
-                          m.kv_heads, m.heads));
+    return failure(fmt::format("{} key and value heads for {} heads: GPT-2 needs equal numbers",
+                               m.kv_heads, m.heads));
   if (m.hidden == 0 || m.heads == 0 || m.sequence == 0 || m.vocabulary == 0 || m.layers == 0)
-    return no("a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
+    return failure(
+        "a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
   if (m.hidden % m.heads != 0)
-    return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+    return failure(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
   if (s.shards == 0 || s.shard >= s.shards)
-    return no(fmt::format("shard {} of {} does not exist", s.shard, s.shards));
+    return failure(fmt::format("shard {} of {} does not exist", s.shard, s.shards));
   if (m.heads % s.shards != 0 || inner_width(m) % s.shards != 0)
-    return no(
+    return failure(
         fmt::format("{} devices cannot share a stage: they must divide both the head count ({}) "
                     "and the MLP width ({})",
                     s.shards, m.heads, inner_width(m)));
-  if (s.rows == 0) return no("a micro-batch needs at least one sequence");
+  if (s.rows == 0) return failure("a micro-batch needs at least one sequence");
   const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
   if (end > all)
-    return no(fmt::format("sublayers {} to {} were requested, but the model has {}, two per layer",
-                          first, end, all));
+    return failure(fmt::format(
+        "sublayers {} to {} were requested, but the model has {}, two per layer", first, end, all));
   if (s.has_embedding && first != 0)
-    return no(
+    return failure(
         fmt::format("the stage with the embedding must begin with sublayer 0, not {}", first));
   if (s.has_head && end != all)
-    return no(fmt::format("the stage with the head must end with sublayer {}, not {}", all, end));
+    return failure(
+        fmt::format("the stage with the head must end with sublayer {}, not {}", all, end));
   if (s.sublayers == 0 && !s.has_embedding && !s.has_head)
-    return no("a stage needs at least one sublayer, the embedding or the head");
+    return failure("a stage needs at least one sublayer, the embedding or the head");
   return {};
 }
 

@@ -150,17 +150,17 @@ expected<std::vector<safetensors>> safetensors::open_all(
 expected<safetensors> safetensors::open(const std::filesystem::path& path, std::uint64_t& used) {
   auto file = untrusted_file::open(path.string());
   if (!file) return refuse(file.error());
-  const auto no = [&](const std::string& text) {
+  const auto failure = [&](const std::string& text) {
     return refuse(reason::kind::malformed, fmt::format("{} {}", path.string(), text));
   };
   const auto size = file->size();
-  if (size < prefix) return no("is too short for a safetensors file");
+  if (size < prefix) return failure("is too short for a safetensors file");
   std::uint64_t length = 0;
   if (auto ok = file->read(0, std::as_writable_bytes(std::span{&length, 1})); !ok)
     return refuse(ok.error());
-  if (length > size - prefix) return no("is truncated, or not a safetensors file");
+  if (length > size - prefix) return failure("is truncated, or not a safetensors file");
   if (length > max_header_bytes - used)
-    return no(
+    return failure(
         fmt::format("has a header of {} bytes, after {} of other files of its folder, "
                     "expected at most {} together",
                     length, used, max_header_bytes));
@@ -170,7 +170,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
     return refuse(ok.error());
   const auto parsed = parse_json_of_unique_names(text, path);
   if (!parsed) return refuse(parsed.error().code, parsed.error().text + " in its header");
-  if (!text.starts_with('{')) return no("has a header that does not begin with '{'");
+  if (!text.starts_with('{')) return failure("has a header that does not begin with '{'");
   safetensors s{std::move(*file)};
   s.data_ = prefix + length;
   std::vector<placed_tensor> tensors;
@@ -178,9 +178,10 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
     const auto wrong = name == "__metadata__"
                            ? read_metadata(value, s.iteration_)
                            : read_tensor(name, value, size - s.data_, tensors.emplace_back());
-    if (!wrong.empty()) return no(wrong);
+    if (!wrong.empty()) return failure(wrong);
   }
-  if (const auto wrong = check_places(tensors, size - s.data_); !wrong.empty()) return no(wrong);
+  if (const auto wrong = check_places(tensors, size - s.data_); !wrong.empty())
+    return failure(wrong);
   s.tensors_ = floats_of(std::move(tensors));
   return s;
 }

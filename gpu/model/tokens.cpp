@@ -75,8 +75,8 @@ expected<token_place> place_in_llm_c(const untrusted_file& f, const llm_c_kind& 
 
 /// 32-bit numbers below 2^18 that are read as 16-bit ones: every second one is below 4.
 expected<bool> looks_like_32_bits(const untrusted_file& f) {
-  constexpr std::uint64_t fewest = 32, most = 1024;  // pairs
-  std::vector<std::uint16_t> words(2 * std::min(most, f.size() / 4));
+  constexpr std::uint64_t fewest = 32, max = 1024;  // pairs
+  std::vector<std::uint16_t> words(2 * std::min(max, f.size() / 4));
   if (words.size() < 2 * fewest) return false;
   if (auto ok = f.read(0, std::as_writable_bytes(std::span{words})); !ok) return refuse(ok.error());
   bool larger = false;
@@ -114,7 +114,9 @@ expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
 expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const std::filesystem::path& vocabulary,
                                       const troupe::model& m) {
-  const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
+  const auto failure = [](std::string text) {
+    return refuse(reason::kind::invalid, std::move(text));
+  };
   auto opened = untrusted_file::open(file.string());
   if (!opened) return refuse(opened.error());
   token_data d;
@@ -142,12 +144,13 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   d.count_ = size / d.width_;
   if (d.tokens_.empty()) d.file_ = std::make_shared<const untrusted_file>(std::move(*opened));
   if (m.vocabulary < words)
-    return no(fmt::format("{} has {} different tokens, the model's vocabulary only {}",
-                          vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(),
-                          words, m.vocabulary));
+    return failure(
+        fmt::format("{} has {} different tokens, the model's vocabulary only {}",
+                    vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(), words,
+                    m.vocabulary));
   if (d.count_ < 1ull + m.sequence)
-    return no(fmt::format("{} has {} tokens; one sequence and the following token need {}",
-                          file.string(), d.count_, 1ull + m.sequence));
+    return failure(fmt::format("{} has {} tokens; one sequence and the following token need {}",
+                               file.string(), d.count_, 1ull + m.sequence));
   return d;
 }
 

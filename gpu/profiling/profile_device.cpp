@@ -68,8 +68,8 @@ device_profile describe_cpu() {
   p.runtime = "g++ " __VERSION__;
   p.libraries = cpu::products_library();
   p.clocks.core_mhz = number_of(line_of("/proc/cpuinfo", "cpu MHz"));
-  std::ifstream most{"/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"};  // in kHz
-  if (double khz = 0; most >> khz) p.clocks.core_max_mhz = khz / 1000;
+  std::ifstream max{"/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"};  // in kHz
+  if (double khz = 0; max >> khz) p.clocks.core_max_mhz = khz / 1000;
   p.total_bytes = static_cast<std::uint64_t>(number_of(line_of("/proc/meminfo", "MemTotal"))) << 10;
   p.free_bytes = static_cast<std::uint64_t>(number_of(line_of("/proc/meminfo", "MemAvailable")))
                  << 10;

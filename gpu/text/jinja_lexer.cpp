@@ -79,11 +79,11 @@ class lexer {
   }
 
  private:
-  [[noreturn]] void no(std::string why) const { throw located_error{line_, std::move(why)}; }
+  [[noreturn]] void failure(std::string why) const { throw located_error{line_, std::move(why)}; }
 
   void add(token::kind k, std::string t) {
     if (tokens_.size() >= max_tokens)
-      no(fmt::format("has more than {} tokens, expected fewer", max_tokens));
+      failure(fmt::format("has more than {} tokens, expected fewer", max_tokens));
     tokens_.push_back({k, std::move(t), line_});
   }
 
@@ -164,7 +164,7 @@ class lexer {
 
   void take_comment() {
     const auto end = s_.find("#}", at_);
-    if (end == s_.npos) no("a comment does not end, expected #}");
+    if (end == s_.npos) failure("a comment does not end, expected #}");
     const char before = end > at_ ? s_[end - 1] : ' ';
     const char sign = before == '-' || before == '+' ? before : ' ';
     move_to(sign == ' ' ? end : end - 1);
@@ -184,7 +184,7 @@ class lexer {
     at_ += 3;
     skip_space();
     const auto sign = at_ < s_.size() ? ends_here("%}") : std::nullopt;
-    if (!sign || *sign == '+') no("found something behind 'raw', expected %}");
+    if (!sign || *sign == '+') failure("found something behind 'raw', expected %}");
     leave(*sign, false);
     for (auto begin = s_.find("{%", at_); begin != s_.npos; begin = s_.find("{%", begin + 2)) {
       auto to = begin + 2;
@@ -196,11 +196,11 @@ class lexer {
       move_to(to + 6);
       skip_space();
       const auto end = at_ < s_.size() ? ends_here("%}") : std::nullopt;
-      if (!end) no("found something behind 'endraw', expected %}");
+      if (!end) failure("found something behind 'endraw', expected %}");
       leave(*end, true);
       return true;
     }
-    no("'raw' does not end, expected {% endraw %}");
+    failure("'raw' does not end, expected {% endraw %}");
   }
 
   void take_expression(std::string_view end) {
@@ -220,7 +220,7 @@ class lexer {
       else
         take_sign(open);
     }
-    no(fmt::format("a tag does not end, expected {}", end));
+    failure(fmt::format("a tag does not end, expected {}", end));
   }
 
   void take_name() {
@@ -254,7 +254,7 @@ class lexer {
     std::string written{s_.substr(at_, to - at_)};
     std::erase(written, '_');
     if (to < s_.size() && in_name(s_[to]))
-      no(fmt::format("found '{}{}', expected a decimal number", written, s_[to]));
+      failure(fmt::format("found '{}{}', expected a decimal number", written, s_[to]));
     add(real ? token::kind::real : token::kind::integer, std::move(written));
     at_ = to;
   }
@@ -269,23 +269,24 @@ class lexer {
       if (sign == "[") open += ']';
       if (sign == "{") open += '}';
       if (sign == ")" || sign == "]" || sign == "}") {
-        if (open.empty()) no(fmt::format("found '{}', which closes nothing", sign));
-        if (open.back() != sign[0]) no(fmt::format("found '{}', expected '{}'", sign, open.back()));
+        if (open.empty()) failure(fmt::format("found '{}', which closes nothing", sign));
+        if (open.back() != sign[0])
+          failure(fmt::format("found '{}', expected '{}'", sign, open.back()));
         open.pop_back();
       }
       add(token::kind::sign, std::string{sign});
       at_ += sign.size();
       return;
     }
-    no(fmt::format("found the character '{}' in a tag, expected an expression",
-                   s_.substr(at_, character_size(s_, at_))));
+    failure(fmt::format("found the character '{}' in a tag, expected an expression",
+                        s_.substr(at_, character_size(s_, at_))));
   }
 
   void take_string(char quote) {
     const auto first = ++at_;
     auto to = first;
     while (to < s_.size() && s_[to] != quote) to += s_[to] == '\\' ? 2 : 1;
-    if (to >= s_.size()) no("a string does not end");
+    if (to >= s_.size()) failure("a string does not end");
     auto value = unescaped(s_.substr(first, to - first));
     add(token::kind::string, std::move(value));
     move_to(to + 1);
@@ -307,7 +308,7 @@ class lexer {
       else if (c >= '0' && c <= '7')
         out += octal_escape(s, at);
       else if (c == 'N')
-        no("the escape \\N in a string is not supported");
+        failure("the escape \\N in a string is not supported");
       else if (c != '\n')
         out += std::string{'\\', c};
     }
@@ -322,11 +323,11 @@ class lexer {
       const char c = at + i < s.size() ? static_cast<char>(s[at + i] | 0x20) : ' ';
       const bool letter = c >= 'a' && c <= 'f';
       if (!letter && !(at + i < s.size() && is_digit(s[at + i])))
-        no("a string has an escape with too few hexadecimal digits");
+        failure("a string has an escape with too few hexadecimal digits");
       n = n * 16 + static_cast<std::uint32_t>(letter ? c - 'a' + 10 : s[at + i] - '0');
     }
     if (n > 0x10FFFF || (n >= 0xD800 && n < 0xE000))
-      no("a string has an escape that is no character");
+      failure("a string has an escape that is no character");
     at += digits;
     return utf8_of(n);
   }

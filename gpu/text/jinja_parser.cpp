@@ -44,7 +44,7 @@ std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr
 parser::level::level(parser& p) : parser_{p} {
   if (++p.level_ <= max_nesting) return;
   --p.level_;
-  p.no(fmt::format("nests expressions deeper than {} levels", max_nesting));
+  p.failure(fmt::format("nests expressions deeper than {} levels", max_nesting));
 }
 
 bool parser::skip_sign(std::string_view s) {
@@ -60,17 +60,17 @@ bool parser::skip_name(std::string_view s) {
 }
 
 void parser::expect_sign(std::string_view s) {
-  if (!skip_sign(s)) no(fmt::format("found {}, expected '{}'", shown_token(now()), s));
+  if (!skip_sign(s)) failure(fmt::format("found {}, expected '{}'", shown_token(now()), s));
 }
 
 void parser::expect(token::kind k, std::string_view what) {
-  if (now().what != k) no(fmt::format("found {}, expected {}", shown_token(now()), what));
+  if (now().what != k) failure(fmt::format("found {}, expected {}", shown_token(now()), what));
   take();
 }
 
 std::string parser::expect_name(std::string_view what) {
   if (now().what != token::kind::name)
-    no(fmt::format("found {}, expected {}", shown_token(now()), what));
+    failure(fmt::format("found {}, expected {}", shown_token(now()), what));
   return take().text;
 }
 
@@ -79,7 +79,8 @@ void parser::count_depth(expression& e) const {
   for (const auto& p : e.parts)
     if (p) inner = std::max(inner, p->depth);
   for (const auto& [name, p] : e.named) inner = std::max(inner, p->depth);
-  if (inner >= max_depth) no(fmt::format("has an expression of more than {} levels", max_depth));
+  if (inner >= max_depth)
+    failure(fmt::format("has an expression of more than {} levels", max_depth));
   e.depth = inner + 1;
 }
 
@@ -120,7 +121,7 @@ expression_ptr parser::read_expressions(bool conditional) {
     tuple = true;
   }
   if (tuple) return made(kind::tuple, line, std::move(all));
-  if (all.empty()) no(fmt::format("found {}, expected an expression", shown_token(now())));
+  if (all.empty()) failure(fmt::format("found {}, expected an expression", shown_token(now())));
   return std::move(all[0]);
 }
 
@@ -238,7 +239,7 @@ expression_ptr parser::read_primary() {
     return e;
   }
   if (t.what != token::kind::name)
-    no(fmt::format("found {}, expected an expression", shown_token(t)));
+    failure(fmt::format("found {}, expected an expression", shown_token(t)));
   const auto name = take().text;
   if (name == "true" || name == "True" || name == "false" || name == "False") {
     e->constant = value{name[0] == 't' || name[0] == 'T'};
@@ -262,9 +263,9 @@ expression_ptr parser::read_number() {
   } else {
     std::int64_t n = 0;
     if (std::from_chars(written.data(), written.data() + written.size(), n).ec != std::errc{})
-      no(fmt::format("found the number {}, expected at most 63 bits", written));
+      failure(fmt::format("found the number {}, expected at most 63 bits", written));
     if (written.size() > 1 && written[0] == '0' && n != 0)
-      no(fmt::format("found the number {}, expected none with leading zeros", written));
+      failure(fmt::format("found the number {}, expected none with leading zeros", written));
     e->constant = value{n};
   }
   take();
@@ -330,7 +331,7 @@ expression_ptr parser::read_filters(expression_ptr e) {
 expression_ptr parser::read_filter(expression_ptr e) {
   const auto line = now().line;
   auto name = expect_name("the name of a filter");
-  if (!is_filter(name)) no(fmt::format("the filter '{}' is not supported", name));
+  if (!is_filter(name)) failure(fmt::format("the filter '{}' is not supported", name));
   std::vector<expression_ptr> input;
   input.push_back(std::move(e));
   auto f = made(kind::filter, line, std::move(input), std::move(name));
@@ -345,11 +346,11 @@ void parser::check_named_function(const expression& f) const {
   };
   const auto& name = f.text;
   if (const auto* filter = named_by(1); name == "map" && filter && !is_filter(filter->bytes()))
-    no(fmt::format("the filter '{}' is not supported", filter->bytes()));
+    failure(fmt::format("the filter '{}' is not supported", filter->bytes()));
   const bool by_test = name == "select" || name == "reject";
   const auto* test = named_by(by_test ? 1 : 2);
   if ((by_test || name == "selectattr" || name == "rejectattr") && test && !is_test(test->bytes()))
-    no(fmt::format("the test '{}' is not supported", test->bytes()));
+    failure(fmt::format("the test '{}' is not supported", test->bytes()));
 }
 
 bool parser::begins_test_argument() const {
@@ -364,12 +365,12 @@ expression_ptr parser::read_test(expression_ptr e) {
   const auto line = take().line;
   const bool inverse = skip_name("not");
   auto name = expect_name("the name of a test");
-  if (!is_test(name)) no(fmt::format("the test '{}' is not supported", name));
+  if (!is_test(name)) failure(fmt::format("the test '{}' is not supported", name));
   auto t = made(kind::test, line, list_of(std::move(e)), std::move(name));
   if (now().is_sign("(")) {
     read_arguments(*t);
   } else if (begins_test_argument()) {
-    if (now().is_name("is")) no("found 'is' behind a test, expected a single test");
+    if (now().is_name("is")) failure("found 'is' behind a test, expected a single test");
     // An inner `if` belongs to the expression around it.
     if (!now().is_name("if") && !now().is_name("in") && !now().is_name("not")) {
       t->parts.push_back(read_postfix(read_primary()));
@@ -395,12 +396,12 @@ expression_ptr parser::read_subscript(expression_ptr e) {
   };
   part();
   if (parts.back() && !now().is_sign(":")) {
-    if (now().is_sign(",")) no("found ',', a subscript of several values is not supported");
+    if (now().is_sign(",")) failure("found ',', a subscript of several values is not supported");
     expect_sign("]");
     return made(kind::item, sign.line, std::move(parts));
   }
   while (parts.size() < 4 && skip_sign(":")) part();
-  if (parts.size() < 3) no(fmt::format("found {}, expected a subscript", shown_token(now())));
+  if (parts.size() < 3) failure(fmt::format("found {}, expected a subscript", shown_token(now())));
   parts.resize(4);
   expect_sign("]");
   return made(kind::slice, sign.line, std::move(parts));
@@ -409,7 +410,7 @@ expression_ptr parser::read_subscript(expression_ptr e) {
 expression_ptr parser::read_call(expression_ptr e) {
   const auto line = now().line;
   if (e->what == kind::attribute && !is_method(e->text))
-    no(fmt::format("the method '{}' is not supported", e->text));
+    failure(fmt::format("the method '{}' is not supported", e->text));
   auto call = made(kind::call, line, list_of(std::move(e)));
   read_arguments(*call);
   return call;
@@ -419,13 +420,13 @@ void parser::read_arguments(expression& call) {
   const level one{*this};
   expect_sign("(");
   while (!now().is_sign(")")) {
-    if (now().is_sign("*") || now().is_sign("**")) no("arguments with '*' are not supported");
+    if (now().is_sign("*") || now().is_sign("**")) failure("arguments with '*' are not supported");
     if (now().what == token::kind::name && next().is_sign("=")) {
       auto name = take().text;
       take();
       call.named.emplace_back(std::move(name), read_expression());
     } else {
-      if (!call.named.empty()) no("found an argument without a name behind named ones");
+      if (!call.named.empty()) failure("found an argument without a name behind named ones");
       call.parts.push_back(read_expression());
     }
     if (!skip_sign(",")) break;
@@ -436,12 +437,12 @@ void parser::read_arguments(expression& call) {
 
 target parser::read_one_target(bool attributes) {
   target t;
-  if (now().is_sign("(")) no("a tuple in parentheses as a target is not supported");
+  if (now().is_sign("(")) failure("a tuple in parentheses as a target is not supported");
   t.name = expect_name("a name");
   if (attributes && skip_sign(".")) t.attribute = expect_name("the name of an attribute");
   constexpr std::string_view constants[] = {"true", "false", "none", "True", "False", "None"};
   if (std::find(std::begin(constants), std::end(constants), t.name) != std::end(constants))
-    no(fmt::format("'{}' cannot be set", t.name));
+    failure(fmt::format("'{}' cannot be set", t.name));
   return t;
 }
 
@@ -472,7 +473,7 @@ std::vector<parameter> parser::read_parameters() {
     if (skip_sign("="))
       p.otherwise = read_expression();
     else if (!all.empty() && all.back().otherwise)
-      no(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
+      failure(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
     all.push_back(std::move(p));
     if (!skip_sign(",")) break;
   }
@@ -481,7 +482,7 @@ std::vector<parameter> parser::read_parameters() {
 }
 
 expression_ptr parser::checked_call(expression_ptr e) const {
-  if (e->what != kind::call) no("found an expression behind 'call', expected a call");
+  if (e->what != kind::call) failure("found an expression behind 'call', expected a call");
   return e;
 }
 

@@ -12,7 +12,9 @@ class parser {
  public:
   explicit parser(std::vector<token> tokens) : tokens_{std::move(tokens)} {}
 
-  [[noreturn]] void no(std::string why) const { throw located_error{now().line, std::move(why)}; }
+  [[noreturn]] void failure(std::string why) const {
+    throw located_error{now().line, std::move(why)};
+  }
   const token& now() const { return tokens_[at_]; }
   const token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   token take() {

@@ -23,7 +23,7 @@ class statement_parser {
 
   /// Until a tag with one of these names, which is left; without names until the end.
   body read(const names& ends) {
-    if (++level_ > max_blocks) p_.no(fmt::format("nests blocks deeper than {}", max_blocks));
+    if (++level_ > max_blocks) p_.failure(fmt::format("nests blocks deeper than {}", max_blocks));
     body all;
     for (; p_.now().what != token::kind::end; all.push_back(read_one())) {
       if (p_.now().what != token::kind::block_begin) continue;
@@ -31,7 +31,7 @@ class statement_parser {
       if (std::find(ends.begin(), ends.end(), name) != ends.end()) break;
     }
     if (!ends.empty() && p_.now().what == token::kind::end)
-      p_.no(fmt::format("ends within a block, expected '{}'", ends.back()));
+      p_.failure(fmt::format("ends within a block, expected '{}'", ends.back()));
     --level_;
     return all;
   }
@@ -91,12 +91,12 @@ class statement_parser {
       s.what = statement::kind::scope;
       s.inner = read_apart("endgeneration");
     } else {
-      p_.no(fmt::format("the tag '{}' is not supported here", name));
+      p_.failure(fmt::format("the tag '{}' is not supported here", name));
     }
   }
 
   void read_jump(const std::string& name, statement& s) {
-    if (loops_ == 0) p_.no(fmt::format("found '{}' outside of a loop", name));
+    if (loops_ == 0) p_.failure(fmt::format("found '{}' outside of a loop", name));
     s.what = name == "break" ? statement::kind::leave : statement::kind::again;
     close();
   }
@@ -104,10 +104,10 @@ class statement_parser {
   void read_for(statement& s) {
     s.what = statement::kind::loop;
     s.to = p_.read_target(false);
-    if (!p_.skip_name("in")) p_.no("expected 'in' behind the names of a for");
+    if (!p_.skip_name("in")) p_.failure("expected 'in' behind the names of a for");
     s.values.push_back(p_.read_expressions(false));
     s.values.push_back(p_.skip_name("if") ? p_.read_expression() : nullptr);
-    if (p_.now().is_name("recursive")) p_.no("a recursive loop is not supported");
+    if (p_.now().is_name("recursive")) p_.failure("a recursive loop is not supported");
     close();
     ++loops_;
     s.inner = read({"else", "endfor"});

@@ -184,7 +184,7 @@ expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const tokenizer_docume
 
 /// 0 where a token may stand for any number of bytes.
 std::size_t json_tokenizer::find_longest() const {
-  const auto shrinks = normalizer_.most_bytes_for_one();
+  const auto shrinks = normalizer_.max_bytes_for_one();
   if (shrinks == 0 || words_.removes() || !model_.keeps_all_text()) return 0;
   auto longest = model_.longest_token_bytes() * shrinks;
   for (const auto& t : added_) {
@@ -196,9 +196,9 @@ std::size_t json_tokenizer::find_longest() const {
 }
 
 void json_tokenizer::encode_plain(std::string_view text, bool begins, encoding& e) const {
-  constexpr std::size_t most_known = 256;  // a longer word hardly comes again
+  constexpr std::size_t max_known = 256;  // a longer word hardly comes again
   words_.apply(text, begins, [&](std::string_view word) {
-    if (word.size() > most_known) return model_.encode(word, e.out);
+    if (word.size() > max_known) return model_.encode(word, e.out);
     const auto [found, fresh] = e.known.try_emplace(std::string{word});
     if (fresh) model_.encode(word, found->second);
     e.out.insert(e.out.end(), found->second.begin(), found->second.end());

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr char byte_level_words[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // Canonical decompositions are at most three times as long; a margin for later versions of Unicode.
-constexpr std::size_t most_bytes_composed = 4;
+constexpr std::size_t max_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
   return refuse(reason::kind::invalid,
@@ -189,16 +189,16 @@ bool normalizer::prepends() const {
                      [](const step& s) { return s.what == step::kind::prepend; });
 }
 
-std::size_t normalizer::most_bytes_for_one() const {
-  std::size_t most = 1;
+std::size_t normalizer::max_bytes_for_one() const {
+  std::size_t max = 1;
   for (const auto& s : steps_) {
     if (s.what == step::kind::replace_pattern) return 0;
     if (s.what == step::kind::replace && s.to.empty()) return 0;
     if (s.what == step::kind::replace)
-      most *= std::max<std::size_t>(1, (s.from.size() + s.to.size() - 1) / s.to.size());
-    if (s.what == step::kind::nfc) most *= most_bytes_composed;
+      max *= std::max<std::size_t>(1, (s.from.size() + s.to.size() - 1) / s.to.size());
+    if (s.what == step::kind::nfc) max *= max_bytes_composed;
   }
-  return most;
+  return max;
 }
 
 expected<pretokenizer> pretokenizer::read(const json& all) {

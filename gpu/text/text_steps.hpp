@@ -31,7 +31,7 @@ class normalizer {
   /// Does it put this text before others?
   bool prepends() const;
   /// How many bytes of text one byte of the result may stand for; 0: any number.
-  std::size_t most_bytes_for_one() const;
+  std::size_t max_bytes_for_one() const;
 
  private:
   struct step {

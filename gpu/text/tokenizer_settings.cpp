@@ -156,10 +156,10 @@ expected<void> tokenizer_settings::frame_texts(const added_token_list& list,
   const bool unsaid = (llama || gemma) && d.content["post_processor"].is_null();
   const auto decide = [&](const char* wish, bool otherwise, const char* key, const char* name,
                           std::optional<std::vector<std::uint32_t>>& out) -> expected<void> {
-    const auto& said = config_.at(wish);
-    if (said.is_null() && !otherwise) return {};
+    const auto& given = config_.at(wish);
+    if (given.is_null() && !otherwise) return {};
     out.emplace();
-    if (!said.is_null() && !is_true(said)) return {};
+    if (!given.is_null() && !is_true(given)) return {};
     auto tokens = frame(list, key, name);
     if (!tokens) return refuse(tokens.error());
     out = std::move(*tokens);

@@ -46,7 +46,7 @@ std::optional<objection> objection_to(const serving& s) {
       [&] {
         return at_key(
             "most_sequences",
-            out_of_range(s.most_sequences, {static_cast<double>(s.most_running), max_sequences}));
+            out_of_range(s.max_sequences, {static_cast<double>(s.max_running), max_sequences}));
       },
       [&] {
         return at_key("fallback", s.bubbles || s.fallback

@@ -31,8 +31,8 @@ character first_of(std::string_view text) {
     if ((c & 0xc0) != 0x80) return wrong;
     point = point << 6 | (c & 0x3fu);
   }
-  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (point < least[bytes] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return wrong;
+  constexpr std::uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (point < min[bytes] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return wrong;
   return {point, bytes, true};
 }
 

@@ -17,7 +17,7 @@ struct duration_counts {
   std::vector<std::uint64_t> buckets;  // up to the last that is not empty
 
   static constexpr double first_s = 1e-5, per_octave = 4;
-  static constexpr std::size_t most = 128;  // the last one has everything longer: 12 hours
+  static constexpr std::size_t max_buckets = 128;  // the last one has everything longer: 12 hours
 
   static double end_s(std::size_t bucket) {
     return first_s * std::exp2(static_cast<double>(bucket) / per_octave);
@@ -26,14 +26,14 @@ struct duration_counts {
   void add(double s) {
     const double octaves = s > first_s ? std::log2(s / first_s) : 0;
     const auto bucket = static_cast<std::size_t>(
-        std::min(std::ceil(octaves * per_octave), static_cast<double>(most - 1)));
+        std::min(std::ceil(octaves * per_octave), static_cast<double>(max_buckets - 1)));
     if (buckets.size() <= bucket) buckets.resize(bucket + 1);
     ++buckets[bucket];
   }
 
   /// Those of another histogram as well. Buckets beyond the last are ignored.
   void add(const duration_counts& o) {
-    const auto n = std::min(o.buckets.size(), most);
+    const auto n = std::min(o.buckets.size(), max_buckets);
     if (buckets.size() < n) buckets.resize(n);
     for (std::size_t i = 0; i < n; ++i) buckets[i] += o.buckets[i];
   }

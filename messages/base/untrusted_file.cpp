@@ -39,7 +39,7 @@ struct opened {
 expected<opened> open_regular(const std::string& path, int how, links l) {
   const int follow = l == links::refused ? O_NOFOLLOW : 0;
   descriptor fd{::open(path.c_str(), how | follow | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600)};
-  const auto no = [&](int error, const std::string& why) {
+  const auto failure = [&](int error, const std::string& why) {
     return refuse(error == ENOENT ? reason::kind::unknown : reason::kind::invalid,
                   fmt::format("{}: {}", path, why));
   };
@@ -48,16 +48,17 @@ expected<opened> open_regular(const std::string& path, int how, links l) {
     const int why = errno;
     // A link, a fifo without a reader or a directory cannot be opened so.
     if ((why == ELOOP && l == links::refused) || why == ENXIO || why == EISDIR)
-      return no(0,
-                fmt::format("is {}, expected a regular file", why == ELOOP   ? "a link"
-                                                              : why == ENXIO ? "a fifo or a device"
-                                                                             : "a directory"));
-    return no(why, fmt::format("cannot be opened: {}", std::strerror(why)));
+      return failure(
+          0, fmt::format("is {}, expected a regular file", why == ELOOP   ? "a link"
+                                                           : why == ENXIO ? "a fifo or a device"
+                                                                          : "a directory"));
+    return failure(why, fmt::format("cannot be opened: {}", std::strerror(why)));
   }
   if (!S_ISREG(s.st_mode))
-    return no(0, fmt::format("is {}, expected a regular file", S_ISDIR(s.st_mode)    ? "a directory"
-                                                               : S_ISFIFO(s.st_mode) ? "a fifo"
-                                                                                     : "a device"));
+    return failure(
+        0, fmt::format("is {}, expected a regular file", S_ISDIR(s.st_mode)    ? "a directory"
+                                                         : S_ISFIFO(s.st_mode) ? "a fifo"
+                                                                               : "a device"));
   return opened{std::move(fd), static_cast<std::uint64_t>(s.st_size),
                 static_cast<std::uint64_t>(s.st_blocks) * 512};
 }

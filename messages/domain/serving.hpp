@@ -37,18 +37,18 @@ struct served_model_files {
 /// A decoder: one GPU that completes prompts until the job is cancelled. Key `serve:` of a job.
 struct serving {
   served_model_files model;
-  double kv_gb = 1;                    // of the cache
-  std::uint32_t context = 0;           // prompt and completion, at most; 0: the model's positions
-  std::uint32_t most_running = 64;     // sequences that are decoded together; others wait
-  std::uint32_t most_sequences = 256;  // running and waiting; beyond them, it declines
+  double kv_gb = 1;                   // of the cache
+  std::uint32_t context = 0;          // prompt and completion, at most; 0: the model's positions
+  std::uint32_t max_running = 64;     // sequences that are decoded together; others wait
+  std::uint32_t max_sequences = 256;  // running and waiting; beyond them, it declines
   bool bubbles = true;   // asks for prefill in bubbles first; otherwise it prefills by itself
   bool fallback = true;  // prefills by itself what no bubble takes; otherwise declines it
   double ttft_s = 2;     // goal: time to first token
 
   static constexpr auto fields() {
     using t = serving;
-    return std::tuple{&t::model,          &t::kv_gb,   &t::context,  &t::most_running,
-                      &t::most_sequences, &t::bubbles, &t::fallback, &t::ttft_s};
+    return std::tuple{&t::model,         &t::kv_gb,   &t::context,  &t::max_running,
+                      &t::max_sequences, &t::bubbles, &t::fallback, &t::ttft_s};
   }
   bool operator==(const serving&) const = default;
 };

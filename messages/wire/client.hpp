@@ -323,11 +323,11 @@ struct scheduling_counts {
 struct front_status {
   std::string name;
   bool present = false;
-  front_report says;  // as last reported
+  front_report report;  // as last reported
 
   static constexpr auto fields() {
     using t = front_status;
-    return std::tuple{&t::name, &t::present, &t::says};
+    return std::tuple{&t::name, &t::present, &t::report};
   }
   bool operator==(const front_status&) const = default;
 };

@@ -91,17 +91,17 @@ struct generated {
 /// Front to decoder: it has the answer's first `tokens` tokens; `finished`: and its end, so the
 /// decoder forgets the request. Also the answer to statements about requests that the front does
 /// not have (any more).
-struct generated_heard {
+struct generated_ack {
   request_name name;
   lease_id lease = 0;
   std::uint32_t tokens = 0;
   bool finished = false;
 
   static constexpr auto fields() {
-    using t = generated_heard;
+    using t = generated_ack;
     return std::tuple{&t::name, &t::lease, &t::tokens, &t::finished};
   }
-  bool operator==(const generated_heard&) const = default;
+  bool operator==(const generated_ack&) const = default;
 };
 
 /// Front to decoder: end this attempt and all earlier ones. Answered by a `generated` with an
@@ -125,7 +125,7 @@ struct decoder_state {
   std::uint32_t context = 0;  // positions of a sequence, at most
   std::uint32_t pages = 0, free_pages = 0;
   std::uint32_t running = 0, waiting = 0;
-  std::uint32_t most_sequences = 0;
+  std::uint32_t max_sequences = 0;
   bool ending = false;            // takes no more requests
   std::uint64_t incarnation = 0;  // of its node
   std::string folder{};           // of the model, for its tokenizer
@@ -134,20 +134,22 @@ struct decoder_state {
 
   static constexpr auto fields() {
     using t = decoder_state;
-    return std::tuple{&t::lease,       &t::sequence, &t::model,   &t::context,        &t::pages,
-                      &t::free_pages,  &t::running,  &t::waiting, &t::most_sequences, &t::ending,
+    return std::tuple{&t::lease,       &t::sequence, &t::model,   &t::context,       &t::pages,
+                      &t::free_pages,  &t::running,  &t::waiting, &t::max_sequences, &t::ending,
                       &t::incarnation, &t::folder,   &t::files};
   }
   bool operator==(const decoder_state&) const = default;
 };
 
 /// A decoder as a front has heard of it.
-struct heard_decoder {
+struct reported_decoder {
   node_index node = 0;
-  decoder_state says;
+  decoder_state state;
 
-  static constexpr auto fields() { return std::tuple{&heard_decoder::node, &heard_decoder::says}; }
-  bool operator==(const heard_decoder&) const = default;
+  static constexpr auto fields() {
+    return std::tuple{&reported_decoder::node, &reported_decoder::state};
+  }
+  bool operator==(const reported_decoder&) const = default;
 };
 
 /// What became of a front's requests since it began: one for each prompt and choice.
@@ -176,7 +178,7 @@ struct front_report {
   front_counts counts;
   // Of the newest first tokens, from the request to their arrival at the front; 0: there are none.
   double ttft_p50_s = 0, ttft_p99_s = 0;
-  std::vector<heard_decoder> decoders;
+  std::vector<reported_decoder> decoders;
   std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 7;
 

@@ -111,7 +111,7 @@ inline constexpr std::uint16_t type_id<generate> = 60;
 template <>
 inline constexpr std::uint16_t type_id<generated> = 61;
 template <>
-inline constexpr std::uint16_t type_id<generated_heard> = 62;
+inline constexpr std::uint16_t type_id<generated_ack> = 62;
 template <>
 inline constexpr std::uint16_t type_id<cancel_generate> = 63;
 template <>
@@ -150,7 +150,7 @@ using message = std::variant<
     move_job, move_reply, node_report, node_orders, gateway_report, node_heartbeat, lease_renewals,
     lease_renewal, stage_setup, stage_run, stage_report, tensor, stripe, training_report,
     query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint,
-    generate, generated, generated_heard, cancel_generate, decoder_state, prefill_request,
+    generate, generated, generated_ack, cancel_generate, decoder_state, prefill_request,
     prefill_reply, prefill_order, prefill_progress, cancel_prefill, prefill_block, blocks_received,
     bubble_offer, stage_signal, front_report, requeue_job, requeue_reply, serving_leases,
     reconfigure, reconfigure_reply, drain_nodes, drain_reply, cluster_update>;

@@ -139,7 +139,7 @@ struct bubble_offer {
   std::vector<guest_group> groups;
   double iteration_s = 0;
   std::vector<stage_busy_times> stages;
-  std::uint32_t most_tokens = 0;      // of a prompt whose cache fits the guests' memory; 0: any
+  std::uint32_t max_tokens = 0;       // of a prompt whose cache fits the guests' memory; 0: any
   std::uint32_t shown = 1;            // iterations whose times `stages` has
   std::uint64_t window = 0;           // iterations from one barrier to the next; 0: there are none
   double window_s = 0;                // and the time, from first step to first step
@@ -149,7 +149,7 @@ struct bubble_offer {
   static constexpr auto fields() {
     using t = bubble_offer;
     return std::tuple{&t::lease,  &t::trainer,     &t::sequence, &t::how,
-                      &t::groups, &t::iteration_s, &t::stages,   &t::most_tokens,
+                      &t::groups, &t::iteration_s, &t::stages,   &t::max_tokens,
                       &t::shown,  &t::window,      &t::window_s, &t::first_iteration};
   }
   bool operator==(const bubble_offer&) const = default;

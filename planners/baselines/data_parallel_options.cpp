@@ -24,7 +24,7 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
   while (out.empty() && !counts.empty()) {
     for (const auto& p : pools)
       for (const auto n : counts) {
-        if (n > p.nodes.size() * p.node_gpus || n > most_of_type(c, job, p.gpu)) continue;
+        if (n > p.nodes.size() * p.node_gpus || n > max_of_type(c, job, p.gpu)) continue;
         auto how = data_parallel_plan(c, p, job, n);
         if (!how) how = adaptive_plan(c, p, job, n);
         if (how) out.push_back(std::move(*how));
@@ -53,12 +53,12 @@ std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const jo
 }
 
 std::uint32_t requested(const job_view& j) {
-  std::uint32_t best = 0, most = 0;
+  std::uint32_t best = 0, max = 0;
   for (const auto& p : *j.plans) {
-    most = std::max(most, p.gpus());
+    max = std::max(max, p.gpus());
     if (p.gpus() >= j.spec->gpus && (best == 0 || p.gpus() < best)) best = p.gpus();
   }
-  return best > 0 ? best : most;
+  return best > 0 ? best : max;
 }
 
 std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where) {

@@ -69,7 +69,7 @@ std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
   for (;;) {
     std::size_t best = jobs.size();
     std::uint32_t more = 0;
-    double most = 0;
+    double max = 0;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const auto& curve = jobs[i].curve;
       const auto now = std::ranges::find(curve, shares[i], &scaling_point::gpus);
@@ -78,10 +78,10 @@ std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
       const double rate = now == curve.end() ? 0 : now->rate;
       const double gain =
           (next->rate - rate) / curve.front().rate * curve.front().gpus / (next->gpus - shares[i]);
-      if (gain <= most) continue;
+      if (gain <= max) continue;
       best = i;
       more = next->gpus - shares[i];
-      most = gain;
+      max = gain;
     }
     if (best == jobs.size()) return shares;
     shares[best] += more;

@@ -143,17 +143,17 @@ class gandiva final : public policy {
     const auto pools = pools_of(s.cluster, s.idle);
     const free_gpus free{s.cluster, s.idle};
     const auto wanted = requested(j);
-    std::uint32_t most = 0;  // of any pool that it could start on
+    std::uint32_t max = 0;  // of any pool that it could start on
     bool room = false;
     for (const auto& o : options_on(pools, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
       std::uint32_t idle = 0;
       for (const auto n : pools[o.pool].nodes) idle += free.of(n);
-      most = std::max(most, idle);
+      max = std::max(max, idle);
       room = room || !free.find(pools[o.pool], wanted, {}).empty();
     }
-    return fmt::format("requests {} GPUs of one type; {} are idle{}", wanted, most,
-                       most >= wanted && !room ? ", but of too many nodes" : "");
+    return fmt::format("requests {} GPUs of one type; {} are idle{}", wanted, max,
+                       max >= wanted && !room ? ", but of too many nodes" : "");
   }
 };
 

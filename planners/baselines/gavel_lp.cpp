@@ -47,11 +47,11 @@ std::vector<std::vector<double>> gavel_allocation(const std::vector<gavel_job>& 
     }
   }
   if (fair) {
-    std::vector<linear_program::entry> least;
+    std::vector<linear_program::entry> min;
     for (std::size_t i = 0; i < jobs.size(); ++i)
       if (*std::ranges::max_element(jobs[i].rates) > 0)
-        least.push_back({job_rows + type_rows + i, -1});
-    p.add_column(std::move(least), -1);
+        min.push_back({job_rows + type_rows + i, -1});
+    p.add_column(std::move(min), -1);
   }
   std::vector<std::vector<double>> out(jobs.size(), std::vector<double>(capacity.size()));
   if (names.empty()) return out;

@@ -34,12 +34,12 @@ class opportunistic_attempts {
   }
 
   /// The cluster's GPUs that the job may use at a time.
-  std::uint64_t most(const job_spec& job) const { return most_of(job, types_); }
+  std::uint64_t max(const job_spec& job) const { return max_of(job, types_); }
 
   /// Why no attempt remains; empty: one does.
   std::optional<reason> hopeless(const job_view& j) const {
     if (has_exact_gpus(*j.spec)) return why_never(j);
-    const auto all = most(*j.spec);
+    const auto all = max(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
       return reason{
@@ -61,10 +61,10 @@ class opportunistic_attempts {
     const auto gpus = tried(j);
     if (j.tried_gpus > 0) {
       auto larger = with_memory([&](double bytes) { return bytes > j.tried_bytes; });
-      if (most_of(*j.spec, larger) >= gpus)
+      if (max_of(*j.spec, larger) >= gpus)
         return {static_cast<std::uint32_t>(gpus), std::move(larger), true};
     }
-    const auto more = std::min(2 * gpus, most(*j.spec));
+    const auto more = std::min(2 * gpus, max(*j.spec));
     return {static_cast<std::uint32_t>(more), largest(*j.spec, more), false};
   }
 
@@ -76,9 +76,9 @@ class opportunistic_attempts {
     return std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
   }
 
-  std::uint64_t most_of(const job_spec& job, const std::vector<gpu_index>& types) const {
+  std::uint64_t max_of(const job_spec& job, const std::vector<gpu_index>& types) const {
     std::uint64_t sum = 0;
-    for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], most_of_type(c_, job, g));
+    for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], max_of_type(c_, job, g));
     return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
   }
 
@@ -92,12 +92,11 @@ class opportunistic_attempts {
 
   // The types with the most memory that together have so many GPUs for the job.
   std::vector<gpu_index> largest(const job_spec& job, std::uint64_t gpus) const {
-    auto least = types_;
-    std::ranges::sort(least, std::greater{},
-                      [&](gpu_index g) { return c_.gpus[g].memory_bytes(); });
-    for (const auto last : least) {
+    auto min = types_;
+    std::ranges::sort(min, std::greater{}, [&](gpu_index g) { return c_.gpus[g].memory_bytes(); });
+    for (const auto last : min) {
       auto some = with_memory([&](double bytes) { return bytes >= c_.gpus[last].memory_bytes(); });
-      if (most_of(job, some) >= gpus) return some;
+      if (max_of(job, some) >= gpus) return some;
     }
     return types_;
   }
@@ -180,13 +179,13 @@ class opportunistic : public policy {
     if (next.larger)
       return fmt::format(" of more than {:.1f} GB (ran out of memory on {} of {:.1f} GB)",
                          j.tried_bytes / bytes_per_gb, j.tried_gpus, j.tried_bytes / bytes_per_gb);
-    double least = c.gpus[next.types.front()].memory_bytes();
-    for (const auto g : next.types) least = std::min(least, c.gpus[g].memory_bytes());
+    double min = c.gpus[next.types.front()].memory_bytes();
+    for (const auto g : next.types) min = std::min(min, c.gpus[g].memory_bytes());
     const auto ran_out = j.tried_gpus > 0
                              ? fmt::format("on {}, and larger ones are too few", j.tried_gpus)
                              : fmt::format("{} times", j.out_of_memory);
     return fmt::format(" of at least {:.1f} GB ({} requested, ran out of memory {})",
-                       least / bytes_per_gb, j.spec->gpus, ran_out);
+                       min / bytes_per_gb, j.spec->gpus, ran_out);
   }
 };
 

@@ -140,13 +140,13 @@ class sia : public policy {
 
  private:
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
-    const auto least = std::ranges::find_if(
+    const auto min = std::ranges::find_if(
         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
     return {kind::insufficient,
             fmt::format("no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
                         "GB, of which {} are idle",
-                        least->gpus(), least->bytes_per_gpu / bytes_per_gb,
-                        s.idle.idle_above(least->bytes_per_gpu))};
+                        min->gpus(), min->bytes_per_gpu / bytes_per_gb,
+                        s.idle.idle_above(min->bytes_per_gpu))};
   }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);

@@ -49,11 +49,11 @@ struct program {
   std::vector<double> rounded(const std::vector<double>& x) const {
     std::vector<double> out(columns.size());
     auto room_left = room, jobs_left = jobs;
-    const auto add = [&](std::size_t i, double most) {
+    const auto add = [&](std::size_t i, double max) {
       const auto& c = columns[i];
       auto& left = room_left[pool(c)];
       const double k =
-          std::max(0.0, std::min({most, jobs_left[c.group], std::floor(left / c.gpus)}));
+          std::max(0.0, std::min({max, jobs_left[c.group], std::floor(left / c.gpus)}));
       out[i] += k;
       left -= k * c.gpus;
       jobs_left[c.group] -= k;

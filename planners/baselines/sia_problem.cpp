@@ -27,7 +27,7 @@ struct shape_table {
 void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::uint32_t pool_index,
               std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
   const double memory = c.gpus[pool.gpu].memory_bytes();
-  const auto most = most_of_type(c, job, pool.gpu);
+  const auto max = max_of_type(c, job, pool.gpu);
   std::vector<sia_choice> best;
   double best_rate = 0;
   for (std::uint32_t t = 1; t <= largest_node; t *= 2) {
@@ -35,7 +35,7 @@ void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::
     std::vector<sia_choice> mine;
     for (const auto gpus : counts_of(pool)) {
       if (gpus % t != 0 || gpus / t > job.global_batch) continue;
-      if (gpus > most) break;
+      if (gpus > max) break;
       sia_choice x;
       x.pool = pool_index;
       x.how.data_parallel = gpus / t;

@@ -30,8 +30,8 @@ idle_windows repeated_windows(const idle_windows& busy, double period_s, double 
 }
 
 prefill_forecast::prefill_forecast(packing_options options, std::vector<prefill_group> groups,
-                                   std::size_t devices, std::uint32_t most_tokens)
-    : packing_{options, std::move(groups), std::vector<idle_windows>(devices), most_tokens},
+                                   std::size_t devices, std::uint32_t max_tokens)
+    : packing_{options, std::move(groups), std::vector<idle_windows>(devices), max_tokens},
       devices_(devices) {}
 
 void prefill_forecast::set_windows(std::uint32_t device, idle_windows windows, double now_s) {

@@ -27,7 +27,7 @@ class prefill_forecast {
   prefill_forecast() = default;
   /// No device has windows yet.
   prefill_forecast(packing_options options, std::vector<prefill_group> groups, std::size_t devices,
-                   std::uint32_t most_tokens);
+                   std::uint32_t max_tokens);
 
   /// The device's windows from now on; they may begin before.
   void set_windows(std::uint32_t device, idle_windows windows, double now_s);

@@ -44,12 +44,12 @@ expected<std::uint32_t> groups_of_stage(const pipeline_layout& layout, const ser
                               "training has {} pipelines",
                               *o.depth, pipelines));
   for (auto groups = o.depth ? pipelines / *o.depth : pipelines; groups > 0; --groups) {
-    const auto fewest = pipelines / groups, most = (pipelines + groups - 1) / groups;
-    if (!layers_of(layer, o, fewest).empty() && !layers_of(layer, o, most).empty()) return groups;
+    const auto fewest = pipelines / groups, max = (pipelines + groups - 1) / groups;
+    if (!layers_of(layer, o, fewest).empty() && !layers_of(layer, o, max).empty()) return groups;
     if (o.depth) break;
   }
-  const auto most = std::min(o.depth ? *o.depth : pipelines, layer.layers);
-  return refuse(too_large(layer, o, most));
+  const auto max = std::min(o.depth ? *o.depth : pipelines, layer.layers);
+  return refuse(too_large(layer, o, max));
 }
 
 prefill_group make_group(const cluster& c, const pipeline_layout& layout, const served_layer& layer,

@@ -317,8 +317,8 @@ std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_
                                                                   double now_s, bool& full) {
   const bool first_begin = options_.rule == packing_rule::whole;
   const double from_s = earliest_s(now_s);
-  double least_s = never;
-  for (const auto& k : kinds_) least_s = std::min(least_s, k.work->least_s);
+  double min_s = never;
+  for (const auto& k : kinds_) min_s = std::min(min_s, k.work->min_s);
   const bool behind_all = options_.in_order || !last_ || !goes_before(r, *last_);
   std::optional<place> best;
   std::uint32_t examined = 0;
@@ -326,8 +326,8 @@ std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_
     const auto [key, group] = *it;
     if (behind_all) {
       const double soonest_s = std::max(key, from_s);
-      if (soonest_s + least_s > r.latest_s) break;
-      if (best && (first_begin ? soonest_s > best->begin_s : soonest_s + least_s >= best->end_s))
+      if (soonest_s + min_s > r.latest_s) break;
+      if (best && (first_begin ? soonest_s > best->begin_s : soonest_s + min_s >= best->end_s))
         break;
       if (const double fresh = free_s(group, now_s); fresh > std::max(key, now_s)) {
         it = std::next(it);
@@ -347,7 +347,7 @@ std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_
                                               std::pair{best->begin_s, best->end_s}
                                         : found->end_s < best->end_s)))
       best = found;
-    if (best && ++examined >= options_.most_examined) break;
+    if (best && ++examined >= options_.max_examined) break;
   }
   return best;
 }

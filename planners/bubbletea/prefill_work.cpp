@@ -91,7 +91,7 @@ prefill_work work_of_tiles(const prefill_group& group, std::vector<std::uint32_t
       sum_s += runs.back().count * runs.back().each_s;
       cached += n;
     }
-    w.least_s = std::max(w.least_s, sum_s);
+    w.min_s = std::max(w.min_s, sum_s);
     w.longest_s.push_back(longest_s);
   }
   for (const auto n : w.rows) w.hop_s.push_back(group.hop_token_s * n + group.hop_latency_s);

@@ -31,8 +31,8 @@ struct packing_options {
   // Under look-ahead a prompt ends by so many times its promise and patience_s more, if that is
   // before its deadline. 0: by its deadline.
   double patience = 0, patience_s = 0;
-  bool in_order = false;             // promised prompts of a group run as they were promised
-  std::uint32_t most_examined = 64;  // groups, once one has been found that keeps the deadline
+  bool in_order = false;            // promised prompts of a group run as they were promised
+  std::uint32_t max_examined = 64;  // groups, once one has been found that keeps the deadline
 };
 
 /// Those of a job; none: there is no such rule.
@@ -55,7 +55,7 @@ struct prefill_work {
   std::vector<std::vector<operation_run>> guests;  // by guest, then tile
   std::vector<std::uint32_t> rows;                 // by tile: tokens
   std::vector<double> hop_s;                       // by tile
-  double least_s = 0;             // the longest of the guests' own times: no group ends it sooner
+  double min_s = 0;               // the longest of the guests' own times: no group ends it sooner
   std::vector<double> longest_s;  // by guest: operation
 
   bool operator==(const prefill_work&) const = default;

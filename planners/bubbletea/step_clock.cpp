@@ -8,7 +8,7 @@ namespace troupe::planners {
 namespace {
 
 constexpr double too_much = 4, too_little = 0.25;  // times the budget
-constexpr double least_guard_s = 1e-4;             // that helps at all
+constexpr double min_guard_s = 1e-4;               // that helps at all
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void delay_budget::wait() {
 void delay_budget::on_too_many() {
   if (!varies_) return void(paused_ = true);
   left_out_ = 0;
-  guard_s_ = std::max({2 * guard_s_, first_s_, least_guard_s});
+  guard_s_ = std::max({2 * guard_s_, first_s_, min_guard_s});
   if (++strikes_ < patience) return;
   strikes_ = 0;
   paused_ = true;
@@ -85,15 +85,15 @@ void delay_budget::grow() {
   if (left_out_ > 0)
     --left_out_;
   else
-    guard_s_ = std::max(2 * guard_s_, least_guard_s);
+    guard_s_ = std::max(2 * guard_s_, min_guard_s);
 }
 
 void delay_budget::shrink() {
-  const double least_s = smallest_guard * first_s_;
-  if (guard_s_ > least_s)
-    guard_s_ = std::max(least_s, guard_s_ / 2);
+  const double min_s = smallest_guard * first_s_;
+  if (guard_s_ > min_s)
+    guard_s_ = std::max(min_s, guard_s_ / 2);
   else if (varies_)
-    left_out_ = std::min(left_out_ + 1, most_left_out);
+    left_out_ = std::min(left_out_ + 1, max_left_out);
 }
 
 }  // namespace troupe::planners

@@ -63,7 +63,7 @@ class delay_budget {
  public:
   static constexpr double smallest_guard = 1.0 / 32;  // of the first
   static constexpr std::uint32_t window = 10;         // iterations
-  static constexpr std::size_t most_left_out = 4;     // of step_clock::remembered
+  static constexpr std::size_t max_left_out = 4;      // of step_clock::remembered
   static constexpr std::uint32_t patience = 3;        // windows with too many delays
   static constexpr std::uint32_t first_pause = 8, longest_pause = 512;  // windows
 

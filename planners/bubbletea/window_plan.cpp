@@ -6,8 +6,8 @@ namespace {
 
 /// Is a timetable from barrier to barrier not too long to be kept?
 bool repeats_windows(const bubble_offer& o) {
-  constexpr std::uint64_t most_iterations = 200;
-  return o.window > 0 && o.window <= most_iterations;
+  constexpr std::uint64_t max_iterations = 200;
+  return o.window > 0 && o.window <= max_iterations;
 }
 
 }  // namespace

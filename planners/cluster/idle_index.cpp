@@ -37,10 +37,10 @@ std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) 
 
 idle_index::idle_index(const cluster& c)
     : fixed_(lay_out(c)), idle_(c.nodes.size()), idle_of_type_(c.gpus.size()) {
-  std::vector<std::size_t> most(c.gpus.size());
-  for (const auto& n : c.nodes) most[n.gpu] = std::max<std::size_t>(most[n.gpu], n.gpus);
+  std::vector<std::size_t> max(c.gpus.size());
+  for (const auto& n : c.nodes) max[n.gpu] = std::max<std::size_t>(max[n.gpu], n.gpus);
   for (std::size_t g = 0; g < c.gpus.size(); ++g) {
-    trees_.emplace_back((most[g] + 1) * fixed_->shelves[g].size());
+    trees_.emplace_back((max[g] + 1) * fixed_->shelves[g].size());
   }
   for (node_index n = 0; n < c.nodes.size(); ++n) set_idle(n, c.nodes[n].gpus);
 }
@@ -78,8 +78,8 @@ std::uint32_t idle_index::idle_above(double bytes) const {
   return sum;
 }
 
-idle_index::position idle_index::first_with(gpu_index g, std::uint32_t least) const {
-  return trees_[g].at_or_after(std::size_t{least} * fixed_->shelves[g].size());
+idle_index::position idle_index::first_with(gpu_index g, std::uint32_t min) const {
+  return trees_[g].at_or_after(std::size_t{min} * fixed_->shelves[g].size());
 }
 
 }  // namespace troupe::planners

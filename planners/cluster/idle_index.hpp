@@ -39,7 +39,7 @@ class idle_index {
   using position = std::size_t;
   static constexpr position none = bit_tree::none;
   /// The first node with at least `least` idle GPUs (least > 0), or none.
-  position first_with(gpu_index g, std::uint32_t least) const;
+  position first_with(gpu_index g, std::uint32_t min) const;
   /// The next one in order, or none.
   position after(gpu_index g, position p) const { return trees_[g].at_or_after(p + 1); }
   /// The last one before p; before(g, none) is the node with the most idle GPUs. Or none.

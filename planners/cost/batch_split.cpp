@@ -73,9 +73,9 @@ link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint3
   const cost_constants k;
   const auto* w = wan_between(c, a, b);
   if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
-  const double most =
+  const double max =
       w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;
-  return {"wan", std::min(w->node_gbps, most), w->rtt_ms * 1e3 / 2};
+  return {"wan", std::min(w->node_gbps, max), w->rtt_ms * 1e3 / 2};
 }
 
 double communication_to_compute(const pipeline_costs& costs) {
@@ -84,9 +84,9 @@ double communication_to_compute(const pipeline_costs& costs) {
 
 std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
   const double c = std::ceil(communication_to_compute(costs) - 1e-9);
-  const auto least = static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
-  auto cell = least;
-  while (pipelines % cell > 0 && pipelines % cell < least) ++cell;
+  const auto min = static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
+  auto cell = min;
+  while (pipelines % cell > 0 && pipelines % cell < min) ++cell;
   return cell;
 }
 

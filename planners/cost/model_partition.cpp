@@ -27,21 +27,21 @@ struct cutting {
 };
 
 /// Are that many ranges enough? Greedy from the front, each range as long as possible.
-bool suffice(const links& chain, const cutting& by, double most) {
+bool suffice(const links& chain, const cutting& by, double max) {
   const auto last_from = by.parts - 1;  // index from which the last range may begin
   std::uint32_t used = 1;
   chain_link sum;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const auto& l = chain[i];
     if (l.size > by.max_size) return false;
-    if (used < by.parts && (sum.weight + l.weight > most || sum.size + l.size > by.max_size)) {
-      used = l.weight > most ? by.parts : used + 1;
+    if (used < by.parts && (sum.weight + l.weight > max || sum.size + l.size > by.max_size)) {
+      used = l.weight > max ? by.parts : used + 1;
       if (used == by.parts && i < last_from) return false;
       sum = {};
     }
     sum.weight += l.weight;
     sum.size += l.size;
-    if (used == by.parts && (sum.weight * by.last_share > most || sum.size > by.max_size))
+    if (used == by.parts && (sum.weight * by.last_share > max || sum.size > by.max_size))
       return false;
   }
   return true;
@@ -62,7 +62,7 @@ double min_largest(const links& chain, const cutting& by) {
 }
 
 /// Greedy from the front: each range as long as possible, and none empty.
-std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double most) {
+std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double max) {
   std::vector<std::uint32_t> cut;
   std::size_t at = 0;
   for (std::uint32_t ranges = by.parts; ranges > 1; --ranges) {
@@ -72,7 +72,7 @@ std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by,
     for (; at < last; ++at) {
       sum.weight += chain[at].weight;
       sum.size += chain[at].size;
-      if (at > first && (sum.weight > most || sum.size > by.max_size)) break;
+      if (at > first && (sum.weight > max || sum.size > by.max_size)) break;
     }
     cut.push_back(static_cast<std::uint32_t>(at - first));
   }
@@ -84,23 +84,23 @@ std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by,
 /// `most`: the links before and after must fit their ranges.
 struct window {
   std::vector<double> before;  // prefix sums of the weights
-  double most, last_share;
+  double max, last_share;
   std::uint32_t parts;
 
   window(const links& chain, const cutting& by, double limit)
       : before(chain.size() + 1),
-        most{limit * (1 + 1e-9)},
+        max{limit * (1 + 1e-9)},
         last_share{by.last_share},
         parts{by.parts} {
     for (std::size_t i = 0; i < chain.size(); ++i) before[i + 1] = before[i] + chain[i].weight;
   }
   std::size_t from(std::uint32_t ranges) const {
-    const double behind = (ranges - 1) * most + most / last_share;
+    const double behind = (ranges - 1) * max + max / last_share;
     const auto at = std::ranges::lower_bound(before, before.back() * (1 - 1e-9) - behind);
     return std::max(static_cast<std::size_t>(at - before.begin()), std::size_t{parts} - ranges);
   }
   std::size_t until(std::uint32_t ranges) const {
-    const auto at = std::ranges::upper_bound(before, (parts - ranges) * most);
+    const auto at = std::ranges::upper_bound(before, (parts - ranges) * max);
     return std::min(static_cast<std::size_t>(at - before.begin()), before.size() - ranges);
   }
 };
@@ -110,27 +110,27 @@ struct window {
 std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double max_size,
                                       double last_share) {
   const cutting by{parts, max_size * (1 + rounding), last_share};
-  const double most = min_largest(chain, by) * (1 + rounding);
-  if (most == never) return {};
+  const double max = min_largest(chain, by) * (1 + rounding);
+  if (max == never) return {};
   const auto n = chain.size();
   // By number of ranges and first link: the least sum of squares to the end, and the first range's
   // length.
   std::vector<double> squares(n + 1, never), next(n + 1);
   std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
   squares[n] = 0;
-  const window reach{chain, by, most};
+  const window reach{chain, by, max};
   std::uint64_t steps = 0;
   for (std::uint32_t ranges = 1; ranges <= parts; ++ranges) {
     std::ranges::fill(next, never);
     for (auto i = reach.from(ranges); i < reach.until(ranges); ++i) {
       chain_link sum;
-      if (steps > max_cut_steps) return cut_from_front(chain, by, most);
+      if (steps > max_cut_steps) return cut_from_front(chain, by, max);
       for (auto end = i + 1; end <= n; ++end) {
         ++steps;
         sum.weight += chain[end - 1].weight;
         sum.size += chain[end - 1].size;
         const double weight = sum.weight * (ranges == 1 ? last_share : 1);
-        if (weight > most || sum.size > by.max_size) break;
+        if (weight > max || sum.size > by.max_size) break;
         const double all = weight * weight + squares[end];
         if (all == never || all > next[i] * (1 + rounding)) continue;  // the longest among equals
         next[i] = all;

@@ -292,7 +292,8 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
 
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last
 /// backward: all-reduces on the same link run one after the other.
-double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s, bool least) {
+double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s,
+                     bool lower_bound) {
   const auto& shape = t.shape;
   std::vector<double> free_s(t.times.links, 0.0);
   double end = 0;
@@ -305,7 +306,7 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
         const auto& routes = t.times.routes[i];
         double tied_s = k.exchange - peers_s(routes);
         // The last stage's part may come while the first one's backwards still run.
-        if (least && routes.tied) {
+        if (lower_bound && routes.tied) {
           tied_s = s == 0 ? waits_for_tied_s(t, i, last_backward_s.back(), begin_s) : 0;
           summed_s = begin_s + peers_s(routes) + tied_s;
         }
@@ -326,7 +327,7 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
 /// rounds follow each other. Neither is the iteration shorter than the busiest shared link. A stage
 /// with `v` parts of the model begins and ends with one of them, and sends v times as often
 /// (Narayanan et al., section 2.2); its rounds are not known.
-double closed_form_s(const timed_plan& t, double v, bool least) {
+double closed_form_s(const timed_plan& t, double v, bool lower_bound) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
@@ -338,8 +339,9 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
   double behind = 0;  // a micro-batch's path to the last stage and back
   for (std::uint32_t s = 1; s < shape.stages; ++s) behind += way_s(s) + 2 * send_s(s - 1);
   double before = 0, longest = v * busiest_link_s(t), backwards = 0;
-  const auto delays = least ? delays_s(t) : std::vector<double>(shape.stages, 0.0);
-  if (least) longest = std::max(longest, way_s(0) + behind + std::ranges::max(beyond_cards_s(t)));
+  const auto delays = lower_bound ? delays_s(t) : std::vector<double>(shape.stages, 0.0);
+  if (lower_bound)
+    longest = std::max(longest, way_s(0) + behind + std::ranges::max(beyond_cards_s(t)));
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
     // Before the first gradient arrives, 1F1B does one forward for each stage from this one on.
@@ -352,7 +354,7 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
     if (v == 1)
       longest =
           std::max(longest, before + rounds.full * (way_s(s) + behind) + rounds.rest * k.forward);
-    if (least) {
+    if (lower_bound) {
       const double next = s + 1 < shape.stages ? behind - 2 * send_s(s) : 0,
                    trip = way_s(s) + behind;
       const double trips = trips_s(shape.microbatches, shape.stages - s, trip, next, step_s(k));
@@ -368,7 +370,7 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
     last_backward_s.push_back(longest - backwards);
     backwards += shape.at(s).backward / v + (s + 1 < shape.stages ? send_s(s) : 0);
   }
-  return end_of_sums_s(t, last_backward_s, least);
+  return end_of_sums_s(t, last_backward_s, lower_bound);
 }
 
 /// The plan's first pipelines, as they are among all of them.
@@ -446,9 +448,9 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
                                       const timed_plan& timed, fidelity f) {
   iteration_estimate e;
   const auto& shape = timed.shape;
-  if (f == fidelity::closed || f == fidelity::least) {
+  if (f == fidelity::closed || f == fidelity::lower_bound) {
     const auto parts = std::max(1U, job.pipeline.virtual_stages);
-    e.iteration_s = closed_form_s(timed, parts, f == fidelity::least && parts == 1);
+    e.iteration_s = closed_form_s(timed, parts, f == fidelity::lower_bound && parts == 1);
   } else {
     if (job.pipeline.virtual_stages > 1)
       return refuse(reason::kind::invalid,

@@ -49,7 +49,7 @@ enum class fidelity : std::uint8_t {
   /// The closed form, and no less than longer chains of events: trips to the last stage and back
   /// between steps of a stage, and what passes each stage's own network card. Simulated schedules
   /// of 1F1B take no less, but for updates that the next iteration hides.
-  least,
+  lower_bound,
   /// Makes the job's schedule and simulates it step by step: what the trainer expects.
   simulated
 };

@@ -175,12 +175,12 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
 double profiled_flops_s(const device_profile& p, const model& m) {
   const auto sizes = sizes_of(p, m);
   if (!sizes) return 0;
-  std::uint32_t most = 1;
+  std::uint32_t max = 1;
   for (const auto& x : (*sizes)->points)
-    if (x.sequence == m.sequence && x.tensor_parallel == 1) most = std::max(most, x.rows);
-  const auto whole = put_together(**sizes, m.sequence, {m.layers, m.layers, true, true}, most);
+    if (x.sequence == m.sequence && x.tensor_parallel == 1) max = std::max(max, x.rows);
+  const auto whole = put_together(**sizes, m.sequence, {m.layers, m.layers, true, true}, max);
   const double s = whole.forward_s + whole.backward_s;
-  return s > 0 ? 3 * shape_of(m).forward_flops * most / s : 0;
+  return s > 0 ? 3 * shape_of(m).forward_flops * max / s : 0;
 }
 
 namespace {

@@ -34,19 +34,19 @@ class stage_determination {
   }
 
   cell_stages solve(double balance, std::uint32_t spread) {
-    double least = unreachable;
+    double min = unreachable;
     for (fewest_ = 1; fewest_ * stages_ <= gpus_; fewest_ *= 2) {
-      most_ = spread > 0 ? fewest_ * spread : gpus_;
-      least = std::min(least, least_slowest());
+      max_ = spread > 0 ? fewest_ * spread : gpus_;
+      min = std::min(min, min_slowest());
       if (spread == 0) break;  // a stage of one GPU is among those that may be
     }
-    if (least == unreachable) return {};
+    if (min == unreachable) return {};
     constexpr double rounding = 1e-12;  // of sums added up in another order
-    const double limit = least * (1 + balance) * (1 + rounding);
+    const double limit = min * (1 + balance) * (1 + rounding);
     cell_stages best;
     prefix_cut best_cut;
     for (fewest_ = 1; fewest_ * stages_ <= gpus_; fewest_ *= 2) {
-      most_ = spread > 0 ? fewest_ * spread : gpus_;
+      max_ = spread > 0 ? fewest_ * spread : gpus_;
       fill_cuts(limit);
       if (const auto& all = cuts_[index(stages_, gpus_, size())]; all.better_than(best_cut)) {
         best_cut = all;
@@ -93,20 +93,20 @@ class stage_determination {
     }
   }
 
-  double least_slowest() const {
-    std::vector<double> least((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), unreachable);
-    least[index(0, 0, 0)] = 0;
+  double min_slowest() const {
+    std::vector<double> min((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), unreachable);
+    min[index(0, 0, 0)] = 0;
     for_prefixes([&](std::uint32_t s, std::uint32_t g, std::uint32_t end) {
       double best = unreachable;
-      for (auto n = fewest_; n <= std::min(g, most_); n *= 2)
+      for (auto n = fewest_; n <= std::min(g, max_); n *= 2)
         for (auto from = end; from-- > s - 1;) {
           const double mine = flops(from, end) / n;
           if (mine >= best) break;  // and more for every earlier beginning
-          best = std::min(best, std::max(mine, least[index(s - 1, g - n, from)]));
+          best = std::min(best, std::max(mine, min[index(s - 1, g - n, from)]));
         }
-      least[index(s, g, end)] = best;
+      min[index(s, g, end)] = best;
     });
-    return least[index(stages_, gpus_, size())];
+    return min[index(stages_, gpus_, size())];
   }
 
   void fill_cuts(double limit) {
@@ -114,7 +114,7 @@ class stage_determination {
     cuts_[index(0, 0, 0)] = {0, 0, 0, 0};
     for_prefixes([&](std::uint32_t s, std::uint32_t g, std::uint32_t end) {
       auto& best = cuts_[index(s, g, end)];
-      for (auto n = fewest_; n <= std::min(g, most_); n *= 2)
+      for (auto n = fewest_; n <= std::min(g, max_); n *= 2)
         for (auto from = end; from-- > s - 1;) {
           const double work = flops(from, end);
           if (work / n > limit) break;
@@ -137,7 +137,7 @@ class stage_determination {
 
   const std::vector<chain_operator>& chain_;
   std::uint32_t gpus_, stages_;
-  std::uint32_t fewest_ = 1, most_ = 1;  // GPUs that a stage may have
+  std::uint32_t fewest_ = 1, max_ = 1;  // GPUs that a stage may have
   std::vector<double> before_;
   std::vector<prefix_cut> cuts_;
 };
@@ -163,8 +163,8 @@ std::vector<chain_operator> chain_of(const model& m) {
 
 std::uint32_t wanted_gpus(const job_spec& job) {
   const auto& p = job.pipeline;
-  const auto said = std::max(1U, p.stages) * std::max(1U, p.data_parallel);
-  if (p.stages > 0 || p.data_parallel > 0) return said * std::max(1U, p.tensor_parallel);
+  const auto wanted = std::max(1U, p.stages) * std::max(1U, p.data_parallel);
+  if (p.stages > 0 || p.data_parallel > 0) return wanted * std::max(1U, p.tensor_parallel);
   return std::max(1U, job.gpus);
 }
 

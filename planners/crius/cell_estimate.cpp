@@ -19,8 +19,8 @@ namespace troupe::planners {
 namespace {
 
 /// The largest divisor of n that is at most `most`.
-std::uint32_t divisor_below(std::uint32_t n, std::uint32_t most) {
-  auto m = std::min(n, most);
+std::uint32_t divisor_below(std::uint32_t n, std::uint32_t max) {
+  auto m = std::min(n, max);
   while (n % m != 0) --m;
   return m;
 }
@@ -280,16 +280,16 @@ assembly assembled(const cell_space& space, std::vector<std::uint32_t> chosen) {
 
 std::optional<assembly> best_assembly(const cell_space& space) {
   limited_sum sums{space};
-  const double least_sum = sums.solve(never, never);
-  if (least_sum == never) return {};
+  const double min_sum = sums.solve(never, never);
+  if (min_sum == never) return {};
   auto best = assembled(space, sums.chosen());
   const auto rests = values_of(space, [&](auto& p) { return p.rest_s(space.microbatches); });
   const auto tails = values_of(space, [](auto& p) { return p.tail_s; });
   for (const double rest : rests) {
-    if (least_sum + rest + tails.front() >= best.estimate_s) break;
+    if (min_sum + rest + tails.front() >= best.estimate_s) break;
     if (sums.solve(rest, never) == never) continue;
     for (const double tail : tails) {
-      if (least_sum + rest + tail >= best.estimate_s) break;
+      if (min_sum + rest + tail >= best.estimate_s) break;
       if (sums.solve(rest, tail) == never) continue;
       auto a = assembled(space, sums.chosen());
       if (a.estimate_s < best.estimate_s) best = std::move(a);

@@ -41,10 +41,10 @@ std::uint32_t own_gpus(const job_view& j) {
 /// The most that so many do, of any type.
 double own_rate(const job_view& j) {
   const auto own = own_gpus(j);
-  double most = 0;
+  double max = 0;
   for (const auto& p : *j.plans)
-    if (p.gpus() == own) most = std::max(most, p.samples_per_s);
-  return most;
+    if (p.gpus() == own) max = std::max(max, p.samples_per_s);
+  return max;
 }
 
 }  // namespace
@@ -220,8 +220,8 @@ bool crius_round::schedule(const job_view& j, std::vector<option> options) {
 
 /// What is idle is given to jobs that run, if nobody waits.
 void crius_round::use_idle() {
-  constexpr int most = 8;
-  for (int i = 0; i < most; ++i) {
+  constexpr int max = 8;
+  for (int i = 0; i < max; ++i) {
     const auto best = best_choice({});
     if (!best || !allocate(*best, nullptr, {})) return;
   }
@@ -353,13 +353,13 @@ reason crius_round::why_waiting(const job_view& j) {
   const auto options = options_of(j);
   if (options.empty()) return why_none(j);
   const auto fewest = std::ranges::min(options, {}, [](const option& o) { return o.how->gpus(); });
-  std::uint32_t most = 0;  // of any pool that could hold it
+  std::uint32_t max = 0;  // of any pool that could hold it
   for (const auto& o : options)
-    if (o.how->gpus() == fewest.how->gpus()) most = std::max(most, idle_[o.pool]);
+    if (o.how->gpus() == fewest.how->gpus()) max = std::max(max, idle_[o.pool]);
   return {reason::kind::insufficient,
           fmt::format("its smallest Cell needs {} GPUs of one type; {} are idle, and no {} "
                       "rescalings of running jobs make room at a gain",
-                      fewest.how->gpus(), most, o_.search_depth)};
+                      fewest.how->gpus(), max, o_.search_depth)};
 }
 
 }  // namespace troupe::planners

@@ -9,13 +9,13 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr double least_gain = 1e-9;  // less than this is rounding
+constexpr double min_gain = 1e-9;  // less than this is rounding
 
 }  // namespace
 
 scheduling_search::scheduling_search(const scheduling_problem& problem, std::uint32_t depth)
     : depth_{depth},
-      most_freed_(problem.idle.size()),
+      max_freed_(problem.idle.size()),
       slack_(problem.idle.begin(), problem.idle.end()),
       price_(problem.idle.size()),
       freeing_(problem.idle.size()) {
@@ -38,7 +38,7 @@ void scheduling_search::list_items(const std::vector<scalable_job>& running) {
     }
   }
   keep_best_of_kind(items_);
-  for (const auto& x : items_) most_freed_[x.from] = std::max(most_freed_[x.from], x.freed);
+  for (const auto& x : items_) max_freed_[x.from] = std::max(max_freed_[x.from], x.freed);
 }
 
 /// Of rescalings that free and take the same GPUs the best `depth` are enough: a choice has no more
@@ -64,7 +64,7 @@ std::optional<scheduling_choice> scheduling_search::best(const std::vector<cell_
   steps_ = steps;
   std::optional<scheduling_choice> best;
   const auto take = [&](const room& r, double value, std::optional<std::uint32_t> arrival) {
-    if (!r.gain || value + *r.gain <= (best ? best->gain : 0) + least_gain) return;
+    if (!r.gain || value + *r.gain <= (best ? best->gain : 0) + min_gain) return;
     best = scheduling_choice{arrival, {}, value + *r.gain};
     for (const auto i : r.used) best->rescalings.push_back(items_[i].what);
   };
@@ -83,7 +83,7 @@ const scheduling_search::room& scheduling_search::room_for(std::uint32_t pool, s
   auto& known = known_.try_emplace({pool, gpus}, room{1, {}, {}}).first->second;
   if (known.gain || known.above <= above) return known;
   best_ = {above, {}, {}};
-  least_ = above + least_gain;
+  min_ = above + min_gain;
   slack_[pool] -= gpus;
   price_gpus(above);
   descend(depth_, 0, 0);
@@ -96,12 +96,12 @@ const scheduling_search::room& scheduling_search::room_for(std::uint32_t pool, s
 void scheduling_search::price_gpus(double above) {
   constexpr int max_steps = 24, max_in_vain = 4;
   int in_vain = 0;
-  double least = std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity();
   auto best = price_;
   for (int i = 0; i < max_steps; ++i) {
     const double bound = price_items();
-    in_vain = bound < least - 1e-3 ? 0 : in_vain + 1;
-    if (bound < least) least = bound, best = price_;
+    in_vain = bound < min - 1e-3 ? 0 : in_vain + 1;
+    if (bound < min) min = bound, best = price_;
     if (bound <= above || in_vain == max_in_vain) break;
     std::vector<double> left_over(slack_.begin(), slack_.end());
     for (const auto k : top_) {
@@ -166,7 +166,7 @@ double scheduling_search::price_of_slack() const {
 
 void scheduling_search::descend(std::uint32_t left, double gain, std::size_t next_extra) {
   const double bound = gain + price_of_slack();
-  if (bound + rest_[left] <= least_) return;
+  if (bound + rest_[left] <= min_) return;
   for (std::uint32_t p = 0; p < slack_.size(); ++p)
     if (slack_[p] < 0) return free_more(p, left, gain, bound, next_extra);
   note(gain);
@@ -179,7 +179,7 @@ void scheduling_search::free_more(std::uint32_t pool, std::uint32_t left, double
   if (left == 0 || hopeless(left)) return;
   for (const auto i : freeing_[pool]) {
     const auto& x = items_[i];
-    if (steps_ == 0 || bound + x.reduced + rest_[left - 1] <= least_) return;
+    if (steps_ == 0 || bound + x.reduced + rest_[left - 1] <= min_) return;
     --steps_;
     if (left > 1 || x.freed + slack_[pool] >= 0) apply(i, left, gain, next_extra);
   }
@@ -191,7 +191,7 @@ void scheduling_search::take_extras(std::uint32_t left, double gain, double boun
   if (left == 0) return;
   for (auto k = next_extra; k < extras_.size(); ++k) {
     const auto& x = items_[extras_[k]];
-    if (steps_ == 0 || bound + x.reduced + rest_[left - 1] <= least_) return;
+    if (steps_ == 0 || bound + x.reduced + rest_[left - 1] <= min_) return;
     --steps_;
     if (left > 1 || slack_[x.to] >= x.taken) apply(extras_[k], left, gain, k);
   }
@@ -218,17 +218,17 @@ bool scheduling_search::hopeless(std::uint32_t left) const {
   std::int64_t needed = 0;
   for (std::size_t p = 0; p < slack_.size(); ++p) {
     if (slack_[p] >= 0) continue;
-    if (most_freed_[p] == 0) return true;
-    needed += (-slack_[p] + most_freed_[p] - 1) / most_freed_[p];
+    if (max_freed_[p] == 0) return true;
+    needed += (-slack_[p] + max_freed_[p] - 1) / max_freed_[p];
   }
   return needed > left;
 }
 
 void scheduling_search::note(double gain) {
-  if (gain <= least_) return;
+  if (gain <= min_) return;
   best_.gain = gain;
   best_.used = used_;
-  least_ = gain + least_gain;
+  min_ = gain + min_gain;
 }
 
 }  // namespace troupe::planners

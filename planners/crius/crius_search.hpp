@@ -97,7 +97,7 @@ class scheduling_search {
 
   std::uint32_t depth_;
   std::vector<item> items_;
-  std::vector<std::uint32_t> most_freed_;                          // by pool: of one item
+  std::vector<std::uint32_t> max_freed_;                           // by pool: of one item
   std::map<std::pair<std::uint32_t, std::uint32_t>, room> known_;  // by pool and GPUs
   // Of the search for one room:
   std::vector<std::int64_t> slack_;  // by pool
@@ -109,7 +109,7 @@ class scheduling_search {
   std::uint64_t steps_ = 0;
   std::vector<std::uint32_t> used_;  // items, in order
   room best_;
-  double least_ = 0;  // what is better than the best so far gains more
+  double min_ = 0;  // what is better than the best so far gains more
 };
 
 }  // namespace troupe::planners

@@ -12,7 +12,7 @@ namespace troupe::planners {
 
 /// Waiting jobs are placed_ on no GPUs until they are given some.
 void crius_round::add_waiting(std::vector<decision>& out) {
-  constexpr std::size_t most = 256;  // of the queue, in order
+  constexpr std::size_t max = 256;  // of the queue, in order
   std::vector<const job_view*> queue;
   for (const auto& [id, j] : s_.waiting)
     if (!j.spec->slots) queue.push_back(&j);
@@ -23,7 +23,7 @@ void crius_round::add_waiting(std::vector<decision>& out) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
       continue;
     }
-    if (++added > most) return;
+    if (++added > max) return;
     auto& x = placed_.emplace_back();
     x.job = j;
     x.options = options_of(*j);

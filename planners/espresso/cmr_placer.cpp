@@ -41,15 +41,15 @@ class ratio_placer {
       if (done + behind >= p_.table->pieces()) return {};
       const auto room = p_.table->pieces() - done - behind;
       std::size_t best = p_.types();
-      double least = std::numeric_limits<double>::infinity();
+      double min = std::numeric_limits<double>::infinity();
       std::uint32_t max_of_best = 0;
       for (std::size_t t = 0; t < p_.types(); ++t) {
-        const auto most = left[t] > 0 ? max_in_memory(t, done, room, behind) : 0;
-        if (most < (s == 0 ? pieces : 1)) continue;
+        const auto max = left[t] > 0 ? max_in_memory(t, done, room, behind) : 0;
+        if (max < (s == 0 ? pieces : 1)) continue;
         const double l_c = s == 0 ? pieces : max_hidden(t, done, room, hidden_s);
-        const double ratio = compute_memory_ratio(gpu(t).fp16_tflops, gpu(t).memory_gb, most, l_c);
-        if (account) account->push_back({s, d_.types[t].gpu, 1.0 * most, l_c, ratio, false});
-        if (ratio < least) least = ratio, best = t, max_of_best = most;
+        const double ratio = compute_memory_ratio(gpu(t).fp16_tflops, gpu(t).memory_gb, max, l_c);
+        if (account) account->push_back({s, d_.types[t].gpu, 1.0 * max, l_c, ratio, false});
+        if (ratio < min) min = ratio, best = t, max_of_best = max;
       }
       if (best == p_.types()) return {};
       if (account)
@@ -81,23 +81,23 @@ class ratio_placer {
   /// Of the last stage, as if others were behind it: that it must take what is left is seen later.
   std::uint32_t max_in_memory(std::size_t t, std::uint32_t first, std::uint32_t room,
                               std::uint32_t behind) const {
-    std::uint32_t most = 0;
+    std::uint32_t max = 0;
     for (std::uint32_t n = 1; n <= room; ++n) {
       const bool last = first + n >= p_.table->size();
       const auto& k = last ? p_.table->last(t, first) : p_.table->middle(t, first, n);
-      if (k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t]) most = n;
+      if (k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t]) max = n;
     }
-    return most;
+    return max;
   }
   double sums_s(const range_costs& k, std::size_t t) const {
     const auto& w = p_.links[t * p_.types() + t];
     return 2 * (p_.pipelines - 1.0) * w.alone_s(k.gradient_bytes / p_.pipelines);
   }
   double max_hidden(std::size_t t, std::uint32_t first, std::uint32_t room, double hidden_s) const {
-    std::uint32_t most = 1;
+    std::uint32_t max = 1;
     for (std::uint32_t n = 1; n <= room && first + n < p_.table->size(); ++n)
-      if (sums_s(p_.table->middle(t, first, n), t) <= hidden_s) most = n;
-    return most;
+      if (sums_s(p_.table->middle(t, first, n), t) <= hidden_s) max = n;
+    return max;
   }
 
   /// What no stage has yet goes to the stages after the first, one piece each by turns.
@@ -139,7 +139,7 @@ class ratio_placer {
 set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t division,
                         const stage_counts& counts) {
   set_plan best;
-  double least_s = std::numeric_limits<double>::infinity();
+  double min_s = std::numeric_limits<double>::infinity();
   const auto p = placer.problem_of(division, counts);
   if (!p || p->stages() > p->table->pieces()) return best;
   const ratio_placer ratios{c, placer.divisions()[division], *p};
@@ -149,8 +149,8 @@ set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t divi
     auto plan = placer.plan_of(division, stages);
     if (!plan.plan) continue;
     const auto e = evaluate(c, placer.job(), plan.plan->how, plan.plan->where, fidelity::closed);
-    if (!e || e->iteration_s >= least_s) continue;
-    least_s = e->iteration_s;
+    if (!e || e->iteration_s >= min_s) continue;
+    min_s = e->iteration_s;
     best = std::move(plan);
   }
   return best;

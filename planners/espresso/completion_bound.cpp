@@ -18,7 +18,7 @@ class completions {
       if (d.types[t].stages > 0) open_.push_back({t, 0, 0});
     const auto see = [&](std::size_t t) {
       last_rate_ = std::max(last_rate_, bound.last_rate(t));
-      if (bound.through_s(t) < least_through_s_) least_through_s_ = bound.through_s(t);
+      if (bound.through_s(t) < min_through_s_) min_through_s_ = bound.through_s(t);
       possible_.push_back(t);
     };
     for (std::size_t t = 0; t < counts.size(); ++t) {
@@ -28,10 +28,10 @@ class completions {
     }
     for (const auto& o : open_)
       if (counts[o.type] == 0) see(o.type);
-    least_price_ = price_ + fill([&](const open_type& o) { return price(o); }).price;
+    min_price_ = price_ + fill([&](const open_type& o) { return price(o); }).price;
   }
 
-  double least_price() const { return least_price_; }
+  double min_price() const { return min_price_; }
 
   double seconds() {
     auto fastest = counts_;
@@ -41,18 +41,18 @@ class completions {
     if (bound_.ordered()) return bound_.of(fastest, last_rate_);
     for (std::size_t t = 0; t < fastest.size(); ++t) rate += fastest[t] * bound_.rate(t);
     const double own_s = std::max(bound_.min_own_s(), bound_.work() / rate);
-    return bound_.work() * least_through_s_ + bound_.sends_s() + own_s;
+    return bound_.work() * min_through_s_ + bound_.sends_s() + own_s;
   }
 
   /// The least price of a completion, fractions of stages allowed, of which an iteration can take
   /// `seconds`. None: infinite.
-  double least_price(double seconds) {
+  double min_price(double seconds) {
     const double x = (seconds - bound_.sends_s()) / bound_.work();
-    double least = least_price_with(x, x);
+    double min = min_price_with(x, x);
     for (const auto t : possible_)
-      if (bound_.through_s(t) < x && least < never)
-        least = std::max(least, least_price_with(x, bound_.through_s(t)));
-    return least;
+      if (bound_.through_s(t) < x && min < never)
+        min = std::max(min, min_price_with(x, bound_.through_s(t)));
+    return min;
   }
 
  private:
@@ -88,31 +88,30 @@ class completions {
     return fill(value, [](const open_type&, std::uint32_t) {});
   }
 
-  /// Under one condition of iteration_bound::least_saving. For any price q of a unit of what is
+  /// Under one condition of iteration_bound::min_saving. For any price q of a unit of what is
   /// saved, the best completion costs no less than the one of the least price less q times what
   /// it saves, and q times what is needed: q is where these meet.
-  double least_price_with(double x, double y) {
+  double min_price_with(double x, double y) {
     const auto saves = [&](std::size_t t) {
       return bound_.rate(t) * std::max(0.0, y - bound_.through_s(t));
     };
     double needed =
-        bound_.least_saving(x, y) * (1 - 1e-9) - last_rate_ * std::max(0.0, y - least_through_s_);
+        bound_.min_saving(x, y) * (1 - 1e-9) - last_rate_ * std::max(0.0, y - min_through_s_);
     for (std::size_t t = 0; t < counts_.size(); ++t)
       if (counts_[t] > 0) needed -= counts_[t] * saves(t);
-    if (needed <= 0) return least_price_;
+    if (needed <= 0) return min_price_;
     for (auto& o : open_) o.saves = saves(o.type);
-    auto most = fill([&](const open_type& o) { return -o.saves; });
-    if (most.saves < needed) return never;
-    auto least = fill([&](const open_type& o) { return price(o); });
-    double best = least.price;
-    while (least.saves < needed && most.saves > least.saves) {
-      const double q = (most.price - least.price) / (most.saves - least.saves);
+    auto max = fill([&](const open_type& o) { return -o.saves; });
+    if (max.saves < needed) return never;
+    auto min = fill([&](const open_type& o) { return price(o); });
+    double best = min.price;
+    while (min.saves < needed && max.saves > min.saves) {
+      const double q = (max.price - min.price) / (max.saves - min.saves);
       if (q <= 0) break;
       const auto next = fill([&](const open_type& o) { return price(o) - q * o.saves; });
       best = std::max(best, next.price + q * (needed - next.saves));
-      if (next.price - q * next.saves >= (least.price - q * least.saves) - 1e-12 * most.price)
-        break;
-      (next.saves < needed ? least : most) = next;
+      if (next.price - q * next.saves >= (min.price - q * min.saves) - 1e-12 * max.price) break;
+      (next.saves < needed ? min : max) = next;
     }
     return price_ + best;
   }
@@ -123,21 +122,21 @@ class completions {
   std::uint32_t missing_;
   std::vector<open_type> open_;
   std::vector<std::size_t> possible_;
-  double price_ = 0, least_price_ = 0;
-  double last_rate_ = 0, least_through_s_ = never;
+  double price_ = 0, min_price_ = 0;
+  double last_rate_ = 0, min_through_s_ = never;
 };
 
 /// The least cost over all times, found by dividing the interval of times where it may be.
 class cost_search {
  public:
-  cost_search(completions& all, double enough) : all_{all}, least_{enough} {}
+  cost_search(completions& all, double enough) : all_{all}, min_{enough} {}
 
   /// Of times from `from_s` on, at most `max_s`.
   double from(double from_s, double max_s) {
     double at_price = priced(from_s), bound = never;
     for (double a = from_s; a < max_s;) {
       // No price is below the least.
-      if (all_.least_price() * a >= least_) return std::min(bound, all_.least_price() * a);
+      if (all_.min_price() * a >= min_) return std::min(bound, all_.min_price() * a);
       const double b = std::min(max_s, 1.3 * a);
       const double next = priced(b);
       bound = std::min(bound, between(a, at_price, b, next));
@@ -150,19 +149,19 @@ class cost_search {
   static constexpr double exact = 0.002;
 
   double priced(double seconds) {
-    const double price = all_.least_price(seconds);
-    least_ = std::min(least_, seconds * price);
+    const double price = all_.min_price(seconds);
+    min_ = std::min(min_, seconds * price);
     return price;
   }
   double between(double a, double at_a, double b, double at_b) {
     const double bound = a * at_b;
-    if (bound >= least_ * (1 - exact) || b <= a * (1 + exact) || at_a == at_b) return bound;
+    if (bound >= min_ * (1 - exact) || b <= a * (1 + exact) || at_a == at_b) return bound;
     const double mid = std::sqrt(a * b), at_mid = priced(mid);
     return std::min(between(a, at_a, mid, at_mid), between(mid, at_mid, b, at_b));
   }
 
   completions& all_;
-  double least_;
+  double min_;
 };
 
 }  // namespace
@@ -173,11 +172,11 @@ completion_bound min_completion(const division& d, const iteration_bound& bound,
   completions all{d, bound, counts, decided, missing};
   completion_bound out;
   out.seconds = all.seconds();
-  out.seconds_times_price = out.seconds * all.least_price();
+  out.seconds_times_price = out.seconds * all.min_price();
   if (out.seconds_times_price >= enough) return out;
   if (missing == 0) {
     out.seconds = bound.in_pieces(counts);
-    out.seconds_times_price = out.seconds * all.least_price();
+    out.seconds_times_price = out.seconds * all.min_price();
     return out;
   }
   out.seconds_times_price =

@@ -54,7 +54,7 @@ class cost_trees {
         job_{job},
         budget_{budget},
         options_{options},
-        placer_{m.priced, idle, job, options.simulate ? fidelity::least : fidelity::closed} {
+        placer_{m.priced, idle, job, options.simulate ? fidelity::lower_bound : fidelity::closed} {
     simulated_job_ = placer_.job();
     simulated_job_.train->device = "sim";
     if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
@@ -97,9 +97,9 @@ class cost_trees {
   void plant_all() {
     for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
       const auto& types = placer_.divisions()[d].types;
-      std::uint32_t most = 0;
-      for (const auto& t : types) most += t.stages;
-      for (std::uint32_t k = 1; k <= std::min(most, placer_.max_stages()); ++k) {
+      std::uint32_t max = 0;
+      for (const auto& t : types) max += t.stages;
+      for (std::uint32_t k = 1; k <= std::min(max, placer_.max_stages()); ++k) {
         const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
         const stage_counts none(types.size());
         if (wide || !placer_.bound(d, k) || (options_.pruning && !placer_.may_hold(d, none, 0, k)))
@@ -198,8 +198,8 @@ class cost_trees {
     const auto& types = placer_.divisions()[node.division].types;
     std::uint32_t others = 0;  // of the types after this one
     for (auto t = node.types + 1; t < types.size(); ++t) others += types[t].stages;
-    const auto least = missing - std::min(missing, others);
-    for (auto n = least; n <= std::min(missing, types[node.types].stages); ++n) {
+    const auto min = missing - std::min(missing, others);
+    for (auto n = min; n <= std::min(missing, types[node.types].stages); ++n) {
       auto child = node;
       child.types = node.types + 1;
       child.counts[node.types] = n;
@@ -219,16 +219,16 @@ class cost_trees {
     // Rounding must not drop what is as cheap as the best.
     constexpr double slack = 1 - 1e-12;
     const double max_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
-    const double most = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
-    const auto least =
+    const double max = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    const auto min =
         min_completion(d, *placer_.bound(node.division, node.stages), node.counts, node.types,
                        missing, options_.pruning ? max_s / iterations() / slack : never,
-                       options_.pruning ? most * 3600 / iterations() / slack : never);
-    node.min_cost = least.seconds_times_price * iterations() / 3600 * slack;
+                       options_.pruning ? max * 3600 / iterations() / slack : never);
+    node.min_cost = min.seconds_times_price * iterations() / 3600 * slack;
     node.number = ++numbered_;
     if (options_.pruning) {
-      const double run_s = least.seconds * iterations() * slack;
-      if (run_s > max_s || least.seconds_times_price == never) {
+      const double run_s = min.seconds * iterations() * slack;
+      if (run_s > max_s || min.seconds_times_price == never) {
         ++out_.search.pruned_time;
         return false;
       }
@@ -452,8 +452,8 @@ class cost_trees {
   double limit_s(double price_per_hour) const {
     if (!options_.pruning || options_.exhaustive) return never;
     double all_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
-    const double most = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
-    if (price_per_hour > 0) all_s = std::min(all_s, most * 3600 / price_per_hour);
+    const double max = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    if (price_per_hour > 0) all_s = std::min(all_s, max * 3600 / price_per_hour);
     return all_s / iterations() * (1 + 1e-12);
   }
 

@@ -43,7 +43,7 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
   return restricted ? *restricted : idle;
 }
 
-std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g) {
+std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
   if (!allows(job, c.gpus[g])) return 0;
   constexpr auto any = std::numeric_limits<std::uint32_t>::max();
   const auto quota = c.gpus[g].quota;

@@ -22,7 +22,7 @@ inline bool allows(const job_spec& job, const gpu_type& gpu) {
 }
 
 /// How many GPUs of a type the job may have, were there as many; 0: it may not run on it.
-std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g);
+std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g);
 
 /// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
 /// `restricted`, which is then filled.

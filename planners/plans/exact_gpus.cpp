@@ -22,10 +22,10 @@ using kind = reason::kind;
 
 /// The nodes of the plan's types with at least so many idle GPUs, those with the fewest first.
 std::vector<node_index> nodes_with(const cluster& c, const idle_index& idle, const plan& how,
-                                   std::uint32_t least) {
+                                   std::uint32_t min) {
   std::vector<node_index> nodes;
   for (const auto g : how.gpu_types)
-    for (auto p = idle.first_with(g, least); p != idle_index::none; p = idle.after(g, p))
+    for (auto p = idle.first_with(g, min); p != idle_index::none; p = idle.after(g, p))
       nodes.push_back(idle.node_at(g, p));
   if (how.gpu_types.size() > 1)
     std::ranges::stable_sort(nodes, {}, [&](node_index n) {
@@ -108,7 +108,7 @@ class exact_planner {
   expected<std::vector<plan>> plans() const {
     std::vector<plan> all;
     for (const auto g : types_)
-      if (most_of_type(c_, job_, g) >= job_.gpus)
+      if (max_of_type(c_, job_, g) >= job_.gpus)
         if (auto best = best_on({g})) all.push_back(std::move(*best));
     if (all.empty())
       if (auto best = best_on(types_)) all.push_back(std::move(*best));

@@ -11,8 +11,8 @@ std::string split_text(const plan& how) {
   if (how.stages.empty()) return fmt::format("{} x tensor {}", data, how.tensor_parallel);
   const auto stages = how.stages.size();
   const auto pipeline = fmt::format("{} x {} stage{}", data, stages, stages == 1 ? "" : "s");
-  const auto most = std::ranges::max(how.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
-  return most > 1 ? fmt::format("{} x tensor {}", pipeline, most) : pipeline;
+  const auto max = std::ranges::max(how.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
+  return max > 1 ? fmt::format("{} x tensor {}", pipeline, max) : pipeline;
 }
 
 std::string size_text(const model& m, const plan_stage& stage) {

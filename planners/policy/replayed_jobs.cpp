@@ -65,18 +65,18 @@ class replay_planner {
   reason why_none() const {
     if (!job_.why_none.empty()) return {kind::infeasible, job_.why_none};
     std::string types;
-    std::uint32_t most = 0;
+    std::uint32_t max = 0;
     for (gpu_index g = 0; g < c_.gpus.size(); ++g) {
       if (!time_on(job_, c_.gpus[g]) || whole_.idle_of(g) == 0) continue;
       types += (types.empty() ? "" : " or ") + c_.gpus[g].name;
-      most = std::max(most, whole_.idle_of(g));
+      max = std::max(max, whole_.idle_of(g));
     }
     if (types.empty())
       return {kind::infeasible,
               fmt::format("the cluster has no {}, which its time is for", named_types())};
-    if (most < program_.gpus)
+    if (max < program_.gpus)
       return {kind::infeasible, fmt::format("needs {} {}; the cluster has {} of one type",
-                                            program_.gpus, types, most)};
+                                            program_.gpus, types, max)};
     return {kind::infeasible, fmt::format("needs {} {}, the same number on each node, and no nodes "
                                           "of the cluster have that",
                                           program_.gpus, types)};

@@ -55,7 +55,7 @@ std::optional<choice> best_choice(const snapshot& s, const job_view& j) {
     const auto count = how.gpus();
     const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
     for (const auto gpu : how.gpu_types) {
-      if (most_of_type(s.cluster, *j.spec, gpu) < count) continue;
+      if (max_of_type(s.cluster, *j.spec, gpu) < count) continue;
       for (std::uint32_t nodes = 1; nodes <= (exact ? count : 1); ++nodes) {
         if (count % nodes != 0) continue;
         const auto per_node = exact ? count / nodes : count;

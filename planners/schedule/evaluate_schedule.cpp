@@ -70,10 +70,10 @@ class execution {
 
   /// Iterations that are simulated of `iterations`; mean() extrapolates from the last of these.
   static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
-    constexpr std::uint64_t most = 8, max_steps = 200'000;
+    constexpr std::uint64_t max = 8, max_steps = 200'000;
     const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
     const auto few =
-        std::clamp<std::uint64_t>(max_steps / std::max<std::uint64_t>(1, steps), 2, most);
+        std::clamp<std::uint64_t>(max_steps / std::max<std::uint64_t>(1, steps), 2, max);
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
   }
 

@@ -89,7 +89,7 @@ class player {
       asking_.clear();
       for (; i < due.size() && due[i] >> 32 == s; ++i)
         asking_.push_back(static_cast<std::uint32_t>(due[i]));
-      if (rules_.least_progress_first && asking_.size() > 1)
+      if (rules_.min_progress_first && asking_.size() > 1)
         std::stable_sort(asking_.begin(), asking_.end(),
                          [&](auto a, auto b) { return done_[a] < done_[b]; });
       for (const auto p : asking_) choose(p, s, now);

@@ -16,7 +16,7 @@ struct pipeline_rules {
   /// Otherwise every pipeline uses its own node's bandwidth.
   bool share_wan_in_time = false;
   /// Which pipeline goes first: the one that has done least, or the lowest index.
-  bool least_progress_first = false;
+  bool min_progress_first = false;
   /// A fixed order of forwards (m) and backwards (-1 - m) for each stage; empty: by arrival.
   std::vector<std::vector<std::int32_t>> order;
 };

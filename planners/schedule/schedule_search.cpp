@@ -124,14 +124,14 @@ class orders {
 
   /// The maximum of in-flight activations of a stage, by its order.
   std::uint32_t held(std::uint32_t stage) const {
-    std::uint32_t now = 0, most = 0;
+    std::uint32_t now = 0, max = 0;
     for (const auto step : order_[stage]) {
       if (backward(step))
         --now;
       else
-        most = std::max(most, ++now);
+        max = std::max(max, ++now);
     }
-    return most;
+    return max;
   }
   bool keeps_limit(const swap& s) const {
     if (s.hop) return true;

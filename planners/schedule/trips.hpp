@@ -24,8 +24,8 @@ inline double trips_s(std::uint32_t microbatches, std::uint32_t held, double tri
     return (trips - shorter) * trip_s + shorter * behind_s;
   };
   // Not all of them: that is for the stage behind it to say.
-  const auto fewest = (others - 1) / held + 1, most = (others - 1) / (held - 1);
-  if (fewest <= most) longest = std::max({longest, mixed(fewest), mixed(most)});
+  const auto fewest = (others - 1) / held + 1, max = (others - 1) / (held - 1);
+  if (fewest <= max) longest = std::max({longest, mixed(fewest), mixed(max)});
   return longest;
 }
 

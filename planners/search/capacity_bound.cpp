@@ -20,14 +20,14 @@ capacity_bound::capacity_bound(const stage_table& table, const std::vector<doubl
       const auto fits = [&](const range_costs& k) {
         return k.bytes + held[behind] * k.bytes_each < bytes[t];
       };
-      std::uint32_t most = 0;
+      std::uint32_t max = 0;
       if (behind == 0)
-        while (most < size && fits(table.last(t, size - most - 1))) ++most;
+        while (max < size && fits(table.last(t, size - max - 1))) ++max;
       // Only the first stage begins with the embedding; others do with either kind of piece.
       const std::uint32_t from = behind + 1 == stages ? 0 : 1, to = from == 0 ? 1 : 3;
       for (auto first = from; behind > 0 && first < to; ++first)
-        while (first + most + 1 < size && fits(table.middle(t, first, most + 1))) ++most;
-      at.pieces.push_back(most);
+        while (first + max + 1 < size && fits(table.middle(t, first, max + 1))) ++max;
+      at.pieces.push_back(max);
     }
     if (!positions_.empty() && positions_.back().pieces == at.pieces) {
       ++positions_.back().stages;
@@ -50,15 +50,15 @@ bool capacity_bound::may_hold(const std::vector<std::uint32_t>& counts,
     if (counts[t] > 0 || (missing > 0 && open[t] > 0)) types |= std::uint64_t{1} << t;
   const auto& excess = excess_of(types);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
-    double most = excess[i];
-    for (std::size_t t = 0; t < counts.size(); ++t) most += counts[t] * positions_[i].pieces[t];
+    double max = excess[i];
+    for (std::size_t t = 0; t < counts.size(); ++t) max += counts[t] * positions_[i].pieces[t];
     auto left = missing;
     for (const auto t : positions_[i].largest) {
       const auto n = std::min(left, open[t]);
-      most += n * positions_[i].pieces[t];
+      max += n * positions_[i].pieces[t];
       left -= n;
     }
-    if (most < needed_) return false;
+    if (max < needed_) return false;
   }
   return true;
 }
@@ -69,11 +69,11 @@ const std::vector<double>& capacity_bound::excess_of(std::uint64_t types) {
     for (const auto& x : positions_) {
       double sum = 0;
       for (const auto& here : positions_) {
-        double most = -never;
+        double max = -never;
         for (std::size_t t = 0; t < here.pieces.size(); ++t)
           if (types >> t & 1)
-            most = std::max(most, static_cast<double>(here.pieces[t]) - x.pieces[t]);
-        sum += here.stages * most;
+            max = std::max(max, static_cast<double>(here.pieces[t]) - x.pieces[t]);
+        sum += here.stages * max;
       }
       at->second.push_back(sum);
     }

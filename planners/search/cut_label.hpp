@@ -30,9 +30,9 @@ struct cut_label {
 
 /// Which of two labels is better that begin with the same piece.
 struct label_order {
-  bool least = false, tied = false;  // as in cut_problem
-  bool equal_sends = false;          // all sends of all stages
-  double slack_s = 0;                // by so much a label may be worse and still stand for another
+  bool lower_bound = false, tied = false;  // as in cut_problem
+  bool equal_sends = false;                // all sends of all stages
+  double slack_s = 0;  // by so much a label may be worse and still stand for another
 
   /// Is whatever precedes `a` no longer than the same before `b`?
   bool better(const cut_label& a, const cut_label& b) const {
@@ -40,7 +40,7 @@ struct label_order {
     return a.through <= b.through && a.through + a.own <= b.through + b.own + slack &&
            a.tail <= b.tail + slack && a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent &&
            a.together <= b.together &&
-           (!least ||
+           (!lower_bound ||
             (a.through + a.delayed_own <= b.through + b.delayed_own + slack &&
              a.through + delay(a, b) <= b.through + b.delay + slack && a.max_load <= b.max_load)) &&
            (!tied || (a.backwards >= b.backwards && a.last_gradients <= b.last_gradients &&

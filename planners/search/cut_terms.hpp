@@ -32,11 +32,11 @@ class cut_terms {
   double after_first_s(const range_costs& k, std::uint32_t behind, double through_s,
                        double behind_s) const {
     const double work = work_s(k, behind);
-    if (!p_.least) return work;
+    if (!p_.lower_bound) return work;
     return std::max(work, trips_s(p_.microbatches, behind + 1, through_s, behind_s, k.step_s()));
   }
   /// The same, at least, whatever is behind it.
-  double least_own_s(const range_costs& k, std::uint32_t behind) const {
+  double min_own_s(const range_costs& k, std::uint32_t behind) const {
     const double trip_s = k.forward_s + k.backward_s + bound_.sends_s(behind + 1);
     return after_first_s(k, behind, trip_s, behind > 0 ? bound_.sends_s(behind) : 0);
   }
@@ -76,25 +76,26 @@ class cut_terms {
     const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
     const double first_sums = sums_s(k.gradient_bytes, type), begin_s = gradients_s(k, true);
     double summed_s = begin_s + there_s + first_sums + std::max(k.update_s, l.last_update);
-    if (p_.least)  // the last stage's part may come while the first one's backwards still run
+    if (p_.lower_bound)  // the last stage's part may come while the first one's backwards still run
       summed_s = std::max(begin_s, l.last_gradients + there_s - l.backwards) + first_sums +
                  std::max(k.update_s, there_s + l.last_update);
-    const double last_s = p_.least ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
+    const double last_s =
+        p_.lower_bound ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
     l.tail = std::max({l.tail, summed_s, l.last_gradients + last_s + l.last_update - l.backwards});
   }
   /// Of a first stage of this type, at least: what it does after its last backward; with it, and
   /// the way that its gradients come.
-  double least_after_s(std::size_t type, bool with_backward) const {
+  double min_after_s(std::size_t type, bool with_backward) const {
     double send_s = p_.own_links ? never : 0;
     for (const auto& w : p_.links)
       send_s = std::min(send_s, w.alone_s(p_.table->min_activation_bytes()) + w.latency_s);
-    double least = never;
+    double lower_bound = never;
     for (std::uint32_t first = 0; first < 3 && first + 1 < p_.table->size(); ++first) {
       const auto& k = p_.table->middle(type, first, 1);
-      least =
-          std::min(least, after_s(k, type, false) + (with_backward ? k.backward_s + send_s : 0));
+      lower_bound = std::min(lower_bound,
+                             after_s(k, type, false) + (with_backward ? k.backward_s + send_s : 0));
     }
-    return least;
+    return lower_bound;
   }
 
  private:

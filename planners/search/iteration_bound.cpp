@@ -44,9 +44,9 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
     const double through = stages == 1
                                ? z.forward_s + z.backward_s
                                : std::min(k.forward_s + k.backward_s, z.forward_s + z.backward_s);
-    const double least = 1e-12 * through;  // no rate is infinite
-    const double last = std::max(least, (m - 1) * (z.forward_s + z.backward_s));
-    const double own = stages == 1 ? last : std::max(least, own_s(k, stages - 1));
+    const double min = 1e-12 * through;  // no rate is infinite
+    const double last = std::max(min, (m - 1) * (z.forward_s + z.backward_s));
+    const double own = stages == 1 ? last : std::max(min, own_s(k, stages - 1));
     through_s_.push_back(through);
     rate_.push_back(1 / own);
     last_rate_.push_back(std::max(0.0, 1 / last - 1 / own));
@@ -68,23 +68,23 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
 void iteration_bound::add_round_limits(const stage_table& table) {
   double others = 0;  // of S for each second of u, at most
   for (auto behind = stages_; behind-- > 0;) {
-    double most = 0;
+    double max = 0;
     for (std::size_t t = 0; t < table.types(); ++t)
-      most = std::max(most, through_s_[t] / std::max(1e-12 * through_s_[t],
-                                                     own_s(table.middle_floor(t), behind)));
+      max = std::max(max, through_s_[t] / std::max(1e-12 * through_s_[t],
+                                                   own_s(table.middle_floor(t), behind)));
     const auto m = microbatches_ - 1, held = behind + 1;
-    if (m >= held) add_round_limit(m / held, 0, most, others, behind);
+    if (m >= held) add_round_limit(m / held, 0, max, others, behind);
     const auto rounds = (m + held - 1) / held, shorter = rounds * held - m;
     if (sends_.trips && m >= held && shorter > 0 && shorter < rounds)
-      add_round_limit(rounds, shorter, most, others, behind);
-    others += most;
+      add_round_limit(rounds, shorter, max, others, behind);
+    others += max;
   }
 }
 
 /// `shorter` of the rounds are without the first stage, which takes at most `most` u of S.
-void iteration_bound::add_round_limit(double rounds, double shorter, double most, double others,
+void iteration_bound::add_round_limit(double rounds, double shorter, double max, double others,
                                       std::uint32_t behind) {
-  round_limit l{(1 + shorter * most) / rounds + others, sends_s(behind + 1), 0, rounds, behind};
+  round_limit l{(1 + shorter * max) / rounds + others, sends_s(behind + 1), 0, rounds, behind};
   if (shorter > 0) l.less_s = shorter / rounds * (l.sends_s - sends_s(behind));
   l.sends_s -= l.less_s;
   min_own_s_ = std::max(min_own_s_, rounds * l.sends_s);
@@ -109,37 +109,37 @@ double iteration_bound::last_rate(const std::vector<std::uint32_t>& counts) cons
 /// No stage has a part of a piece: the slowest one's own is what lets all of them have enough.
 double iteration_bound::in_pieces(const std::vector<std::uint32_t>& counts) const {
   const double last = last_rate(counts);
-  const double least = of(counts, last);
-  if (!table_->homogeneous() || stages_ == 1) return least;
-  double few = least_own_s(counts, last), enough = few;
-  while (most_pieces(counts, enough) < table_->size()) few = enough, enough *= 1.1;
+  const double min = of(counts, last);
+  if (!table_->homogeneous() || stages_ == 1) return min;
+  double few = min_own_s(counts, last), enough = few;
+  while (max_pieces(counts, enough) < table_->size()) few = enough, enough *= 1.1;
   constexpr int halvings = 6;
   for (int i = 0; i < halvings && few < enough; ++i) {
     const double mid = (few + enough) / 2;
-    (most_pieces(counts, mid) < table_->size() ? few : enough) = mid;
+    (max_pieces(counts, mid) < table_->size() ? few : enough) = mid;
   }
-  return std::max(least, from(counts, last, few));
+  return std::max(min, from(counts, last, few));
 }
 
 /// Of all stages together, if none's own takes longer.
-std::uint32_t iteration_bound::most_pieces(const std::vector<std::uint32_t>& counts,
-                                           double own) const {
+std::uint32_t iteration_bound::max_pieces(const std::vector<std::uint32_t>& counts,
+                                          double own) const {
   const auto size = table_->size();
   std::uint32_t sum = 0, last_more = 0;
   for (std::size_t t = 0; t < counts.size(); ++t) {
     if (counts[t] == 0) continue;
-    const auto most = [&](auto&& takes_s) {
+    const auto max = [&](auto&& takes_s) {
       std::uint32_t n = 0, end = size;  // n pieces are few enough, and `end` too many
       while (n + 1 < end) (takes_s((n + end) / 2) <= own ? n : end) = (n + end) / 2;
       return n;
     };
-    const auto middle = most([&](std::uint32_t n) {
-      double least = never;
+    const auto middle = max([&](std::uint32_t n) {
+      double min = never;
       for (std::uint32_t first = 0; first < 3 && first + n < size; ++first)
-        least = std::min(least, own_s(table_->middle(t, first, n), stages_ - 1));
-      return least;
+        min = std::min(min, own_s(table_->middle(t, first, n), stages_ - 1));
+      return min;
     });
-    const auto last = most([&](std::uint32_t n) { return own_s(table_->last(t, size - n), 0); });
+    const auto last = max([&](std::uint32_t n) { return own_s(table_->last(t, size - n), 0); });
     sum += counts[t] * middle;
     if (last > middle) last_more = std::max(last_more, last - middle);
   }
@@ -152,37 +152,37 @@ std::uint32_t iteration_bound::most_pieces(const std::vector<std::uint32_t>& cou
 /// rounds limit S, and so u from below; what S, u and the tail are together is the least there, or
 /// between two lines, or where the tail ends.
 double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
-  return from(counts, last_rate, least_own_s(counts, last_rate));
+  return from(counts, last_rate, min_own_s(counts, last_rate));
 }
 
 /// What the slowest stage's own takes, at least.
-double iteration_bound::least_own_s(const std::vector<std::uint32_t>& counts,
-                                    double last_rate) const {
-  double rates = last_rate, through = 0, least = min_own_s_;
+double iteration_bound::min_own_s(const std::vector<std::uint32_t>& counts,
+                                  double last_rate) const {
+  double rates = last_rate, through = 0, min = min_own_s_;
   bool first = true;
   for (const auto t : fastest_) {
     if (counts[t] == 0) continue;
     if (std::exchange(first, false)) through = rates * through_s_[t];
     const double saved = rates * through_s_[t] - through;  // of S, for each second of u
     for (const auto& l : round_limits_)
-      least = std::max(least, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
+      min = std::max(min, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
     rates += counts[t] * rate_[t];
     through += counts[t] * rate_[t] * through_s_[t];
   }
-  return std::max(least, work_ / rates);
+  return std::max(min, work_ / rates);
 }
 
 double iteration_bound::from(const std::vector<std::uint32_t>& counts, double last_rate,
-                             double least_own_s) const {
-  double least = total_s(counts, last_rate, least_own_s);
+                             double min_own_s) const {
+  double min = total_s(counts, last_rate, min_own_s);
   const auto at = [&](double u) {
-    if (u > least_own_s) least = std::min(least, total_s(counts, last_rate, u));
+    if (u > min_own_s) min = std::min(min, total_s(counts, last_rate, u));
   };
   at(hidden_below_s_);
   double rates = last_rate;
   for (const auto t : fastest_)
     if (counts[t] > 0) at(work_ / (rates += counts[t] * rate_[t]));
-  return least + sends_s_;
+  return min + sends_s_;
 }
 
 /// All but the sends, if the slowest stage's own takes `own_s`.

@@ -66,13 +66,13 @@ class iteration_bound {
   }
   /// In an iteration of sends_s() + x * work() s or less, for any y <= x the sum of all stages'
   /// rates times what their through_s() is below y is no less than this (last_rate included).
-  double least_saving(double x, double y) const {
-    double least = y < x ? 0 : 1;
-    if (min_own_s_ > 0) least = std::max(least, 1 - (x - y) * work_ / min_own_s_);
+  double min_saving(double x, double y) const {
+    double min = y < x ? 0 : 1;
+    if (min_own_s_ > 0) min = std::max(min, 1 - (x - y) * work_ / min_own_s_);
     for (const auto& l : round_limits_)
-      least = std::max(
-          least, (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
-    return least;
+      min = std::max(min,
+                     (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
+    return min;
   }
   /// Types, the least through_s() first.
   const std::vector<std::size_t>& fastest() const { return fastest_; }
@@ -92,12 +92,12 @@ class iteration_bound {
   template <class Costs>
   double own_s(const Costs& k, std::uint32_t behind) const;
   double last_rate(const std::vector<std::uint32_t>& counts) const;
-  double least_own_s(const std::vector<std::uint32_t>& counts, double last_rate) const;
+  double min_own_s(const std::vector<std::uint32_t>& counts, double last_rate) const;
   void add_round_limits(const stage_table& table);
-  void add_round_limit(double rounds, double shorter, double most, double others,
+  void add_round_limit(double rounds, double shorter, double max, double others,
                        std::uint32_t behind);
-  std::uint32_t most_pieces(const std::vector<std::uint32_t>& counts, double own_s) const;
-  double from(const std::vector<std::uint32_t>& counts, double last_rate, double least_own_s) const;
+  std::uint32_t max_pieces(const std::vector<std::uint32_t>& counts, double own_s) const;
+  double from(const std::vector<std::uint32_t>& counts, double last_rate, double min_own_s) const;
   double total_s(const std::vector<std::uint32_t>& counts, double last_rate, double own_s) const;
 
   const stage_table* table_;

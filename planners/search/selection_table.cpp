@@ -192,12 +192,12 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
 
 expected<std::uint32_t> selection_table::stages_for(const selection_options& o) const {
   const auto asked = o.stages ? o.stages : job_.pipeline.stages;
-  const auto most = max_stages();
+  const auto max = max_stages();
   if (!job_.slots)
     if (auto ok = can_split(job_.model, asked); !ok) return refuse(ok.error());
   double bytes = 0;
   bool divides = false;
-  for (auto p = asked ? asked : 1; p <= (asked ? asked : most); ++p) {
+  for (auto p = asked ? asked : 1; p <= (asked ? asked : max); ++p) {
     // Of `whole`, the memory of one pipeline: the table checks each row's own.
     const auto split = split_of(p, 1, o.batch);
     if (split.microbatches == 0) continue;

@@ -49,18 +49,18 @@ class cut_search : cut_terms {
       min_sent_s_ = std::min(min_sent_s_, w.alone_s(p.table->min_activation_bytes()));
       max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
     }
-    order_ = {p.least, p.tied,
+    order_ = {p.lower_bound, p.tied,
               alike_ && p.table->min_activation_bytes() == p.table->max_activation_bytes()};
-    most_pieces_.resize(p.types());
-    most_work_.resize(p.types());
+    max_pieces_.resize(p.types());
+    max_work_.resize(p.types());
     all_ = sets - 1;
-    for (const auto t : types_) least_through_s_ = std::min(least_through_s_, bound_.through_s(t));
+    for (const auto t : types_) min_through_s_ = std::min(min_through_s_, bound_.through_s(t));
     if (p.table->homogeneous())
       for (const auto t : types_) {
-        least_after_ = std::min(least_after_, least_after_s(t, false));
-        least_tail_ = std::min(least_tail_, least_after_s(t, true));
+        min_after_ = std::min(min_after_, min_after_s(t, false));
+        min_tail_ = std::min(min_tail_, min_after_s(t, true));
       }
-    if (least_after_ == never) least_after_ = least_tail_ = 0;
+    if (min_after_ == never) min_after_ = min_tail_ = 0;
   }
 
   std::uint64_t steps() const { return steps_; }
@@ -91,12 +91,12 @@ class cut_search : cut_terms {
     if (labels_.size() <= all_) labels_.resize(all_ + 1);
     for (std::size_t set = 0; set <= all_; ++set) labels_[set].clear();
     const auto until = steps_ + std::min(max_steps, never_steps - steps_);
-    if (!set_most_pieces()) return true;
+    if (!set_max_pieces()) return true;
     labels_[0].push_back({});
     labels_[0][0].begin = p_.table->size();
     for (std::size_t set = 0; set < all_; ++set) {
       if (only_best) keep_best(set);
-      keep_most_promising(labels_[set], max_labels);
+      keep_best(labels_[set], max_labels);
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
       if (steps_ > until) return false;
     }
@@ -148,14 +148,14 @@ class cut_search : cut_terms {
 
   /// How many pieces the stages in front of each set can have within the limit, in any order.
   /// False: all together too few.
-  bool set_most_pieces() {
+  bool set_max_pieces() {
     std::uint32_t sum = 0;
-    most_load_.assign(stages_ + 1, p_.table->homogeneous() ? max_send_s_ : never);
+    max_load_.assign(stages_ + 1, p_.table->homogeneous() ? max_send_s_ : never);
     for (const auto t : types_) {
-      most_pieces_[t].assign(stages_, p_.table->size());
-      most_work_[t].assign(stages_ + 1, never);
-      if (p_.table->homogeneous()) set_most_pieces_of(t);
-      sum += p_.counts[t] * *std::ranges::max_element(most_pieces_[t]);
+      max_pieces_[t].assign(stages_, p_.table->size());
+      max_work_[t].assign(stages_ + 1, never);
+      if (p_.table->homogeneous()) set_max_pieces_of(t);
+      sum += p_.counts[t] * *std::ranges::max_element(max_pieces_[t]);
     }
     if (sum < p_.table->size()) return false;
     if (sets_.empty()) {
@@ -167,21 +167,21 @@ class cut_search : cut_terms {
       sets_[set].max_pieces = 0;
       for (const auto t : types_) {
         if (!may_add(set, t)) continue;
-        const auto most = sets_[set + weights_[t]].max_pieces + most_pieces_[t][behind];
-        sets_[set].max_pieces = std::max(sets_[set].max_pieces, most);
+        const auto max = sets_[set + weights_[t]].max_pieces + max_pieces_[t][behind];
+        sets_[set].max_pieces = std::max(sets_[set].max_pieces, max);
       }
     }
     return sets_[0].max_pieces >= p_.table->size();
   }
-  void set_most_pieces_of(std::size_t type) {
+  void set_max_pieces_of(std::size_t type) {
     const auto& t = *p_.table;
-    const double min_s = t.work_from(0) * least_through_s_ + bound_.sends_s();  // of S
-    std::uint32_t most = 0;
+    const double min_s = t.work_from(0) * min_through_s_ + bound_.sends_s();  // of S
+    std::uint32_t max = 0;
     for (std::uint32_t behind = 0; behind < stages_; ++behind) {
       const auto good = [&](std::uint32_t n) {
         const auto within = [&](const range_costs& k) {
           ++steps_;
-          return fits(k, type, behind) && min_s + least_own_s(k, behind) <= limit_;
+          return fits(k, type, behind) && min_s + min_own_s(k, behind) <= limit_;
         };
         if (behind == 0) return n <= t.size() && within(t.last(type, t.size() - n));
         // Only the first stage begins with the embedding; others do with either kind of piece.
@@ -190,19 +190,19 @@ class cut_search : cut_terms {
           if (first + n < t.size() && within(t.middle(type, first, n))) return true;
         return false;
       };
-      while (most > 0 && !good(most)) --most;
-      while (good(most + 1)) ++most;
-      most_pieces_[type][behind] = most;
+      while (max > 0 && !good(max)) --max;
+      while (good(max + 1)) ++max;
+      max_pieces_[type][behind] = max;
     }
-    auto& work = most_work_[type];
+    auto& work = max_work_[type];
     work[stages_] = 0;
     double load = 0;
     for (auto behind = stages_; behind-- > 0;) {
       work[behind] = work[behind + 1];
-      const auto n = most_pieces_[type][behind];
+      const auto n = max_pieces_[type][behind];
       for (std::uint32_t first = 0; n > 0 && first < 3 && first + 1 < t.size(); ++first)
         load = std::max(load, t.middle(type, first, std::min(n, t.size() - first - 1)).forward_s);
-      most_load_[behind] = std::max(most_load_[behind], load);
+      max_load_[behind] = std::max(max_load_[behind], load);
       for (std::uint32_t first = 0; first < 3 && first + n <= t.size(); ++first)
         work[behind] = std::max(work[behind], t.work_from(first) - t.work_from(first + n));
     }
@@ -214,7 +214,7 @@ class cut_search : cut_terms {
     for (const auto t : bound_.fastest()) {
       const auto left = p_.counts[t] - used_of(set, t);
       if (left == 0) continue;
-      const double w = std::min(work, left * most_work_[t][behind]);
+      const double w = std::min(work, left * max_work_[t][behind]);
       slowest = bound_.through_s(t);
       s += w * slowest;
       work -= w;
@@ -281,7 +281,7 @@ class cut_search : cut_terms {
       l.through += 2 * send_s;
       l.backwards += k.backward_s + send_s;
       l.tail -= k.backward_s + send_s;
-      if (p_.least && p_.own_links && behind > 1 && behind < p_.microbatches) {
+      if (p_.lower_bound && p_.own_links && behind > 1 && behind < p_.microbatches) {
         l.max_load = std::min(l.max_load, from.through / behind);
         l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
       }
@@ -291,7 +291,7 @@ class cut_search : cut_terms {
       }
       // The next stage sends forward what this one's activations come for.
       l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
-      if (p_.least) {
+      if (p_.lower_bound) {
         const double before = m_ - std::min<double>(m_, behind);
         l.own = std::max(l.own, before * from.sent + (m_ - 1) * l.sent);
       }
@@ -303,10 +303,10 @@ class cut_search : cut_terms {
     const double after_first = after_first_s(k, behind, l.through, from.through);
     l.own = std::max(l.own, own_s(k, behind, l.through, after_first));
     l.delayed_own = std::max({l.delayed_own, l.own, after_first + l.delay});
-    if (l.max_load >= most_load_[behind + 1]) l.max_load = never;
+    if (l.max_load >= max_load_[behind + 1]) l.max_load = never;
     // Nor does any stage in front have too much load for what is to come.
-    if (first || (l.max_load == never && l.through >= (behind + 1) * most_load_[behind + 1] &&
-                  2 * min_sent_s_ >= most_load_[behind + 1]))
+    if (first || (l.max_load == never && l.through >= (behind + 1) * max_load_[behind + 1] &&
+                  2 * min_sent_s_ >= max_load_[behind + 1]))
       l.own = l.delayed_own;
     const double own = l.max_load == never ? l.delayed_own : l.own;
     l.next_delay = delay_on_card_s(min_sent_s_, l.sent, l.forward);
@@ -318,17 +318,17 @@ class cut_search : cut_terms {
                              : std::max(l.through + own + l.tail,
                                         l.links + after_s(k, type, p_.tied && behind > 0));
     } else {
-      l.tail = std::max(l.tail, least_tail_);
+      l.tail = std::max(l.tail, min_tail_);
       const double work = p_.table->work_from(0) - p_.table->work_from(begin);
       const double sends_s = bound_.sends_s(r.stages + 1);
       const double hidden_s = sends_s / 2 + work * r.forward_s;
       // With a larger range nothing of this becomes less, even if faster stages were in front.
-      const double least_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
-      if (least_of(l, r, least_s, own, sends_s / 2, {}).with_tail > limit_) return false;
-      const auto least = least_of(l, r, front_s(next, work) + sends_s, std::max(own, work / r.rate),
-                                  hidden_s, sums_before(begin, r));
-      l.span_s = least.span;
-      l.min_s = least.with_tail;
+      const double min_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
+      if (min_of(l, r, min_s, own, sends_s / 2, {}).with_tail > limit_) return false;
+      const auto at_least = min_of(l, r, front_s(next, work) + sends_s,
+                                   std::max(own, work / r.rate), hidden_s, sums_before(begin, r));
+      l.span_s = at_least.span;
+      l.min_s = at_least.with_tail;
     }
     if (l.min_s <= limit_) labels_[next].push_back(l);
     return true;
@@ -346,18 +346,18 @@ class cut_search : cut_terms {
 
   /// Of an iteration, if the stages in front take at least `front_s` of S, `ahead_s` of it for
   /// forwards and their sends; and the mean of what these stages sum is `sums`.
-  struct least_times {
+  struct min_times {
     double span, with_tail;
   };
-  least_times least_of(const label& l, const rest& r, double front_s, double own_s, double ahead_s,
-                       const mean_sums& sums) const {
+  min_times min_of(const label& l, const rest& r, double front_s, double own_s, double ahead_s,
+                   const mean_sums& sums) const {
     const double all_s = l.through + front_s;
     const double own = std::max(
         own_s, bound_.rounds_beyond(all_s - bound_.sends_s(r.stages + 1), stages_ - r.stages - 1,
                                     l.max_load == never ? l.delay : 0));
     const double span = std::max(l.links, all_s + own);
     // S grows by what the stages in front hide of the tail, and by their forwards.
-    return {span, std::max(span + std::max(least_after_, sums.tail_s(own)),
+    return {span, std::max(span + std::max(min_after_, sums.tail_s(own)),
                            l.through + own + l.tail + ahead_s)};
   }
   double link_s(double backward_s, double forward_s) const {
@@ -393,7 +393,7 @@ class cut_search : cut_terms {
     all.resize(kept);
   }
 
-  static void keep_most_promising(std::vector<label>& all, std::size_t max_labels) {
+  static void keep_best(std::vector<label>& all, std::size_t max_labels) {
     if (all.size() <= max_labels) return;
     std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(max_labels), {},
                              [](const label& l) {
@@ -428,20 +428,20 @@ class cut_search : cut_terms {
   std::uint32_t stages_;
   double m_;
   const iteration_bound& bound_;
-  bool share_nodes_ = false;                             // stages of a pipeline
-  bool alike_ = true;                                    // sends between all types
-  std::vector<std::vector<std::uint32_t>> most_pieces_;  // of a stage, by type and stages behind
-  std::vector<std::vector<double>> most_work_;           // with so many stages behind or more
-  std::vector<double> most_load_;                        // of any stage; likewise
-  std::vector<std::size_t> types_;                       // of the stages
+  bool share_nodes_ = false;                            // stages of a pipeline
+  bool alike_ = true;                                   // sends between all types
+  std::vector<std::vector<std::uint32_t>> max_pieces_;  // of a stage, by type and stages behind
+  std::vector<std::vector<double>> max_work_;           // with so many stages behind or more
+  std::vector<double> max_load_;                        // of any stage; likewise
+  std::vector<std::size_t> types_;                      // of the stages
   std::vector<std::uint32_t> weights_;  // sets of used stages are numbered in mixed radix
   std::uint32_t all_ = 0;
-  double least_through_s_ = never;
+  double min_through_s_ = never;
   std::vector<rest> sets_;
   std::vector<std::vector<label>>& labels_;  // by set
   double limit_ = 0, max_send_s_ = 0, min_sent_s_ = never;
-  double least_after_ = never;  // of any first stage's last backward
-  double least_tail_ = never;   // of stages with others in front: less is done when these are
+  double min_after_ = never;  // of any first stage's last backward
+  double min_tail_ = never;   // of stages with others in front: less is done when these are
   label_order order_;
   std::uint64_t steps_ = 0;
 };
@@ -461,7 +461,7 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   first.bound_s = problem.bound->of(problem.counts);
   if (has_too_many_sets(problem)) return first;
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
-  const bool rough = effort.rough && problem.least && limit_s < never;
+  const bool rough = effort.rough && problem.lower_bound && limit_s < never;
   cut_search search{problem, memory};
   const auto quick_pass = [&] {
     first = *search.within(limit_s, few, never_steps);
@@ -471,7 +471,7 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   // A tight limit leaves little to look at; else what a quick pass finds is one.
   auto best = search.within(limit_s, all, effort.max_steps / (rough ? 64 : 4));
   if (!best && !rough) quick_pass();
-  if (!best && !problem.least) best = search.within(limit_s, all, effort.max_steps);
+  if (!best && !problem.lower_bound) best = search.within(limit_s, all, effort.max_steps);
   for (const double slack : {rough ? 0.01 : 0.003, 0.01}) {
     if (best || limit_s == never) break;
     best = search.within(limit_s, all, effort.max_steps, slack * limit_s);

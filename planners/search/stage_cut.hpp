@@ -40,7 +40,7 @@ struct cut_problem {
   std::vector<chunks> chunks_to_peers;
   // What a stage sends to either side goes over one link that no other stage uses.
   bool own_links = true;
-  bool least = false;              // iterations by fidelity::least; else by fidelity::closed
+  bool lower_bound = false;        // iterations by fidelity::least; else by fidelity::closed
   bool tied = false;               // the first and the last stage sum an embedding that both have
   std::vector<std::size_t> order;  // the stages' types, where only the cut is asked for; else empty
 

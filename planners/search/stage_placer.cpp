@@ -70,8 +70,8 @@ void stage_placer::add_divisions(std::uint32_t tensor) {
     const auto quota = c_.gpus[t.gpu].quota;
     groups.push_back(quota > 0 ? std::min(n, quota / tensor) : n);
   }
-  const auto most = std::min(job_.global_batch, std::ranges::max(groups));
-  for (std::uint32_t d = 1; d <= most; ++d) {
+  const auto max = std::min(job_.global_batch, std::ranges::max(groups));
+  for (std::uint32_t d = 1; d <= max; ++d) {
     if (job_.global_batch % d != 0) continue;
     division one{d, tensor, {}};
     for (std::size_t t = 0; t < r.types.size(); ++t) {
@@ -152,14 +152,14 @@ cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t t
                                                   std::uint32_t pipelines, std::uint32_t stages) {
   const auto peers = (r.stages_of_node[type] - 1) / std::max(1U, stages) + 1;
   const auto& inside = r.links[type * (r.types.size() + 1)];
-  cut_problem::chunks least{1, never};
+  cut_problem::chunks min{1, never};
   for (auto outside = pipelines - std::min(peers, pipelines); outside < pipelines; ++outside) {
     cut_problem::chunks one{1.0 * outside, r.between_nodes[type].s_per_byte};
     const cut_problem::chunks others{pipelines - 1.0 - outside, inside.s_per_byte};
     if (others.total_s(1) > one.total_s(1)) one = others;
-    if (one.total_s(1) < least.total_s(1)) least = one;
+    if (one.total_s(1) < min.total_s(1)) min = one;
   }
-  return least;
+  return min;
 }
 
 std::uint32_t stage_placer::max_stages() const {
@@ -194,18 +194,18 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   x.stages_of_node = std::ranges::max(r.stages_of_node);
   for (std::size_t i = 0; i < r.links.size(); ++i) {
     const auto& w = r.links[i];
-    const auto least_s = [&](const link_cost& by) {
+    const auto min_s = [&](const link_cost& by) {
       return by.alone_s(s.table->min_activation_bytes()) + by.latency_s;
     };
     const bool one_type = i % (d.types.size() + 1) == 0;
-    x.min_send_s = std::min(x.min_send_s, least_s(w));
-    x.min_between_nodes_s = std::min(x.min_between_nodes_s,
-                                     least_s(one_type ? r.between_nodes[i / d.types.size()] : w));
+    x.min_send_s = std::min(x.min_send_s, min_s(w));
+    x.min_between_nodes_s =
+        std::min(x.min_between_nodes_s, min_s(one_type ? r.between_nodes[i / d.types.size()] : w));
     x.max_send_s = std::max(x.max_send_s, w.alone_s(s.table->max_activation_bytes()) + w.latency_s);
     x.card_s = std::min(x.card_s, w.alone_s(s.table->min_activation_bytes()));
   }
   if (!r.alike) x.max_send_s = never;
-  x.trips = r.alike && fidelity_ == fidelity::least;
+  x.trips = r.alike && fidelity_ == fidelity::lower_bound;
   if (!x.trips) x.card_s = 0;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Rounded stage by stage.
@@ -278,7 +278,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   for (std::size_t t = 0; t < counts.size(); ++t)
     p.chunks_to_peers.push_back(chunks_to_peers(r, t, d.pipelines, counts[t]));
   p.own_links = r.alike;
-  p.least = fidelity_of(division) == fidelity::least;
+  p.lower_bound = fidelity_of(division) == fidelity::lower_bound;
   p.tied = job_.model.tied_head && stages > 1;
   return p;
 }
@@ -298,7 +298,7 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
-  p->least = f == fidelity::least;
+  p->lower_bound = f == fidelity::lower_bound;
   const auto cut = cut_for(*p, limit_s, units_, memory_, effort);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
@@ -316,7 +316,7 @@ std::optional<std::vector<stage_cut::alternative>> stage_placer::cuts_within(
     std::size_t division, const stage_counts& counts, double limit_s, std::uint64_t max_steps) {
   auto p = problem_of(division, counts);
   if (!p) return std::vector<stage_cut::alternative>{};
-  p->least = fidelity_of(division) == fidelity::least;
+  p->lower_bound = fidelity_of(division) == fidelity::lower_bound;
   return troupe::planners::cuts_within(*p, limit_s, units_, memory_, max_steps);
 }
 

@@ -16,7 +16,7 @@ decoder_memory decoder_memory_of(const serving& s) {
   // Of a row: the residual stream twice, queries, keys and values, the attention's result; the gate
   // and the other half of the MLP.
   all.scratch =
-      number * (s.most_running * vocabulary + decoder_prefill_rows * (6 * hidden + 2 * wide));
+      number * (s.max_running * vocabulary + decoder_prefill_rows * (6 * hidden + 2 * wide));
   return all;
 }
 

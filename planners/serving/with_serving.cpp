@@ -32,7 +32,7 @@ std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, con
   for (const auto g : idle.types_above(how.bytes_per_gpu)) {
     const bool exists =
         std::ranges::any_of(c.nodes, [g](const node& n) { return n.gpu == g && n.gpus > 0; });
-    if (!exists || most_of_type(c, job, g) == 0) continue;
+    if (!exists || max_of_type(c, job, g) == 0) continue;
     // Types of the same memory follow each other in the file's order.
     if (const auto p = idle.first_with(g, 1); p != idle_index::none) return idle.node_at(g, p);
   }
@@ -170,25 +170,25 @@ expected<std::vector<plan>> decoder_plans(const cluster& c, const job_spec& job)
   const auto memory = decoder_memory_of(*job.serve);
   plan how;
   how.bytes_per_gpu = memory.total() * (1 + c.settings.memory_headroom);
-  double most_gb = 0;
+  double max_gb = 0;
   for (gpu_index g = 0; g < c.gpus.size(); ++g) {
     const auto& gpu = c.gpus[g];
-    if (most_of_type(c, job, g) == 0) continue;
-    most_gb = std::max(most_gb, gpu.memory_gb);
+    if (max_of_type(c, job, g) == 0) continue;
+    max_gb = std::max(max_gb, gpu.memory_gb);
     if (!(gpu.memory_bytes() > how.bytes_per_gpu)) continue;
     how.cost_per_hour = how.gpu_types.empty() ? gpu.price_per_hour
                                               : std::min(how.cost_per_hour, gpu.price_per_hour);
     how.gpu_types.push_back(g);
   }
   if (!how.gpu_types.empty()) return std::vector<plan>{std::move(how)};
-  if (most_gb == 0)
+  if (max_gb == 0)
     return refuse(reason::kind::infeasible,
                   fmt::format("no node has a GPU{}; known types: `troupe status`", types_of(job)));
   return refuse(
       reason::kind::infeasible,
       fmt::format("needs more than {:.2f} GB on one GPU ({}), and the largest{} has {:g}; "
                   "a smaller kv_gb may help",
-                  how.bytes_per_gpu / bytes_per_gb, text_of(memory), types_of(job), most_gb));
+                  how.bytes_per_gpu / bytes_per_gb, text_of(memory), types_of(job), max_gb));
 }
 
 std::shared_ptr<const policy> with_serving(std::shared_ptr<const policy> inner) {

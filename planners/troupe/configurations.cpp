@@ -79,11 +79,11 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
                                              std::uint32_t p, const job_view& j, double speed,
                                              std::uint32_t max_tensor) {
   const auto& job = *j.spec;
-  const auto most = most_of_type(c, job, pools[p].gpu);
+  const auto max = max_of_type(c, job, pools[p].gpu);
   double best = 0;
   std::vector<configuration> out;
   for (const auto gpus : counts_of(pools[p])) {
-    if (gpus > most) break;
+    if (gpus > max) break;
     auto how = fastest_split(c, pools[p], gpus, j, max_tensor);
     auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
@@ -116,19 +116,19 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
 namespace {
 
 double sample_cost(const std::vector<configuration>& options, const job_view& j) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto& o : options) least = std::min(least, o.weight / o.how.samples_per_s);
+  double min = std::numeric_limits<double>::infinity();
+  for (const auto& o : options) min = std::min(min, o.weight / o.how.samples_per_s);
   if (options.empty())
-    for (const auto& p : *j.plans) least = std::min(least, p.gpus() / p.samples_per_s);
-  return least;
+    for (const auto& p : *j.plans) min = std::min(min, p.gpus() / p.samples_per_s);
+  return min;
 }
 
 double fastest(const std::vector<configuration>& options, const job_view& j) {
-  double most = 0;
-  for (const auto& o : options) most = std::max(most, o.how.samples_per_s);
+  double max = 0;
+  for (const auto& o : options) max = std::max(max, o.how.samples_per_s);
   if (options.empty())
-    for (const auto& p : *j.plans) most = std::max(most, p.samples_per_s);
-  return most;
+    for (const auto& p : *j.plans) max = std::max(max, p.samples_per_s);
+  return max;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ std::uint64_t units_of(const job_spec& job, std::uint32_t gpus) {
 
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
                                   const job_spec& job, planning_budget& budget) {
-  constexpr int most_useless = 4;
+  constexpr int max_useless = 4;
   std::vector<plan> out;
   for (std::size_t p = 0; p < pools.size(); ++p) {
     const auto& pool = pools[p];
@@ -46,11 +46,11 @@ std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>&
              (&other < &pool || !are_alike(other, pool));
     };
     if (std::ranges::any_of(pools, same)) continue;
-    const auto most = most_of_type(c, job, pool.gpu);
+    const auto max = max_of_type(c, job, pool.gpu);
     double best = 0;
     int useless = 0;
     for (const auto gpus : counts_of(pool)) {
-      if (gpus > most || useless >= most_useless) break;
+      if (gpus > max || useless >= max_useless) break;
       if (!budget.spend(units_of(job, gpus))) return out;
       auto how = adaptive_plan(c, pool, job, gpus);
       const bool gains = how && how->samples_per_s >= best * min_gain;

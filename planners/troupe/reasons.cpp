@@ -63,21 +63,21 @@ std::string why_assigned(const cluster& c, const assigned& a) {
 
 std::string why_behind(const snapshot& s, const contender& x, std::size_t before,
                        std::size_t fixed) {
-  const plan* least = nullptr;
+  const plan* min = nullptr;
   for (const auto& o : x.options())
-    if (least == nullptr || o.how.gpus() < least->gpus()) least = &o.how;
+    if (min == nullptr || o.how.gpus() < min->gpus()) min = &o.how;
   for (const auto& p : *x.job->plans)
     if (x.options().empty() && p.bytes_per_gpu > x.job->bytes_floor &&
-        (least == nullptr || p.gpus() < least->gpus()))
-      least = &p;
+        (min == nullptr || p.gpus() < min->gpus()))
+      min = &p;
   const auto work = has_known_length(*x.job->spec)
                         ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
                         : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
       "needs {}{}; {}; {} running jobs have a higher priority or less than {}, and {} others are "
       "not stopped for it",
-      gpus_text(s.cluster, *least), has_exact_gpus(*x.job->spec) ? "" : " at least",
-      idle_text(s, *least), before, work, fixed);
+      gpus_text(s.cluster, *min), has_exact_gpus(*x.job->spec) ? "" : " at least",
+      idle_text(s, *min), before, work, fixed);
 }
 
 }  // namespace troupe::planners

@@ -12,7 +12,7 @@
 namespace troupe::runtime {
 namespace {
 
-std::atomic<log_level> least{log_level::info};
+std::atomic<log_level> min{log_level::info};
 std::mutex sink_mutex;
 std::function<void(log_level, std::string_view)> sink_in_use;
 
@@ -82,7 +82,7 @@ log_level log_level_from(std::string_view name, log_level otherwise) {
 
 void log(log_level level, std::string_view who, std::string_view text,
          std::initializer_list<log_field> fields) {
-  if (level < least.load(std::memory_order_relaxed) || level == log_level::none) return;
+  if (level < min.load(std::memory_order_relaxed) || level == log_level::none) return;
   auto line = fmt::format("{} {} {}: {}", timestamp(), names[static_cast<std::size_t>(level)],
                           escaped(who, ""), escaped(text, ""));
   for (const auto& f : fields) line += fmt::format(" {}={}", f.key, quoted(f.value));
@@ -93,7 +93,7 @@ void log(log_level level, std::string_view who, std::string_view text,
 }
 
 void set_log_level(log_level level) {
-  least = level;
+  min = level;
 }
 
 void set_log_sink(std::function<void(log_level, std::string_view line)> sink) {

@@ -200,7 +200,7 @@ void kept_program::see_to_start() {
           fmt::format("the process that starts keepers did nothing for {:g} s", give_up_after_s)};
 }
 
-void kept_program::hear(const keeper_event& e) {
+void kept_program::receive(const keeper_event& e) {
   using how = kept_end::how;
   if (e.what == keeper_event::begun) {
     begun_ = true;
@@ -236,7 +236,7 @@ std::optional<kept_end> kept_program::poll() {
     if (n != static_cast<ssize_t>(sizeof e))
       keeper_gone_ = true;
     else
-      hear(e);
+      receive(e);
   }
   if (!end_ && !keeper_gone_) enforce();
   if (!end_ && !keeper_gone_ && !started_) see_to_start();

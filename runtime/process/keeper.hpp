@@ -74,7 +74,7 @@ class kept_program {
                keeper_server_place server);
   /// True: no keeper has started it, and none will.
   bool withdraw() const;
-  void hear(const keeper_event& e);
+  void receive(const keeper_event& e);
   /// Whoever is to start it may have been stopped, or hang.
   void see_to_start();
   /// Kills it without its keeper, which may have been stopped, if it has been due for a while.

@@ -48,20 +48,20 @@ class keeper {
     begun.keeper_ticks = me_.started;
     send_event(begun);
     // The owner may have been stopped between its decision and this process' start.
-    if (clock_.now_s() >= request_.until_s) return tell(keeper_event::lease_expired);
+    if (clock_.now_s() >= request_.until_s) return notify(keeper_event::lease_expired);
     if (owner_is_gone() || !take_permission(permission_)) return;
-    if (!launch()) return tell(keeper_event::not_started);
+    if (!launch()) return notify(keeper_event::not_started);
     while (true) {
       check_limits();
       if (!reap()) break;
       if (killing_) kill_descendants();  // reads all of /proc, so only when needed
       wait();
     }
-    if (report_.ends[0] >= 0) hear_program();
+    if (report_.ends[0] >= 0) read_program();
     forget_group(request_.records, group_);
-    tell(failed_    ? keeper_event::not_started
-         : expired_ ? keeper_event::lease_expired
-                    : keeper_event::exited);
+    notify(failed_    ? keeper_event::not_started
+           : expired_ ? keeper_event::lease_expired
+                      : keeper_event::exited);
   }
 
  private:
@@ -136,11 +136,11 @@ class keeper {
     ::poll(of, 3, static_cast<int>(std::max(0.0, wait_s) * 1e3) + 1);
     signalfd_siginfo ignored{};
     while (::read(children_, &ignored, sizeof ignored) > 0) continue;
-    if (of[1].revents != 0) hear_owner();
-    if (of[2].revents != 0) hear_program();
+    if (of[1].revents != 0) read_owner();
+    if (of[2].revents != 0) read_program();
   }
 
-  void hear_owner() {
+  void read_owner() {
     keeper_command c;
     ssize_t n = 0;
     while ((n = ::recv(control_, &c, sizeof c, MSG_DONTWAIT)) == static_cast<ssize_t>(sizeof c)) {
@@ -165,7 +165,7 @@ class keeper {
                      end.si_pid == group_.leader);
   }
 
-  void hear_program() {
+  void read_program() {
     start_failure f;
     if (::read(report_.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f)) {
       failed_ = true;
@@ -174,7 +174,7 @@ class keeper {
     report_.close(0);
   }
 
-  void tell(keeper_event::kind what) const {
+  void notify(keeper_event::kind what) const {
     keeper_event e;
     e.what = what;
     e.status = status_;

@@ -71,12 +71,12 @@ class event_heap {
       const std::size_t first = 4 * at + 1;
       if (first >= n) break;
       const std::size_t end = first + 4 < n ? first + 4 : n;
-      std::size_t least = first;
+      std::size_t first_child = first;
       for (std::size_t c = first + 1; c < end; ++c)
-        least = entries_[c].before(entries_[least]) ? c : least;
-      if (!entries_[least].before(e)) break;
-      entries_[at] = entries_[least];
-      at = least;
+        first_child = entries_[c].before(entries_[first_child]) ? c : first_child;
+      if (!entries_[first_child].before(e)) break;
+      entries_[at] = entries_[first_child];
+      at = first_child;
     }
     entries_[at] = e;
   }

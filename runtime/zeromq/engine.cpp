@@ -86,8 +86,8 @@ bool zeromq_transport::engine::enqueue(const std::shared_ptr<lane>& l, frame f) 
 // next.
 bool zeromq_transport::engine::room_for(const lane& l, std::size_t bytes) const {
   // While the peer is not connected, only a window's worth is queued.
-  const std::size_t most = l.open ? options_.queue_frames : options_.window_frames;
-  if (l.queued_frames >= most) return false;
+  const std::size_t max = l.open ? options_.queue_frames : options_.window_frames;
+  if (l.queued_frames >= max) return false;
   if (!is_client(l.peer)) return l.queued_bytes < options_.queue_bytes;
   return l.queued_bytes < options_.client_queue_bytes &&
          clients_queued_bytes_ + clients_unsent_->now() + bytes <= options_.clients_bytes;
@@ -258,8 +258,8 @@ void zeromq_transport::engine::flush(lane& l) {
 
 bool zeromq_transport::engine::may_write(const lane& l) const {
   // A host that respects its credit is always below that.
-  const auto most = is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
-  return l.unsent->now() < most;
+  const auto max = is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
+  return l.unsent->now() < max;
 }
 
 void zeromq_transport::engine::mark_blocked(const lane& l) {

@@ -21,10 +21,10 @@ constexpr std::size_t routing_id_bytes =
 
 // Which of how many connections a routing id stands for. Other programs may use any id: the only
 // one.
-std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std::uint32_t most) {
+std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std::uint32_t max) {
   if (id.size() != routing_id_bytes || id.front() != 'T') return {0, 1};
   const auto number = static_cast<std::uint8_t>(id[17]), of = static_cast<std::uint8_t>(id[18]);
-  if (of > most || number >= of) return {0, 1};
+  if (of > max || number >= of) return {0, 1};
   return {number, of};
 }
 

@@ -39,11 +39,11 @@ frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr
                all->body.size() == 0 ? payload{} : payload{owner, bytes_of(all->body)}};
 }
 
-std::size_t batchable(const std::deque<frame>& waiting, std::size_t most) {
+std::size_t batchable(const std::deque<frame>& waiting, std::size_t max) {
   std::size_t frames = 0, bytes = 0;
   for (const auto& f : waiting) {
     const auto size = f.header.bytes().size();
-    if (frames == most || !f.body.empty() || size >= share_from_bytes) break;
+    if (frames == max || !f.body.empty() || size >= share_from_bytes) break;
     bytes += length_bytes + size;
     if (bytes > largest_batch_bytes) break;
     ++frames;

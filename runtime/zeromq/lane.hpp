@@ -149,7 +149,7 @@ inline std::span<const std::byte> bytes_of(const zmq::message_t& m) {
 }
 
 /// How many frames from the front may travel as one batch, at most `most`; 1: none.
-std::size_t batchable(const std::deque<frame>& waiting, std::size_t most);
+std::size_t batchable(const std::deque<frame>& waiting, std::size_t max);
 batch make_batch(const std::deque<frame>& waiting, std::size_t frames);
 bool is_batch(const zmq::message_t& header);
 

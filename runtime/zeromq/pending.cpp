@@ -38,7 +38,7 @@ void pending_connections::ended(int descriptor) {
 }
 
 std::size_t pending_connections::cut() {
-  std::size_t cuts = 0, too_many = all_.size() > most ? all_.size() - most : 0;
+  std::size_t cuts = 0, too_many = all_.size() > max ? all_.size() - max : 0;
   std::erase_if(all_, [&](const entry& e) {
     if (peer_of(e.descriptor) != e.peer) return true;
     const bool old = too_many > 0;

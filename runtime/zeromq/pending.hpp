@@ -13,7 +13,7 @@ namespace troupe::runtime {
 /// oldest; an honest peer connects again.
 class pending_connections {
  public:
-  static constexpr std::size_t most = 512;
+  static constexpr std::size_t max = 512;
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 20;
   static constexpr int look_every_ms = 20;
 

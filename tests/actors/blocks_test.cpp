@@ -224,7 +224,7 @@ TEST_CASE("a receiver of blocks refuses what cannot be one of them", "[blocks]")
   auto b = good(0);
   b.blocks = 0;
   CHECK(refused(b, body_of(0, 100), 100));
-  b.blocks = block_receiver::most_blocks + 1;
+  b.blocks = block_receiver::max_blocks + 1;
   CHECK(refused(b, body_of(0, 100), 100));
   b = good(0);
   b.index = 3;

@@ -197,7 +197,7 @@ class decoder_by_hand {
   struct how {
     std::uint32_t pages = 30;
     bool bubbles = false, fallback = true;
-    std::uint32_t most_sequences = 256;
+    std::uint32_t max_sequences = 256;
     bool simulated = false;
     double start_s = 0;
   };
@@ -211,7 +211,7 @@ class decoder_by_hand {
     o.what.model.shape = harness::gpt2();
     o.what.bubbles = it.bubbles;
     o.what.fallback = it.fallback;
-    o.what.most_sequences = it.most_sequences;
+    o.what.max_sequences = it.max_sequences;
     o.start_s = it.start_s;
     if (!it.simulated) o.executor = device = std::make_shared<executor_by_hand>(it.pages);
     net_->now_s = [this] { return world_.now_s(); };
@@ -227,14 +227,14 @@ class decoder_by_hand {
   }
 
   template <class T>
-  void hear(address from, const T& m, payload body = {}) {
+  void receive(address from, const T& m, payload body = {}) {
     caf::anon_send(decoder_, inbound<T>{from, m, std::move(body), {}});
     settle();
   }
-  void ask(const asked_for& a) { hear(a.what.name.front, a.what, a.body()); }
-  void cancel(const request_name& n) { hear(n.front, cancel_generate{n, lease_of_decoder}); }
-  void heard(const request_name& n, std::uint32_t tokens, bool finished = false) {
-    hear(n.front, generated_heard{n, lease_of_decoder, tokens, finished});
+  void ask(const asked_for& a) { receive(a.what.name.front, a.what, a.body()); }
+  void cancel(const request_name& n) { receive(n.front, cancel_generate{n, lease_of_decoder}); }
+  void received(const request_name& n, std::uint32_t tokens, bool finished = false) {
+    receive(n.front, generated_ack{n, lease_of_decoder, tokens, finished});
   }
   void promise(const prefill_name& n, std::uint32_t guests, double promised_s = 1) {
     prefill_reply r;
@@ -242,15 +242,15 @@ class decoder_by_hand {
     r.promised_s = promised_s;
     r.guests = {guest_node};
     if (guests == 2) r.guests.push_back(second_guest_node);
-    hear(gateway_of_decoder, r);
+    receive(gateway_of_decoder, r);
   }
   void decline(const prefill_name& n, const std::string& why = "no_bubble_before_deadline") {
     prefill_reply r;
     r.name = n;
     r.declined = {reason::kind::insufficient, why};
-    hear(gateway_of_decoder, r);
+    receive(gateway_of_decoder, r);
   }
-  void block(const made_block& b) { hear(b.from, b.header, b.body); }
+  void block(const made_block& b) { receive(b.from, b.header, b.body); }
   void stop() {
     caf::anon_send(decoder_, stop_serving{});
     settle();
@@ -287,7 +287,7 @@ class decoder_by_hand {
   }
 
   /// What was told of completions.
-  struct told {
+  struct notified {
     made_alone made;
     generated::ending finish = generated::ending::none;
     reason why;
@@ -295,9 +295,9 @@ class decoder_by_hand {
     std::uint32_t statements = 0;
   };
   /// Takes all statements, in order; each must go on where those before it end, or repeat.
-  std::map<request_name, told>& listen() {
+  std::map<request_name, notified>& listen() {
     for (const auto& g : take<generated>()) {
-      auto& t = told_[g.name];
+      auto& t = notified_[g.name];
       ++t.statements;
       const auto known = known_[g.name];
       const auto has = known + static_cast<std::uint32_t>(t.made.tokens.size());
@@ -319,11 +319,11 @@ class decoder_by_hand {
       t.finish = g.finish;
       t.why = g.why;
     }
-    return told_;
+    return notified_;
   }
   /// Of an attempt with known tokens, before listen().
   void knows(const request_name& n, std::uint32_t tokens) { known_[n] = tokens; }
-  told& told_of(const request_name& n) { return listen()[n]; }
+  notified& notified_of(const request_name& n) { return listen()[n]; }
 
   std::shared_ptr<executor_by_hand> device;
 
@@ -342,7 +342,7 @@ class decoder_by_hand {
 
   std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
   std::vector<serving_over> over_;
-  std::map<request_name, told> told_;
+  std::map<request_name, notified> notified_;
   std::map<request_name, std::uint32_t> known_;
   runtime::virtual_world world_;
   decoder_actor decoder_;

@@ -30,8 +30,8 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
                      std::uint32_t context = 256) {
     known_decoder d;
     d.datacenter = site;
-    d.says.model = "m", d.says.free_pages = free, d.says.running = running;
-    d.says.context = context, d.says.most_sequences = 8;
+    d.state.model = "m", d.state.free_pages = free, d.state.running = running;
+    d.state.context = context, d.state.max_sequences = 8;
     return d;
   };
   const decoder_need need{"m", 200, 0, {}};
@@ -47,10 +47,10 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
   CHECK(choose_decoder(all, need) == decoder_name{a0, 3});
   all[{a0, 2}] = at(0, 11, 2);
   CHECK(choose_decoder(all, need) == decoder_name{a0, 2});
-  all[{a0, 2}].says.ending = true;
-  all[{a0, 3}].says.most_sequences = 2;
-  all[{a1, 4}].says.context = 199;
-  all[{a0, 5}].says.model = "other";
+  all[{a0, 2}].state.ending = true;
+  all[{a0, 3}].state.max_sequences = 2;
+  all[{a1, 4}].state.context = 199;
+  all[{a0, 5}].state.model = "other";
   CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
   CHECK(choose_decoder(all, {"m", 200, 0, {{b0, 1}}}).error().code == reason::kind::insufficient);
   CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
@@ -69,7 +69,7 @@ TEST_CASE("a front believes of decoders what the controller's statement allows, 
   fair.lease = 1, fair.sequence = 5, fair.incarnation = 2, fair.model = "m", fair.folder = "/m";
   fair.files = 11, fair.context = 64, fair.pages = 8, fair.free_pages = 8;
   const auto says = [&](address from, const decoder_state& s) {
-    return known.hear(from, s, 0).value_or(false);
+    return known.receive(from, s, 0).value_or(false);
   };
   const auto but = [&](auto member, auto value) {
     auto s = fair;
@@ -99,12 +99,12 @@ TEST_CASE("a front believes of decoders what the controller's statement allows, 
                                   {a0, but(&decoder_state::files, 12)},
                                   {a0, but(&decoder_state::context, 0)},
                                   {a0, but(&decoder_state::free_pages, 1u << 20)}}) {
-      const auto heard = known.hear(from, s, 0);
-      REQUIRE_FALSE(heard);
-      CHECK_FALSE(heard.error().text.empty());
+      const auto received = known.receive(from, s, 0);
+      REQUIRE_FALSE(received);
+      CHECK_FALSE(received.error().text.empty());
     }
     CHECK(known.all().size() == 1);
-    CHECK(known.all().at({a0, 1}).says == fair);
+    CHECK(known.all().at({a0, 1}).state == fair);
   }
   SECTION("older statements change nothing, and a newer one replaces all") {
     auto next = all;

@@ -27,7 +27,7 @@ prefill_name begin(decoder_by_hand& d, const asked_for& a) {
 
 bool generates(decoder_by_hand& d, const asked_for& a) {
   d.advance(0.05);
-  return !d.told_of(a.what.name).made.tokens.empty();
+  return !d.notified_of(a.what.name).made.tokens.empty();
 }
 
 /// The prefills that it has requested, with the tokens of their prompts.
@@ -69,7 +69,7 @@ TEST_CASE("tokens after a prefill in bubbles are those of the model alone, bit f
         if (random.chance(0.3)) d.block(b);
       }
       d.advance(0.1);
-      const auto& t = d.told_of(a.what.name);
+      const auto& t = d.notified_of(a.what.name);
       CHECK(t.made == alone(a));
       CHECK(t.finish == ending::length);
       REQUIRE(t.where);
@@ -103,7 +103,7 @@ TEST_CASE("a decoder begins with the last block of a prefill in bubbles, not bef
     CHECK(d.last<blocks_received>(blocks[missing].from).whole);
     CHECK(d.last<cancel_prefill>(gateway_of_decoder).name == name);
     CHECK(generates(d, a));
-    CHECK(d.told_of(a.what.name).made == alone(a));
+    CHECK(d.notified_of(a.what.name).made == alone(a));
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("known tokens follow a prefill in bubbles with the same bits", "[decod
   d.promise(name, 1);
   for (const auto& b : blocks_of(a.prompt, name, 1)) d.block(b);
   d.advance(0.1);
-  const auto& t = d.told_of(a.what.name);
+  const auto& t = d.notified_of(a.what.name);
   CHECK(t.made.tokens == std::vector<std::uint32_t>{whole.tokens.begin() + 7, whole.tokens.end()});
   CHECK(t.made.log_probabilities ==
         std::vector<double>{whole.log_probabilities.begin() + 7, whole.log_probabilities.end()});
@@ -165,7 +165,7 @@ TEST_CASE("a decoder rejects corrupted blocks and blocks that its guests did not
   CHECK(refused(b));  // the last hidden state is the last guest's
   for (const auto& good : blocks) CHECK_FALSE(refused(good));
   d.advance(0.1);
-  CHECK(d.told_of(a.what.name).made == alone(a));
+  CHECK(d.notified_of(a.what.name).made == alone(a));
 }
 
 TEST_CASE("blocks of another prefill are not needed, and do not reach the cache", "[decoder]") {
@@ -190,7 +190,7 @@ TEST_CASE("blocks of another prefill are not needed, and do not reach the cache"
   CHECK_FALSE(generates(d, a));
   d.block(fresh[0]);
   CHECK(generates(d, a));
-  CHECK(d.told_of(a.what.name).made == alone(a));
+  CHECK(d.notified_of(a.what.name).made == alone(a));
 }
 
 TEST_CASE("guests that contradict each other have the decoder prefill by itself", "[decoder]") {
@@ -203,7 +203,7 @@ TEST_CASE("guests that contradict each other have the decoder prefill by itself"
     blocks[1].header.first = 0;
     for (const auto& b : blocks) d.block(b);
     d.advance(0.1);
-    CHECK(d.told_of(a.what.name).made == alone(a));
+    CHECK(d.notified_of(a.what.name).made == alone(a));
     CHECK_THAT(d.listen()[a.what.name].where->declined.text, Contains("page 0 of layer 0"));
   }
   SECTION("a page is missing") {
@@ -219,7 +219,7 @@ TEST_CASE("guests that contradict each other have the decoder prefill by itself"
       d.block(blocks[k]);
     }
     d.advance(0.1);
-    CHECK(d.told_of(a.what.name).made == alone(a));
+    CHECK(d.notified_of(a.what.name).made == alone(a));
     CHECK_FALSE(d.listen()[a.what.name].where->bubbles);
   }
 }
@@ -229,7 +229,7 @@ TEST_CASE("a declined prefill is the decoder's own, or the request is declined",
   decoder_by_hand d{with_bubbles};
   d.decline(begin(d, a));
   d.advance(0.1);
-  const auto& t = d.told_of(a.what.name);
+  const auto& t = d.notified_of(a.what.name);
   CHECK(t.made == alone(a));
   REQUIRE(t.where);
   CHECK_FALSE(t.where->bubbles);
@@ -237,7 +237,7 @@ TEST_CASE("a declined prefill is the decoder's own, or the request is declined",
 
   decoder_by_hand strict{{.bubbles = true, .fallback = false}};
   strict.decline(begin(strict, a));
-  const auto no = strict.told_of(a.what.name);
+  const auto no = strict.notified_of(a.what.name);
   CHECK(no.finish == ending::failed);
   CHECK(no.why.text == "no_bubble_before_deadline");
   CHECK(strict.state().free_pages == 30);
@@ -255,7 +255,7 @@ TEST_CASE("a prefill request is repeated until it is answered, but not for long"
   CHECK_FALSE(generates(d, a));
   d.advance(0.2);
   CHECK(generates(d, a));
-  CHECK_THAT(d.told_of(a.what.name).where->declined.text, Contains("does not answer"));
+  CHECK_THAT(d.notified_of(a.what.name).where->declined.text, Contains("does not answer"));
   // The controller hears that nobody waits, until it says that it knows.
   d.take<cancel_prefill>();
   d.advance(1);
@@ -263,12 +263,12 @@ TEST_CASE("a prefill request is repeated until it is answered, but not for long"
   prefill_progress gone;
   gone.name = name;
   gone.now = prefill_progress::state::gone;
-  d.hear(gateway_of_decoder, gone);
+  d.receive(gateway_of_decoder, gone);
   d.advance(1);
   CHECK(d.take<cancel_prefill>().empty());
   d.promise(name, 1);  // late
   d.advance(0.1);
-  CHECK(d.told_of(a.what.name).made == alone(a));
+  CHECK(d.notified_of(a.what.name).made == alone(a));
 }
 
 TEST_CASE("a prefill that is not whole by twice its promise and a second is given up",
@@ -283,7 +283,7 @@ TEST_CASE("a prefill that is not whole by twice its promise and a second is give
   CHECK_FALSE(generates(d, a));
   d.advance(0.2);
   CHECK(generates(d, a));
-  const auto& t = d.told_of(a.what.name);
+  const auto& t = d.notified_of(a.what.name);
   CHECK(t.made == alone(a));
   CHECK_FALSE(t.where->bubbles);
   CHECK_THAT(t.where->declined.text, Contains("incomplete"));
@@ -300,9 +300,9 @@ TEST_CASE("a prefill that its controller has given up is given up at once", "[de
   d.promise(gone.name, 1);
   gone.now = prefill_progress::state::gone;
   gone.why = {reason::kind::unavailable, "the training has ended"};
-  d.hear(gateway_of_decoder, gone);
+  d.receive(gateway_of_decoder, gone);
   CHECK(generates(d, a));
-  CHECK(d.told_of(a.what.name).where->declined.text == "the training has ended");
+  CHECK(d.notified_of(a.what.name).where->declined.text == "the training has ended");
 }
 
 TEST_CASE("a cancelled request's prefill in bubbles is cancelled, and its pages are free",
@@ -349,14 +349,15 @@ TEST_CASE("prompts in bubbles over a bad network have the right tokens, and one 
       }
       for (const auto& [name, t] : d.listen())
         if (random.chance(0.1))
-          d.heard(name, static_cast<std::uint32_t>(t.made.tokens.size()), t.finish != ending::none);
+          d.received(name, static_cast<std::uint32_t>(t.made.tokens.size()),
+                     t.finish != ending::none);
       d.advance(0.004);
     }
-    auto& told = d.listen();
+    auto& notified = d.listen();
     std::uint32_t in_bubbles = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       INFO("seed " << seed << ", request " << i);
-      const auto& t = told[asked(i).what.name];
+      const auto& t = notified[asked(i).what.name];
       CHECK(t.finish == ending::length);
       CHECK(t.made == alone(asked(i)));
       in_bubbles += t.where && t.where->bubbles;

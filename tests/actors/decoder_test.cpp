@@ -33,14 +33,14 @@ TEST_CASE("a decoder's tokens are those of the model alone, bit for bit, in any 
   decoder_by_hand d{{.pages = pages}};
   for (std::uint32_t i = 0; i < count; ++i) d.ask(asked(i));
   d.advance(0.1);
-  auto& told = d.listen();
+  auto& notified = d.listen();
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto a = asked(i);
     INFO("request " << i);
-    CHECK(told[a.what.name].made == alone(a));
-    CHECK(told[a.what.name].finish == ending::length);
-    CHECK(told[a.what.name].where);
-    d.heard(a.what.name, a.what.what.max_tokens, true);
+    CHECK(notified[a.what.name].made == alone(a));
+    CHECK(notified[a.what.name].finish == ending::length);
+    CHECK(notified[a.what.name].where);
+    d.received(a.what.name, a.what.what.max_tokens, true);
   }
   CHECK(d.state().free_pages == pages);
   CHECK(d.device->device->free_pages() == pages);
@@ -59,7 +59,7 @@ TEST_CASE("a decoder goes on from known tokens with the same bits, and does not 
     d.knows(again.what.name, known);
     d.ask(again);
     d.advance(0.1);
-    const auto& t = d.told_of(again.what.name);
+    const auto& t = d.notified_of(again.what.name);
     CHECK(t.finish == ending::length);
     CHECK(t.made.tokens ==
           std::vector<std::uint32_t>{whole.tokens.begin() + known, whole.tokens.end()});
@@ -76,7 +76,7 @@ TEST_CASE("a decoder ends at one of the last tokens", "[decoder]") {
   decoder_by_hand d;
   d.ask(a);
   d.advance(0.1);
-  const auto& t = d.told_of(a.what.name);
+  const auto& t = d.notified_of(a.what.name);
   CHECK(t.finish == ending::stop);
   CHECK(t.made == alone(a));
   CHECK(t.made.tokens.size() == static_cast<std::size_t>(first) + 1);
@@ -105,7 +105,7 @@ TEST_CASE("a decoder states what it holds at once, and repeats tokens until they
   CHECK(d.take<generated>().empty());
   d.advance(0.02);
   CHECK(d.take<generated>() == all);
-  d.heard(a.what.name, 1);
+  d.received(a.what.name, 1);
   d.advance(0.5);
   CHECK(d.take<generated>().empty());
   round();
@@ -117,10 +117,10 @@ TEST_CASE("a decoder states what it holds at once, and repeats tokens until they
   CHECK(both.first == 1);
   CHECK(both.tokens.size() == 2);
   CHECK(both.finish == ending::length);
-  d.heard(a.what.name, 3);  // but not the end
+  d.received(a.what.name, 3);  // but not the end
   d.advance(0.25);
   CHECK(d.last<generated>().finish == ending::length);
-  d.heard(a.what.name, 3, true);
+  d.received(a.what.name, 3, true);
   d.advance(0.5);
   CHECK(d.take<generated>().empty());
 }
@@ -131,11 +131,11 @@ TEST_CASE("a repeated request to a decoder is one attempt with one outcome", "[d
   d.ask(a);
   d.ask(a);
   d.advance(0.05);
-  CHECK(d.told_of(a.what.name).made == alone(a));
+  CHECK(d.notified_of(a.what.name).made == alone(a));
   const auto rounds = d.device->rounds.size();
   d.ask(a);
   CHECK(d.last<generated>().finish == ending::length);
-  d.heard(a.what.name, 2, true);
+  d.received(a.what.name, 2, true);
   d.ask(a);  // late
   const auto after = d.last<generated>();
   CHECK(after.finish == ending::length);
@@ -162,7 +162,7 @@ TEST_CASE("a newer attempt on the same decoder takes the place of an older one",
   d.device->holds = false;
   d.device->finish();
   d.advance(0.1);
-  CHECK(d.told_of(b.what.name).made == alone(b));
+  CHECK(d.notified_of(b.what.name).made == alone(b));
   CHECK(d.listen().count(a.what.name) == 0);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("a decoder's answer begins with the scores of the prompt if they are a
       d.ask(a);
       d.advance(0.5);
       CHECK(d.take<prefill_request>().empty());  // bubbles return the last hidden state alone
-      const auto whole = d.told_of(a.what.name);
+      const auto whole = d.notified_of(a.what.name);
       CHECK(whole.finish == ending::length);
       REQUIRE(whole.made.tokens.size() == prompt - 1 + max_tokens);
       CHECK(std::equal(a.prompt.begin() + 1, a.prompt.end(), whole.made.tokens.begin()));
@@ -195,7 +195,7 @@ TEST_CASE("a decoder's answer begins with the scores of the prompt if they are a
         other.knows(b.what.name, b.what.replay);
         other.ask(b);
         other.advance(0.5);
-        const auto& rest = other.told_of(b.what.name);
+        const auto& rest = other.notified_of(b.what.name);
         CHECK(rest.finish == ending::length);
         const auto from = static_cast<std::ptrdiff_t>(had);
         CHECK(rest.made.tokens == tokens_from(whole.made.tokens, from));
@@ -224,13 +224,13 @@ TEST_CASE("a cancelled request's pages are free at once, and it is not begun aga
   d.device->holds = false;
   d.device->finish();
   d.advance(0.1);
-  CHECK(d.told_of(b.what.name).made == alone(b));
+  CHECK(d.notified_of(b.what.name).made == alone(b));
 
   // A cancel may come first.
   const auto c = asked(6, 3);
   d.cancel(c.what.name);
   d.ask(c);
-  CHECK(d.told_of(c.what.name).finish == ending::failed);
+  CHECK(d.notified_of(c.what.name).finish == ending::failed);
   CHECK(d.listen()[c.what.name].made.tokens.empty());
 }
 
@@ -261,12 +261,12 @@ TEST_CASE("after random cancels no page of a decoder is missing", "[decoder]") {
     d.advance(0.1);
     CHECK(d.state().free_pages == pages);
     CHECK(d.device->device->free_pages() == pages);
-    for (const auto& n : names) CHECK(d.told_of(n).finish != ending::none);
+    for (const auto& n : names) CHECK(d.notified_of(n).finish != ending::none);
   }
 }
 
 TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "[decoder]") {
-  decoder_by_hand d{{.pages = 3, .most_sequences = 2}};
+  decoder_by_hand d{{.pages = 3, .max_sequences = 2}};
   d.device->holds = true;
   const auto declined = [&](const asked_for& a, reason::kind k) {
     d.ask(a);
@@ -309,7 +309,7 @@ TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "
   CHECK(d.last<generated>().finish == ending::none);
   // Not from that front.
   auto forged = asked(16);
-  d.hear(second_front, forged.what, forged.body());
+  d.receive(second_front, forged.what, forged.body());
   CHECK(d.take<generated>().empty());
 }
 
@@ -322,11 +322,11 @@ TEST_CASE("a decoder ends the requests of a front that does not hear it for a le
   d.ask(b);
   for (int i = 0; i < 9; ++i) {
     d.advance(0.5);
-    d.heard(b.what.name, 40);  // but not that it has ended
+    d.received(b.what.name, 40);  // but not that it has ended
   }
   CHECK_FALSE(d.take<generated>(front_of_decoder).empty());
   d.advance(1);
-  d.heard(b.what.name, 40);
+  d.received(b.what.name, 40);
   d.take<generated>();
   d.advance(0.4);
   CHECK(d.take<generated>(front_of_decoder).empty());
@@ -373,8 +373,8 @@ TEST_CASE("a decoder whose device fails ends all requests, and says so to its no
   d.device->finish();
   d.advance(0.1);
   for (const auto i : {5u, 6u}) {
-    CHECK(d.told_of(asked(i).what.name).finish == ending::failed);
-    CHECK_THAT(d.told_of(asked(i).what.name).why.text, Contains("out of memory"));
+    CHECK(d.notified_of(asked(i).what.name).finish == ending::failed);
+    CHECK_THAT(d.notified_of(asked(i).what.name).why.text, Contains("out of memory"));
   }
   REQUIRE(d.over().size() == 1);
   CHECK(d.over()[0].lease == lease_of_decoder);
@@ -390,7 +390,7 @@ TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]
   asked_for a = asked(1, 3);
   a.what.what.prompt_tokens = 200;  // without a body
   const double begin_s = d.now_s();
-  d.hear(front_of_decoder, a.what);
+  d.receive(front_of_decoder, a.what);
   d.advance(2);
   const double prefill_s = planners::prefill_s(planners::prefill_rate_of(layer, gpu), 12, 200, 0);
   const double first_s = planners::decode_s(layer, gpu, 12, 1, 200);
@@ -403,7 +403,7 @@ TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]
   CHECK(times[0] == Approx(prefill_s).margin(1e-6));
   CHECK(times[1] == Approx(prefill_s + first_s).margin(1e-6));
   CHECK(times[2] == Approx(prefill_s + first_s + second_s).margin(1e-6));
-  const auto& t = d.told_of(a.what.name);
+  const auto& t = d.notified_of(a.what.name);
   CHECK(t.finish == ending::length);
   for (std::uint32_t i = 0; i < 3; ++i)
     CHECK(t.made.tokens[i] ==

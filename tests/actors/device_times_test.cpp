@@ -48,19 +48,19 @@ TEST_CASE("the newest iteration of all stages is told, while a stage is ahead of
   CHECK_FALSE(times.report(plan));
   times.add(report_of(1, 1, {forward(11, 12.5)}));
   times.complete(1, 10, 13);
-  const auto told = times.report(plan);
-  REQUIRE(told);
-  CHECK(told->iteration == 1);
-  CHECK(told->length_s == 3);
-  REQUIRE(told->stages.size() == 2);
-  CHECK(told->stages[0].node == 0);
-  CHECK(told->stages[1].node == 2);
-  CHECK(told->stages[1].devices == std::vector<std::uint16_t>{4});
-  REQUIRE(told->stages[1].tasks.size() == 1);
-  CHECK(told->stages[1].tasks[0].begin_s == 1);
-  CHECK(told->stages[1].tasks[0].end_s == 2.5);
+  const auto notified = times.report(plan);
+  REQUIRE(notified);
+  CHECK(notified->iteration == 1);
+  CHECK(notified->length_s == 3);
+  REQUIRE(notified->stages.size() == 2);
+  CHECK(notified->stages[0].node == 0);
+  CHECK(notified->stages[1].node == 2);
+  CHECK(notified->stages[1].devices == std::vector<std::uint16_t>{4});
+  REQUIRE(notified->stages[1].tasks.size() == 1);
+  CHECK(notified->stages[1].tasks[0].begin_s == 1);
+  CHECK(notified->stages[1].tasks[0].end_s == 2.5);
   // What devices have done in all includes the iteration that is under way.
-  CHECK(told->stages[0].busy_s.at(index_of(task_kind::forward)) == 2);
+  CHECK(notified->stages[0].busy_s.at(index_of(task_kind::forward)) == 2);
   times.add(report_of(1, 2, {forward(14, 15)}));
   times.complete(2, 13, 16);
   CHECK(times.report(plan)->iteration == 2);
@@ -79,8 +79,8 @@ TEST_CASE("a task of an unknown kind is left out, and a timeline of too many tas
   times.add(report_of(0, 3, std::vector(device_times::max_tasks, forward(2, 3))));
   times.add(report_of(1, 3, {forward(2, 3)}));
   times.complete(3, 2, 3);
-  const auto told = times.report(plan);
-  CHECK(told->iteration == 3);
-  CHECK(told->stages[0].tasks.empty());
-  CHECK(told->stages[0].busy_s.at(0) == 1.0 + 2 * double(device_times::max_tasks));
+  const auto notified = times.report(plan);
+  CHECK(notified->iteration == 3);
+  CHECK(notified->stages[0].tasks.empty());
+  CHECK(notified->stages[0].busy_s.at(0) == 1.0 + 2 * double(device_times::max_tasks));
 }

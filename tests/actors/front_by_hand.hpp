@@ -53,7 +53,7 @@ inline constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_a
 
 struct received_updates {
   std::vector<std::uint32_t> tokens;
-  std::vector<completion_news> all, ends;
+  std::vector<completion_update> all, ends;
 };
 
 struct front_by_hand {
@@ -79,13 +79,13 @@ struct front_by_hand {
     if (std::exchange(leases[{node, lease}], incarnation) != incarnation) state_leases();
     decoder_state s;
     s.lease = lease, s.sequence = ++sequence, s.model = "m", s.context = 256, s.pages = 20;
-    s.free_pages = free, s.most_sequences = 4, s.incarnation = incarnation;
+    s.free_pages = free, s.max_sequences = 4, s.incarnation = incarnation;
     front.on_message(node, s);
   }
   void submit(std::uint64_t number, std::uint32_t max_tokens = 8) {
     model_prompt p{"m", {}, {10, 20, 30}};
     p.what.prompt_tokens = 3, p.what.max_tokens = max_tokens, p.what.last_tokens = {0};
-    front.submit(number, p, [this, number](const completion_news& n) {
+    front.submit(number, p, [this, number](const completion_update& n) {
       auto& h = received[number];
       CHECK(n.first == h.tokens.size());
       for (const auto& t : n.tokens) h.tokens.push_back(t.chosen.token);

@@ -12,7 +12,7 @@ TEST_CASE("a decoder that the controller has not stated gets no request, and is 
   front_by_hand f;
   decoder_state forged;
   forged.lease = lease_id{1} << 40, forged.sequence = 1, forged.model = "m", forged.context = 256;
-  forged.pages = forged.free_pages = 1u << 20, forged.most_sequences = 4096;
+  forged.pages = forged.free_pages = 1u << 20, forged.max_sequences = 4096;
   f.front.on_message(a1, forged);
   CHECK(f.front.refused() == 0);  // the front does not know yet
   f.state(a0, 1);
@@ -66,18 +66,18 @@ TEST_CASE("tokens are told in order and once, whatever is repeated, lost or late
   f.state(a0, 1);
   f.submit(7);
   f.say(a0, 0, {5, 6});
-  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 2, false});
+  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 2, false});
   f.say(a0, 3, {8});  // the third is lost
-  CHECK(f.last<generated_heard>(a0).first.tokens == 2);
+  CHECK(f.last<generated_ack>(a0).first.tokens == 2);
   f.say(a0, 0, {5, 6});
   f.say(a0, 1, {6, 7, 8});
   CHECK(f.received[7].tokens == tokens{5, 6, 7, 8});
   f.say(a0, 5, {10}, ending::length);  // its end comes too early
   CHECK(f.received[7].ends.empty());
   f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
-  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 6, true});
+  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 6, true});
   f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
-  CHECK(f.last<generated_heard>(a0).first.finished);
+  CHECK(f.last<generated_ack>(a0).first.finished);
   CHECK(f.received[7].tokens == tokens{5, 6, 7, 8, 9, 0});
   REQUIRE(f.received[7].ends.size() == 1);
   CHECK(f.received[7].ends[0].finish == ending::stop);
@@ -121,7 +121,7 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
   }
   SECTION("it says that it cannot") {
     f.say(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});
-    CHECK(f.last<generated_heard>(a0).first.finished);
+    CHECK(f.last<generated_ack>(a0).first.finished);
   }
   const auto next = f.received[7].ends.empty() && f.count<generate>(b0) > 0 ? b0 : a0;
   const auto again = f.last<generate>(next);
@@ -144,7 +144,7 @@ TEST_CASE("what the earlier attempt still says is answered as over, and not told
   for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
   f.state(a0, 1);  // it was only stopped
   f.say(a0, 1, {99, 98});
-  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 3, true});
+  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 3, true});
   CHECK(f.received[7].tokens == tokens{5});
   f.say(b0, 1, {6});
   CHECK(f.received[7].tokens == tokens{5, 6});
@@ -257,7 +257,7 @@ TEST_CASE("a cancelled request is told nothing more, and its cancellation is rep
   f.front.cancel(8);
   CHECK(f.last<cancel_generate>(a0).first == cancel_generate{{this_front, 3, 7, 1}, 1});
   f.say(a0, 1, {6});
-  CHECK(f.last<generated_heard>(a0).first.finished);
+  CHECK(f.last<generated_ack>(a0).first.finished);
   f.wait(1);
   const auto asked = f.count<cancel_generate>(a0);
   CHECK(asked >= 3);
@@ -329,7 +329,7 @@ TEST_CASE("a front reports what became of its requests, and the decoders that it
   CHECK(r.ttft_p50_s == Approx(0.5));
   REQUIRE(r.decoders.size() == 1);
   CHECK(r.decoders[0].node == 0);
-  CHECK(r.decoders[0].says.lease == 5);
+  CHECK(r.decoders[0].state.lease == 5);
 }
 
 TEST_CASE("a front counts prompts by where they were computed, once, and further attempts") {

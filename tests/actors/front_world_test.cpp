@@ -42,15 +42,15 @@ class played_decoder {
       auto& r = requests_[g->name];
       if (r.asked.name == g->name) return;
       r.asked = *g;
-      r.made = r.heard = g->replay;
-      r.heard_s = now;
+      r.made = r.received = g->replay;
+      r.last_seen_s = now;
       CHECK(f.body.bytes().size() == 4 * (g->what.prompt_tokens + g->replay));
       attempts = std::max(attempts, g->name.attempt);
-    } else if (const auto* h = std::get_if<generated_heard>(&m->second)) {
+    } else if (const auto* h = std::get_if<generated_ack>(&m->second)) {
       const auto at = requests_.find(h->name);
       if (at == requests_.end()) return;
-      at->second.heard = std::max<std::size_t>(at->second.heard, h->tokens);
-      at->second.heard_s = now;
+      at->second.received = std::max<std::size_t>(at->second.received, h->tokens);
+      at->second.last_seen_s = now;
       if (h->finished) requests_.erase(at);
     } else if (const auto* c = std::get_if<cancel_generate>(&m->second)) {
       requests_.erase(c->name);
@@ -62,15 +62,15 @@ class played_decoder {
 
   void step() {
     const auto now = host_.clock->now_s();
-    if (++steps_ % 25 == 1) tell_state();
+    if (++steps_ % 25 == 1) send_state();
     std::erase_if(requests_, [&](const auto& r) {
-      return now - r.second.heard_s > cluster_->settings.lease_s;
+      return now - r.second.last_seen_s > cluster_->settings.lease_s;
     });
     for (auto& [name, r] : requests_) {
       if (r.made < r.asked.what.max_tokens) ++r.made;
       generated g;
-      g.name = name, g.lease = lease_, g.first = static_cast<std::uint32_t>(r.heard);
-      for (auto i = r.heard; i < r.made; ++i)
+      g.name = name, g.lease = lease_, g.first = static_cast<std::uint32_t>(r.received);
+      for (auto i = r.received; i < r.made; ++i)
         g.tokens.push_back({{token_at(r.asked.what.how.seed, i), -1}, {}});
       if (r.made == r.asked.what.max_tokens) g.finish = ending::length;
       if (!g.tokens.empty() || g.finish != ending::none) say(g);
@@ -83,19 +83,19 @@ class played_decoder {
  private:
   struct held_request {
     generate asked;
-    std::size_t made = 0, heard = 0;
-    double heard_s = 0;
+    std::size_t made = 0, received = 0;
+    double last_seen_s = 0;
   };
 
   void say(const message& m) {
     const auto front = std::holds_alternative<generated>(m) ? std::get<generated>(m).name.front : 0;
     host_.net->send(front, encode(host_.self, front, m));
   }
-  void tell_state() {
+  void send_state() {
     decoder_state s;
     s.lease = lease_, s.sequence = ++said_, s.model = "m", s.context = 1024;
     s.pages = s.free_pages = 64, s.running = static_cast<std::uint32_t>(requests_.size());
-    s.most_sequences = 64, s.incarnation = host_.incarnation;
+    s.max_sequences = 64, s.incarnation = host_.incarnation;
     for (std::uint32_t f = 0; f < cluster_->fronts.size(); ++f) {
       const auto to = front_address(f);
       host_.net->send(to, encode(host_.self, to, s));
@@ -110,7 +110,7 @@ class played_decoder {
   std::map<request_name, held_request> requests_;
 };
 
-struct told {
+struct notified {
   std::vector<std::uint32_t> tokens;
   std::uint32_t ends = 0, attempts = 0;
   ending finish = ending::none;
@@ -184,8 +184,8 @@ struct world_of_fronts {
   std::uint64_t submit(std::uint32_t front, std::uint64_t seed, std::uint32_t max_tokens) {
     model_prompt p{"m", {}, std::vector<std::uint32_t>(5, 1)};
     p.what.prompt_tokens = 5, p.what.max_tokens = max_tokens, p.what.how.seed = seed;
-    return fronts[front].submit(p, [this, seed](const completion_news& n) {
-      auto& t = heard[seed];
+    return fronts[front].submit(p, [this, seed](const completion_update& n) {
+      auto& t = received[seed];
       for (const auto& x : n.tokens) t.tokens.push_back(x.chosen.token);
       t.attempts = n.attempts;
       if (n.finish == ending::none) return;
@@ -203,7 +203,7 @@ struct world_of_fronts {
   void check(std::uint64_t requests) {
     for (std::uint64_t seed = 1; seed <= requests; ++seed) {
       INFO("request " << seed);
-      const auto& t = heard[seed];
+      const auto& t = received[seed];
       CHECK(t.ends == 1);
       CHECK(t.finish == ending::length);
       bool right = true;
@@ -218,7 +218,7 @@ struct world_of_fronts {
   runtime::virtual_world world;
   std::map<std::uint32_t, completions> fronts;
   std::map<node_index, std::shared_ptr<played_decoder>> decoders;
-  std::map<std::uint64_t, told> heard;
+  std::map<std::uint64_t, notified> received;
   std::map<address, std::vector<front_report>> reports;
   lease_id leases = 0;
   std::uint64_t statements = 0;
@@ -239,7 +239,7 @@ TEST_CASE("a front gives its requests to the decoders of its datacenter, and all
   w.check(40);
   CHECK(w.held() == 0);
   CHECK(w.fronts[0].view().requests == 0);
-  for (const auto& [seed, t] : w.heard) CHECK(t.attempts == 1);
+  for (const auto& [seed, t] : w.received) CHECK(t.attempts == 1);
 }
 
 TEST_CASE("fronts report to the controller every heartbeat, with requests and without") {
@@ -284,7 +284,7 @@ TEST_CASE("requests of decoders that die go on elsewhere with the same tokens") 
   w.world.run_until(25);
   w.check(60);
   std::uint32_t again = 0;
-  for (const auto& [seed, t] : w.heard) again += t.attempts > 1;
+  for (const auto& [seed, t] : w.received) again += t.attempts > 1;
   CHECK(again > 3);
   CHECK(w.held() == 0);
 }
@@ -310,11 +310,11 @@ TEST_CASE("cancelled requests and those of a dead front leave the decoders") {
   for (const auto n : numbers) w.fronts[0].cancel(n);
   w.world.run_until(1.7);
   CHECK(w.held() == 10);
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(w.heard[seed].ends == 0);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(w.received[seed].ends == 0);
   w.world.crash(front_address(1), 0.5);
   w.world.run_until(3);
   CHECK(w.held() == 0);  // its next start does not know them
   w.submit(1, 40, 20);
   w.world.run_until(4);
-  CHECK(w.heard[40].ends == 1);
+  CHECK(w.received[40].ends == 1);
 }

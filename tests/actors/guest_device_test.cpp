@@ -277,12 +277,12 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   auto shape =
       loaded(shape_of({lending_of(folder, "resumable"), group_of_real(1).guests[0], {}}, 1));
   std::mutex guard;
-  std::condition_variable heard;
+  std::condition_variable received;
   std::vector<guest_tile_result> results;
   const auto engine = loaded(open_guest_device(shape, [&](guest_tile_result r) {
     std::lock_guard lock{guard};
     results.push_back(std::move(r));
-    heard.notify_one();
+    received.notify_one();
   }));
   gpu::device_thread device;
   device.lend(engine);
@@ -311,7 +311,7 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
     ended.get_future().wait();
     device.idle_for(0.01);
     std::unique_lock lock{guard};
-    heard.wait_for(lock, std::chrono::milliseconds{2});
+    received.wait_for(lock, std::chrono::milliseconds{2});
     done = results.size() == tile;
   }
   CHECK(trained > 0);

@@ -43,10 +43,10 @@ TEST_CASE("A decoder gets every page of every layer once, for all rules and numb
         for (const auto& p : progress) hidden_bytes += p.hidden_bytes;
         constexpr std::uint64_t row_bytes = 2 * 256;  // half precision
         CHECK(hidden_bytes == (guests - 1) * tokens * row_bytes);
-        const auto heard = states(progress);
-        CHECK(std::ranges::count(heard, state::held) == guests);
-        CHECK(std::ranges::count(heard, state::ended) == guests);
-        CHECK(heard.size() == 2 * guests);
+        const auto received = states(progress);
+        CHECK(std::ranges::count(received, state::held) == guests);
+        CHECK(std::ranges::count(received, state::ended) == guests);
+        CHECK(received.size() == 2 * guests);
       }
 }
 
@@ -86,10 +86,10 @@ TEST_CASE("A later prompt's input waits until the earlier one's has come") {
   b.what = prefill_block::kind::hidden;
   b.name = {decoder_node, 3, 2};
   b.count = 64;
-  g.hear(1, first_guest_node, b);
+  g.receive(1, first_guest_node, b);
   CHECK(g.engine(1).next(never).count == 0);
   b.name.number = 1;
-  g.hear(1, first_guest_node, b);
+  g.receive(1, first_guest_node, b);
   CHECK(g.engine(1).next(never).count > 0);
 }
 
@@ -143,9 +143,9 @@ TEST_CASE("A prompt whose time is over is given up, and the next one goes on") {
   g.compute();
   CHECK(g.now_s > 101.99);
   CHECK(complete(g.decoders.at(2), 300));
-  const auto heard = g.take_progress();
-  const auto gone = std::ranges::find(heard, state::gone, &prefill_progress::now);
-  REQUIRE(gone != heard.end());
+  const auto received = g.take_progress();
+  const auto gone = std::ranges::find(received, state::gone, &prefill_progress::now);
+  REQUIRE(gone != received.end());
   CHECK(gone->name.number == 1);
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("A decoder that needs no more of a prompt ends it at the guests") {
   blocks_received r;
   r.name = {decoder_node, 3, 1};
   r.whole = true;
-  g.hear(0, decoder_node, r);
+  g.receive(0, decoder_node, r);
   CHECK_FALSE(g.pending());
   CHECK(g.engine(0).next(never).count == 0);
 }
@@ -170,7 +170,7 @@ TEST_CASE("Only the hosts of an order may send what belongs to it") {
   b.count = 64;
   const auto ignored = [&](address from, const message& m) {
     const auto before = g.prompts(1).rejected();
-    g.hear(1, from, m);
+    g.receive(1, from, m);
     CHECK(g.prompts(1).rejected() == before + 1);
     CHECK(g.engine(1).next(never).count == 0);
     CHECK(g.prompts(1).held() == 1);
@@ -204,10 +204,10 @@ TEST_CASE("Invalid prefill orders are rejected with a reason") {
     g.give(1, o);
     g.now_s += 1;
     g.settle();
-    const auto heard = g.take_progress();
-    REQUIRE(heard.size() == 1);
-    CHECK(heard[0].now == state::gone);
-    CHECK(heard[0].why.text.size() > 10);
+    const auto received = g.take_progress();
+    REQUIRE(received.size() == 1);
+    CHECK(received[0].now == state::gone);
+    CHECK(received[0].why.text.size() > 10);
     CHECK_FALSE(g.pending());
   };
   const auto good = g.order_of(1, 100, 1);
@@ -281,8 +281,8 @@ TEST_CASE("A simulated guest says how often the training interrupted a prompt") 
   g.settle();
   g.now_s += 1;
   g.settle();
-  const auto heard = g.take_progress();
-  REQUIRE(heard.back().now == state::ended);
-  CHECK(heard.back().steps == 8);
-  CHECK(heard.back().yields == 2);
+  const auto received = g.take_progress();
+  REQUIRE(received.back().now == state::ended);
+  CHECK(received.back().steps == 8);
+  CHECK(received.back().yields == 2);
 }

@@ -97,7 +97,7 @@ class guests_by_hand {
       carry_out(g, std::move(c));
     }
   }
-  void hear(std::uint32_t guest, address from, const message& m, const payload& body = {}) {
+  void receive(std::uint32_t guest, address from, const message& m, const payload& body = {}) {
     guest_prompts::changes c;
     auto& p = prompts(guest);
     if (const auto* b = std::get_if<prefill_block>(&m)) p.on_block(from, *b, body, c);
@@ -208,7 +208,7 @@ class guests_by_hand {
     } else {
       const auto guest = static_cast<std::uint32_t>(m.what.to - first_guest_node);
       REQUIRE(guest < guests_.size());
-      hear(guest, m.from, m.what.what, m.what.body);
+      receive(guest, m.from, m.what.what, m.what.body);
     }
   }
   void to_decoder(address from, const guest_prompts::outgoing& m) {

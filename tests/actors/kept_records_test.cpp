@@ -38,8 +38,8 @@ tensor sent_to(std::uint32_t stage, kind what, std::uint64_t iteration, std::uin
   return t;
 }
 
-tensor heard_from(std::uint32_t stage, kind what, std::uint64_t iteration,
-                  std::uint32_t microbatch) {
+tensor received_from(std::uint32_t stage, kind what, std::uint64_t iteration,
+                     std::uint32_t microbatch) {
   tensor t;
   t.what = what;
   t.from = {1, 0, stage};
@@ -68,7 +68,7 @@ TEST_CASE("sent tensors are kept up to four gigabytes, and the oldest go first")
   REQUIRE(due.size() == 2);
   CHECK(due[0].header.microbatch == 1);
   // There is room again when it is known that one came.
-  s.on_received(heard_from(2, kind::gradient, 5, 1));
+  s.on_received(received_from(2, kind::gradient, 5, 1));
   CHECK(s.size() == 1);
   s.keep(sent_to(2, kind::activation, 5, 3), of_size(3 * giga), 1, false);
   CHECK(s.size() == 2);
@@ -80,11 +80,11 @@ TEST_CASE("sent tensors are kept up to four gigabytes, and the oldest go first")
 }
 
 TEST_CASE("a tensor came if its receiver has sent what it can send only after it") {
-  const auto kept_after = [](kind sent, kind heard, std::uint32_t microbatch,
+  const auto kept_after = [](kind sent, kind received, std::uint32_t microbatch,
                              std::uint64_t iteration = 5) {
     sent_tensors s;
     s.keep(sent_to(2, sent, 5, 3), of_size(8), 1, false);
-    s.on_received(heard_from(2, heard, iteration, microbatch));
+    s.on_received(received_from(2, received, iteration, microbatch));
     return s.size() == 1;
   };
   CHECK_FALSE(kept_after(kind::activation, kind::gradient, 3));

@@ -273,16 +273,16 @@ TEST_CASE("programs end with the lease of their node, those started later too") 
 
 TEST_CASE("the watcher is called when a program ends, also for a program that ran before") {
   programs p;
-  std::atomic<int> told{0};
+  std::atomic<int> notified{0};
   p.start(1, "until [ -e go ]; do sleep 0.01; done");
-  p.runner->watch([&] { ++told; });
+  p.runner->watch([&] { ++notified; });
   p.start(2, "until [ -e go2 ]; do sleep 0.01; done");
   REQUIRE(runtime::wait_until([&] { return p.runner->poll().size() == 2; }, long_s));
   for (const auto* go : {"go", "go2"}) {
     runtime::pause(0.05);
-    const int before = told;
+    const int before = notified;
     std::ofstream{p.room / go};
-    CHECK(runtime::wait_until([&] { return told > before; }, long_s));
+    CHECK(runtime::wait_until([&] { return notified > before; }, long_s));
   }
   for (const lease_id l : {1, 2}) p.end_of(l);
 }

@@ -67,7 +67,7 @@ TEST_CASE("what is not promised is declined with the reason") {
   by_hand x;
   CHECK(x.answer(x.request(1)) == "no_guest_for_model");
   auto offer = an_offer();
-  offer.most_tokens = 5000;
+  offer.max_tokens = 5000;
   x.say(x.trainer_node, offer);
   CHECK(x.answer(x.request(2)) == "timetable_unknown");
   x.signal(0);

@@ -99,11 +99,11 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
       x.say(other, stage_signal{{forged_lease, 1, 0}, o.trainer, 0, 20});
       CHECK(x.answer(x.request(forged_lease)) == "no_guest_for_model");
     }
-    const auto told = x.controller.take_rejections();
-    REQUIRE(told.size() == 3);
-    CHECK(told[0].from == other);
-    CHECK(told[0].why.find("lease 7, whose trainer is on another node") != std::string::npos);
-    CHECK(told[1].why.find("which lends none by the controller") != std::string::npos);
+    const auto notified = x.controller.take_rejections();
+    REQUIRE(notified.size() == 3);
+    CHECK(notified[0].from == other);
+    CHECK(notified[0].why.find("lease 7, whose trainer is on another node") != std::string::npos);
+    CHECK(notified[1].why.find("which lends none by the controller") != std::string::npos);
   }
   SECTION("nor does it replace or end one that is there") {
     x.lend();

@@ -219,10 +219,10 @@ TEST_CASE("simulated workloads end with the recorded figures") {
       std::vector<arrival> workload;
       for (int i = 0; i < 12; ++i)
         workload.push_back({300 * r.uniform(), some_job(r, "job-" + std::to_string(i))});
-      std::size_t told = 0;
-      o.progress = [&](std::size_t, std::size_t, double) { ++told; };
+      std::size_t notified = 0;
+      o.progress = [&](std::size_t, std::size_t, double) { ++notified; };
       const auto made = simulate(o, workload);
-      all.add(name, made.has_value(), told);
+      all.add(name, made.has_value(), notified);
       if (!made) continue;
       all.add(made->jobs, made->finished, made->failed, made->average_jct_s, made->p50_jct_s,
               made->p99_jct_s, made->average_queue_s, made->makespan_s, made->average_throughput,

@@ -11,8 +11,8 @@ TEST_CASE(
   f.state(a0, 1), f.state(b0, 2);
   model_prompt p{"m", {}, {10, 20, 30}};
   p.what.prompt_tokens = 3, p.what.max_tokens = 2, p.what.scores_prompt = true;
-  std::vector<completion_news> all;
-  f.front.submit(7, p, [&](const completion_news& n) { all.push_back(n); });
+  std::vector<completion_update> all;
+  f.front.submit(7, p, [&](const completion_update& n) { all.push_back(n); });
   f.say(a0, 0, {20, 31});  // not the prompt's: it is ignored
   CHECK(all.empty());
   f.say(a0, 0, {20});

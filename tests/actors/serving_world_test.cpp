@@ -22,7 +22,7 @@ using Catch::Contains;
 
 namespace {
 
-struct heard_completion {
+struct received_completion {
   std::vector<std::uint32_t> tokens;
   std::uint32_t ends = 0, attempts = 0;
   ending finish = ending::none;
@@ -74,10 +74,10 @@ class serving_world {
 
   void submit(std::uint32_t front, std::uint64_t seed) {
     model_prompt p{"m", {}, {}};
-    p.what.prompt_tokens = prompt_of(seed), p.what.max_tokens = most_of(seed);
+    p.what.prompt_tokens = prompt_of(seed), p.what.max_tokens = max_of(seed);
     p.what.how.seed = seed;
-    fronts[front].submit(p, [this, seed](const completion_news& n) {
-      auto& t = heard[seed];
+    fronts[front].submit(p, [this, seed](const completion_update& n) {
+      auto& t = received[seed];
       for (const auto& x : n.tokens) t.tokens.push_back(x.chosen.token);
       t.attempts = n.attempts;
       if (n.finish == ending::none) return;
@@ -89,19 +89,19 @@ class serving_world {
   static std::uint32_t prompt_of(std::uint64_t seed) {
     return static_cast<std::uint32_t>(1 + seed * 37 % 600);
   }
-  static std::uint32_t most_of(std::uint64_t seed) {
+  static std::uint32_t max_of(std::uint64_t seed) {
     return static_cast<std::uint32_t>(20 + seed % 30);
   }
 
   /// Each request ended once, with the tokens of its seed.
   void check(std::uint64_t requests) {
     for (std::uint64_t seed = 1; seed <= requests; ++seed) {
-      INFO("request " << seed << ": " << heard[seed].why.text);
-      const auto& t = heard[seed];
+      INFO("request " << seed << ": " << received[seed].why.text);
+      const auto& t = received[seed];
       CHECK(t.ends == 1);
       CHECK(t.finish == ending::length);
       std::vector<std::uint32_t> right;
-      for (std::uint32_t i = 0; i < most_of(seed); ++i)
+      for (std::uint32_t i = 0; i < max_of(seed); ++i)
         right.push_back(simulated_token({{0, 1, 0, seed}, prompt_of(seed) + i, 0}, 50257).token);
       CHECK(t.tokens == right);
     }
@@ -119,7 +119,7 @@ class serving_world {
   std::shared_ptr<const cluster> c;
   runtime::virtual_world world;
   std::map<std::uint32_t, completions> fronts;
-  std::map<std::uint64_t, heard_completion> heard;
+  std::map<std::uint64_t, received_completion> received;
   std::map<node_index, node_report> reports;
 
  private:
@@ -196,7 +196,7 @@ TEST_CASE("fronts' requests are completed by decoders that the controller has or
   w.world.run_until(20);
   w.check(40);
   w.check_free(2);
-  for (const auto& [seed, t] : w.heard) CHECK(t.attempts == 1);
+  for (const auto& [seed, t] : w.received) CHECK(t.attempts == 1);
   CHECK(w.reports[0].parts.at(0).now == part_report::state::running);
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("completions of a decoder whose node dies go on elsewhere with the sam
   w.check(40);
   w.check_free(2);
   std::uint32_t again = 0;
-  for (const auto& [seed, t] : w.heard) again += t.attempts > 1;
+  for (const auto& [seed, t] : w.received) again += t.attempts > 1;
   CHECK(again > 3);
 }
 

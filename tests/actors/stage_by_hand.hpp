@@ -199,15 +199,15 @@ class stage_by_hand {
     t.path.pairs = 0;
     return t;
   }
-  void hear(const tensor& t, payload body = {}) {
+  void receive(const tensor& t, payload body = {}) {
     caf::anon_send(stage_, inbound<tensor>{before_stage, t, std::move(body), {}});
     settle();
   }
   void activation(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
-    hear(tensor_of(tensor::kind::activation, iteration, m), std::move(body));
+    receive(tensor_of(tensor::kind::activation, iteration, m), std::move(body));
   }
   void gradient(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
-    hear(tensor_of(tensor::kind::gradient, iteration, m), std::move(body));
+    receive(tensor_of(tensor::kind::gradient, iteration, m), std::move(body));
   }
   void ask(const tensor_request& r) {
     caf::anon_send(stage_, inbound<tensor_request>{after_stage, r, {}, {}});

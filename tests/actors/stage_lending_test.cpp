@@ -15,7 +15,7 @@ using namespace troupe::actors::tests;
 namespace {
 
 /// Writes down what the stage says.
-class told_executor final : public gpu::device_executor {
+class scripted_executor final : public gpu::device_executor {
  public:
   void idle_for(double s) override { idle.push_back(s); }
   double busy() override {
@@ -89,7 +89,7 @@ bool near(double a, double b) {
 }  // namespace
 
 TEST_CASE("A stage lends its device once it knows how long it waits, and not for longer") {
-  const auto e = std::make_shared<told_executor>();
+  const auto e = std::make_shared<scripted_executor>();
   stage_by_hand s{lent(1), with(e)};
   CHECK(e->guard == 0.002);
   s.run(20);
@@ -111,7 +111,7 @@ TEST_CASE("A stage lends its device once it knows how long it waits, and not for
 
 TEST_CASE(
     "A stage tells its gateway when an iteration begins, and the trainer what its guest did") {
-  const auto e = std::make_shared<told_executor>();
+  const auto e = std::make_shared<scripted_executor>();
   stage_by_hand s{lent(1), with(e)};
   s.run(20);
   e->counts = {3, 0.5, 1, 0.25, 0.25};
@@ -137,7 +137,7 @@ TEST_CASE(
 TEST_CASE("What a guest computes is in the stage's timeline, by the trainer's clock") {
   auto setup = lent(1);
   setup.trace = true;
-  const auto e = std::make_shared<told_executor>();
+  const auto e = std::make_shared<scripted_executor>();
   stage_by_hand s{setup, with(e)};
   s.run(20);
   // On the executor's clock, which is far ahead: 3 and 2 s ago when they are taken.
@@ -153,7 +153,7 @@ TEST_CASE("What a guest computes is in the stage's timeline, by the trainer's cl
 }
 
 TEST_CASE("A guest that delays the training too often is paused until the next plan") {
-  const auto e = std::make_shared<told_executor>();
+  const auto e = std::make_shared<scripted_executor>();
   stage_by_hand s{lent(1), with(e)};
   s.run(20);
   for (std::uint64_t i = 0; i < 10; ++i) {

@@ -92,7 +92,7 @@ TEST_CASE("a stage says when each of its tasks began and ended, if it is to be t
   auto over_wan = s.tensor_of(tensor_kind::activation, 0, 0);
   over_wan.path.pairs = 1;
   over_wan.sent_s -= 0.25;
-  s.hear(over_wan);
+  s.receive(over_wan);
   s.activation(0, 1);
   for (const auto m : {0u, 1u}) s.gradient(0, m);
   s.advance(1.5);
@@ -115,7 +115,7 @@ TEST_CASE("a tensor that comes again is not traced again") {
   for (const auto what : {tensor_kind::activation, tensor_kind::gradient}) {
     auto t = s.tensor_of(what, 0, 0);
     t.path.pairs = 1;
-    for (int i = 0; i < 3; ++i) s.hear(t);
+    for (int i = 0; i < 3; ++i) s.receive(t);
   }
   s.activation(0, 1);
   s.gradient(0, 1);
@@ -280,7 +280,7 @@ TEST_CASE("what a tensor costs hosts is added when it comes from another datacen
   s.run(1);
   auto t = s.tensor_of(tensor_kind::activation, 0, 0);
   t.path.pairs = 1;
-  s.hear(t);
+  s.receive(t);
   s.advance(0.55);
   CHECK(s.take<tensor>().empty());
   s.advance(0.1);
@@ -308,7 +308,7 @@ TEST_CASE("a transfer takes no longer than its iteration, whatever clocks say") 
     auto t = s.tensor_of(tensor_kind::activation, 0, 0);
     t.path.pairs = 1;
     t.sent_s -= before_s;
-    s.hear(t);
+    s.receive(t);
     s.complete(0);
     const auto r = s.report();
     CHECK(r.measured.wan_s == Approx(before_s < 0 ? 0 : r.end_s - r.begin_s));
@@ -319,7 +319,7 @@ TEST_CASE("what a tensor took is not known before the trainer has told the clock
   stage_by_hand s{one_of_three(1)};
   auto t = s.tensor_of(tensor_kind::activation, 0, 1);
   t.sent_s -= 100;
-  s.hear(t);
+  s.receive(t);
   s.run(1);
   s.advance(1);
   CHECK_FALSE(s.take<tensor_request>().empty());  // and not after 150 s

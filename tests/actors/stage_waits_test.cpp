@@ -154,7 +154,7 @@ TEST_CASE(
   for (const auto m : {0u, 1u}) {
     auto t = s.tensor_of(tensor_kind::activation, 0, m);
     t.sent_s -= 4;
-    s.hear(t);
+    s.receive(t);
   }
   for (const auto m : {0u, 1u}) s.gradient(0, m);
   s.advance(0.8);
@@ -216,11 +216,11 @@ TEST_CASE("peers exchange their gradients before the update, in a simulation the
   CHECK(sent[0].path.pairs == 0);
   CHECK(s.report().iteration == 0);
   s.advance(0.5);
-  s.hear(from_peer(s, tensor_kind::partial));
+  s.receive(from_peer(s, tensor_kind::partial));
   sent = s.take<tensor>();
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].what == tensor_kind::sum);
-  s.hear(from_peer(s, tensor_kind::sum));
+  s.receive(from_peer(s, tensor_kind::sum));
   s.advance(0.1);
   const auto r = s.report();
   CHECK(r.iteration == 1);
@@ -247,8 +247,8 @@ TEST_CASE("a peer's gradients that do not come are asked for") {
     CHECK(r.to_stage == 1);
     CHECK(r.microbatches.empty());
   }
-  s.hear(from_peer(s, tensor_kind::partial));
-  s.hear(from_peer(s, tensor_kind::sum));
+  s.receive(from_peer(s, tensor_kind::partial));
+  s.receive(from_peer(s, tensor_kind::sum));
   s.advance(0.1);
   CHECK(requests_in(s, 10).empty());
 }
@@ -269,8 +269,8 @@ TEST_CASE("hosts sum what their devices give them, and give back the sums with t
   auto sent = s.take<tensor>();
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].bytes == 32);
-  s.hear(from_peer(s, tensor_kind::partial), s.bytes(32));
-  s.hear(from_peer(s, tensor_kind::sum), s.bytes(32));
+  s.receive(from_peer(s, tensor_kind::partial), s.bytes(32));
+  s.receive(from_peer(s, tensor_kind::sum), s.bytes(32));
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::update);
   REQUIRE(s.device->current()->in.size() == 2);
@@ -291,7 +291,7 @@ TEST_CASE("gradients of another size than this stage's end the training with a s
   s.gradient(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
   s.finish(result_with({s.bytes(64), payload{}}));
-  s.hear(from_peer(s, tensor_kind::partial), s.bytes(28));
+  s.receive(from_peer(s, tensor_kind::partial), s.bytes(28));
   const auto r = s.report();
   CHECK(r.why.code == reason::kind::malformed);
   CHECK(s.device->current() == nullptr);
@@ -355,7 +355,7 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   CHECK(s.device->current() == nullptr);
   auto tied = s.tensor_of(tensor_kind::tied_partial, 0, 0);
   tied.from.stage = 2;
-  s.hear(tied, s.bytes(40));
+  s.receive(tied, s.bytes(40));
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::sum);
   REQUIRE(s.device->current()->in.size() == 1);

@@ -6,7 +6,7 @@
 #include "actors/protocol/failure_watch.hpp"
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
-#include "harness/said_errors.hpp"
+#include "harness/logged_errors.hpp"
 #include "harness/small_cluster.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/wait.hpp"
@@ -16,7 +16,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
-using harness::said_errors;
+using harness::logged_errors;
 using harness::small_cluster;
 using harness::small_job;
 using runtime::append_fate;
@@ -89,7 +89,7 @@ TEST_CASE(
 
 TEST_CASE(
     "a controller with a full disk goes down, and continues with every accepted job afterwards") {
-  said_errors errors;
+  logged_errors errors;
   auto o = storage_options();
   o.on_append = [](double now_s) {
     return now_s > 20 && now_s < 60 ? append_fate::full : append_fate::kept;
@@ -111,7 +111,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a write that reached the disk but was not confirmed creates no duplicate job") {
-  said_errors errors;
+  logged_errors errors;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     auto o = storage_options();
@@ -171,7 +171,7 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it co
 
 TEST_CASE("a controller with a damaged or truncated journal serves nobody until it is repaired") {
   const bool cut = GENERATE(false, true);
-  said_errors errors;
+  logged_errors errors;
   auto o = storage_options();
   std::optional<ledger> live;
   o.on_state = [&](const cluster_state& s) { live = s.book; };
@@ -234,7 +234,7 @@ TEST_CASE("nodes drop the work of another journal and accept that of a new one, 
 TEST_CASE("nodes detect an older copy of the journal, and it can be accepted safely") {
   const bool same_epoch = GENERATE(false, true);
   CAPTURE(same_epoch);
-  said_errors errors;
+  logged_errors errors;
   auto o = storage_options();
   std::optional<ledger> live;
   o.on_state = [&](const cluster_state& s) { live = s.book; };
@@ -268,7 +268,7 @@ TEST_CASE("nodes detect an older copy of the journal, and it can be accepted saf
 }
 
 TEST_CASE("a failure watch reports the error of the first actor that failed") {
-  said_errors errors;
+  logged_errors errors;
   host_threads config;
   caf::actor_system system{config};
   struct state {

@@ -107,7 +107,7 @@ class trained_by_hand {
     r.loss = loss;
     return r;
   }
-  void hear(const stage_report& r) {
+  void receive(const stage_report& r) {
     caf::anon_send(trainer_, inbound<stage_report>{1, r, {}, {}});
     settle();
   }
@@ -154,10 +154,10 @@ class trained_by_hand {
   }
   /// Both stages say that they are set up.
   void begin() {
-    for (const auto s : {0u, 1u}) hear(report_of(s, 0));
+    for (const auto s : {0u, 1u}) receive(report_of(s, 0));
   }
   void both(std::uint64_t iteration) {
-    for (const auto s : {0u, 1u}) hear(report_of(s, iteration));
+    for (const auto s : {0u, 1u}) receive(report_of(s, iteration));
   }
 
   /// Of the host's clocks.

@@ -73,8 +73,8 @@ TEST_CASE("a training that resumes counts from there, its speed too") {
     CHECK(s.iterations == 100);
     CHECK(s.incarnation == incarnation);
   }
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 50));
-  for (const auto s : {0u, 1u}) t.hear(timed(t, s, 51, 10, 12));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 50));
+  for (const auto s : {0u, 1u}) t.receive(timed(t, s, 51, 10, 12));
   const auto r = newest(t);
   REQUIRE(r.iterations.size() == 1);
   CHECK(r.iterations[0].iteration == 51);
@@ -86,7 +86,7 @@ TEST_CASE("the times of iterations are on the wall clock") {
   trained_by_hand t{two_stages(100)};
   REQUIRE(std::abs(t.wall_ahead_s) > 1000);
   t.begin();
-  for (const auto s : {0u, 1u}) t.hear(timed(t, s, 1, 10, 12));
+  for (const auto s : {0u, 1u}) t.receive(timed(t, s, 1, 10, 12));
   const auto r = newest(t);
   CHECK(r.iterations[0].begin_s == Approx(t.wall_ahead_s + 10).margin(0.001));
   CHECK(r.iterations[0].end_s == Approx(t.wall_ahead_s + 12).margin(0.001));
@@ -118,7 +118,7 @@ TEST_CASE("of its links a training uses what its bytes are of what they carry in
   for (const auto s : {0u, 1u}) {
     auto r = timed(t, s, 1, 10, 12);
     r.sent_bytes = 1'000'000;
-    t.hear(r);
+    t.receive(r);
   }
   const double gbps = 2 * planners::link_between(*c, site(0), site(1), 0).gbps;
   CHECK(newest(t).wan_utilization == Approx(2'000'000 * 8e-9 / (gbps * 2)));
@@ -130,7 +130,7 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
     auto r = t.report_of(s, 0);
     r.group_id = {1, 2, static_cast<std::uint8_t>(s)};
     if (s == 1) r.fallback_reason = {reason::kind::unavailable, "no library"};
-    t.hear(r);
+    t.receive(r);
   }
   const auto runs = t.take<stage_run>();
   REQUIRE(runs.size() == 2);
@@ -143,7 +143,7 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
   for (const auto s : {0u, 1u}) {
     auto r = both.report_of(s, 0);
     r.fallback_reason = {reason::kind::unavailable, "no library"};
-    both.hear(r);
+    both.receive(r);
   }
   CHECK(both.events().size() == 1);  // one stage says it for all
 }
@@ -153,16 +153,17 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
   job.pipeline.data_parallel = 2;
   trained_by_hand t{job};
   REQUIRE(t.take<stage_setup>().size() == 4);
-  const auto hear_all = [&](std::uint64_t iteration, const std::function<void(stage_report&)>& f) {
+  const auto receive_all = [&](std::uint64_t iteration,
+                               const std::function<void(stage_report&)>& f) {
     for (const auto p : {0u, 1u})
       for (const auto s : {0u, 1u}) {
         auto r = t.report_of(s, iteration);
         r.name.pipeline = p;
         f(r);
-        t.hear(r);
+        t.receive(r);
       }
   };
-  hear_all(0, [](stage_report& r) {
+  receive_all(0, [](stage_report& r) {
     r.group_id = {static_cast<std::uint8_t>(10 * r.name.pipeline + r.name.stage)};
     if (r.name == stage_name{lease, 1, 0})
       r.fallback_reason = {reason::kind::unavailable, "no library"};
@@ -174,7 +175,7 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
           (r.name.stage == 0 ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{1}));
   CHECK(t.events() ==
         std::vector<std::string>{"stage 0: falling back to host all-reduce: no library"});
-  hear_all(1, [](stage_report& r) {
+  receive_all(1, [](stage_report& r) {
     const auto p = r.name.pipeline, s = r.name.stage;
     r.begin_s = 10;
     r.end_s = 12;
@@ -202,7 +203,7 @@ TEST_CASE("how long a stage has been starting is said with its node") {
   auto r = t.report_of(1, 0);
   r.starting = true;
   t.advance(12.5);
-  t.hear(r);
+  t.receive(r);
   REQUIRE(t.events().size() == 1);
   CHECK(says(t.events()[0], "is still being set up on node a-0, after 12.5 s"));
 }
@@ -239,7 +240,7 @@ TEST_CASE("what a trainer lost since the last checkpoint is counted from there")
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, i);
       r.saved = i >= 2 ? 2 : 0;
-      t.hear(r);
+      t.receive(r);
     }
   CHECK(newest(t).saved == 2);
   t.advance(40);
@@ -269,7 +270,7 @@ TEST_CASE("of a checkpoint the earliest stage counts") {
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, i);
       r.saved = s == 0 ? i : i == 3 ? 2 : 0;
-      t.hear(r);
+      t.receive(r);
       if (i < 3) CHECK(newest(t).saved == 0);
     }
   CHECK(newest(t).saved == 2);
@@ -286,7 +287,7 @@ TEST_CASE("a training on devices is not over before it is saved, and fails if a 
   for (const auto s : {0u, 1u}) {
     auto r = t.report_of(s, 2);
     r.saved = 2;
-    t.hear(r);
+    t.receive(r);
   }
   t.reports_at_end();
   REQUIRE(t.over());
@@ -304,7 +305,7 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, 1);
       if (s == 1) r.tasks = {{0, 0, 1, 2}};
-      t.hear(r);
+      t.receive(r);
     }
     t.reports_at_end();
     REQUIRE(t.over());
@@ -357,8 +358,8 @@ TEST_CASE("iterations that the controller has not asked after are not told again
   auto job = saved_in(directory, 7);
   job.model = tiny_model();
   trained_by_hand t{job};  // the controller knows none
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 5));
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 6));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 5));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 6));
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 1);
   CHECK(reported[0].iteration == 6);
@@ -374,7 +375,7 @@ TEST_CASE("a loss or gradient norm that is not finite ends the training with its
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, 2, s == 1 ? loss : 0);
       r.squared_norm = s == 0 ? squared_norm : 1;
-      t.hear(r);
+      t.receive(r);
     }
     t.both(3);
     const auto reported = t.reports_at_end();
@@ -402,7 +403,7 @@ TEST_CASE("the checkpoint of an iteration whose loss is not finite is not comple
   for (const auto s : {0u, 1u}) {
     auto r = t.report_of(s, 2, s == 1 ? std::numeric_limits<double>::infinity() : 0);
     r.saved = 2;
-    t.hear(r);
+    t.receive(r);
   }
   t.reports_at_end();
   REQUIRE(t.over());

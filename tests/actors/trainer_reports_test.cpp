@@ -39,8 +39,8 @@ stage_report full_report(const trained_by_hand& t, std::uint32_t s, std::uint64_
 TEST_CASE("an iteration's figures combine the reports of all its stages") {
   trained_by_hand t{two_stages(100)};
   t.begin();
-  for (const auto s : {1u, 0u}) t.hear(full_report(t, s, 1, 10.5 - s, 12 + s));
-  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 2, 12.5 - s, 14 + s));
+  for (const auto s : {1u, 0u}) t.receive(full_report(t, s, 1, 10.5 - s, 12 + s));
+  for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 2, 12.5 - s, 14 + s));
   t.wait();
   const auto all = t.take<training_report>();
   REQUIRE_FALSE(all.empty());
@@ -86,8 +86,8 @@ TEST_CASE("iterations of a job in slots are timed one by one, even if they overl
   job.slots.emplace();
   trained_by_hand t{job};
   t.begin();
-  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 12));
-  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 2, 11, 14));
+  for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 12));
+  for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 2, 11, 14));
   t.wait();
   const auto all = t.take<training_report>();
   REQUIRE_FALSE(all.empty());
@@ -102,11 +102,11 @@ TEST_CASE("stages that are not ready are set up again each second, and run once 
   CHECK(t.take<stage_setup>().size() == 2);
   t.advance(1);
   CHECK(t.take<stage_setup>().size() == 2);
-  t.hear(t.report_of(0, 0));
+  t.receive(t.report_of(0, 0));
   CHECK(t.take<stage_run>().empty());
   t.advance(1);
   CHECK(t.take<stage_setup>().size() == 1);
-  t.hear(t.report_of(1, 0));
+  t.receive(t.report_of(1, 0));
   const auto runs = t.take<stage_run>();
   REQUIRE(runs.size() == 2);
   for (const auto& r : runs) {
@@ -116,7 +116,7 @@ TEST_CASE("stages that are not ready are set up again each second, and run once 
     CHECK(r.save == 0);
     CHECK(r.order.empty());
   }
-  t.hear(t.report_of(0, 0));  // again
+  t.receive(t.report_of(0, 0));  // again
   CHECK(t.take<stage_run>().empty());
   t.advance(3);
   CHECK(t.take<stage_setup>().empty());
@@ -157,8 +157,8 @@ TEST_CASE("a window is as short as the re-planning interval") {
 TEST_CASE("a stage with iterations left is told again after a second of silence") {
   trained_by_hand t{two_stages(2)};
   t.begin();
-  t.hear(t.report_of(0, 1));
-  t.hear(t.report_of(0, 2));
+  t.receive(t.report_of(0, 1));
+  t.receive(t.report_of(0, 2));
   t.take<stage_run>();
   t.advance(2.5);
   const auto runs = t.take<stage_run>();
@@ -170,9 +170,9 @@ TEST_CASE("a stage with iterations left is told again after a second of silence"
 TEST_CASE("a stage is not told again after exactly one second of silence") {
   trained_by_hand t{two_stages(2)};
   t.begin();
-  t.hear(t.report_of(0, 1));
+  t.receive(t.report_of(0, 1));
   t.advance(std::ceil(t.now_s()) - t.now_s());  // the trainer looks every second
-  t.hear(t.report_of(0, 2));
+  t.receive(t.report_of(0, 2));
   t.take<stage_run>();
   t.advance(1.2);
   auto runs = t.take<stage_run>();
@@ -192,10 +192,10 @@ TEST_CASE("reports of other incarnations or of unknown stages change nothing") {
       if (what == 1) r.name.pipeline = 1;
       if (what == 2) r.name.stage += 2;
       r.why = {reason::kind::invalid, "a lie"};
-      t.hear(r);
+      t.receive(r);
     }
   }
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 2));  // an iteration is missing
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 2));  // an iteration is missing
   t.both(1);
   t.both(1);
   t.wait();
@@ -213,7 +213,7 @@ TEST_CASE("a stage's failure fails the job only if another attempt cannot help")
     if (progress) t.both(1);
     auto r = t.report_of(1, 1);
     r.why = {why, "something is wrong"};
-    t.hear(r);
+    t.receive(r);
     t.reports_at_end();
     REQUIRE(t.over());
     CHECK(t.over()->detail == "stage 1 of pipeline 0: something is wrong");
@@ -233,7 +233,7 @@ TEST_CASE("a stage's failure fails the job only if another attempt cannot help")
 TEST_CASE("a trainer that hears of no stage for long gives up, and says what is lost") {
   trained_by_hand t{two_stages(100)};
   t.begin();
-  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 12));
+  for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 12));
   // 20 s, and 20 times the longest iteration, and two that were planned.
   t.advance(58);
   t.take<training_report>();
@@ -252,7 +252,7 @@ TEST_CASE("a trainer that hears of no stage for long gives up, and says what is 
 
 TEST_CASE("stages that are not ready are waited for longer: they may be starting") {
   trained_by_hand t{two_stages(100)};
-  t.hear(t.report_of(0, 0));
+  t.receive(t.report_of(0, 0));
   t.advance(27);  // 20 s, and 4 times what starting takes: 2 s
   CHECK(t.events().empty());
   t.advance(4);
@@ -265,7 +265,7 @@ TEST_CASE("stages that answer without progress are given up, those being set up 
     trained_by_hand t{two_stages(100)};
     if (!starting) t.begin();
     if (progress)
-      for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 11));
+      for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 11));
     const double begun_s = t.now_s();
     const auto gave_up = [&] {
       return std::any_of(t.events().begin(), t.events().end(), [](const auto& e) {
@@ -275,7 +275,7 @@ TEST_CASE("stages that answer without progress are given up, those being set up 
     while (!gave_up() && t.now_s() < begun_s + 5000) {
       auto r = t.report_of(0, progress ? 1 : 0);
       r.starting = starting;
-      t.hear(r);
+      t.receive(r);
       t.advance(5);
     }
     return t.now_s() - begun_s;
@@ -296,12 +296,12 @@ TEST_CASE("a stage that takes long to start is announced once") {
   r.starting = true;
   const auto begun_s = t.now_s();
   while (t.now_s() < begun_s + 9) {
-    t.hear(r);
+    t.receive(r);
     t.advance(1);
   }
   CHECK(t.events().empty());
   for (int i = 0; i < 5; ++i) {
-    t.hear(r);
+    t.receive(r);
     t.advance(1);
   }
   REQUIRE(t.events().size() == 1);
@@ -350,7 +350,7 @@ TEST_CASE("a training report has at most 256 iterations, and the rest follow in 
 TEST_CASE("a training without iterations, or without a checkpoint, stops at once") {
   {
     trained_by_hand t{two_stages(100)};
-    t.hear(t.report_of(0, 0));
+    t.receive(t.report_of(0, 0));
     t.stop();
     t.reports_at_end();
     REQUIRE(t.over());
@@ -381,11 +381,11 @@ TEST_CASE("when stages halt, the furthest one sets the last iteration, which all
   for (const auto& r : runs) CHECK((r.halt && r.save == 0));
   auto halted = t.report_of(0, 1);
   halted.halts_at = 2;
-  t.hear(halted);
+  t.receive(halted);
   CHECK(t.take<stage_run>().empty());
   halted = t.report_of(1, 1);
   halted.halts_at = 3;
-  t.hear(halted);
+  t.receive(halted);
   runs = t.take<stage_run>();
   REQUIRE(runs.size() == 2);
   for (const auto& r : runs) {
@@ -394,6 +394,6 @@ TEST_CASE("when stages halt, the furthest one sets the last iteration, which all
     CHECK(r.until == 3);
   }
   halted.halts_at = 9;  // too late
-  t.hear(halted);
+  t.receive(halted);
   CHECK(t.take<stage_run>().empty());
 }

@@ -7,22 +7,22 @@ using namespace troupe::actors::tests;
 
 TEST_CASE("an iteration that a stage saves while it is told to halt keeps its loss") {
   trained_by_hand t{two_stages(100)};
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 0));
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 1, s * 0.9));
-  t.hear(t.report_of(0, 2));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 0));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 1, s * 0.9));
+  t.receive(t.report_of(0, 2));
   t.stop();
   // Both have finished iteration 2. The last stage is saving it, and has not reported it yet.
   for (const auto s : {0u, 1u}) {
     auto halted = t.report_of(s, 2);
     halted.halts_at = 3 - s;
-    t.hear(halted);
+    t.receive(halted);
   }
   auto saved = t.report_of(1, 2, 0.8);
-  t.hear(saved);
+  t.receive(saved);
   for (const auto s : {0u, 1u}) {
     auto last = t.report_of(s, 3, s * 0.7);
     last.saved = 3;
-    t.hear(last);
+    t.receive(last);
   }
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 3);
@@ -49,8 +49,8 @@ TEST_CASE("a trainer reports the saved iterations that its predecessor could not
     write_checkpoint(directory.path(), job.model, 5);
   }
   trained_by_hand t{job, 3};  // the controller knows three
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 5));
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 6, s * 0.5));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 5));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 6, s * 0.5));
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 3);
   CHECK(reported[0].iteration == 4);
@@ -67,20 +67,20 @@ TEST_CASE("a checkpoint is complete once its last stage has reported its iterati
       if (const auto* r = std::get_if<training_report>(&m)) newest = r->saved;
     return newest;
   };
-  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 0));
+  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 0));
   // The first stage's reports of iterations 1 and 2 are lost, and come later.
   for (const std::uint64_t i : {1, 2}) {
     auto r = t.report_of(1, i);
     if (i == 2) r.saved = 2;
-    t.hear(r);
+    t.receive(r);
   }
   auto later = t.report_of(0, 2);
   later.saved = 2;
-  t.hear(later);
+  t.receive(later);
   for (const std::uint64_t i : {1, 2}) {
     t.wait();
     CHECK(saved() == 0);
-    t.hear(t.report_of(0, i));
+    t.receive(t.report_of(0, i));
   }
   t.wait();
   CHECK(saved() == 2);

@@ -278,15 +278,15 @@ TEST_CASE("jitter stays within its limit, and no transfer overtakes another on i
   for (std::uint32_t i = 0; i < 200; ++i) REQUIRE(d.offer(0, from_pipeline(0), i));
   const auto all = arrivals(run(d, 0));
   REQUIRE(all.size() == 200);
-  time_ns most = 0;
+  time_ns max = 0;
   for (std::uint32_t i = 0; i < 200; ++i) {
     CHECK(all[i].first == i);
     const auto late = all[i].second - (i + 1) * slot - 1000;
     CHECK(late >= 0);
     CHECK(late <= 5 * slot);
-    most = std::max(most, late);
+    max = std::max(max, late);
   }
-  CHECK(most > slot);
+  CHECK(max > slot);
 }
 
 TEST_CASE("invalid transfers are refused without a trace, and queues and hops are bounded") {

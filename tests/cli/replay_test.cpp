@@ -143,9 +143,9 @@ TEST_CASE("no policy resizes a job that is replayed as it is, and each stop cost
       CHECK(j.how.gpus() == asked.gpus);
       if (!asked.gpu_type.empty()) CHECK(c.gpu_of(j.nodes.at(0)).name == asked.gpu_type);
       // What was stopped loses at most the second that it was in.
-      const double least = asked.duration_s + c.settings.restart_s;
-      CHECK(j.held_s >= Approx(least).epsilon(1e-9));
-      CHECK(j.held_s <= least + (j.attempts - 1) * (c.settings.restart_s + 1) + 1e-6);
+      const double min = asked.duration_s + c.settings.restart_s;
+      CHECK(j.held_s >= Approx(min).epsilon(1e-9));
+      CHECK(j.held_s <= min + (j.attempts - 1) * (c.settings.restart_s + 1) + 1e-6);
     }
     CHECK(result.results[0].oom_failures == 0);
     // These take turns, or make room.

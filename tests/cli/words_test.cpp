@@ -96,11 +96,11 @@ TEST_CASE("a gpus.yaml of another kind is reported once, and jobs are checked wi
   const auto all = ::troupe::test::troupe(words);
   INFO(all.err);
   CHECK(all.status == 2);
-  std::size_t told = 0;
+  std::size_t notified = 0;
   for (auto at = all.err.find("rename it"); at != std::string::npos;
        at = all.err.find("rename it", at + 1))
-    ++told;
-  CHECK(told == 1);
+    ++notified;
+  CHECK(notified == 1);
 }
 
 TEST_CASE("check warns of unusually long sequences") {

@@ -62,11 +62,11 @@ struct asked_estimator {
       o.time_limit_s = 5;
       policy->clock = clock;
       actor = world.system().spawn(estimator, o);
-      const auto hears = world.system().spawn([this](caf::event_based_actor*) -> caf::behavior {
+      const auto receives = world.system().spawn([this](caf::event_based_actor*) -> caf::behavior {
         return {[this](const plans_reply& r) { replies.push_back(r); }};
       });
-      asker = caf::actor_cast<scheduler_actor>(hears);
-      return std::vector{caf::actor_cast<caf::actor>(actor), hears};
+      asker = caf::actor_cast<scheduler_actor>(receives);
+      return std::vector{caf::actor_cast<caf::actor>(actor), receives};
     });
     settle();
   }

@@ -279,19 +279,19 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     k.submit(s);
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
     k.plan_for({larger, chosen, worse});
-    const auto says_figures_only = [&k] {
+    const auto prints_figures_only = [&k] {
       const auto e = k.explained();
       CHECK(e.plans[0].verdict == "4 samples/s per GPU; the chosen plan has 2");
       CHECK(e.plans[1].chosen);
       CHECK(e.plans[1].verdict == "chosen");
       CHECK(e.plans[2].verdict == "1 samples/s per GPU; the chosen plan has 2");
     };
-    says_figures_only();
+    prints_figures_only();
     REQUIRE(k.state.book.apply(part_ended{1, 0, 3, lease_outcome::succeeded, 100, 0, ""}));
     REQUIRE(k.state.book.apply(*k.state.book.due(1, 11)));
-    says_figures_only();
+    prints_figures_only();
     k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}, "shrinks for another job"};
-    says_figures_only();
+    prints_figures_only();
   }
   SECTION("of a job that has ended without GPUs only what its plans need") {
     k.submit(s);

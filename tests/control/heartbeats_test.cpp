@@ -1,6 +1,6 @@
 #include "actors/worlds/virtual_cluster.hpp"
 #include "control/spoken_world.hpp"
-#include "harness/said_errors.hpp"
+#include "harness/logged_errors.hpp"
 
 // Heartbeats and lease renewals while nothing changes: a node, a gateway and the controller, each
 // alone; the test plays all other hosts.
@@ -147,15 +147,15 @@ TEST_CASE(
   c.take<node_orders>(dc1);
   node_report fresh;
   fresh.incarnation = 8, fresh.sequence = 1, fresh.new_state = true;
-  const double heard_s = c.world.now_s();
+  const double last_seen_s = c.world.now_s();
   while (c.take<node_orders>(dc1).empty()) {
-    REQUIRE(c.world.now_s() < heard_s + 30);
+    REQUIRE(c.world.now_s() < last_seen_s + 30);
     c.report(fresh);
     ++fresh.sequence;
     c.world.run_until(c.world.now_s() + 1);
   }
   const auto& s = c.cluster_->settings;
-  CHECK(c.world.now_s() - heard_s >= s.lease_s);
+  CHECK(c.world.now_s() - last_seen_s >= s.lease_s);
   // A node whose state directory knows its predecessor is accepted at once.
   fresh.incarnation = 9, fresh.sequence = 1, fresh.new_state = false;
   c.report(fresh);
@@ -259,7 +259,7 @@ TEST_CASE("lease renewals for orders that a node has not followed do not keep it
 }
 
 TEST_CASE("a node's report of the next lease, which was never granted, ends the controller") {
-  harness::said_errors errors;
+  harness::logged_errors errors;
   controller_alone c;
   auto r = c.settled();
   c.submit();

@@ -20,7 +20,7 @@ cluster two_types() {
 }
 
 /// A ledger that is told one entry after the other.
-struct told_ledger {
+struct scripted_ledger {
   ledger book{two_types()};
 
   expected<void> say(const journal_entry& e) { return book.apply(e); }
@@ -59,7 +59,7 @@ bool refused(const expected<void>& e) {
 }  // namespace
 
 TEST_CASE("an epoch begins once, after those before it") {
-  told_ledger t;
+  scripted_ledger t;
   REQUIRE(t.say(epoch_begun{5, 1, 8, 1}));
   CHECK(refused(t.say(epoch_begun{5, 1, 8, 1})));
   CHECK(refused(t.say(epoch_begun{4, 1, 8, 1})));
@@ -70,7 +70,7 @@ TEST_CASE("an epoch begins once, after those before it") {
 }
 
 TEST_CASE("of very many epochs the latest are known, and none before them can be denied") {
-  told_ledger t;
+  scripted_ledger t;
   for (std::uint64_t e = 1; e <= 4097; ++e) REQUIRE(t.say(epoch_begun{2 * e, 1, 8, 1}));
   CHECK(t.book.knows_epoch(3));
   CHECK_FALSE(t.book.knows_epoch(5));
@@ -78,7 +78,7 @@ TEST_CASE("of very many epochs the latest are known, and none before them can be
 }
 
 TEST_CASE("an epoch may begin with later leases, and takes none back") {
-  told_ledger t;
+  scripted_ledger t;
   REQUIRE(t.say(epoch_begun{5, 1, 8, 50}));
   CHECK(t.book.next_lease() == 50);
   REQUIRE(t.say(epoch_begun{6, 1, 8, 20}));
@@ -86,7 +86,7 @@ TEST_CASE("an epoch may begin with later leases, and takes none back") {
 }
 
 TEST_CASE("a lease is kept with the parts that have ended, and that it was revoked") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}, {1, 1, {0}}});
   CHECK_FALSE(t.book.lease(1)->revoked);
@@ -102,7 +102,7 @@ TEST_CASE("a lease is kept with the parts that have ended, and that it was revok
 }
 
 TEST_CASE("a job has begun when it was first granted GPUs") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}}, 10, 5);
   CHECK(t.job(1).started_s == 5);
@@ -115,7 +115,7 @@ TEST_CASE("a job has begun when it was first granted GPUs") {
 }
 
 TEST_CASE("of a lease whose parts end differently the first failure counts") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}, {1, 1, {0}}});
   t.end(1, 0, lease_outcome::failed);
@@ -132,7 +132,7 @@ TEST_CASE("of a lease whose parts end differently the first failure counts") {
 }
 
 TEST_CASE("what an attempt was predicted and measured to need is remembered if either is known") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}});
   t.end(1, 0, lease_outcome::preempted, 10);
@@ -151,7 +151,7 @@ TEST_CASE("what an attempt was predicted and measured to need is remembered if e
 }
 
 TEST_CASE("the smallest GPU of a lease says how much memory was too little") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   t.grant(1, 1, {{0, 1, {0}}, {1, 1, {0}}}, 8);
   for (const auto p : {0u, 1u}) t.end(1, p, lease_outcome::out_of_memory);
@@ -160,7 +160,7 @@ TEST_CASE("the smallest GPU of a lease says how much memory was too little") {
 }
 
 TEST_CASE("of the last attempt that ran out of memory its GPUs are known, also from a snapshot") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   CHECK(t.job(1).tried_gpus == 0);
   CHECK(t.job(1).tried_bytes == 0);
@@ -171,7 +171,7 @@ TEST_CASE("of the last attempt that ran out of memory its GPUs are known, also f
   t.grant(2, 1, {{0, 1, {0, 1, 2, 3}}});
   t.end(2, 0, lease_outcome::preempted, 10);
   CHECK(t.job(1).tried_gpus == 3);
-  told_ledger again;
+  scripted_ledger again;
   for (const auto& e : t.book.snapshot()) REQUIRE(again.say(e));
   CHECK(again.job(1).tried_gpus == 3);
   CHECK(again.job(1).tried_bytes == 16e9);
@@ -182,7 +182,7 @@ TEST_CASE("of the last attempt that ran out of memory its GPUs are known, also f
 }
 
 TEST_CASE("if no prediction fitted, the largest that did not do is a floor for the next") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   lease_id lease = 0;
   for (const double gb : {40.0, 50.0, 45.0}) {
@@ -195,7 +195,7 @@ TEST_CASE("if no prediction fitted, the largest that did not do is a floor for t
 
 TEST_CASE("a job is given up after its restarts in a row without progress, lost nodes alone") {
   const auto lives = [](const std::vector<std::pair<lease_outcome, std::uint64_t>>& ends) {
-    told_ledger t;
+    scripted_ledger t;
     t.accept(1, 1);
     lease_id lease = 0;
     for (const auto& [how, iterations] : ends) {
@@ -214,7 +214,7 @@ TEST_CASE("a job is given up after its restarts in a row without progress, lost 
 }
 
 TEST_CASE("a job that has ended has done all its iterations only if it finished") {
-  told_ledger t;
+  scripted_ledger t;
   for (const job_id id : {1, 2}) {
     t.accept(id);
     t.grant(id, id, {{0, 1, {0}}});
@@ -226,7 +226,7 @@ TEST_CASE("a job that has ended has done all its iterations only if it finished"
 }
 
 TEST_CASE("that a job was suspended explains it until it is resumed, and only while it waits") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   const auto suspend = [&](bool suspended, std::uint64_t request) {
     return t.say(job_suspended{1, 3, suspended, "somebody", request});
@@ -265,7 +265,7 @@ TEST_CASE("that a job was suspended explains it until it is resumed, and only wh
 }
 
 TEST_CASE("a job that is not there, or that has ended, is not suspended") {
-  told_ledger t;
+  scripted_ledger t;
   t.accept(1);
   CHECK(refused(t.say(job_suspended{2, 3, true, "somebody", 1})));
   REQUIRE(t.say(job_ended{1, 3, job_state::cancelled, ""}));
@@ -273,7 +273,7 @@ TEST_CASE("a job that is not there, or that has ended, is not suspended") {
 }
 
 TEST_CASE("jobs that ended first are forgotten, and their request may be another's") {
-  told_ledger t;
+  scripted_ledger t;
   for (const job_id id : {1, 2, 3}) {
     t.accept(id);
     if (id < 3)
@@ -292,18 +292,18 @@ TEST_CASE("jobs that ended first are forgotten, and their request may be another
 
 TEST_CASE("a snapshot that contradicts itself is refused entry by entry") {
   const auto begun = [] {
-    told_ledger t;
+    scripted_ledger t;
     REQUIRE(t.say(snapshot_begun{{3, 5}, 8, 3, 3}));
     return t;
   };
   {
-    told_ledger t;
+    scripted_ledger t;
     REQUIRE(t.say(epoch_begun{5, 1, 8, 1}));
     CHECK(refused(t.say(snapshot_begun{{3, 5}, 8, 3, 3})));
-    told_ledger with_job;
+    scripted_ledger with_job;
     with_job.accept(1);
     CHECK(refused(with_job.say(snapshot_begun{{3, 5}, 8, 3, 3})));
-    CHECK(refused(told_ledger{}.say(snapshot_begun{{5, 3}, 8, 3, 3})));
+    CHECK(refused(scripted_ledger{}.say(snapshot_begun{{5, 3}, 8, 3, 3})));
   }
   job_kept job;
   job.job = 3;

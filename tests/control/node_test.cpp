@@ -47,8 +47,8 @@ class said_programs final : public process_runner {
   std::function<void()> event;
 };
 
-struct told_node : spoken_world {
-  explicit told_node(bool has_programs = true, double slowdown = 1) {
+struct scripted_node : spoken_world {
+  explicit scripted_node(bool has_programs = true, double slowdown = 1) {
     world.add_host(a0, [this, has_programs, slowdown](const runtime::host& h) {
       node_options o;
       o.cluster = cluster_;
@@ -58,14 +58,14 @@ struct told_node : spoken_world {
     });
     speak_for(dc1);
     world.run_until(0.5);
-    heard = take<node_report>(dc1).back();
+    received = take<node_report>(dc1).back();
     orders.epoch = 5, orders.sequence = 0, orders.journal = 6;
-    orders.incarnation = heard.incarnation;
+    orders.incarnation = received.incarnation;
   }
   /// The latest report, if there is a new one.
   const node_report& report() {
-    for (const auto& r : take<node_report>(dc1)) heard = r;
-    return heard;
+    for (const auto& r : take<node_report>(dc1)) received = r;
+    return received;
   }
   /// The node is told to do this and nothing else, and answers.
   const node_report& order(std::vector<work_order> work) {
@@ -105,7 +105,7 @@ struct told_node : spoken_world {
 
   std::shared_ptr<said_programs> programs = std::make_shared<said_programs>();
   node_orders orders;
-  node_report heard;
+  node_report received;
   std::uint64_t beat = 0;
 };
 
@@ -113,7 +113,7 @@ struct told_node : spoken_world {
 
 TEST_CASE(
     "a program is started once, and its end is reported until the controller acknowledges it") {
-  told_node n;
+  scripted_node n;
   auto r = n.order({n.work(3)});
   REQUIRE(r.parts.size() == 1);
   CHECK(r.parts[0].lease == 3);
@@ -139,12 +139,12 @@ TEST_CASE(
 }
 
 TEST_CASE("an unacknowledged end is kept, even when the orders no longer list its lease") {
-  told_node n;
+  scripted_node n;
   n.order({n.work(3)});
   n.programs->running[3].now = state::succeeded;
   n.programs->event();
   n.advance(0.01);
-  const auto before = n.heard.sequence;
+  const auto before = n.received.sequence;
   n.orders.work.clear();
   ++n.orders.sequence;
   n.orders.acknowledged = before;
@@ -156,7 +156,7 @@ TEST_CASE("an unacknowledged end is kept, even when the orders no longer list it
 }
 
 TEST_CASE("work that is no longer ordered is asked to stop; work without a lease is killed") {
-  told_node n;
+  scripted_node n;
   n.order({n.work(3), n.work(4)});
   n.order({n.work(4)});
   CHECK(n.programs->stopped == std::vector{std::pair{lease_id{3}, false}});
@@ -176,7 +176,7 @@ TEST_CASE("work that is no longer ordered is asked to stop; work without a lease
 }
 
 TEST_CASE("a lease counts from the sending of the statement that the controller acknowledged") {
-  told_node n;
+  scripted_node n;
   const auto& s = n.cluster_->settings;
   n.order({n.work(3)});
   n.acknowledge();
@@ -191,7 +191,7 @@ TEST_CASE("a lease counts from the sending of the statement that the controller 
 
 TEST_CASE(
     "older orders, orders for another incarnation and work of another incarnation are ignored") {
-  told_node n;
+  scripted_node n;
   n.orders.incarnation += 1;
   CHECK(n.order({n.work(3)}).orders == 0);
   n.orders.incarnation -= 1;
@@ -215,7 +215,7 @@ TEST_CASE(
 }
 
 TEST_CASE("after a lease has expired, only new orders start work") {
-  told_node n;
+  scripted_node n;
   n.order({});
   n.acknowledge();
   n.advance(n.cluster_->settings.lease_s + 1);
@@ -231,7 +231,7 @@ TEST_CASE("after a lease has expired, only new orders start work") {
 }
 
 TEST_CASE("work of another journal has ended before work of the new journal starts") {
-  told_node n;
+  scripted_node n;
   n.order({n.work(3)});
   n.orders.journal = 8;
   n.orders.epoch = 1;
@@ -252,7 +252,7 @@ TEST_CASE("work of another journal has ended before work of the new journal star
 }
 
 TEST_CASE("a program that cannot be started has failed, with the reason") {
-  told_node n;
+  scripted_node n;
   n.programs->refuses = true;
   const auto r = n.order({n.work(3)});
   REQUIRE(r.parts.size() == 1);
@@ -262,7 +262,7 @@ TEST_CASE("a program that cannot be started has failed, with the reason") {
 }
 
 TEST_CASE("a node that can start no program says so with what it has not started, until it can") {
-  told_node n;
+  scripted_node n;
   n.programs->lacks = "the disk is full";
   const auto r = n.order({n.work(3)});
   REQUIRE(r.parts.size() == 1);
@@ -276,7 +276,7 @@ TEST_CASE("a node that can start no program says so with what it has not started
 
 TEST_CASE("simulated work takes its start time plus its iterations, times its node's slowdown") {
   for (const double slowdown : {1.0, 2.0}) {
-    told_node n{false, slowdown};
+    scripted_node n{false, slowdown};
     auto w = n.work(3, false);
     w.iterations = 10;
     n.order({w});
@@ -294,7 +294,7 @@ TEST_CASE("simulated work takes its start time plus its iterations, times its no
 }
 
 TEST_CASE("stopped simulated work has done the iterations that its time allowed") {
-  told_node n{false};
+  scripted_node n{false};
   const auto w = n.work(3, false);
   n.order({w, n.work(4, false)});
   n.advance(0.2);
@@ -316,7 +316,7 @@ TEST_CASE("stopped simulated work has done the iterations that its time allowed"
 }
 
 TEST_CASE("simulated work that runs out of memory ends after its start, without iterations") {
-  told_node n{false};
+  scripted_node n{false};
   auto w = n.work(3, false);
   w.out_of_memory = true;
   n.order({w});
@@ -330,7 +330,7 @@ TEST_CASE("simulated work that runs out of memory ends after its start, without 
 }
 
 TEST_CASE("a log is read piece by piece, and ends once its program has ended") {
-  told_node n;
+  scripted_node n;
   n.order({n.work(3)});
   const auto client = first_client_address + 1;
   const auto read = [&](lease_id lease, std::uint64_t offset) {
@@ -347,7 +347,7 @@ TEST_CASE("a log is read piece by piece, and ends once its program has ended") {
   CHECK(read(5, 20).ended);
   CHECK(read(99, 0).ended);
   CHECK(read(99, 0).why.text == "no such log");
-  told_node simulated{false};
+  scripted_node simulated{false};
   simulated.say(dc1, client, a0, read_log{17, 1, 3, 0, 0});
   CHECK(simulated.take<log_chunk>(dc1).at(0).why.text == "simulated work has no log");
 }

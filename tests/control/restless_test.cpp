@@ -3,7 +3,7 @@
 
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/workload_simulation.hpp"
-#include "harness/said_errors.hpp"
+#include "harness/logged_errors.hpp"
 #include "harness/small_cluster.hpp"
 
 // Policies that stop and move jobs at every event. The built-in ones do not, but no other code may
@@ -130,7 +130,7 @@ TEST_CASE("a job stopped during a move waits like any other job, and starts agai
 }
 
 TEST_CASE("a decision about an unknown job ends the controller with a sentence") {
-  const harness::said_errors errors;
+  const harness::logged_errors errors;
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
   o.policy = std::make_shared<const starts_the_unknown>();

@@ -28,7 +28,7 @@ class spoken_world {
       nets_[a] = h.net;
       h.net->listen([this, a, net = h.net](const frame& f) {
         net->handled(f);
-        if (auto m = decode(f.header.bytes())) heard_[a].push_back(std::move(*m));
+        if (auto m = decode(f.header.bytes())) received_[a].push_back(std::move(*m));
       });
       return std::vector<caf::actor>{};
     });
@@ -41,7 +41,7 @@ class spoken_world {
   template <class T>
   std::vector<T> take(address a) {
     std::vector<T> found;
-    std::erase_if(heard_[a], [&](const auto& m) {
+    std::erase_if(received_[a], [&](const auto& m) {
       const auto* t = std::get_if<T>(&m.second);
       if (t) found.push_back(*t);
       return t != nullptr;
@@ -52,20 +52,20 @@ class spoken_world {
   template <class T>
   std::vector<std::pair<envelope, T>> take_with_envelopes(address a) {
     std::vector<std::pair<envelope, T>> found;
-    std::erase_if(heard_[a], [&](const auto& m) {
+    std::erase_if(received_[a], [&](const auto& m) {
       const auto* t = std::get_if<T>(&m.second);
       if (t) found.emplace_back(m.first, *t);
       return t != nullptr;
     });
     return found;
   }
-  std::size_t waiting(address a) { return heard_[a].size(); }
+  std::size_t waiting(address a) { return received_[a].size(); }
 
   std::shared_ptr<cluster> cluster_ = harness::small_cluster();
 
  private:
   std::map<address, std::shared_ptr<runtime::transport>> nets_;
-  std::map<address, std::vector<std::pair<envelope, message>>> heard_;
+  std::map<address, std::vector<std::pair<envelope, message>>> received_;
 
  public:
   runtime::virtual_world world;

@@ -25,10 +25,10 @@ struct trained_node : spoken_world {
     });
     speak_for(dc1);
     world.run_until(0.5);
-    const auto heard = take<node_report>(dc1).back();
+    const auto received = take<node_report>(dc1).back();
     orders.epoch = 5, orders.journal = 6;
-    orders.incarnation = heard.incarnation;
-    orders.acknowledged = heard.sequence;
+    orders.incarnation = received.incarnation;
+    orders.acknowledged = received.sequence;
   }
   work_order work(lease_id l = lease) const {
     work_order w;

@@ -10,7 +10,7 @@ using namespace troupe::actors;
 namespace {
 
 /// A record of jobs of 100 iterations of 8 samples, told entry by entry.
-struct told_record {
+struct sent_record {
   workload_record r;
 
   void accepted(job_id job, double at_s) {
@@ -57,7 +57,7 @@ struct told_record {
 }  // namespace
 
 TEST_CASE("a job's record has its waiting time, its GPU time and its work") {
-  told_record t;
+  sent_record t;
   t.accepted(1, 10);
   t.granted(1, 1, 30, 4);
   t.finished(1, 1, 130);
@@ -76,7 +76,7 @@ TEST_CASE("a job's record has its waiting time, its GPU time and its work") {
 }
 
 TEST_CASE("GPUs held, jobs waiting and throughput are recorded at every change") {
-  told_record t;
+  sent_record t;
   t.accepted(1, 10);
   t.accepted(2, 10);
   t.granted(1, 1, 30, 4);
@@ -100,7 +100,7 @@ TEST_CASE("GPUs held, jobs waiting and throughput are recorded at every change")
 }
 
 TEST_CASE("a job that continues elsewhere at once has moved, one that waits longer was suspended") {
-  told_record t;
+  sent_record t;
   t.accepted(1, 0);
   t.granted(1, 1, 10, 4);
   t.preempted(1, 45, 10);  // after 15 iterations
@@ -130,7 +130,7 @@ TEST_CASE("a job that continues elsewhere at once has moved, one that waits long
 }
 
 TEST_CASE("work that runs out of memory is counted, and has no throughput meanwhile") {
-  told_record t;
+  sent_record t;
   t.accepted(1, 0);
   lease_granted g;
   g.lease = 1, g.job = 1, g.at_s = 10, g.iteration_s = 2;

@@ -82,8 +82,8 @@ TEST_CASE("a job that serves a model has its folder, its shape and what its file
   CHECK(s.model.shape.sequence == 512);
   CHECK(s.kv_gb == 0.5);
   CHECK(s.context == 256);
-  CHECK(s.most_running == 8);
-  CHECK(s.most_sequences == 9);
+  CHECK(s.max_running == 8);
+  CHECK(s.max_sequences == 9);
   CHECK_FALSE(s.bubbles);
   CHECK(s.fallback);
   CHECK(s.ttft_s == 0.5);
@@ -100,11 +100,11 @@ TEST_CASE("what a serve section does not say has defaults, and its name is the f
   CHECK_FALSE(s.model.random_weights);
   CHECK(s.kv_gb == 1);
   CHECK(s.context == 0);
-  CHECK(s.most_running == 64);
-  CHECK(s.most_sequences == 256);
+  CHECK(s.max_running == 64);
+  CHECK(s.max_sequences == 256);
   CHECK(s.bubbles);
   CHECK(s.fallback);
-  CHECK(loaded(decoder_of(", most_running: 300")).serve->most_sequences == 300);
+  CHECK(loaded(decoder_of(", most_running: 300")).serve->max_sequences == 300);
   CHECK_FALSE(loaded(decoder_of(", fallback: none")).serve->fallback);
   // A shipped model by its name.
   CHECK(loaded(job_of("name: j\nserve: {model: scribe}\n")).serve->model.shape.vocabulary == 256);

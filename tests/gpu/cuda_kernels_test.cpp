@@ -126,14 +126,14 @@ halves narrow(values& v) {
 template <class T>
 double distance(array<T>& a, const values& b) {
   REQUIRE(a.size() == b.size());
-  double most = 1e-30, difference = 0;
+  double max = 1e-30, difference = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
     const double x = static_cast<double>(to_float(a[i]));
     if (!std::isfinite(x)) return x;
-    most = std::max(most, std::abs(b[i]));
+    max = std::max(max, std::abs(b[i]));
     difference = std::max(difference, std::abs(x - b[i]));
   }
-  return difference / most;
+  return difference / max;
 }
 
 /// Runs `f` with each order of threads, copies and blocks; what it returns must be the same bits.

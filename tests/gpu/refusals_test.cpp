@@ -28,23 +28,24 @@ std::string refused(const device_kind& kind, Change change) {
 
 TEST_CASE("a model that the device cannot train is refused with a sentence") {
   const auto kind = GENERATE(from_range(devices()));
-  const auto no = [&](auto change) { return refused(kind, change); };
-  CHECK(no([](stage_spec&) {}) == "");
-  CHECK_THAT(no([](stage_spec& s) { s.model.family = "llama"; }), Contains("not 'llama'"));
-  CHECK_THAT(no([](stage_spec& s) { s.model.heads = 5; }), Contains("5 heads do not divide"));
-  CHECK_THAT(no([](stage_spec& s) { s.model.kv_heads = 1; }), Contains("1 key and value heads"));
-  CHECK_THAT(no([](stage_spec& s) { s.model.vocabulary = 0; }), Contains("larger than 0"));
-  CHECK_THAT(no([](stage_spec& s) { s.rows = 0; }), Contains("at least one sequence"));
-  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 13; }), Contains("but the model has 12"));
-  CHECK_THAT(no([](stage_spec& s) { s.first_sublayer = 1, s.sublayers = 11; }),
+  const auto failure = [&](auto change) { return refused(kind, change); };
+  CHECK(failure([](stage_spec&) {}) == "");
+  CHECK_THAT(failure([](stage_spec& s) { s.model.family = "llama"; }), Contains("not 'llama'"));
+  CHECK_THAT(failure([](stage_spec& s) { s.model.heads = 5; }), Contains("5 heads do not divide"));
+  CHECK_THAT(failure([](stage_spec& s) { s.model.kv_heads = 1; }),
+             Contains("1 key and value heads"));
+  CHECK_THAT(failure([](stage_spec& s) { s.model.vocabulary = 0; }), Contains("larger than 0"));
+  CHECK_THAT(failure([](stage_spec& s) { s.rows = 0; }), Contains("at least one sequence"));
+  CHECK_THAT(failure([](stage_spec& s) { s.sublayers = 13; }), Contains("but the model has 12"));
+  CHECK_THAT(failure([](stage_spec& s) { s.first_sublayer = 1, s.sublayers = 11; }),
              Contains("begin with sublayer 0"));
-  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 11; }), Contains("end with sublayer 12"));
-  CHECK_THAT(no([](stage_spec& s) {
+  CHECK_THAT(failure([](stage_spec& s) { s.sublayers = 11; }), Contains("end with sublayer 12"));
+  CHECK_THAT(failure([](stage_spec& s) {
                s.first_sublayer = 4;
                s.sublayers = std::numeric_limits<std::uint32_t>::max();
              }),
              Contains("but the model has 12"));
-  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 0, s.has_embedding = s.has_head = false; }),
+  CHECK_THAT(failure([](stage_spec& s) { s.sublayers = 0, s.has_embedding = s.has_head = false; }),
              Contains("at least one sublayer"));
 }
 

@@ -21,10 +21,10 @@ std::vector<float> joined(const pipeline::iteration& i) {
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   REQUIRE(a.size() == b.size());
-  double most = 0;
+  double max = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-  return most;
+    max = std::max(max, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return max;
 }
 
 void same(const device_kind& kind, const std::vector<float>& a, const std::vector<float>& b) {

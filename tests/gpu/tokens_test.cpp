@@ -170,19 +170,20 @@ TEST_CASE("llm.c's files are read as their header says, or refused with what was
 }
 
 TEST_CASE("tokens of another width than their file's name says are refused") {
-  const auto no = [](const std::string& name, const std::string& data) {
+  const auto failure = [](const std::string& name, const std::string& data) {
     const auto d = token_data::open(test::temporary(name, data), {}, reader(8, 300'000));
     return d ? std::string{} : d.error().text;
   };
   std::vector<std::uint32_t> wide(100);
   for (std::uint32_t i = 0; i < 100; ++i) wide[i] = i * 2600;
-  CHECK(no("wide.u32", bytes_of(wide)) == "");
-  CHECK_THAT(no("wide.bin", bytes_of(wide)), Contains("found numbers of 32 bits, expected 16"));
-  CHECK(no("narrow.bin", std::string(200, '\0')) == "");
-  CHECK_THAT(no("odd.bin", std::string(201, '\1')),
+  CHECK(failure("wide.u32", bytes_of(wide)) == "");
+  CHECK_THAT(failure("wide.bin", bytes_of(wide)),
+             Contains("found numbers of 32 bits, expected 16"));
+  CHECK(failure("narrow.bin", std::string(200, '\0')) == "");
+  CHECK_THAT(failure("odd.bin", std::string(201, '\1')),
              Contains("odd.bin: found 201 bytes, expected a multiple of 2: tokens of 16 bits"));
-  CHECK_THAT(no("odd.u32", std::string(202, '\1')), Contains("expected a multiple of 4"));
-  CHECK_THAT(no("cut.bin", llm_c_header(20240520, 1, 100).substr(0, 1022)),
+  CHECK_THAT(failure("odd.u32", std::string(202, '\1')), Contains("expected a multiple of 4"));
+  CHECK_THAT(failure("cut.bin", llm_c_header(20240520, 1, 100).substr(0, 1022)),
              Contains("magic 20240520 and 1022 bytes, expected a header of 1024"));
 }
 
@@ -197,19 +198,19 @@ TEST_CASE("data that becomes shorter is an error of the next sample") {
 }
 
 TEST_CASE("data that cannot be used for training is refused with a sentence") {
-  const auto no = [](const std::filesystem::path& file, const model& m,
-                     const std::filesystem::path& vocabulary = {}) {
+  const auto failure = [](const std::filesystem::path& file, const model& m,
+                          const std::filesystem::path& vocabulary = {}) {
     const auto d = token_data::open(file, vocabulary, m);
     return d ? "" : d.error().text;
   };
   const auto text = test::temporary("eight.txt", "12345678");
-  CHECK_THAT(no("/nowhere/data.txt", reader(8)), Contains("cannot be opened"));
-  CHECK_THAT(no("/", reader(8)), Contains("is a directory, expected a regular file"));
-  CHECK_THAT(no(text, reader(8)), Contains("has 8 tokens") && Contains("need 9"));
-  CHECK_THAT(no(test::temporary("empty.txt", ""), reader(8)), Contains("has 0 tokens"));
-  CHECK_THAT(no(text, reader(4, 100)), Contains("vocabulary only 100"));
-  CHECK_THAT(no(text, reader(4), "/nowhere"), Contains("vocab.json: cannot be opened"));
-  CHECK_THAT(no(text, reader(4), small_vocabulary()), Contains("262 different tokens"));
+  CHECK_THAT(failure("/nowhere/data.txt", reader(8)), Contains("cannot be opened"));
+  CHECK_THAT(failure("/", reader(8)), Contains("is a directory, expected a regular file"));
+  CHECK_THAT(failure(text, reader(8)), Contains("has 8 tokens") && Contains("need 9"));
+  CHECK_THAT(failure(test::temporary("empty.txt", ""), reader(8)), Contains("has 0 tokens"));
+  CHECK_THAT(failure(text, reader(4, 100)), Contains("vocabulary only 100"));
+  CHECK_THAT(failure(text, reader(4), "/nowhere"), Contains("vocab.json: cannot be opened"));
+  CHECK_THAT(failure(text, reader(4), small_vocabulary()), Contains("262 different tokens"));
 }
 
 TEST_CASE("byte pairs merge in the order of their rank") {
@@ -256,16 +257,16 @@ TEST_CASE("a text with an added token beyond the model's vocabulary is refused f
 }
 
 TEST_CASE("an incomplete vocabulary is refused") {
-  const auto no = [](const std::string& json, const std::string& merges) {
+  const auto failure = [](const std::string& json, const std::string& merges) {
     test::temporary("bad/vocab.json", json);
     const auto b = open_vocabulary(test::temporary("bad/merges.txt", merges).parent_path());
     return b ? "" : b.error().text;
   };
-  CHECK_THAT(no("[]", ""), Contains("is not a JSON object"));
-  CHECK_THAT(no("{\"a\":-1}", ""), Contains("no id for 'a'"));
-  CHECK_THAT(no("{\"a\":1}", ""), Contains("no token for the single byte 0"));
+  CHECK_THAT(failure("[]", ""), Contains("is not a JSON object"));
+  CHECK_THAT(failure("{\"a\":-1}", ""), Contains("no id for 'a'"));
+  CHECK_THAT(failure("{\"a\":1}", ""), Contains("no token for the single byte 0"));
   std::ifstream in{small_vocabulary() / "vocab.json"};
   const std::string good{std::istreambuf_iterator<char>{in}, {}};
-  CHECK_THAT(no(good, "h e\nx y\n"), Contains("line 2 has tokens that vocab.json"));
-  CHECK_THAT(no(good, "hello\n"), Contains("line 1 is not two tokens"));
+  CHECK_THAT(failure(good, "h e\nx y\n"), Contains("line 2 has tokens that vocab.json"));
+  CHECK_THAT(failure(good, "hello\n"), Contains("line 1 is not two tokens"));
 }

@@ -261,10 +261,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t how,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t wish, int most,
+                                              cublasLtMatmulPreference_t wish, int max,
                                               cublasLtMatmulHeuristicResult_t* best, int* found) {
   *found = 0;
-  if (most < 1 || !fits(of(how), of(a), of(b), of(c), of(d)) || !is_complete(of(how), of(d)))
+  if (max < 1 || !fits(of(how), of(a), of(b), of(c), of(d)) || !is_complete(of(how), of(d)))
     return CUBLAS_STATUS_INVALID_VALUE;
   {
     std::lock_guard lock{guard()};

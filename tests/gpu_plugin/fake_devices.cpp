@@ -167,8 +167,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   p->major = 9;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* first) {
-  *least = 0, *first = -5;
+cudaError_t cudaDeviceGetStreamPriorityRange(int* min, int* first) {
+  *min = 0, *first = -5;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char*, int, int) {

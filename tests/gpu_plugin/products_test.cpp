@@ -57,14 +57,14 @@ reference expected_of(const product& p) {
 template <class T>
 double distance(const T* made, std::size_t stride, std::size_t columns,
                 const std::vector<double>& wanted) {
-  double most = 1e-30, difference = 0;
+  double max = 1e-30, difference = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const double x = static_cast<double>(to_float(made[i / columns * stride + i % columns]));
     if (!std::isfinite(x)) return INFINITY;
-    most = std::max(most, std::abs(wanted[i]));
+    max = std::max(max, std::abs(wanted[i]));
     difference = std::max(difference, std::abs(x - wanted[i]));
   }
-  return difference / most;
+  return difference / max;
 }
 
 void finish(machine& m) {

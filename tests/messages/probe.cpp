@@ -27,13 +27,13 @@ bool same(bytes a, bytes b) {
 
 /// Calls a decoder on the input and counts what it asked for.
 template <class F>
-auto counted(bytes input, std::size_t& most, F&& decoder) {
+auto counted(bytes input, std::size_t& max, F&& decoder) {
   const auto before = allocated_bytes();
   auto result = decoder(input);
   const auto used = allocated_bytes() - before;
   if (used > max_bytes_for(input.size())) give_up("A decoder asked for too much memory", input);
   if (!result && result.error().text.empty()) give_up("A decoder refused without a reason", input);
-  most = std::max(most, used);
+  max = std::max(max, used);
   return result;
 }
 

@@ -30,7 +30,7 @@ std::vector<chain_operator> random_chain(random_source& r) {
 
 struct cut_value {
   double slowest = never, bytes = never, squares = never;
-  std::uint32_t fewest = 1U << 30, most = 0;  // GPUs of a stage
+  std::uint32_t fewest = 1U << 30, max = 0;  // GPUs of a stage
 };
 
 /// Calls f for every cut into so many stages and every division of the GPUs into powers of two.
@@ -39,7 +39,7 @@ void for_cuts(const std::vector<chain_operator>& chain, std::uint32_t gpus, std:
   const std::function<void(std::size_t, std::uint32_t, std::uint32_t, cut_value)> go =
       [&](std::size_t from, std::uint32_t left, std::uint32_t more, cut_value v) {
         if (more == 0) {
-          const bool alike = spread == 0 || v.most <= spread * v.fewest;
+          const bool alike = spread == 0 || v.max <= spread * v.fewest;
           if (from == chain.size() && left == 0 && alike) f(v);
           return;
         }
@@ -51,7 +51,7 @@ void for_cuts(const std::vector<chain_operator>& chain, std::uint32_t gpus, std:
             next.slowest = std::max(v.slowest, work / n);
             next.squares += work * work / n;
             next.fewest = std::min(v.fewest, n);
-            next.most = std::max(v.most, n);
+            next.max = std::max(v.max, n);
             if (more > 1) next.bytes += chain[end - 1].output_bytes;
             go(end, left - n, more - 1, next);
           }
@@ -62,11 +62,11 @@ void for_cuts(const std::vector<chain_operator>& chain, std::uint32_t gpus, std:
 
 cut_value best_cut(const std::vector<chain_operator>& chain, std::uint32_t gpus,
                    std::uint32_t stages, double balance, std::uint32_t spread) {
-  double least = never;
-  for_cuts(chain, gpus, stages, spread, [&](const auto& v) { least = std::min(least, v.slowest); });
+  double min = never;
+  for_cuts(chain, gpus, stages, spread, [&](const auto& v) { min = std::min(min, v.slowest); });
   cut_value best;
   for_cuts(chain, gpus, stages, spread, [&](const cut_value& v) {
-    if (v.slowest > least * (1 + balance) * (1 + 1e-12)) return;
+    if (v.slowest > min * (1 + balance) * (1 + 1e-12)) return;
     if (v.bytes < best.bytes || (v.bytes == best.bytes && v.squares < best.squares)) best = v;
   });
   return best;
@@ -180,15 +180,15 @@ TEST_CASE("the best assembly is the best of all combinations, on 2,000 random ta
   int impossible = 0;
   for (int i = 0; i < 2000; ++i) {
     const auto space = random_space(r, 1 + r.below(10), 2);
-    const double least = best_of_products(space);
+    const double min = best_of_products(space);
     const auto best = best_assembly(space);
     INFO("case " << i);
-    REQUIRE(best.has_value() == (least < never));
+    REQUIRE(best.has_value() == (min < never));
     if (!best) {
       ++impossible;
       continue;
     }
-    CHECK(best->estimate_s == Approx(least).epsilon(1e-12));
+    CHECK(best->estimate_s == Approx(min).epsilon(1e-12));
     CHECK(best->estimate_s == assembled(space, best->chosen).estimate_s);
   }
   CHECK(impossible > 20);
@@ -200,9 +200,9 @@ TEST_CASE("the best assembly over all divisions is the best of all combinations"
   for (int i = 0; i < 300; ++i) {
     const auto space = random_space(r, 1 + r.below(5), 5);
     const auto best = best_assembly(space);
-    const double least = best_of_products(space);
-    REQUIRE(best.has_value() == (least < never));
-    if (best) CHECK(best->estimate_s == Approx(least).epsilon(1e-12));
+    const double min = best_of_products(space);
+    REQUIRE(best.has_value() == (min < never));
+    if (best) CHECK(best->estimate_s == Approx(min).epsilon(1e-12));
   }
 }
 

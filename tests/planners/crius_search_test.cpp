@@ -43,14 +43,13 @@ search_case random_problem(random_source& r) {
 }
 
 /// The most gain of any choice with at most `depth` rescalings; 0: no choice gains.
-double most_gain(const search_case& p, std::uint32_t depth) {
-  double most = 0;
+double max_gain(const search_case& p, std::uint32_t depth) {
+  double max = 0;
   std::vector<std::int64_t> slack(p.idle.begin(), p.idle.end());
   const std::function<void(std::size_t, std::uint32_t, double)> go =
       [&](std::size_t job, std::uint32_t left, double gain) {
         if (job == p.running.size()) {
-          if (std::ranges::all_of(slack, [](auto n) { return n >= 0; }))
-            most = std::max(most, gain);
+          if (std::ranges::all_of(slack, [](auto n) { return n >= 0; })) max = std::max(max, gain);
           return;
         }
         go(job + 1, left, gain);
@@ -70,7 +69,7 @@ double most_gain(const search_case& p, std::uint32_t depth) {
     go(0, depth, a.value);
     slack[a.pool] += a.gpus;
   }
-  return most;
+  return max;
 }
 
 /// What a choice gains; it must keep to the GPUs that there are.
@@ -111,12 +110,12 @@ TEST_CASE("the search finds the best choice at every depth") {
     for (std::uint32_t depth = 0; depth <= 4; ++depth) {
       INFO("case " << i << ", depth " << depth);
       const auto best = search(p, depth);
-      const double most = most_gain(p, depth);
-      REQUIRE(best.has_value() == (most > 1e-9));
+      const double max = max_gain(p, depth);
+      REQUIRE(best.has_value() == (max > 1e-9));
       ++(best ? found : none);
       if (!best) continue;
       CHECK(best->rescalings.size() <= depth);
-      CHECK(best->gain == Approx(most).epsilon(1e-9));
+      CHECK(best->gain == Approx(max).epsilon(1e-9));
       CHECK(gain_of(p, *best) == Approx(best->gain).epsilon(1e-9));
       CHECK(best->gain >= before - 1e-12);
       deep += best->gain > before + 1e-9 && depth > 1 && before > 0;
@@ -142,12 +141,12 @@ TEST_CASE("a search prepared for one arrival is right for every later arrival") 
                              3 * r.uniform()});
       std::uint64_t steps = 10'000'000;
       const auto best = all.best(p.arrival, steps);
-      const double most = most_gain(p, depth);
+      const double max = max_gain(p, depth);
       INFO("case " << i << ", arrival " << k);
-      REQUIRE(best.has_value() == (most > 1e-9));
+      REQUIRE(best.has_value() == (max > 1e-9));
       if (!best) continue;
       ++some;
-      CHECK(best->gain == Approx(most).epsilon(1e-9));
+      CHECK(best->gain == Approx(max).epsilon(1e-9));
       CHECK(gain_of(p, *best) == Approx(best->gain).epsilon(1e-9));
     }
   }

@@ -38,12 +38,12 @@ struct one_stage {
   }
   /// Micro-batches between forward and backward, by the order.
   std::uint32_t held() const {
-    std::uint32_t now = 0, most = 0;
+    std::uint32_t now = 0, max = 0;
     for (const auto& s : order) {
-      if (s.what == stage_step::kind::forward) most = std::max(most, ++now);
+      if (s.what == stage_step::kind::forward) max = std::max(max, ++now);
       if (s.what == stage_step::kind::backward) --now;
     }
-    return most;
+    return max;
   }
   stage_load load() const { return load_of(job, batch, stages - 1 - stage); }
 };

@@ -36,10 +36,10 @@ struct all_plans {
     });
   }
   double cheapest(double slo_s, double budget) const {
-    double least = never;
+    double min = never;
     for (const auto& [run_s, cost] : plans)
-      if (run_s <= slo_s && cost <= budget) least = std::min(least, cost);
-    return least;
+      if (run_s <= slo_s && cost <= budget) min = std::min(min, cost);
+    return min;
   }
 };
 
@@ -108,9 +108,9 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     std::size_t n = 0;
     x.each_plan([&](const placed_plan& p) {
       const double s = evaluate(x.c, job, p.how, p.where, fidelity::simulated)->iteration_s;
-      const double least_s = evaluate(x.c, job, p.how, p.where, fidelity::least)->iteration_s;
+      const double min_s = evaluate(x.c, job, p.how, p.where, fidelity::lower_bound)->iteration_s;
       // Averaged over several iterations, one begins while the last one's sums are still running.
-      const double ratio = std::max(s, least_s) * p.how.samples_per_s / x.job.global_batch;
+      const double ratio = std::max(s, min_s) * p.how.samples_per_s / x.job.global_batch;
       every.plans[n].first *= ratio, every.plans[n].second *= ratio;
       ++n;
     });
@@ -127,14 +127,14 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     CHECK(listed.plan.has_value() == found.plan.has_value());
     if (!found.plan) {
       // That there is none is only said if there is none.
-      const bool says_so =
+      const bool reports_incomplete =
           found.why.text.find("did not cover every stage order") == std::string::npos;
-      CHECK(says_so == found.complete);
-      CHECK((known == never || !says_so));
-      CHECK(says_so == !found.not_examined);
-      CHECK((says_so || *found.not_examined <= known * (1 + 1e-6)));
+      CHECK(reports_incomplete == found.complete);
+      CHECK((known == never || !reports_incomplete));
+      CHECK(reports_incomplete == !found.not_examined);
+      CHECK((reports_incomplete || *found.not_examined <= known * (1 + 1e-6)));
       missed += known < never;
-      unsure += !says_so;
+      unsure += !reports_incomplete;
       continue;
     }
     ++found_some;
@@ -308,16 +308,16 @@ TEST_CASE("the greedy placer's choices are explained by ratios that reflect the 
     const auto rows = explain_ratios(x.c, x.job, *p.plan);
     const auto& stages = p.plan->how.stages;
     for (std::uint32_t s = 0; s < stages.size(); ++s) {
-      double least = never;
+      double min = never;
       gpu_index taken = 99;
       for (const auto& row : rows) {
         if (row.stage != s) continue;
-        least = std::min(least, row.ratio);
+        min = std::min(min, row.ratio);
         if (row.taken) taken = row.gpu;
       }
       REQUIRE(taken == *stages[s].gpu);
       for (const auto& row : rows)
-        if (row.stage == s && row.taken) CHECK(row.ratio == Approx(least));
+        if (row.stage == s && row.taken) CHECK(row.ratio == Approx(min));
     }
     const auto known = explain_ratios(x.c, x.job, *p.plan, {{rows.front().gpu, 1e6}});
     CHECK(known.front().ratio > rows.front().ratio);

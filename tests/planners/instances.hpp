@@ -57,12 +57,12 @@ struct instance {
   }
 
   /// Puts GPUs of one type together into nodes of up to `most`, with one slow network card each.
-  void share_nodes(random_source& r, std::uint32_t most) {
+  void share_nodes(random_source& r, std::uint32_t max) {
     const troupe::link card{"lan", 0.2 + 4 * r.uniform() * r.uniform(), 20};
     std::vector<troupe::node> nodes;
     for (const auto& n : c.nodes) {
       const auto at = std::ranges::find_if(
-          nodes, [&](const auto& x) { return x.gpu == n.gpu && x.gpus < most; });
+          nodes, [&](const auto& x) { return x.gpu == n.gpu && x.gpus < max; });
       if (at != nodes.end() && r.chance(0.8)) {
         ++at->gpus;
         continue;

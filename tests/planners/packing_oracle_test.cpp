@@ -204,7 +204,7 @@ TEST_CASE("a saturated packing keeps the same rules") {
 
 TEST_CASE("a bubble is filled nearly as well as by the best subset, and never beyond its end") {
   random_source random{83};
-  double sum = 0, least = 1;
+  double sum = 0, min = 1;
   constexpr int cases = 2000;
   for (int i = 0; i < cases; ++i) {
     std::vector<double> times(1 + random.below(11));
@@ -226,8 +226,8 @@ TEST_CASE("a bubble is filled nearly as well as by the best subset, and never be
     REQUIRE(packing_bound_s(packing_rule::whole, {{5, 5 + room}}, times) >= best - 1e-9);
     if (best == 0) continue;
     sum += taken / best;
-    least = std::min(least, taken / best);
+    min = std::min(min, taken / best);
   }
   CHECK(sum / cases > 0.97);
-  CHECK(least > 0.6);
+  CHECK(min > 0.6);
 }

@@ -42,10 +42,10 @@ TEST_CASE("a trace's iteration is timed on its user's GPU type, node after node"
     return estimate_iteration(c, job, how, where).iteration_s;
   };
   const auto best = [&](const allocation& where, std::uint32_t gpus) {
-    double least = on(where, gpus, 1);
+    double min = on(where, gpus, 1);
     for (std::uint32_t t = 2; t <= std::min(gpus, 4u) && gpus % t == 0; t *= 2)
-      least = std::min(least, on(where, gpus / t, t));
-    return least;
+      min = std::min(min, on(where, gpus / t, t));
+    return min;
   };
   job.gpu_type = "fast";
   CHECK(reference_iteration_s(c, job, 1) == on({{0, 1}}, 1, 1));
@@ -72,9 +72,9 @@ TEST_CASE("requested stages take the first nodes with whole groups of their type
   CHECK(made->how.tensor_parallel == 2);
   CHECK(made->how.pipeline_parallel == 3);
   CHECK(made->how.stages[2].first == 8);
-  double most = 0;
-  for (const auto& s : made->how.stages) most = std::max(most, s.bytes_per_gpu);
-  CHECK(made->how.bytes_per_gpu == most);
+  double max = 0;
+  for (const auto& s : made->how.stages) max = std::max(max, s.bytes_per_gpu);
+  CHECK(made->how.bytes_per_gpu == max);
   CHECK(made->how.cost_per_hour == 6 * 3 + 2 * 1);
   const auto text = [&](const std::vector<stage_request>& stages, std::uint32_t pipelines) {
     const auto none = plan_of_stages(c, idle, job, stages, pipelines);

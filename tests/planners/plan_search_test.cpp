@@ -163,18 +163,18 @@ TEST_CASE(
     for (const bool slo : {true, false}) {
       job.slo_s.reset(), job.deadline_s.reset(), job.budget.reset();
       (slo ? job.slo_s : job.deadline_s) = fastest_s * slack;
-      double least = never;
+      double min = never;
       for (const auto& p : all->plans)
-        if (run_s(p) <= fastest_s * slack) least = std::min(least, cost(p));
+        if (run_s(p) <= fastest_s * slack) min = std::min(min, cost(p));
       const auto found = search_plans(c, idle, job, 1, budget);
       REQUIRE(found);
-      CHECK(cost(found->plans[0]) == Approx(least).epsilon(1e-9));
+      CHECK(cost(found->plans[0]) == Approx(min).epsilon(1e-9));
       CHECK(found->placed < all->candidates);
-      job.budget = least * 0.99;
+      job.budget = min * 0.99;
       const auto none = search_plans(c, idle, job, 1, budget);
       REQUIRE_FALSE(none);
-      CHECK(none.error().text.find(fmt::format("{:.4g}", least)) != std::string::npos);
-      job.budget = least * 1.01;
+      CHECK(none.error().text.find(fmt::format("{:.4g}", min)) != std::string::npos);
+      job.budget = min * 1.01;
       CHECK(search_plans(c, idle, job, 1, budget));
     }
   }

@@ -125,13 +125,13 @@ TEST_CASE("after an out-of-memory Frenzy takes the next larger plan, and gives u
   const auto p = make_policy("frenzy");
   const auto first = p->decide(s.view(), r);
   REQUIRE(first.size() == 1);
-  double most = 0;
-  for (const auto& x : *j.plans) most = std::max(most, x.bytes_per_gpu);
-  j.bytes_floor = most - 1;
+  double max = 0;
+  for (const auto& x : *j.plans) max = std::max(max, x.bytes_per_gpu);
+  j.bytes_floor = max - 1;
   const auto second = p->decide(s.view(), r);
   REQUIRE(second.size() == 1);
-  CHECK(second[0].how.bytes_per_gpu == most);
-  j.bytes_floor = most;
+  CHECK(second[0].how.bytes_per_gpu == max);
+  j.bytes_floor = max;
   const auto third = p->decide(s.view(), r);
   REQUIRE(third.size() == 1);
   CHECK(third[0].what == decision::kind::give_up);

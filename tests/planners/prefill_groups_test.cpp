@@ -167,8 +167,8 @@ TEST_CASE("depth fit is the smallest whose layers fit beside the training") {
     std::optional<std::uint32_t> smallest;
     for (std::uint32_t depth = 1; depth <= 8 && !smallest; ++depth) {
       const auto fewest = 8 / (8 / depth);
-      const auto most_layers = (32 + fewest - 1) / fewest;
-      if (most_layers * (436'224'000 + 4096.0 * 4096) + 4 * 4096.0 * 512 <= gb * 1e9)
+      const auto max_layers = (32 + fewest - 1) / fewest;
+      if (max_layers * (436'224'000 + 4096.0 * 4096) + 4 * 4096.0 * 512 <= gb * 1e9)
         smallest = fewest;
     }
     const auto groups = prefill_groups(x.c, x.layout, layer, {{}, gb * 1e9, 4096, 512});

@@ -259,12 +259,12 @@ class all_orders {
     if (gpu == orders_.size()) return hop(0);
     const auto i = gpu % s_.stages;
     each_order(s_.microbatches, !s_.recomputes(i), {}, 0, 0, [&](const auto& made) {
-      std::uint32_t held = 0, most = 0;
+      std::uint32_t held = 0, max = 0;
       for (const auto& x : made) {
-        if (x.what == stage_step::kind::forward) most = std::max(most, ++held);
+        if (x.what == stage_step::kind::forward) max = std::max(max, ++held);
         if (x.what == stage_step::kind::backward) --held;
       }
-      if (s_.max_in_flight && most > *s_.max_in_flight) return;
+      if (s_.max_in_flight && max > *s_.max_in_flight) return;
       orders_[gpu] = made;
       stage(gpu + 1);
     });

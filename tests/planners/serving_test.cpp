@@ -64,7 +64,7 @@ TEST_CASE("a decoder's memory is its weights in single precision, its cache and 
   serving s;
   s.model.shape = m;
   s.kv_gb = 0.5;
-  s.most_running = 10;
+  s.max_running = 10;
   // Of a layer 4 x 64 x 64 + 2 x 64 x 256 weights, 4 x 64 + 256 + 64 biases, two norms of 2 x 64;
   // embeddings of 256 tokens and 512 positions; the last norm.
   const double layer = 4 * 64 * 64 + 2 * 64 * 256 + 4 * 64 + 256 + 64 + 4 * 64;

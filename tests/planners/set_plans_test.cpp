@@ -30,10 +30,10 @@ void check_completions(stage_placer& placer, std::size_t d, const stage_counts& 
   auto missing = stages;
   for (std::size_t decided = 0;; ++decided) {
     REQUIRE(placer.may_hold(d, known, decided, missing));
-    const auto least = min_completion(placer.divisions()[d], *placer.bound(d, stages), known,
-                                      decided, missing, iteration_s * (1 + 1e-9), never);
-    REQUIRE(least.seconds <= iteration_s * (1 + 1e-9));
-    REQUIRE(least.seconds_times_price <= iteration_s * price * (1 + 1e-9));
+    const auto min = min_completion(placer.divisions()[d], *placer.bound(d, stages), known, decided,
+                                    missing, iteration_s * (1 + 1e-9), never);
+    REQUIRE(min.seconds <= iteration_s * (1 + 1e-9));
+    REQUIRE(min.seconds_times_price <= iteration_s * price * (1 + 1e-9));
     if (decided == counts.size()) return;
     known[decided] = counts[decided];
     missing -= counts[decided];
@@ -53,23 +53,23 @@ struct seen_sets {
 std::map<std::vector<std::uint32_t>, double> shortest_by_set(const instance& x,
                                                              fidelity f = fidelity::closed) {
   const auto job = x.simulated();
-  std::map<std::vector<std::uint32_t>, double> least;
+  std::map<std::vector<std::uint32_t>, double> min;
   x.each_plan([&](const placed_plan& p) {
     std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
     key[0] = p.how.data_parallel;
     for (const auto& s : p.how.stages) ++key[1 + *s.gpu];
-    auto& s = least.try_emplace(key, never).first->second;
+    auto& s = min.try_emplace(key, never).first->second;
     s = std::min(s, f == fidelity::closed ? x.job.global_batch / p.how.samples_per_s
                                           : evaluate(x.c, job, p.how, p.where, f)->iteration_s);
   });
-  return least;
+  return min;
 }
 
 /// Compares every set of an instance's stages with all of its orders and cuts.
 void check_sets(const instance& x, seen_sets& seen, fidelity f = fidelity::closed) {
   const idle_index idle{x.c};
   stage_placer placer{x.c, idle, x.job, f};
-  const auto least = shortest_by_set(x, f);
+  const auto min = shortest_by_set(x, f);
   for (std::size_t d = 0; d < placer.divisions().size(); ++d) {
     const auto& types = placer.divisions()[d].types;
     stage_counts counts(types.size());
@@ -86,8 +86,8 @@ void check_sets(const instance& x, seen_sets& seen, fidelity f = fidelity::close
       if (stages > placer.max_stages()) continue;
       ++seen.sets;
       const auto found = placer.place(d, counts, never);
-      const auto known = least.find(key);
-      REQUIRE(found.plan.has_value() == (known != least.end()));
+      const auto known = min.find(key);
+      REQUIRE(found.plan.has_value() == (known != min.end()));
       seen.too_small += !placer.may_hold(d, counts);
       if (!found.plan) continue;
       ++seen.possible;
@@ -163,17 +163,17 @@ TEST_CASE("where network cards decide, no bound exceeds a plan, and no plan its 
     for (auto& n : x.c.nodes) n.inter.gbps *= slower;
     x.job.global_batch = 16;
     x.job.pipeline.rows = 1;
-    check_sets(x, seen, fidelity::least);
+    check_sets(x, seen, fidelity::lower_bound);
     auto once = x.simulated();
     once.iterations = 1;
     x.each_plan([&](const placed_plan& p) {
       if (p.how.stages.size() < 3 || !random.chance(0.1)) return;
-      const double least_s = evaluate(x.c, once, p.how, p.where, fidelity::least)->iteration_s;
+      const double min_s = evaluate(x.c, once, p.how, p.where, fidelity::lower_bound)->iteration_s;
       const double s = evaluate(x.c, once, p.how, p.where, fidelity::simulated)->iteration_s;
       const double closed_s = x.job.global_batch / p.how.samples_per_s;
-      REQUIRE(least_s <= std::max(s, closed_s) * (1 + 1e-6));
-      longer += least_s > 1.05 * closed_s;
-      close += least_s > 0.98 * s;
+      REQUIRE(min_s <= std::max(s, closed_s) * (1 + 1e-6));
+      longer += min_s > 1.05 * closed_s;
+      close += min_s > 0.98 * s;
     });
   }
   CAPTURE(seen.possible, seen.tight, longer, close);
@@ -199,12 +199,12 @@ TEST_CASE(
     x.job.global_batch = 16;
     x.job.pipeline.rows = 1;
     const idle_index idle{x.c};
-    stage_placer placer{x.c, idle, x.job, fidelity::least};
+    stage_placer placer{x.c, idle, x.job, fidelity::lower_bound};
     const auto& types = placer.divisions()[0].types;
     stage_counts counts;
     for (const auto& t : types) counts.push_back(t.stages);
     const cut_effort whole{std::numeric_limits<std::uint64_t>::max()};
-    const auto found = placer.place(0, counts, never, {}, fidelity::least, whole);
+    const auto found = placer.place(0, counts, never, {}, fidelity::lower_bound, whole);
     if (!found.plan) continue;
     ++compared;
     const auto shorter = placer.cuts_within(0, counts, found.iteration_s * 0.9999, 1'000'000'000);
@@ -212,7 +212,9 @@ TEST_CASE(
     CHECK(shorter->empty());
     for (const std::uint64_t steps : {40, 400, 4000, 40'000})
       for (const bool rough : {false, true})
-        CHECK(placer.place(0, counts, found.iteration_s * 1.05, {}, fidelity::least, {steps, rough})
+        CHECK(placer
+                  .place(0, counts, found.iteration_s * 1.05, {}, fidelity::lower_bound,
+                         {steps, rough})
                   .bound_s <= found.iteration_s * (1 + 1e-9));
   }
   CHECK(compared > 150);
@@ -225,10 +227,10 @@ TEST_CASE("where stages share nodes and their slow network cards, no bound excee
     CAPTURE(i);
     instance x{random, static_cast<std::uint32_t>(3 + random.below(4))};
     x.share_nodes(random, 2 + static_cast<std::uint32_t>(random.below(3)));
-    const auto least = shortest_by_set(x);
+    const auto min = shortest_by_set(x);
     const idle_index idle{x.c};
     stage_placer placer{x.c, idle, x.job};
-    for (const auto& [key, iteration_s] : least) {
+    for (const auto& [key, iteration_s] : min) {
       const auto d = static_cast<std::size_t>(std::ranges::find_if(placer.divisions(),
                                                                    [&](const auto& a) {
                                                                      return a.tensor == 1 &&
@@ -264,7 +266,7 @@ TEST_CASE("a label that was lowered to stand for another dominates it without sl
       l.through = 0.05 * random.uniform();
       return l;
     };
-    label_order order{.least = random.chance(0.5), .equal_sends = random.chance(0.5)};
+    label_order order{.lower_bound = random.chance(0.5), .equal_sends = random.chance(0.5)};
     order.slack_s = 0.05;
     auto a = some_label();
     const auto b = some_label();

@@ -16,9 +16,9 @@ namespace {
 
 /// Of the stage that needs most.
 double largest_bytes(const std::vector<stage_part>& parts, const stage_load& load) {
-  double most = 0;
-  for (const auto& p : parts) most = std::max(most, memory_of(p, load).total());
-  return most;
+  double max = 0;
+  for (const auto& p : parts) max = std::max(max, memory_of(p, load).total());
+  return max;
 }
 
 using counts = std::vector<std::uint32_t>;
@@ -43,22 +43,21 @@ worth of(const chain& links, const counts& cut, double max_size, double last_sha
 
 /// By trying every cut.
 worth overall_min(const chain& links, std::uint32_t parts, double max_size, double last_share) {
-  worth least{never, never};
+  worth min{never, never};
   counts cut(parts);
   const std::function<void(std::uint32_t, std::uint32_t)> choose = [&](std::uint32_t i,
                                                                        std::uint32_t left) {
     if (i + 1 == parts) {
       cut[i] = left;
       const auto w = of(links, cut, max_size, last_share);
-      const bool as_large = w.largest <= least.largest * (1 + 1e-12);
-      if (w.largest < least.largest * (1 - 1e-12) || (as_large && w.squares < least.squares))
-        least = w;
+      const bool as_large = w.largest <= min.largest * (1 + 1e-12);
+      if (w.largest < min.largest * (1 - 1e-12) || (as_large && w.squares < min.squares)) min = w;
       return;
     }
     for (cut[i] = 1; left - cut[i] >= parts - i - 1; ++cut[i]) choose(i + 1, left - cut[i]);
   };
   choose(0, static_cast<std::uint32_t>(links.size()));
-  return least;
+  return min;
 }
 
 counts of(const std::vector<stage_part>& parts) {
@@ -94,17 +93,17 @@ TEST_CASE(
     const double max_size = random.chance(0.5) ? never : static_cast<double>(random.below(20));
     const double last_share = random.chance(0.5) ? 1 : random.uniform();
     const auto cut = cut_evenly(links, parts, max_size, last_share);
-    const auto least = overall_min(links, parts, max_size, last_share);
+    const auto min = overall_min(links, parts, max_size, last_share);
     CAPTURE(i, parts, cut);
-    CHECK(cut.empty() == (least.largest == never));
+    CHECK(cut.empty() == (min.largest == never));
     if (cut.empty()) continue;
     ++fitted;
     REQUIRE(cut.size() == parts);
     CHECK(*std::ranges::min_element(cut) >= 1);
     CHECK(std::accumulate(cut.begin(), cut.end(), 0u) == links.size());
     const auto made = of(links, cut, max_size, last_share);
-    CHECK(made.largest == Approx(least.largest).epsilon(1e-9));
-    CHECK(made.squares == Approx(least.squares).epsilon(1e-9));
+    CHECK(made.largest == Approx(min.largest).epsilon(1e-9));
+    CHECK(made.squares == Approx(min.squares).epsilon(1e-9));
   }
   CHECK(fitted > 1000);
   CHECK(fitted < 2000);
@@ -215,19 +214,19 @@ TEST_CASE("a long chain is cut quickly, and no part exceeds the smallest possibl
     REQUIRE(cut.size() == parts);
     CHECK(*std::ranges::min_element(cut) >= 1);
     CHECK(std::accumulate(cut.begin(), cut.end(), 0U) == links.size());
-    const double most = of(links, cut, max_size, 0.7).largest;
-    REQUIRE(most < never);
+    const double max = of(links, cut, max_size, 0.7).largest;
+    REQUIRE(max < never);
     // With a little less, ranges from the front that are as long as possible do not suffice.
     double sum = 0, size = 0;
     std::uint32_t used = 1;
     for (const auto& l : links) {
-      if (sum + l.weight > most * (1 - 1e-9) || size + l.size > max_size) {
+      if (sum + l.weight > max * (1 - 1e-9) || size + l.size > max_size) {
         ++used;
         sum = size = 0;
       }
       sum += l.weight, size += l.size;
     }
-    CHECK((used > parts || (used == parts && sum * 0.7 > most * (1 - 1e-9))));
+    CHECK((used > parts || (used == parts && sum * 0.7 > max * (1 - 1e-9))));
   }
 }
 
@@ -244,17 +243,17 @@ TEST_CASE("a model's cut fits the memory exactly when any cut does") {
                     1 + static_cast<std::uint32_t>(random.below(4)), 0, job.pipeline.recompute};
     const model_chain whole{job.model};
     const auto pieces = pieces_of(job.model);
-    double least = never;  // of the largest stage, by every cut
+    double min = never;  // of the largest stage, by every cut
     for (std::uint32_t a = 1; a + (stages - 2) <= pieces; ++a)
       for (std::uint32_t b = 1; b <= (stages == 2 ? 1 : pieces - a); ++b) {
         std::vector<stage_part> parts{part_of_stage(whole, job.model, 0, a, 1, false)};
         if (stages == 3) parts.push_back(part_of_stage(whole, job.model, a, b, 1, false));
         const auto done = stages == 3 ? a + b : a;
         parts.push_back(part_of_stage(whole, job.model, done, pieces - done, 1, true));
-        least = std::min(least, largest_bytes(parts, load));
+        min = std::min(min, largest_bytes(parts, load));
       }
-    load.max_bytes = least * (random.chance(0.5) ? 1.0001 : 0.999);
-    const bool fits = load.max_bytes > least;
+    load.max_bytes = min * (random.chance(0.5) ? 1.0001 : 0.999);
+    const bool fits = load.max_bytes > min;
     ++(fits ? possible : impossible);
     CAPTURE(i, stages, pieces);
     CHECK((largest_bytes(split_model(job, stages, load), load) <= load.max_bytes * (1 + 1e-9)) ==

@@ -104,10 +104,10 @@ TEST_CASE("A step clock agrees with one that remembers everything") {
         double want = 1000;
         if (!all[q].empty()) {
           const double before = q > 0 ? busy[q - 1].end_s : busy.back().end_s - iteration_s;
-          double least = std::max(0.0, busy[q].begin_s - before);
+          double min = std::max(0.0, busy[q].begin_s - before);
           for (std::size_t j = 0; j < all[q].size() && j < step_clock::remembered; ++j)
-            least = std::min(least, all[q][all[q].size() - 1 - j]);
-          want += least;
+            min = std::min(min, all[q][all[q].size() - 1 - j]);
+          want += min;
         }
         REQUIRE(c.earliest_s(random.below(5), q, 1000) == Approx(want).margin(1e-9));
       }

@@ -37,7 +37,7 @@ struct pipeline {
   }
   /// S, and what any stage's trips add.
   double by_trips_s(bool mixed) const {
-    double through = 0, most = 0;
+    double through = 0, max = 0;
     for (auto s = shape.stages; s-- > 0;) {
       const auto k = shape.at(s);
       const double behind = through;
@@ -45,9 +45,9 @@ struct pipeline {
       through += k.forward + k.backward;
       const auto held = shape.stages - s;
       const double step = k.forward + k.recompute + k.backward;
-      most = std::max(most, trips_s(shape.microbatches, held, through, mixed ? behind : 0, step));
+      max = std::max(max, trips_s(shape.microbatches, held, through, mixed ? behind : 0, step));
     }
-    return through + most;
+    return through + max;
   }
 };
 

@@ -219,10 +219,10 @@ class oracle {
     return until_s > steps * step_s;
   }
   double work(std::size_t i) const {
-    double least = x_.tables[i].options.empty() ? x_.contenders[i].samples_left : 1e300;
+    double min = x_.tables[i].options.empty() ? x_.contenders[i].samples_left : 1e300;
     for (const auto& o : x_.tables[i].options)
-      least = std::min(least, x_.contenders[i].samples_left / o.how.samples_per_s * weight(o));
-    return least;
+      min = std::min(min, x_.contenders[i].samples_left / o.how.samples_per_s * weight(o));
+    return min;
   }
   bool overdue(std::size_t i) const {
     const auto& j = x_.jobs[i];
@@ -301,7 +301,7 @@ class oracle {
 
   std::optional<std::vector<choice>> best_change(const std::vector<choice>& all) const {
     std::optional<std::vector<choice>> best;
-    double most = 0;
+    double max = 0;
     for (const auto i : order_) {
       if (!all[i] || settles(i)) continue;
       const double now = of_run(time(i, *all[i]), weight(x_.tables[i].options[*all[i]]), 0);
@@ -310,10 +310,10 @@ class oracle {
         if (saved <= 0.2 * now) continue;
         const double more = weight(x_.tables[i].options[k]) - weight(x_.tables[i].options[*all[i]]);
         const double value = saved / std::max(more, 1e-3);
-        if (value <= most) continue;
+        if (value <= max) continue;
         auto next = all;
         next[i] = k;
-        if (can_be_placed(next)) most = value, best = next;
+        if (can_be_placed(next)) max = value, best = next;
       }
     }
     return best;

@@ -20,9 +20,9 @@ TEST_CASE(
   const harness::foreign_load others;
   lending_cluster c;
   std::string bubbles;  // of each round
-  bool most = false;
+  bool max = false;
   // Guests have the lowest priority: any other load on this machine takes their processors first.
-  for (int round = 0; round < 3 && !most; ++round) {
+  for (int round = 0; round < 3 && !max; ++round) {
     clients all{c.url, 1};
     const bool answered = all.go_on(100);
     all.end();
@@ -32,11 +32,11 @@ TEST_CASE(
     CHECK(all.of.failed == 0);
     bubbles += fmt::format("{} of {}; {}\n", all.of.bubbles.load(), all.of.right.load(),
                            all.of.declined());
-    most = 2 * all.of.bubbles >= all.of.right;
+    max = 2 * all.of.bubbles >= all.of.right;
   }
   INFO(bubbles);
-  if (!most && others.was_high()) return;
-  CHECK(most);
+  if (!max && others.was_high()) return;
+  CHECK(max);
 
   SECTION("also when a stage pauses, the controller dies, and a stage's node is lost") {
     clients more{c.url, 3};

@@ -69,9 +69,9 @@ std::string make_api_key(const std::string& page, const fs::path& etc) {
   std::FILE* out = ::popen(line.c_str(), "r");
   REQUIRE(out);
   char key[64] = {};
-  const bool told = std::fgets(key, sizeof key, out) != nullptr;
+  const bool notified = std::fgets(key, sizeof key, out) != nullptr;
   REQUIRE(::pclose(out) == 0);
-  REQUIRE(told);
+  REQUIRE(notified);
   return replaced(key, "\n", "");
 }
 

@@ -89,14 +89,14 @@ std::vector<std::byte> zmtp_frame_of(std::uint64_t size) {
 }
 
 /// Sends the beginning of a frame that claims `size` bytes, until the other side has had enough.
-std::size_t half_a_frame(std::uint16_t port, std::uint64_t size, std::size_t most) {
+std::size_t half_a_frame(std::uint16_t port, std::uint64_t size, std::size_t max) {
   const int fd = connect_to(port);
   REQUIRE(fd >= 0);
   const auto head = zmtp_frame_of(size);
   std::size_t sent = 0;
   if (::send(fd, head.data(), head.size(), MSG_NOSIGNAL) > 0) {
     const std::vector<char> some(1 << 20);
-    for (ssize_t n = 1; n > 0 && sent < most;
+    for (ssize_t n = 1; n > 0 && sent < max;
          sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0)))
       n = ::send(fd, some.data(), some.size(), MSG_NOSIGNAL);
   }
@@ -121,10 +121,10 @@ TEST_CASE(
   REQUIRE(controller);
   const auto pid = std::to_string((*controller)->id());
   auto honest = place.client(endpoint, "operator");
-  std::size_t most = resident_bytes(pid);
+  std::size_t max = resident_bytes(pid);
   const auto small = [&] {
-    most = std::max(most, resident_bytes(pid));
-    return most < max_bytes;
+    max = std::max(max, resident_bytes(pid));
+    return max < max_bytes;
   };
 
   // Before any key is proven: frames that claim 400 MB are cut when their length is read.
@@ -159,7 +159,7 @@ TEST_CASE(
       return honest->ask(query_jobs{0, 1}, long_s).reply.has_value();
     }));
   }
-  INFO("at most " << (most >> 20) << " MiB");
+  INFO("at most " << (max >> 20) << " MiB");
   CHECK(small());
   CHECK_FALSE((*controller)->poll());
 }

@@ -155,7 +155,7 @@ TEST_CASE("a model that is cancelled is 404, what it is asked for ends, and its 
       long_s, 0.01));
   f.cancel("name-19");
   CHECK(f.refused("name-19").status == 404);
-  actors::completion_news sent;
+  actors::completion_update sent;
   sent.number = f.number;
   sent.tokens = {{{8, -1}, {}}, {{9, -1}, {}}};
   f.listener(sent);

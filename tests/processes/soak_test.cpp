@@ -20,21 +20,21 @@ class memory_watch {
  public:
   void look(const cli::local_cluster& c) {
     for (const auto& name : c.names()) {
-      auto& most = most_[name];
-      most = std::max(most, resident_bytes(std::to_string(c.id(name))));
+      auto& max = max_[name];
+      max = std::max(max, resident_bytes(std::to_string(c.id(name))));
     }
   }
   /// The names of processes that hold more than before, by a fifth and 16 MiB.
   std::string grown_since(const memory_watch& before) const {
     std::string names;
-    for (const auto& [name, now] : most_)
-      if (const auto then = before.most_.at(name); now > then + then / 5 + (16U << 20))
+    for (const auto& [name, now] : max_)
+      if (const auto then = before.max_.at(name); now > then + then / 5 + (16U << 20))
         names += fmt::format("{}: {} to {} MiB; ", name, then >> 20, now >> 20);
     return names;
   }
 
  private:
-  std::map<std::string, std::size_t> most_;
+  std::map<std::string, std::size_t> max_;
 };
 
 }  // namespace

@@ -121,7 +121,7 @@ decoder_state forged_state(const job_spec& spec, std::uint64_t sequence) {
   s.model = "scribe";
   s.context = 4096;
   s.pages = s.free_pages = 1u << 20;
-  s.most_sequences = 4096;
+  s.max_sequences = 4096;
   s.incarnation = std::uint64_t{1} << 62;
   s.folder = spec.serve->model.folder;
   s.files = spec.serve->model.hash;
@@ -137,7 +137,7 @@ bubble_offer forged_offer(const job_spec& spec, address me, std::uint64_t sequen
   o.how.op_ms = 1;
   o.how.guard_ms = 0;
   o.iteration_s = 1;
-  o.most_tokens = 4096;
+  o.max_tokens = 4096;
   guest_place g;
   g.stage = {o.lease, 0, 0};
   g.node = me;

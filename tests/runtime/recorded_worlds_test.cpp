@@ -11,8 +11,8 @@ using troupe::test::recording;
 
 namespace {
 
-double some_time(random_source& r, double most) {
-  return most * r.uniform();
+double some_time(random_source& r, double max) {
+  return max * r.uniform();
 }
 
 /// The two sites, and at times a third that the file says little of.

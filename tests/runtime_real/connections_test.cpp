@@ -99,7 +99,7 @@ TEST_CASE("a refused host keeps asking, and is accepted once its key is in the l
   auto c = keys.host("controller");
   c.keys = copy.path();
   auto strict = must_open(c);
-  auto heard = std::make_unique<mailbox>(strict);
+  auto received = std::make_unique<mailbox>(strict);
   auto o = keys.host("dc1/gateway", strict->endpoint());
   o.listen.clear();
   auto gateway = must_open(o);
@@ -111,7 +111,7 @@ TEST_CASE("a refused host keeps asking, and is accepted once its key is in the l
 
   c.listen = strict->endpoint();
   c.keys = keys.path();
-  heard.reset();
+  received.reset();
   strict.reset();
   auto controller = must_open(c);
   mailbox at_controller{controller};

@@ -290,14 +290,14 @@ TEST_CASE("a keeper request is read as it was written, and a truncated one is re
   asked.until_s = 12.5;
   const int whole = asked.write();
   REQUIRE(whole >= 0);
-  keeper_request heard;
-  REQUIRE(keeper_request::read(whole, heard));
-  CHECK(heard.program.command == asked.program.command);
-  CHECK(heard.program.directory == "/x");
-  CHECK(heard.program.environment == asked.program.environment);
-  CHECK(heard.token == "token");
-  CHECK(heard.records == "records");
-  CHECK(heard.until_s == 12.5);
+  keeper_request received;
+  REQUIRE(keeper_request::read(whole, received));
+  CHECK(received.program.command == asked.program.command);
+  CHECK(received.program.directory == "/x");
+  CHECK(received.program.environment == asked.program.environment);
+  CHECK(received.token == "token");
+  CHECK(received.records == "records");
+  CHECK(received.until_s == 12.5);
   const auto size = ::lseek(whole, 0, SEEK_END);
   const auto one_variable = 2 * 8 + 2;  // the first: with it, or without any, it is whole
   for (auto less = size - 1; less >= 0; --less) {

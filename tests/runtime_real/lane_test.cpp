@@ -24,8 +24,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 TEST_CASE(
     "small frames are batched up to 16 KiB; large frames and frames with bodies are sent alone") {
-  const auto together = [](const std::vector<frame>& all, std::size_t most = 1'000'000) {
-    return batchable({all.begin(), all.end()}, most);
+  const auto together = [](const std::vector<frame>& all, std::size_t max = 1'000'000) {
+    return batchable({all.begin(), all.end()}, max);
   };
   const std::vector<frame> many(200, with_header(100, 'x'));
   CHECK(together(many) == 16 * 1024 / 104);

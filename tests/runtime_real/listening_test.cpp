@@ -166,12 +166,12 @@ TEST_CASE("a refused host gets the reason with its name, truncated to 64 charact
     raw_connector c{net->endpoint()};
     return std::get<refusal>(greet_as_gateway(c, 1, name)).why.text;
   };
-  const auto told = [](const std::string& name) {
+  const auto notified = [](const std::string& name) {
     return "no host '" + name + "' in cluster test";
   };
-  CHECK(why("x") == told("x"));
-  CHECK(why(std::string(64, 'x')) == told(std::string(64, 'x')));
-  CHECK(why(std::string(65, 'x')) == told(std::string(64, 'x') + "..."));
+  CHECK(why("x") == notified("x"));
+  CHECK(why(std::string(64, 'x')) == notified(std::string(64, 'x')));
+  CHECK(why(std::string(65, 'x')) == notified(std::string(64, 'x') + "..."));
   CHECK(why("controller") == "controller must not connect to controller");
   CHECK(why("a-0") == "a-0 must not connect to controller");
   raw_connector malformed{net->endpoint()};

@@ -25,7 +25,7 @@ TEST_CASE("a locked file is refused with the holder's pid until its process dies
   const auto child = ::fork();
   if (child == 0) {
     const auto lock = file_lock::take(path, "it");
-    [[maybe_unused]] const auto told = ::write(ready[1], lock ? "y" : "n", 1);
+    [[maybe_unused]] const auto notified = ::write(ready[1], lock ? "y" : "n", 1);
     for (;;) ::pause();
   }
   char took = 0;

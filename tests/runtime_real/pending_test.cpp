@@ -60,7 +60,7 @@ TEST_CASE("when too many connections wait for their greeting, the oldest are clo
   pending_connections p;
   const auto first = c.make(), second = c.make();
   for (const auto& e : {first, second}) p.accepted(e.near_end);
-  for (std::size_t i = 2; i < pending_connections::most; ++i) p.accepted(c.half());
+  for (std::size_t i = 2; i < pending_connections::max; ++i) p.accepted(c.half());
   CHECK(p.cut() == 0);
   CHECK_FALSE(is_cut(first.far_end));
   p.accepted(first.near_end);  // the newest now

@@ -127,7 +127,7 @@ class raw_listener : public raw_socket {
     REQUIRE(std::holds_alternative<T>(*m));
     return std::get<T>(*m);
   }
-  const std::string& heard() const { return to_; }
+  const std::string& received() const { return to_; }
   void answer(std::vector<std::string> parts) {
     parts.insert(parts.begin(), to_);
     send_parts(parts);

@@ -18,21 +18,21 @@ TEST_CASE(
   int ends[2], others[2];
   REQUIRE(::pipe(ends) == 0);
   REQUIRE(::pipe(others) == 0);
-  std::atomic<int> told = 0;
+  std::atomic<int> notified = 0;
   {
-    readable_watch watch{[&] { ++told; }};
+    readable_watch watch{[&] { ++notified; }};
     watch.add(ends[0]);
     pause(0.02);
-    CHECK(told == 0);
+    CHECK(notified == 0);
     for (int i = 1; i <= 3; ++i) {
       REQUIRE(::write(ends[1], "x", 1) == 1);
-      CHECK(eventually([&] { return told == i; }));
+      CHECK(eventually([&] { return notified == i; }));
     }
     watch.add(others[0]);
     REQUIRE(::write(others[1], "x", 1) == 1);
-    CHECK(eventually([&] { return told == 4; }));
+    CHECK(eventually([&] { return notified == 4; }));
     CHECK_THROWS_AS(watch.add(-1), std::system_error);
   }
-  CHECK(told == 4);  // closing the watch calls nothing
+  CHECK(notified == 4);  // closing the watch calls nothing
   for (const int fd : {ends[0], ends[1], others[0], others[1]}) ::close(fd);
 }

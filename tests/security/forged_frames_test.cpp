@@ -51,7 +51,7 @@ class gateway_world {
 
   /// Sends all types from `from` to every host, over a connection, and waits until the
   /// gateway has looked at them all.
-  void say_everything(zeromq_transport& over, address claimed, address honest) {
+  void log_everything(zeromq_transport& over, address claimed, address honest) {
     for (const address to : {controller_address, a0, a1})
       for_each_message([&](const message& m) {
         if (claimed == to || type_of(m) <= last_session_type) return;
@@ -130,7 +130,7 @@ TEST_CASE(
                                     {w.other_gateway(), dc2, {dc2, b0}},
                                     {w.controller(), controller_address, {0, client_1}}};
   for (const auto& over : connections)
-    for (const auto from : all) w.say_everything(over.over, from, over.honest);
+    for (const auto from : all) w.log_everything(over.over, from, over.honest);
   for (const auto from : all)
     for (const address to : {controller_address, a0, a1})
       for_each_message([&](const message& m) {

@@ -70,7 +70,7 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"stripe", gateway, gateway},
       {"generate", front, node},
       {"generated", node, front},
-      {"generated_heard", front, node},
+      {"generated_ack", front, node},
       {"cancel_generate", front, node},
       {"decoder_state", node, front},
       {"prefill_request", node, gateway},

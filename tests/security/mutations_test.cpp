@@ -157,20 +157,20 @@ TEST_CASE("mutated frames in every role harm no host: each keeps doing its work"
     through = true;
   }};
   std::vector<double> starts_s;
-  std::size_t most = 0;
+  std::size_t max = 0;
   while (!through) {
     starts_s.push_back(start_of(**asks));
-    most = std::max(most, resident_bytes());
+    max = std::max(max, resident_bytes());
     runtime::pause(0.2);
   }
   mutating.join();
   CHECK(sent);
   std::sort(starts_s.begin(), starts_s.end());
   WARN("honest jobs: " << starts_s.size() << ", half began within " << starts_s[starts_s.size() / 2]
-                       << " s, all within " << starts_s.back() << " s; at most " << (most >> 20)
+                       << " s, all within " << starts_s.back() << " s; at most " << (max >> 20)
                        << " MiB");
   CHECK(starts_s.back() < 10);  // a machine may be busy; the line above says what it was here
-  CHECK(most < std::size_t{harness::sanitized ? 2048 : 256} << 20);
+  CHECK(max < std::size_t{harness::sanitized ? 2048 : 256} << 20);
 
   CHECK(eventually([&] {
     auto a = (*asks)->ask(query_jobs{0, 1ULL << 60}, long_s).reply;

@@ -259,13 +259,13 @@ TEST_CASE("a node follows only its controller's orders") {
   auto node = actors::real_host::node(o, 0);
   REQUIRE(node);
   std::optional<node_report> last;
-  const auto hear = [&] {
+  const auto receive = [&] {
     for (const auto& f : at_gateway.take())
       if (auto m = decode(f.header.bytes()); m && std::holds_alternative<node_report>(m->second))
         last = std::get<node_report>(m->second);
     return last.has_value();
   };
-  REQUIRE(eventually(hear));
+  REQUIRE(eventually(receive));
   node_orders orders;
   orders.epoch = 1, orders.incarnation = last->incarnation;
   const auto order = [&](address from, const std::string& file) {
@@ -282,5 +282,5 @@ TEST_CASE("a node follows only its controller's orders") {
   order(controller_address, "ordered");
   REQUIRE(eventually([&] { return std::filesystem::exists(state.path("ordered")); }));
   CHECK_FALSE(std::filesystem::exists(state.path("forged")));
-  CHECK(eventually([&] { return hear() && last->orders == orders.sequence; }));
+  CHECK(eventually([&] { return receive() && last->orders == orders.sequence; }));
 }

@@ -362,16 +362,16 @@ std::string run_seed(std::uint64_t seed, bool changes) {
   std::optional<operators> people;
   if (changes) people.emplace(v, o.cluster, random.split(change_stream));
   disk.damage_some_time(world);
-  world.run_until([&] { return all_ended() || !watch.wrong().empty() || !wrong.empty(); },
+  world.run_until([&] { return all_ended() || !watch.invalid().empty() || !wrong.empty(); },
                   40'000.0);
-  if (watch.wrong().empty() && wrong.empty()) {
+  if (watch.invalid().empty() && wrong.empty()) {
     world.run_until(world.now_s() + 10);
     std::set<std::string> names;
     for (const auto& a : workload) names.insert(a.spec.name);
     watch.check_end(names, v.accepted(), v.journal(), live ? &*live : nullptr);
     if (people) wrong = people->missing(v.journal());
   }
-  if (wrong.empty()) wrong = watch.wrong();
+  if (wrong.empty()) wrong = watch.invalid();
   return wrong.empty() ? wrong : fmt::format("policy {}: {}", o.policy->name(), wrong);
 }
 

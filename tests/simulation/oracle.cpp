@@ -159,10 +159,10 @@ void oracle::on(const part_ended& e) {
 /// The lease is over. If its job goes on, then from what every part of it is credited with.
 void oracle::close(lease_id id) {
   const auto& l = leases_.at(id);
-  auto least = std::numeric_limits<std::uint64_t>::max();
-  for (const auto& p : l.parts) least = std::min(least, p.credited);
+  auto min = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& p : l.parts) min = std::min(min, p.credited);
   auto& job = jobs_.at(l.granted.job);
-  job.done = std::min(job.spec.iterations, job.done + least);
+  job.done = std::min(job.spec.iterations, job.done + min);
 }
 
 void oracle::on(const job_ended& e) {
@@ -331,7 +331,7 @@ void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_
     found.insert(j->spec->name);
   }
   if (found != jobs) fail("the replies to {} submissions name {} jobs", jobs.size(), found.size());
-  for (auto id : told_cancelled_)
+  for (auto id : notified_cancelled_)
     if (const auto* j = replayed->job(id); !j || j->state != job_state::cancelled)
       fail("a client was told that job {} is cancelled, and it is {}", id,
            j ? to_string(j->state) : "not there");

@@ -32,7 +32,7 @@ class oracle {
 
   void on_entry(double now_s, const journal_entry& e);
   void on_work(double now_s, node_index n, const work_order* w, const part_report* ended);
-  void on_cancelled(job_id id) { told_cancelled_.insert(id); }
+  void on_cancelled(job_id id) { notified_cancelled_.insert(id); }
 
   /// At the end: `jobs` were submitted, by name; clients were told of `accepted`; the journal and
   /// the controller's ledger are these.
@@ -43,7 +43,7 @@ class oracle {
   void trace() { trace_ = true; }
 
   /// The first thing that was wrong; empty: nothing.
-  const std::string& wrong() const { return wrong_; }
+  const std::string& invalid() const { return wrong_; }
 
   struct job_view {
     job_spec spec;
@@ -102,7 +102,7 @@ class oracle {
   std::map<job_id, job_view> jobs_;
   std::map<lease_id, lease_view> leases_;
   std::set<lease_id> running_;  // leases with a part that runs somewhere
-  std::set<job_id> told_cancelled_;
+  std::set<job_id> notified_cancelled_;
   lease_id owed_ = 0;  // a part of it ended badly: its revocation must be the next entry
   std::size_t entries_ = 0;
   bool trace_ = false;

@@ -108,9 +108,9 @@ class frame_oracle {
       const bool fresh =
           sent_.insert({b->name, {b->guest, b->index, std::uint32_t(b->what)}}).second;
       // A guest that has lost so many cancellations in a row has not heard of any of them.
-      constexpr int heard = 20;
+      constexpr int received = 20;
       const auto c = cancels_.find({b->name, from});
-      if (fresh && c != cancels_.end() && c->second > heard)
+      if (fresh && c != cancels_.end() && c->second > received)
         wrong_ = fmt::format("a guest went on after {} cancellations", c->second);
     }
     if (const auto* o = std::get_if<prefill_order>(&m))
@@ -118,7 +118,7 @@ class frame_oracle {
         if (datacenter_of(g.node) != datacenter_of(o->name.decoder))
           wrong_ = "a group of guests is not in its decoder's datacenter";
   }
-  const std::string& wrong() const { return wrong_; }
+  const std::string& invalid() const { return wrong_; }
 
  private:
   std::uint32_t datacenter_of(address node) const {
@@ -199,7 +199,7 @@ std::string run_prefill_seed(std::uint64_t seed, std::uint32_t requests) {
   const auto done = simulate_training(std::move(o));
   if (!done) return done.error().text;
   const auto wrong = wrong_with(*done->prefills, requests);
-  return wrong.empty() ? frames.wrong() : wrong;
+  return wrong.empty() ? frames.invalid() : wrong;
 }
 
 }  // namespace troupe::simulation

@@ -55,7 +55,7 @@ void take(worker& w, const std::string& line, std::vector<bad_seed>& bad) {
 }
 
 /// Reads what there is. False: it is over.
-bool hear(worker& w, std::vector<bad_seed>& bad) {
+bool receive(worker& w, std::vector<bad_seed>& bad) {
   char buffer[4096];
   const auto n = read(w.pipe, buffer, sizeof buffer);
   if (n < 0 && errno == EINTR) return true;
@@ -100,7 +100,7 @@ std::vector<bad_seed> run_seeds(std::uint64_t first, std::uint64_t last, std::si
     for (std::size_t i = 0; i < workers.size(); ++i) {
       auto& w = workers[i];
       if (w.pipe < 0 || wanted[i].revents == 0) continue;
-      if (bad.size() < enough && hear(w, bad)) continue;
+      if (bad.size() < enough && receive(w, bad)) continue;
       const bool stopped = bad.size() >= enough;
       if (stopped) kill(w.pid, SIGKILL);
       int status = 0;

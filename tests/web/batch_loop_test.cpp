@@ -38,13 +38,13 @@ generator::submission asked(std::uint32_t i) {
   return r;
 }
 
-generator::submission heard_by(generator::submission s, sequence_listener l) {
+generator::submission received_by(generator::submission s, sequence_listener l) {
   s.listener = std::move(l);
   return s;
 }
 
 /// What is heard of a sequence.
-struct heard {
+struct received {
   std::mutex mutex;
   std::vector<std::uint32_t> tokens;
   std::vector<double> log_probabilities;
@@ -74,12 +74,12 @@ bool all_free(const batch_loop& loop, std::uint32_t pages) {
 
 TEST_CASE("a sequence has the same tokens and log probabilities alone and in any company") {
   constexpr std::uint32_t count = 24, pages = 30;  // too few for all at a time
-  std::vector<heard> ears(count);
+  std::vector<received> ears(count);
   batch_limits limits;
   limits.prefill = 128;
   batch_loop loop{small_device(pages), nullptr, limits};
   for (std::uint32_t i = 0; i < count; ++i)
-    REQUIRE(loop.submit({heard_by(asked(i), ears[i].listener())}));
+    REQUIRE(loop.submit({received_by(asked(i), ears[i].listener())}));
   for (auto& e : ears) REQUIRE(runtime::wait_until([&] { return e.ends == 1; }, long_s));
   CHECK(all_free(loop, pages));
   const auto alone = small_device(5);
@@ -97,42 +97,42 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
 
 TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin or run") {
   constexpr std::uint32_t pages = 12;
-  std::vector<heard> ears(200);
+  std::vector<received> ears(200);
   batch_loop loop{small_device(pages), nullptr, {}};
   for (std::uint32_t i = 0; i < ears.size(); ++i) {
     auto r = asked(i);
     r.what.max_tokens = 100;
-    const auto ids = loop.submit({heard_by(r, ears[i].listener())});
+    const auto ids = loop.submit({received_by(r, ears[i].listener())});
     REQUIRE(ids);
     if (i % 4 != 0) runtime::wait_until([&] { return ears[i].count >= i % 4; }, 0.02, 0.001);
     loop.cancel(*ids);
     loop.cancel(*ids);
   }
   CHECK(all_free(loop, pages));
-  heard after;
-  REQUIRE(loop.submit({heard_by(asked(3), after.listener())}));
+  received after;
+  REQUIRE(loop.submit({received_by(asked(3), after.listener())}));
   CHECK(runtime::wait_until([&] { return after.ends == 1; }, long_s));
 }
 
 TEST_CASE("beyond the allowed sequences all or none are queued, and ends make room") {
   batch_limits limits;
   limits.sequences = 3;
-  std::vector<heard> ears(6);
+  std::vector<received> ears(6);
   batch_loop loop{small_device(6), nullptr, limits};
   auto long_one = asked(0);
   long_one.what.max_tokens = 300;
-  const auto first =
-      loop.submit({heard_by(long_one, ears[0].listener()), heard_by(long_one, ears[1].listener())});
+  const auto first = loop.submit(
+      {received_by(long_one, ears[0].listener()), received_by(long_one, ears[1].listener())});
   REQUIRE(first);
-  const auto two =
-      loop.submit({heard_by(long_one, ears[2].listener()), heard_by(long_one, ears[3].listener())});
+  const auto two = loop.submit(
+      {received_by(long_one, ears[2].listener()), received_by(long_one, ears[3].listener())});
   REQUIRE_FALSE(two);
   CHECK(two.error().code == reason::kind::insufficient);
-  REQUIRE(loop.submit({heard_by(long_one, ears[4].listener())}));
+  REQUIRE(loop.submit({received_by(long_one, ears[4].listener())}));
   loop.cancel(*first);
   CHECK(runtime::wait_until([&] { return ears[4].ends == 1; }, long_s));
   REQUIRE(loop.submit(
-      {heard_by(asked(0), ears[3].listener()), heard_by(asked(1), ears[5].listener())}));
+      {received_by(asked(0), ears[3].listener()), received_by(asked(1), ears[5].listener())}));
   CHECK(runtime::wait_until([&] { return ears[3].ends == 1 && ears[5].ends == 1; }, long_s));
   CHECK(ears[2].count == 0);
 }
@@ -141,7 +141,7 @@ TEST_CASE("a sequence that can never run is refused with a sentence") {
   batch_loop loop{small_device(2), nullptr, {}};
   const auto why = [&](generator::submission r) {
     r.what.prompt_tokens = static_cast<std::uint32_t>(r.prompt.size());
-    const auto ids = loop.submit({heard_by(std::move(r), [](const sequence_step&) {})});
+    const auto ids = loop.submit({received_by(std::move(r), [](const sequence_step&) {})});
     REQUIRE_FALSE(ids);
     CHECK(ids.error().code == reason::kind::invalid);
     return ids.error().text;
@@ -181,7 +181,7 @@ TEST_CASE("a prompt's scores are the log probabilities of one token at a time, b
       r.what.top = 2;
       std::vector<sequence_step> steps;
       std::atomic<bool> over{false};
-      REQUIRE(loop.submit({heard_by(r, [&](const sequence_step& s) {
+      REQUIRE(loop.submit({received_by(r, [&](const sequence_step& s) {
         steps.push_back(s);
         if (s.finished != gpu::completion::finish::none || s.failed) over = true;
       })}));

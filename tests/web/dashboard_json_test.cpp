@@ -186,8 +186,8 @@ TEST_CASE("a decoder is shown as the front says that heard it last") {
   auto r = sample_cluster();
   auto& fronts = *r.view->fronts;
   fronts[1].present = true;
-  fronts[1].says.decoders[0].says.sequence = 4;
-  fronts[1].says.decoders[0].says.free_pages = 0;
+  fronts[1].report.decoders[0].state.sequence = 4;
+  fronts[1].report.decoders[0].state.free_pages = 0;
   const auto d = json::parse(dashboard_json::serving(r))["decoders"];
   REQUIRE(d.size() == 2);
   CHECK(d[0]["free_pages"] == 0);

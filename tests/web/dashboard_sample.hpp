@@ -26,14 +26,15 @@ inline query_reply sample_cluster() {
   r.view = cluster_view{"two", {0, 1}, {{0, 1, 20, 1.0, 0, 0, true}}, {5, 0.25, 3, 1, 0, 2}};
   // Two fronts that know the same decoder; the absent one knew another, too.
   front_status here{"front-1", true, {}}, gone{"front-2", false, {}};
-  heard_decoder d;
-  d.node = 0, d.says.lease = 7, d.says.model = "scribe", d.says.context = 512, d.says.sequence = 3;
-  d.says.pages = 10, d.says.free_pages = 4, d.says.running = 2, d.says.waiting = 1;
-  here.says.decoders = gone.says.decoders = {d};
-  gone.says.decoders.push_back({1, d.says});
-  here.says.requests = 3;
-  here.says.counts = {20, 1, 2, 0, 1, 400, 15, 5, 9};
-  here.says.ttft_p50_s = 0.25, here.says.ttft_p99_s = 0.5;
+  reported_decoder d;
+  d.node = 0, d.state.lease = 7, d.state.model = "scribe", d.state.context = 512,
+  d.state.sequence = 3;
+  d.state.pages = 10, d.state.free_pages = 4, d.state.running = 2, d.state.waiting = 1;
+  here.state.decoders = gone.state.decoders = {d};
+  gone.state.decoders.push_back({1, d.state});
+  here.state.requests = 3;
+  here.state.counts = {20, 1, 2, 0, 1, 400, 15, 5, 9};
+  here.state.ttft_p50_s = 0.25, here.state.ttft_p99_s = 0.5;
   r.view->fronts = {here, gone};
   return r;
 }

@@ -172,11 +172,10 @@ void dashboard::ask_about_job(const http_request& r, const std::shared_ptr<http_
     const auto seen = v->positions.find(p.job);
     request = query_training{0, p.job, seen == v->positions.end() ? 0 : seen->second};
   }
-  const bool asked = watcher_->ask(std::move(request), [=](expected<message> said_back) {
-    if (about == "explain") return reply->whole(explain_answer(said_back));
-    if (!about.empty())
-      return reply->whole(training_answer({p.job, about}, said_back, v->known->now));
-    const auto* jobs = said_back ? std::get_if<query_reply>(&*said_back) : nullptr;
+  const bool asked = watcher_->ask(std::move(request), [=](expected<message> answer) {
+    if (about == "explain") return reply->whole(explain_answer(answer));
+    if (!about.empty()) return reply->whole(training_answer({p.job, about}, answer, v->known->now));
+    const auto* jobs = answer ? std::get_if<query_reply>(&*answer) : nullptr;
     if (!jobs) return reply->whole(absent("it left the question unanswered"));
     const auto text = dashboard_json::job(*jobs, p.job);
     reply->whole(text.empty() ? said(404, fmt::format("no job {}", p.job)) : document(text));

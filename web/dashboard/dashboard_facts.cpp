@@ -23,16 +23,16 @@ bool holds_gpus(const job_status& j) {
   return j.state == job_state::running || j.state == job_state::stopping;
 }
 
-std::vector<heard_decoder> decoders_of(const query_reply& r) {
-  std::map<std::pair<node_index, lease_id>, heard_decoder> all;
+std::vector<reported_decoder> decoders_of(const query_reply& r) {
+  std::map<std::pair<node_index, lease_id>, reported_decoder> all;
   if (r.view && r.view->fronts)
     for (const auto& f : *r.view->fronts)
-      for (const auto& d : f.says.decoders) {
+      for (const auto& d : f.report.decoders) {
         if (!f.present) continue;
-        const auto [at, fresh] = all.try_emplace({d.node, d.says.lease}, d);
-        if (!fresh && d.says.sequence > at->second.says.sequence) at->second = d;
+        const auto [at, fresh] = all.try_emplace({d.node, d.state.lease}, d);
+        if (!fresh && d.state.sequence > at->second.state.sequence) at->second = d;
       }
-  std::vector<heard_decoder> result;
+  std::vector<reported_decoder> result;
   for (auto& [name, d] : all) result.push_back(std::move(d));
   return result;
 }

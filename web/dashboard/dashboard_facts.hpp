@@ -19,7 +19,7 @@ std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter);
 bool holds_gpus(const job_status& j);
 
 /// The decoders that present fronts know, each as it said last.
-std::vector<heard_decoder> decoders_of(const query_reply& r);
+std::vector<reported_decoder> decoders_of(const query_reply& r);
 
 /// One direction between two datacenters.
 struct wan_direction {

@@ -61,11 +61,11 @@ json bubbles_document(const bubble_use& b) {
 }
 
 json front_document(const front_status& f) {
-  const auto& c = f.says.counts;
+  const auto& c = f.report.counts;
   return {
       {"name", f.name},
       {"present", f.present},
-      {"requests", f.says.requests},
+      {"requests", f.report.requests},
       {"finished", c.finished},
       {"cancelled", c.cancelled},
       {"declined", c.declined},
@@ -73,21 +73,21 @@ json front_document(const front_status& f) {
       {"retries", c.retries},
       {"tokens", c.tokens},
       {"prefills", {{"bubbles", c.by_bubbles}, {"decoders", c.by_decoders}, {"yields", c.yields}}},
-      {"ttft_p50_s", positive(f.says.ttft_p50_s)},
-      {"ttft_p99_s", positive(f.says.ttft_p99_s)}};
+      {"ttft_p50_s", positive(f.report.ttft_p50_s)},
+      {"ttft_p99_s", positive(f.report.ttft_p99_s)}};
 }
 
-json decoder_document(const query_reply& r, const heard_decoder& d) {
+json decoder_document(const query_reply& r, const reported_decoder& d) {
   return {{"node", name_of_node(r, d.node)},
           {"datacenter", name_of_datacenter(r, datacenter_of(r, d.node))},
-          {"lease", d.says.lease},
-          {"model", d.says.model},
-          {"context", d.says.context},
-          {"pages", d.says.pages},
-          {"free_pages", d.says.free_pages},
-          {"running", d.says.running},
-          {"waiting", d.says.waiting},
-          {"ending", d.says.ending}};
+          {"lease", d.state.lease},
+          {"model", d.state.model},
+          {"context", d.state.context},
+          {"pages", d.state.pages},
+          {"free_pages", d.state.free_pages},
+          {"running", d.state.running},
+          {"waiting", d.state.waiting},
+          {"ending", d.state.ending}};
 }
 
 /// Bytes per second; null: not known.

@@ -79,14 +79,14 @@ void add_decoders(document& d, const query_reply& r) {
   const auto each = [&](auto add) {
     for (const auto& one : all) {
       const labels of{{"decoder", name_of_node(r, one.node)},
-                      {"lease", std::to_string(one.says.lease)},
-                      {"model", one.says.model}};
+                      {"lease", std::to_string(one.state.lease)},
+                      {"model", one.state.model}};
       const auto value = [&](const char* state, std::uint32_t n) {
         auto named = of;
         named.emplace_back("state", state);
         d.value(named, n);
       };
-      add(one.says, value);
+      add(one.state, value);
     }
   };
   d.family("kv_pages", gauge, "Pages of decoders' caches, 64 positions each");

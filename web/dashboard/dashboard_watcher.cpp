@@ -14,7 +14,7 @@ namespace troupe::web {
 
 namespace {
 
-constexpr std::size_t most_questions = 256, most_readers = 64, most_trainings = 64;
+constexpr std::size_t max_questions = 256, max_readers = 64, max_trainings = 64;
 
 /// The newest report without iterations before the newest: metrics need no history.
 training_report merged(const training_report* known, training_report newer) {
@@ -52,7 +52,7 @@ std::shared_ptr<const dashboard::watcher::view> dashboard::watcher::now() const 
 bool dashboard::watcher::ask(message request, std::function<void(expected<message>)> then) {
   {
     const std::lock_guard hold{mutex_};
-    if (questions_.size() >= most_questions) return false;
+    if (questions_.size() >= max_questions) return false;
     questions_.push_back([this, request = std::move(request), then = std::move(then)] {
       // While the controller is absent each question would wait for it in turn.
       if (const auto v = now(); !v->known)
@@ -68,7 +68,7 @@ bool dashboard::watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
   std::uint64_t id = 0;
   {
     const std::lock_guard hold{mutex_};
-    if (readers_.size() >= most_readers) return false;
+    if (readers_.size() >= max_readers) return false;
     id = next_reader_++;
     readers_.emplace(id, reader);
     reader->begin_stream({200, "text/event-stream", {}, {{"X-Content-Type-Options", "nosniff"}}});
@@ -131,7 +131,7 @@ void dashboard::watcher::look_at_trainings(cluster_facts& to, view& next) {
   const auto last = now();
   std::size_t count = 0;
   for (const auto& j : to.now.jobs) {
-    if (!holds_gpus(j) || !j.command.empty() || ++count > most_trainings) continue;
+    if (!holds_gpus(j) || !j.command.empty() || ++count > max_trainings) continue;
     const auto position = last->positions.find(j.job);
     const std::uint64_t after = position == last->positions.end() ? 0 : position->second;
     auto reply = source_(query_training{0, j.job, after});

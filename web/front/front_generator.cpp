@@ -24,7 +24,7 @@ class front_generator::sequence {
         text_{s.what, s.stops, words_.get()},
         tokens_left_{s.what.answer_tokens()} {}
 
-  void take(const actors::completion_news& n) {
+  void take(const actors::completion_update& n) {
     if (over_) return;
     if (n.where) prefill_ = *n.where;
     for (std::size_t i = 0; i < n.tokens.size(); ++i) {
@@ -40,7 +40,7 @@ class front_generator::sequence {
   }
 
  private:
-  void add(const generated_token& t, bool of_prompt, const actors::completion_news& n) {
+  void add(const generated_token& t, bool of_prompt, const actors::completion_update& n) {
     using enum gpu::completion::finish;
     sequence_step step{t, of_prompt, {}, none, nullptr, {}};
     --tokens_left_;
@@ -98,17 +98,17 @@ expected<void> front_generator::check(const std::vector<submission>& all) const 
   if (at == view.models.end())
     return refuse(reason::kind::unavailable, fmt::format("no decoder serves '{}'", model_));
   const auto& m = at->second;
-  if (m.running + m.waiting + all.size() > m.most_sequences)
+  if (m.running + m.waiting + all.size() > m.max_sequences)
     return refuse(reason::kind::insufficient,
                   fmt::format("{} sequences are running or waiting, and {} are allowed",
-                              m.running + m.waiting, m.most_sequences));
+                              m.running + m.waiting, m.max_sequences));
   return {};
 }
 
 std::uint64_t front_generator::begin(submission s) {
   const auto one = std::make_shared<sequence>(s, front_, cluster_, words_);
   return front_.submit({model_, std::move(s.what), std::move(s.prompt)},
-                       [one, life = lifetime_](const actors::completion_news& n) {
+                       [one, life = lifetime_](const actors::completion_update& n) {
                          const std::lock_guard hold{life->mutex};
                          if (!life->over) one->take(n);
                        });

@@ -14,11 +14,11 @@ namespace troupe::web {
 
 expected<api_keys> api_keys::read(const std::filesystem::path& file, bool may_be_empty) {
   std::ifstream in{file};
-  const auto no = [&](std::string why) {
+  const auto failure = [&](std::string why) {
     return refuse(reason::kind::invalid, fmt::format("{}: {}", file.string(), why));
   };
-  if (sodium_init() < 0) return no("the cryptography library does not start");
-  if (!in) return no(std::strerror(errno));
+  if (sodium_init() < 0) return failure("the cryptography library does not start");
+  if (!in) return failure(std::strerror(errno));
   api_keys keys;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
@@ -36,7 +36,7 @@ expected<api_keys> api_keys::read(const std::filesystem::path& file, bool may_be
                                 file.string(), number));
     keys.hashes_.push_back(h);
   }
-  if (keys.hashes_.empty() && !may_be_empty) return no("has no keys");
+  if (keys.hashes_.empty() && !may_be_empty) return failure("has no keys");
   return keys;
 }
 

@@ -118,12 +118,12 @@ class exchange {
 }  // namespace
 
 expected<server_place> parse_url(const std::string& url) {
-  const auto no = [&] {
+  const auto failure = [&] {
     return refuse(reason::kind::invalid,
                   fmt::format("--url: found '{}', expected http://HOST:PORT", url));
   };
   constexpr std::string_view scheme = "http://";
-  if (!url.starts_with(scheme)) return no();
+  if (!url.starts_with(scheme)) return failure();
   auto rest = url.substr(scheme.size());
   server_place at;
   if (const auto slash = rest.find('/'); slash != std::string::npos) {
@@ -137,11 +137,11 @@ expected<server_place> parse_url(const std::string& url) {
   at.host = rest.substr(0, colon);
   if (at.host.starts_with('[') && at.host.ends_with(']'))
     at.host = at.host.substr(1, at.host.size() - 2);
-  if (at.host.empty()) return no();
+  if (at.host.empty()) return failure();
   if (colon == std::string::npos) return at;
   const char* end = rest.data() + rest.size();
   const auto read = std::from_chars(rest.data() + colon + 1, end, at.port);
-  if (read.ec != std::errc{} || read.ptr != end) return no();
+  if (read.ec != std::errc{} || read.ptr != end) return failure();
   return at;
 }
 

@@ -8,7 +8,7 @@ namespace troupe::web {
 
 namespace {
 
-tl::unexpected<reason> no(std::string why) {
+tl::unexpected<reason> failure(std::string why) {
   return refuse(reason::kind::malformed, "the request's target " + std::move(why));
 }
 
@@ -26,11 +26,11 @@ expected<std::string> decoded(std::string_view path) {
     if (c == '%') {
       const auto high = i + 1 < path.size() ? hex_digit(path[i + 1]) : std::nullopt;
       const auto low = i + 2 < path.size() ? hex_digit(path[i + 2]) : std::nullopt;
-      if (!high || !low) return no("has a '%' without two hexadecimal digits");
+      if (!high || !low) return failure("has a '%' without two hexadecimal digits");
       c = static_cast<char>(*high << 4 | *low);
       i += 2;
     }
-    if (std::iscntrl(static_cast<unsigned char>(c))) return no("has a control character");
+    if (std::iscntrl(static_cast<unsigned char>(c))) return failure("has a control character");
     out += c;
   }
   return out;
@@ -63,17 +63,17 @@ expected<request_target> parse_target(std::string_view target) {
   if (target == "*") return request_target{"*", {}, {}};
   if (const auto rest = after_scheme(target)) {
     t.authority = rest->substr(0, rest->find_first_of("/?"));
-    if (t.authority.empty()) return no("names no host");
+    if (t.authority.empty()) return failure("names no host");
     target = rest->substr(t.authority.size());
   } else if (!target.starts_with('/')) {
-    return no("begins neither with '/' nor with http://");
+    return failure("begins neither with '/' nor with http://");
   }
   const auto mark = target.find('?');
   if (mark != target.npos) t.query = target.substr(mark + 1);
   auto path = decoded(target.substr(0, mark));
   if (!path) return refuse(path.error());
   t.path = path->empty() ? "/" : std::move(*path);
-  if (has_dot_segment(t.path)) return no("has a segment '.' or '..'");
+  if (has_dot_segment(t.path)) return failure("has a segment '.' or '..'");
   return t;
 }
 

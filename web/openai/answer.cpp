@@ -104,27 +104,27 @@ openai::token_choice answer::token_of(const generated_token& t) const {
 /// A stream's choice has only what is new; then it is empty.
 void answer::send(one& c, bool ends) {
   begin_stream();
-  auto& news = c.choice;
+  auto& choice = c.choice;
   std::string events;
-  if (asked_.head.chat && ends && (!news.text.empty() || news.tokens || news.token_numbers)) {
+  if (asked_.head.chat && ends && (!choice.text.empty() || choice.tokens || choice.token_numbers)) {
     // The end of a chat's choice is an event of its own, without text.
-    const auto reason_for = std::exchange(news.finish_reason, {});
-    const auto place = std::exchange(news.place, {});
-    events += openai::choice_event(asked_.head, news, asked_.include_usage);
-    news.text.clear();
-    news.tokens.reset();
-    news.token_numbers.reset();
-    news.finish_reason = reason_for;
-    news.place = place;
+    const auto reason_for = std::exchange(choice.finish_reason, {});
+    const auto place = std::exchange(choice.place, {});
+    events += openai::choice_event(asked_.head, choice, asked_.include_usage);
+    choice.text.clear();
+    choice.tokens.reset();
+    choice.token_numbers.reset();
+    choice.finish_reason = reason_for;
+    choice.place = place;
   }
-  if (ends || !news.text.empty() || news.tokens || news.token_numbers)
-    events += openai::choice_event(asked_.head, news, asked_.include_usage);
+  if (ends || !choice.text.empty() || choice.tokens || choice.token_numbers)
+    events += openai::choice_event(asked_.head, choice, asked_.include_usage);
   if (!events.empty()) reply_->piece(std::move(events));
-  news.text.clear();
-  if (news.token_numbers) news.token_numbers->clear();
-  if (!news.tokens) return;
-  for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.chosen.text);
-  news.tokens->clear();
+  choice.text.clear();
+  if (choice.token_numbers) choice.token_numbers->clear();
+  if (!choice.tokens) return;
+  for (const auto& t : *choice.tokens) choice.text_offset += openai::characters(t.chosen.text);
+  choice.tokens->clear();
 }
 
 void answer::begin_stream() {

@@ -135,15 +135,15 @@ class batch_loop::thread {
       auto* s = find(r.sequence);
       if (!s) return;
       const bool last = --s->tokens_left == 0;
-      tell(r.sequence, {t, true, {}, last ? length : none, nullptr, {}});
+      notify(r.sequence, {t, true, {}, last ? length : none, nullptr, {}});
     }
     auto* s = find(r.sequence);
     if (!s) return;  // it has failed in this round
-    if (r.failed) return tell(r.sequence, {{}, false, {}, none, &*r.failed, {}});
+    if (r.failed) return notify(r.sequence, {{}, false, {}, none, &*r.failed, {}});
     if (!r.next) return;
     queue_.took(r.sequence, r.next->chosen.token);
     auto text = s->text.add(r.next->chosen);
-    tell(r.sequence, {*r.next, false, std::move(text), s->text.finished(), nullptr, {}});
+    notify(r.sequence, {*r.next, false, std::move(text), s->text.finished(), nullptr, {}});
   }
 
   sequence* find(std::uint64_t id) {
@@ -152,7 +152,7 @@ class batch_loop::thread {
   }
 
   /// At the end its pages are free before the listener is called.
-  void tell(std::uint64_t id, const sequence_step& step) {
+  void notify(std::uint64_t id, const sequence_step& step) {
     const auto listener = sequences_.at(id).listener;
     if (step.failed || step.finished != gpu::completion::finish::none) {
       end(id);

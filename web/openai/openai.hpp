@@ -40,7 +40,7 @@ std::string to_json(const problem& p);
 /// Deeper JSON is refused.
 inline constexpr int deepest_json = 64;
 /// Choices of a request: its prompts times `n`.
-inline constexpr std::uint32_t most_choices = 32;
+inline constexpr std::uint32_t max_choices = 32;
 
 using tokens = std::vector<std::uint32_t>;
 using prompt = std::variant<std::string, tokens>;

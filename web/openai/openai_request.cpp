@@ -14,10 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t most_stops = 4, most_top_logprobs = 20, most_logprobs = 5;
-constexpr std::size_t most_biases = 1024;
+constexpr std::uint32_t max_stops = 4, max_top_logprobs = 20, max_logprobs = 5;
+constexpr std::size_t max_biases = 1024;
 
-tl::unexpected<problem> wrong(const std::string& param, const std::string& what) {
+tl::unexpected<problem> invalid(const std::string& param, const std::string& what) {
   problem p;
   p.message = fmt::format("'{}' {}", param, what);
   p.param = param;
@@ -73,7 +73,7 @@ class reader {
   checked flag(const std::string& key, bool& to) const {
     const auto* v = find(key);
     if (!v) return {};
-    if (!v->is_boolean()) return wrong(key, "must be true or false");
+    if (!v->is_boolean()) return invalid(key, "must be true or false");
     to = v->get<bool>();
     return {};
   }
@@ -88,10 +88,10 @@ class reader {
   checked number(const std::string& key, double low, double high, double& to) const {
     const auto* v = find(key);
     if (!v) return {};
-    if (!v->is_number()) return wrong(key, "must be a number");
+    if (!v->is_number()) return invalid(key, "must be a number");
     const auto n = v->get<double>();
     if (!(n >= low && n <= high))
-      return wrong(key, fmt::format("must be between {} and {}", low, high));
+      return invalid(key, fmt::format("must be between {} and {}", low, high));
     to = n;
     return {};
   }
@@ -100,11 +100,11 @@ class reader {
                   std::optional<std::uint32_t>& to) const {
     const auto* v = find(key);
     if (!v) return {};
-    if (!v->is_number_integer()) return wrong(key, "must be an integer");
+    if (!v->is_number_integer()) return invalid(key, "must be an integer");
     const bool negative = !v->is_number_unsigned() && v->get<std::int64_t>() < 0;
     const auto n = negative ? 0 : v->get<std::uint64_t>();
     if (negative || n < low || n > high)
-      return wrong(key, fmt::format("must be between {} and {}", low, high));
+      return invalid(key, fmt::format("must be between {} and {}", low, high));
     to = static_cast<std::uint32_t>(n);
     return {};
   }
@@ -125,7 +125,7 @@ class reader {
          {"tools", "tool_choice", "functions", "function_call", "suffix", "response_format",
           "modalities", "audio", "prediction", "web_search_options"})
       if (const auto* v = find(key); v && !asks_for_nothing(key, *v) && !is_excluded(key))
-        return wrong(key, "is not supported");
+        return invalid(key, "is not supported");
     return {};
   }
   /// Tools that may not be called.
@@ -140,8 +140,8 @@ class reader {
 
   checked read_model() {
     const auto* v = find("model");
-    if (!v) return wrong("model", "is missing");
-    if (!v->is_string()) return wrong("model", "must be a string");
+    if (!v) return invalid("model", "is missing");
+    if (!v->is_string()) return invalid("model", "must be a string");
     r_.model = v->get<std::string>();
     return {};
   }
@@ -166,15 +166,15 @@ class reader {
 
   checked read_prompts() {
     const auto* v = find("prompt");
-    if (!v) return wrong("prompt", "is missing");
+    if (!v) return invalid("prompt", "is missing");
     if (add_prompt(*v, r_.prompts)) return {};
-    const bool list = v->is_array() && !v->empty() && v->size() <= most_choices;
+    const bool list = v->is_array() && !v->empty() && v->size() <= max_choices;
     if (!list || !std::all_of(v->begin(), v->end(),
                               [&](const json& one) { return add_prompt(one, r_.prompts); }))
-      return wrong("prompt",
-                   fmt::format("must be a string, a list of token numbers, or a list of 1 to {} "
-                               "of these",
-                               most_choices));
+      return invalid("prompt",
+                     fmt::format("must be a string, a list of token numbers, or a list of 1 to {} "
+                                 "of these",
+                                 max_choices));
     return {};
   }
 
@@ -182,15 +182,15 @@ class reader {
   static parsed<std::string> content_of(const json& m, const std::string& at) {
     const auto it = m.find("content");
     const auto key = at + ".content";
-    if (it == m.end() || it->is_null()) return wrong(key, "is missing");
+    if (it == m.end() || it->is_null()) return invalid(key, "is missing");
     if (it->is_string()) return it->get<std::string>();
-    if (!it->is_array()) return wrong(key, "must be a string or a list of parts");
+    if (!it->is_array()) return invalid(key, "must be a string or a list of parts");
     std::string text;
     for (const auto& part : *it) {
       if (!part.is_object() || part.value("type", json{}) != "text")
-        return wrong(key, "has a part that is not text, which is not supported");
+        return invalid(key, "has a part that is not text, which is not supported");
       const auto words = part.value("text", json{});
-      if (!words.is_string()) return wrong(key, "has a part without a text");
+      if (!words.is_string()) return invalid(key, "has a part without a text");
       text += words.get<std::string>();
     }
     return text;
@@ -198,18 +198,18 @@ class reader {
 
   checked read_messages() {
     const auto* v = find("messages");
-    if (!v) return wrong("messages", "is missing");
-    if (!v->is_array() || v->empty()) return wrong("messages", "must be a list, not empty");
+    if (!v) return invalid("messages", "is missing");
+    if (!v->is_array() || v->empty()) return invalid("messages", "must be a list, not empty");
     for (std::size_t i = 0; i < v->size(); ++i) {
       const auto& m = (*v)[i];
       const auto at = fmt::format("messages[{}]", i);
-      if (!m.is_object()) return wrong(at, "must be an object");
+      if (!m.is_object()) return invalid(at, "must be an object");
       const auto role = m.value("role", json{});
       const bool known = role == "user" || role == "assistant" || role == "system";
       if (!known && role != "developer")
-        return wrong(at + ".role", "must be system, developer, user or assistant");
+        return invalid(at + ".role", "must be system, developer, user or assistant");
       if (m.contains("tool_calls") && !m["tool_calls"].empty())
-        return wrong(at + ".tool_calls", "is not supported");
+        return invalid(at + ".tool_calls", "is not supported");
       auto text = content_of(m, at);
       if (!text) return tl::unexpected{text.error()};
       r_.messages.push_back({known ? role.get<std::string>() : "system", std::move(*text)});
@@ -223,7 +223,7 @@ class reader {
     // A completion may ask for its prompt alone.
     auto ok = integer("max_tokens", r_.chat ? 1 : 0, any, r_.max_tokens);
     if (ok) ok = integer("max_completion_tokens", 1, any, r_.max_tokens);
-    if (ok) ok = integer("n", 1, most_choices, n);
+    if (ok) ok = integer("n", 1, max_choices, n);
     r_.n = n.value_or(1);
     return ok;
   }
@@ -238,7 +238,7 @@ class reader {
     if (ok) ok = read_bias();
     const auto* seed = find("seed");
     if (!ok || !seed) return ok;
-    if (!seed->is_number_integer()) return wrong("seed", "must be an integer");
+    if (!seed->is_number_integer()) return invalid("seed", "must be an integer");
     r_.seed = seed->is_number_unsigned() ? seed->get<std::uint64_t>()
                                          : static_cast<std::uint64_t>(seed->get<std::int64_t>());
     return {};
@@ -249,11 +249,11 @@ class reader {
     const auto* v = find("logit_bias");
     if (!v) return {};
     const auto bad = [] {
-      return wrong("logit_bias", fmt::format("must be an object of at most {} token numbers with "
-                                             "numbers between -100 and 100",
-                                             most_biases));
+      return invalid("logit_bias", fmt::format("must be an object of at most {} token numbers with "
+                                               "numbers between -100 and 100",
+                                               max_biases));
     };
-    if (!v->is_object() || v->size() > most_biases) return bad();
+    if (!v->is_object() || v->size() > max_biases) return bad();
     for (const auto& [name, bias] : v->items()) {
       std::uint32_t token = 0;
       const char* end = name.data() + name.size();
@@ -272,10 +272,10 @@ class reader {
     const auto good = [](const json& one) { return one.is_string() && one != ""; };
     if (good(*v))
       r_.stops = {v->get<std::string>()};
-    else if (v->is_array() && v->size() <= most_stops && std::all_of(v->begin(), v->end(), good))
+    else if (v->is_array() && v->size() <= max_stops && std::all_of(v->begin(), v->end(), good))
       r_.stops = v->get<std::vector<std::string>>();
     else
-      return wrong("stop", "must be a string, or a list of at most 4 strings, none empty");
+      return invalid("stop", "must be a string, or a list of at most 4 strings, none empty");
     return {};
   }
 
@@ -283,23 +283,23 @@ class reader {
     if (auto ok = flag("stream", r_.stream); !ok) return ok;
     const auto* v = find("stream_options");
     if (!v) return {};
-    if (!v->is_object()) return wrong("stream_options", "must be an object");
-    if (!r_.stream) return wrong("stream_options", "is only allowed with 'stream'");
+    if (!v->is_object()) return invalid("stream_options", "must be an object");
+    if (!r_.stream) return invalid("stream_options", "is only allowed with 'stream'");
     const auto usage = v->value("include_usage", json{});
     if (!usage.is_null() && !usage.is_boolean())
-      return wrong("stream_options.include_usage", "must be true or false");
+      return invalid("stream_options.include_usage", "must be true or false");
     r_.include_usage = usage == true;
     return {};
   }
 
   checked read_log_probabilities() {
-    if (!r_.chat) return integer("logprobs", 0, most_logprobs, r_.top_logprobs);
+    if (!r_.chat) return integer("logprobs", 0, max_logprobs, r_.top_logprobs);
     bool wanted = false;
     if (auto ok = flag("logprobs", wanted); !ok) return ok;
     if (find("top_logprobs") && !wanted)
-      return wrong("top_logprobs", "is only allowed with 'logprobs'");
+      return invalid("top_logprobs", "is only allowed with 'logprobs'");
     if (wanted) r_.top_logprobs = 0;
-    return integer("top_logprobs", 0, most_top_logprobs, r_.top_logprobs);
+    return integer("top_logprobs", 0, max_top_logprobs, r_.top_logprobs);
   }
 
   checked read_extensions() {
@@ -312,7 +312,7 @@ class reader {
     const auto* v = find("priority");
     if (!ok || !v) return ok;
     if (!v->is_number_integer() || v->get<std::int64_t>() < -1000 || v->get<std::int64_t>() > 1000)
-      return wrong("priority", "must be an integer between -1000 and 1000");
+      return invalid("priority", "must be an integer between -1000 and 1000");
     r_.priority = v->get<std::int32_t>();
     return {};
   }
@@ -321,12 +321,12 @@ class reader {
     if (!r_.chat)
       if (auto ok = flag("echo", r_.echo); !ok) return ok;
     std::optional<std::uint32_t> best_of;
-    if (auto ok = integer("best_of", 1, most_choices, best_of); !ok) return ok;
+    if (auto ok = integer("best_of", 1, max_choices, best_of); !ok) return ok;
     if (best_of && *best_of != r_.n)
-      return wrong("best_of",
-                   fmt::format("is not supported: found {}, expected {}, as 'n'", *best_of, r_.n));
-    if (!r_.chat && r_.n * r_.prompts.size() > most_choices)
-      return wrong("n", fmt::format("times the prompts is more than {} choices", most_choices));
+      return invalid("best_of", fmt::format("is not supported: found {}, expected {}, as 'n'",
+                                            *best_of, r_.n));
+    if (!r_.chat && r_.n * r_.prompts.size() > max_choices)
+      return invalid("n", fmt::format("times the prompts is more than {} choices", max_choices));
     return {};
   }
 

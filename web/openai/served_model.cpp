@@ -13,8 +13,8 @@ using tokens = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t default_completion_tokens = 16;
 
-tl::unexpected<openai::problem> wrong(std::string sentence, std::string param,
-                                      std::string code = {}) {
+tl::unexpected<openai::problem> invalid(std::string sentence, std::string param,
+                                        std::string code = {}) {
   return tl::unexpected<openai::problem>{
       {400, std::move(sentence), "invalid_request_error", std::move(param), std::move(code)}};
 }
@@ -28,12 +28,13 @@ bool is_too_long(std::size_t bytes, const gpu::tokenizer& words, std::size_t pos
 openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
                                std::size_t positions) {
   if (!m.words)
-    return wrong("the model has no tokenizer: give 'prompt' as token numbers", "prompt");
+    return invalid("the model has no tokenizer: give 'prompt' as token numbers", "prompt");
   if (is_too_long(text.size(), *m.words, positions))
-    return wrong(fmt::format("the prompt's {} bytes are more than the {} tokens that the model can "
-                             "hold here",
-                             text.size(), positions),
-                 "prompt", "context_length_exceeded");
+    return invalid(
+        fmt::format("the prompt's {} bytes are more than the {} tokens that the model can "
+                    "hold here",
+                    text.size(), positions),
+        "prompt", "context_length_exceeded");
   return m.words->encode_prompt(text);
 }
 
@@ -45,26 +46,26 @@ openai::parsed<tokens> tokens_of(const openai::prompt& p, const served_model& m,
 
 openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_model& m,
                                       std::size_t positions) {
-  if (!m.words) return wrong("the model has no tokenizer, which a chat needs", "messages");
+  if (!m.words) return invalid("the model has no tokenizer, which a chat needs", "messages");
   std::size_t bytes = 0;
   for (const auto& one : r.messages) bytes += one.text.size();
   if (is_too_long(bytes, *m.words, positions))
-    return wrong(fmt::format("the messages' {} bytes are more than the {} tokens that the model "
-                             "can hold here",
-                             bytes, positions),
-                 "messages", "context_length_exceeded");
+    return invalid(fmt::format("the messages' {} bytes are more than the {} tokens that the model "
+                               "can hold here",
+                               bytes, positions),
+                   "messages", "context_length_exceeded");
   auto prompt = m.chats.prompt(*m.words, r.messages);
-  if (!prompt) return wrong(prompt.error().text, "messages");
+  if (!prompt) return invalid(prompt.error().text, "messages");
   return std::move(*prompt);
 }
 
 openai::parsed<void> check_tokens(const tokens& all, const served_model& m, const char* param) {
-  if (all.empty()) return wrong(fmt::format("'{}' needs at least one token", param), param);
+  if (all.empty()) return invalid(fmt::format("'{}' needs at least one token", param), param);
   for (const auto t : all)
     if (t >= m.model.vocabulary)
-      return wrong(fmt::format("'{}': token {} is beyond the model's vocabulary of {}", param, t,
-                               m.model.vocabulary),
-                   param);
+      return invalid(fmt::format("'{}': token {} is beyond the model's vocabulary of {}", param, t,
+                                 m.model.vocabulary),
+                     param);
   return {};
 }
 
@@ -94,9 +95,9 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
                                          std::size_t positions) {
   for (const auto& b : r.bias)
     if (b.token >= m.model.vocabulary)
-      return wrong(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
-                               b.token, m.model.vocabulary),
-                   "logit_bias");
+      return invalid(fmt::format("'logit_bias': token {} is beyond the model's vocabulary of {}",
+                                 b.token, m.model.vocabulary),
+                     "logit_bias");
   const char* param = r.chat ? "messages" : "prompt";
   generation g;
   std::size_t longest = 0;
@@ -111,10 +112,10 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
   g.max_tokens =
       r.max_tokens.value_or(r.chat ? static_cast<std::uint32_t>(rest) : default_completion_tokens);
   if (longest + g.max_tokens > positions)
-    return wrong(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
-                             "the model can hold here",
-                             longest, g.max_tokens, positions),
-                 param, "context_length_exceeded");
+    return invalid(fmt::format("the prompt's {} tokens and {} new ones are more than the {} that "
+                               "the model can hold here",
+                               longest, g.max_tokens, positions),
+                   param, "context_length_exceeded");
   return g;
 }
 

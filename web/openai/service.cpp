@@ -18,7 +18,7 @@ using openai::problem;
 constexpr std::uint32_t default_completion_tokens = 16;
 constexpr std::string_view models_path = "/v1/models/";
 
-tl::unexpected<problem> no(problem p) {
+tl::unexpected<problem> failure(problem p) {
   return tl::unexpected<problem>{std::move(p)};
 }
 
@@ -271,14 +271,15 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
   const auto& m = to->model;
   const auto longest = to->by->state().longest;
   if (longest == 0)
-    return no({503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
+    return failure(
+        {503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
   const auto g = generation_of(asked, m, std::min<std::size_t>(m.model.positions, longest));
-  if (!g) return no(g.error());
+  if (!g) return failure(g.error());
   auto q = question_of(asked, m, *g);
   const auto prompt_tokens = q.prompt_tokens;
   const auto result = std::make_shared<answer>(std::move(q), m.words, reply, metrics_, clock_);
   auto ids = submit(asked, *to, *g, result);
-  if (!ids) return no(ids.error());
+  if (!ids) return failure(ids.error());
   metrics_.prompt_tokens(prompt_tokens);
   run->begin(to->by, std::move(*ids), result);
   return {};
@@ -326,7 +327,7 @@ openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request
   if (all.empty()) return std::vector<std::uint64_t>{};
   auto ids = to.by->submit(std::move(all));
   if (ids) return std::move(*ids);
-  if (nothing_to_do.empty()) return no(openai::problem_of(ids.error()));
+  if (nothing_to_do.empty()) return failure(openai::problem_of(ids.error()));
   // The answer has begun.
   result->step(0, {{}, false, {}, gpu::completion::finish::none, &ids.error(), {}});
   return std::vector<std::uint64_t>{};

@@ -9,7 +9,7 @@ namespace troupe::actors {
 namespace {
 
 // The rest is stated once some of them are no longer missing.
-constexpr std::size_t most_others = 1024;
+constexpr std::size_t max_others = 1024;
 
 }  // namespace
 
@@ -18,21 +18,22 @@ block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidd
 
 expected<void> block_receiver::check(const prefill_block& b, const payload& body,
                                      std::uint64_t expected_bytes) const {
-  const auto no = [&](std::string why) {
+  const auto failure = [&](std::string why) {
     return refuse(reason::kind::malformed,
                   fmt::format("block {} of {} from guest {}: {}", b.index, b.blocks, b.guest, why));
   };
-  if (b.blocks == 0 || b.blocks > most_blocks)
-    return no(fmt::format("a guest sends 1 to {} blocks", most_blocks));
+  if (b.blocks == 0 || b.blocks > max_blocks)
+    return failure(fmt::format("a guest sends 1 to {} blocks", max_blocks));
   if (!has_.empty() && b.blocks != has_.size())
-    return no(fmt::format("another block said that there are {}", has_.size()));
-  if (b.index >= b.blocks) return no("there is no such index");
+    return failure(fmt::format("another block said that there are {}", has_.size()));
+  if (b.index >= b.blocks) return failure("there is no such index");
   if (b.bytes != expected_bytes)
-    return no(fmt::format("it says {} bytes, and its ranges have {}", b.bytes, expected_bytes));
+    return failure(
+        fmt::format("it says {} bytes, and its ranges have {}", b.bytes, expected_bytes));
   if (simulated_ && body.empty()) return {};
   if (body.bytes().size() != b.bytes)
-    return no(fmt::format("it says {} bytes, and has {}", b.bytes, body.bytes().size()));
-  if (block_hash(body) != b.hash) return no("its bytes are not those that were sent");
+    return failure(fmt::format("it says {} bytes, and has {}", b.bytes, body.bytes().size()));
+  if (block_hash(body) != b.hash) return failure("its bytes are not those that were sent");
   return {};
 }
 
@@ -56,7 +57,7 @@ blocks_received block_receiver::state() const {
   r.all_below = all_below_;
   r.whole = whole();
   if (r.whole) return r;
-  for (auto i = all_below_; i < has_.size() && r.others.size() < most_others; ++i)
+  for (auto i = all_below_; i < has_.size() && r.others.size() < max_others; ++i)
     if (has_[i]) r.others.push_back(i);
   return r;
 }

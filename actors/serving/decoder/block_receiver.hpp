@@ -16,7 +16,7 @@ namespace troupe::actors {
 class block_receiver {
  public:
   /// Of one guest; more are refused.
-  static constexpr std::uint32_t most_blocks = 1u << 18;
+  static constexpr std::uint32_t max_blocks = 1u << 18;
 
   /// `simulated`: bodies are empty.
   block_receiver(prefill_name name, std::uint32_t guest, bool hidden, bool simulated);

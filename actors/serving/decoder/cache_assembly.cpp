@@ -34,18 +34,20 @@ cache_assembly::cache_assembly(prefill_name name, const cache_shape& shape,
 }
 
 expected<void> cache_assembly::check(address from, const prefill_block& b) const {
-  const auto no = [](std::string why) { return refuse(reason::kind::malformed, std::move(why)); };
-  if (b.what == block_kind::hidden) return no("hidden states go to guests, not to decoders");
+  const auto failure = [](std::string why) {
+    return refuse(reason::kind::malformed, std::move(why));
+  };
+  if (b.what == block_kind::hidden) return failure("hidden states go to guests, not to decoders");
   if (b.guest >= nodes_.size())
-    return no(fmt::format("a block from guest {} of {}", b.guest, nodes_.size()));
+    return failure(fmt::format("a block from guest {} of {}", b.guest, nodes_.size()));
   if (from != nodes_[b.guest])
-    return no(fmt::format("a block of guest {} from another node", b.guest));
+    return failure(fmt::format("a block of guest {} from another node", b.guest));
   if (b.what == block_kind::last)
     return b.guest + 1 == nodes_.size() ? expected<void>{}
-                                        : no("only the last guest has the last hidden state");
+                                        : failure("only the last guest has the last hidden state");
   if (!within(b.first_layer, b.layers, shape_.layers) || !within(b.first, b.count, shape_.pages))
-    return no(fmt::format("{} layers from {} and {} pages from {} on, of {} and {}", b.layers,
-                          b.first_layer, b.count, b.first, shape_.layers, shape_.pages));
+    return failure(fmt::format("{} layers from {} and {} pages from {} on, of {} and {}", b.layers,
+                               b.first_layer, b.count, b.first, shape_.layers, shape_.pages));
   return {};
 }
 

@@ -67,11 +67,11 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
   if (at != requests_.end()) {
     auto& r = at->second;
     if (r.about.name.attempt > g.name.attempt) return;
-    if (r.about.name.attempt == g.name.attempt) return say(r.output.state());
+    if (r.about.name.attempt == g.name.attempt) return send(r.output.state());
     drop(key_of(g.name));  // a newer attempt on the same decoder
   }
   if (const auto* ending = ended_.find(g.name)) {
-    if (ending->name == g.name) say(*ending);
+    if (ending->name == g.name) send(*ending);
     return;
   }
   if (auto ok = check(g, body); !ok) return decline(g, ok.error());
@@ -94,25 +94,27 @@ bool decoder_behavior::is_current(address from, const request_name& n) {
 }
 
 expected<void> decoder_behavior::check(const generate& g, const payload& body) const {
-  const auto no = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
+  const auto failure = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
   using kind = reason::kind;
-  if (!model_) return no(kind::unavailable, "the decoder still loads its model");
+  if (!model_) return failure(kind::unavailable, "the decoder still loads its model");
   if (g.replay >= g.what.answer_tokens())
-    return no(kind::invalid, fmt::format("{} of {} tokens are known: there is nothing to generate",
-                                         g.replay, g.what.answer_tokens()));
+    return failure(kind::invalid,
+                   fmt::format("{} of {} tokens are known: there is nothing to generate", g.replay,
+                               g.what.answer_tokens()));
   const bool has_tokens = !model_->simulated || !body.empty();
   const auto known = known_completion(g);
   if (const auto bytes = (std::uint64_t{g.what.prompt_tokens} + known) * sizeof(std::uint32_t);
       has_tokens && body.bytes().size() != bytes)
-    return no(kind::invalid, fmt::format("{} tokens have {} bytes, but {} came",
-                                         g.what.prompt_tokens + known, bytes, body.bytes().size()));
+    return failure(kind::invalid,
+                   fmt::format("{} tokens have {} bytes, but {} came", g.what.prompt_tokens + known,
+                               bytes, body.bytes().size()));
   const gpu::completion_room room{o_.what.model.name, context_, model_->vocabulary,
                                   queue_->pages()};
   if (auto ok = gpu::check(g.what, unpacked_tokens(body), room); !ok) return ok;
-  if (held() >= o_.what.most_sequences)
-    return no(kind::insufficient,
-              fmt::format("{} sequences are running or waiting, and {} are allowed", held(),
-                          o_.what.most_sequences));
+  if (held() >= o_.what.max_sequences)
+    return failure(kind::insufficient,
+                   fmt::format("{} sequences are running or waiting, and {} are allowed", held(),
+                               o_.what.max_sequences));
   return {};
 }
 
@@ -144,14 +146,14 @@ void decoder_behavior::hold(const generate& g, const payload& body) {
   s.computes = !prefills_in_bubbles(g.what);
   queue_->add(std::move(s));
   by_sequence_.emplace(r.sequence, key_of(g.name));
-  say(r.output.state());
+  send(r.output.state());
   requests_.emplace(key_of(g.name), std::move(r));
 }
 
 void decoder_behavior::decline(const generate& g, reason why) {
-  const auto no = failed_request(g.name, o_.lease, g.replay, std::move(why));
-  ended_.add(no);
-  say(no);
+  const auto end = failed_request(g.name, o_.lease, g.replay, std::move(why));
+  ended_.add(end);
+  send(end);
 }
 
 decoder_behavior::request* decoder_behavior::find(const request_name& n) {
@@ -190,7 +192,7 @@ void decoder_behavior::drop_front(address front, std::uint64_t incarnation) {
   for (const auto& k : all) drop(k);
 }
 
-void decoder_behavior::on_heard(address from, const generated_heard& h) {
+void decoder_behavior::on_ack(address from, const generated_ack& h) {
   if (over_ || !is_current(from, h.name)) return;
   auto* r = find(h.name);
   if (!r) return;
@@ -213,23 +215,23 @@ void decoder_behavior::on_cancel(address from, const cancel_generate& c) {
     // Nothing may begin it any more.
     const auto end = failed_request(c.name, o_.lease, 0, cancelled_by_front());
     if (!ending) ended_.add(end);
-    say(end);
+    send(end);
   } else {
-    say(*ending);
+    send(*ending);
   }
   go_on();
 }
 
 // -- statements
 
-void decoder_behavior::say(const generated& g) {
+void decoder_behavior::send(const generated& g) {
   const bool expects_answer = !g.tokens.empty() || g.finish != generated::ending::none;
   if (auto& f = fronts_[g.name.front]; expects_answer && f.silent_since_s == never)
     f.silent_since_s = now();
   o_.messenger.send(g.name.front, g);
 }
 
-void decoder_behavior::say_state() {
+void decoder_behavior::send_state() {
   if (!model_) return;
   decoder_state s;
   s.lease = o_.lease;
@@ -240,7 +242,7 @@ void decoder_behavior::say_state() {
   s.free_pages = queue_->free_pages();
   s.running = static_cast<std::uint32_t>(queue_->running());
   s.waiting = static_cast<std::uint32_t>(queue_->waiting());
-  s.most_sequences = o_.what.most_sequences;
+  s.max_sequences = o_.what.max_sequences;
   s.ending = over_;
   s.incarnation = o_.incarnation;
   s.folder = o_.what.model.folder;
@@ -257,7 +259,7 @@ void decoder_behavior::on_tick() {
     f.silent_since_s = never;
   }
   go_on();
-  say_state();
+  send_state();
   self_->delayed_send(decoder_actor{self_}, nanoseconds_of(settings().heartbeat_s / 4), tick{});
 }
 
@@ -272,7 +274,7 @@ decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_beh
   begin_actor(self, "decoder", [&] { s.start(self, std::move(o)); });
   return {
       [&s](const inbound<generate>& m) { s.on_generate(m.from, m.body, m.raw); },
-      [&s](const inbound<generated_heard>& m) { s.on_heard(m.from, m.body); },
+      [&s](const inbound<generated_ack>& m) { s.on_ack(m.from, m.body); },
       [&s](const inbound<cancel_generate>& m) { s.on_cancel(m.from, m.body); },
       [&s](const inbound<prefill_reply>& m) { s.on_prefill_reply(m.from, m.body); },
       [&s](const inbound<prefill_progress>& m) { s.on_prefill_progress(m.from, m.body); },

@@ -59,7 +59,7 @@ class decoder_behavior {
   decoder_behavior() = default;
   void start(decoder_actor::pointer self, decoder_options o);
   void on_generate(address from, const generate& g, const payload& body);
-  void on_heard(address from, const generated_heard& h);
+  void on_ack(address from, const generated_ack& h);
   void on_cancel(address from, const cancel_generate& c);
   void on_prefill_reply(address from, const prefill_reply& r);
   void on_prefill_progress(address from, const prefill_progress& p);
@@ -98,8 +98,8 @@ class decoder_behavior {
   void finish(request& r, generated::ending how, reason why = {});
   void drop(const request_key& k);
   void drop_front(address front, std::uint64_t incarnation);
-  void say(const generated& g);
-  void say_state();
+  void send(const generated& g);
+  void send_state();
   std::size_t held() const;
   request* find(const request_name& n);
   request* find(gpu::sequence_id s);

@@ -28,17 +28,17 @@ void decoder_behavior::on_open(const expected<decoder_model>& m) {
   if (!m) return fail(m.error());
   model_ = *m;
   context_ = o_.what.context == 0 ? m->positions : std::min(o_.what.context, m->positions);
-  queue_.emplace(gpu::batch_queue::limits{std::max(o_.what.most_running, 1u)}, m->pages);
-  say_state();
+  queue_.emplace(gpu::batch_queue::limits{std::max(o_.what.max_running, 1u)}, m->pages);
+  send_state();
 }
 
 /// The decoder is over, and with it all requests; each front hears it at least once.
 void decoder_behavior::fail(const reason& why) {
   over_ = true;
-  say_state();
+  send_state();
   for (auto& [k, r] : requests_) {
     if (!r.output.ended()) finish(r, generated::ending::failed, why);
-    say(r.output.state());
+    send(r.output.state());
   }
   requests_.clear();
   changed_.clear();
@@ -57,7 +57,7 @@ void decoder_behavior::go_on() {
     }
   for (const auto& k : std::exchange(changed_, {})) {
     auto& output = requests_.at(k).output;
-    while (const auto update = output.take_update(now())) say(*update);
+    while (const auto update = output.take_update(now())) send(*update);
     wake_at(output.next_due_s());
   }
   if (busy_ || queue_->idle()) return;
@@ -106,7 +106,7 @@ void decoder_behavior::check_times() {
   if (over_) return;
   double next_s = repeat_cancels();
   for (auto& [k, r] : requests_) {
-    if (const auto due = r.output.take_due(now())) say(*due);
+    if (const auto due = r.output.take_due(now())) send(*due);
     check_prefill(r);
     next_s = std::min({next_s, r.output.next_due_s(), r.prefill ? r.prefill->next_due_s() : never});
   }

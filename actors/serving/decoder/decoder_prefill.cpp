@@ -16,7 +16,7 @@ namespace {
 
 constexpr double repeat_cancel_s = 0.25;
 /// After that the controller's own limit of the prefill is over.
-constexpr std::uint32_t most_cancels = 40;
+constexpr std::uint32_t max_cancels = 40;
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void decoder_behavior::end_prefill(request& r) {
   r.prefill.reset();
   by_prefill_.erase(number);
   if (!asked) return;
-  cancelled_[number] = {now(), most_cancels};
+  cancelled_[number] = {now(), max_cancels};
   wake_at(repeat_cancels());
 }
 

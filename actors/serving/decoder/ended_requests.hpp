@@ -26,13 +26,13 @@ inline request_key key_of(const request_name& n) {
 /// that has ended: it gets the same answer. The oldest are forgotten.
 class ended_requests {
  public:
-  static constexpr std::size_t most = 8192;
+  static constexpr std::size_t max_requests = 8192;
 
   /// ended: the ending of its newest attempt.
   void add(const generated& ended) {
     const auto [at, fresh] = all_.insert_or_assign(key_of(ended.name), ended);
     if (fresh) order_.push_back(at->first);
-    if (order_.size() <= most) return;
+    if (order_.size() <= max_requests) return;
     all_.erase(order_.front());
     order_.pop_front();
   }

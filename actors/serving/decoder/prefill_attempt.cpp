@@ -13,7 +13,7 @@ namespace troupe::actors {
 namespace {
 
 /// Guests of a group; each has a layer at least.
-constexpr std::size_t most_promised_guests = 4096;
+constexpr std::size_t max_promised_guests = 4096;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void prefill_attempt::on_reply(const prefill_reply& r, double now_s) {
     failed_ = r.declined;
     return;
   }
-  if (r.guests.empty() || r.guests.size() > most_promised_guests || !std::isfinite(r.promised_s)) {
+  if (r.guests.empty() || r.guests.size() > max_promised_guests || !std::isfinite(r.promised_s)) {
     failed_ = {reason::kind::malformed, "the promise names no guests, or no time"};
     return;
   }

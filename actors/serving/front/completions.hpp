@@ -23,7 +23,7 @@ struct model_prompt {
 };
 
 /// What has happened to a request.
-struct completion_news {
+struct completion_update {
   std::uint64_t number = 0;                            // of the request
   std::uint32_t first = 0;                             // position of the first of `tokens`
   std::vector<generated_token> tokens;                 // new ones, in order, each told once
@@ -37,7 +37,7 @@ struct completion_news {
   address decoder = 0;  // the node; 0: none
 };
 /// Called on the front's thread; must not block.
-using completion_listener = std::function<void(const completion_news&)>;
+using completion_listener = std::function<void(const completion_update&)>;
 
 /// The decoders of a model, together.
 struct served_now {
@@ -46,7 +46,7 @@ struct served_now {
   std::uint32_t decoders = 0;
   std::uint32_t context = 0;  // the largest
   std::uint32_t pages = 0, free_pages = 0;
-  std::uint32_t running = 0, waiting = 0, most_sequences = 0;
+  std::uint32_t running = 0, waiting = 0, max_sequences = 0;
 };
 /// What a front knows.
 struct front_view {

@@ -26,12 +26,12 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
   const decoder_table::value_type* best = nullptr;
   for (const auto& entry : all) {
     const auto& [name, d] = entry;
-    if (d.says.model != need.model || d.says.ending || need.without.contains(name)) continue;
+    if (d.state.model != need.model || d.state.ending || need.without.contains(name)) continue;
     present = true;
-    longest = std::max(longest, d.says.context);
-    if (d.says.context < need.positions) continue;
+    longest = std::max(longest, d.state.context);
+    if (d.state.context < need.positions) continue;
     fits = true;
-    if (d.sequences() >= d.says.most_sequences) continue;
+    if (d.sequences() >= d.state.max_sequences) continue;
     if (!best || rank(name, d, need) < rank(best->first, best->second, need)) best = &entry;
   }
   if (best) return best->first;
@@ -53,46 +53,46 @@ bool decoder_directory::state(const serving_leases& s) {
     if (d.node < cluster_->nodes.size() && d.model < s.models.size())
       leases_[{node_address(d.node), d.lease}] = d;
   std::erase_if(all_, [this](const auto& entry) {
-    return !check(entry.first.node, entry.second.says).has_value();
+    return !check(entry.first.node, entry.second.state).has_value();
   });
   return true;
 }
 
-expected<bool> decoder_directory::hear(address from, const decoder_state& s, double now_s) {
+expected<bool> decoder_directory::receive(address from, const decoder_state& s, double now_s) {
   if (auto ok = check(from, s); !ok) return refuse(ok.error());
   const auto at = all_.find({from, s.lease});
-  if (at != all_.end() && s.sequence <= at->second.says.sequence) return false;
+  if (at != all_.end() && s.sequence <= at->second.state.sequence) return false;
   all_[{from, s.lease}] = {s, cluster_->nodes[node_of(from)].datacenter, now_s};
   return true;
 }
 
 expected<void> decoder_directory::check(address from, const decoder_state& s) const {
-  const auto no = [&](const std::string& why) {
+  const auto failure = [&](const std::string& why) {
     return refuse(reason::kind::refused,
                   fmt::format("{} says that lease {} decodes '{:.64}', {}",
                               host_name(*cluster_, from), s.lease, s.model, why));
   };
   const auto lease = leases_.find({from, s.lease});
-  if (lease == leases_.end()) return no("which is no decoder's lease there by the controller");
+  if (lease == leases_.end()) return failure("which is no decoder's lease there by the controller");
   const auto& d = lease->second;
   if (s.incarnation != d.incarnation)
-    return no(fmt::format("in its start {}, and the lease is of its start {}", s.incarnation,
-                          d.incarnation));
+    return failure(fmt::format("in its start {}, and the lease is of its start {}", s.incarnation,
+                               d.incarnation));
   const auto& m = statement_.models[d.model];
   if (s.model != m.name || s.folder != m.folder)
-    return no(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
-  if (s.files != m.hash && m.hash != 0) return no("from other files than those of the job");
-  if (s.free_pages > s.pages || s.context == 0) return no("with impossible numbers");
+    return failure(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
+  if (s.files != m.hash && m.hash != 0) return failure("from other files than those of the job");
+  if (s.free_pages > s.pages || s.context == 0) return failure("with impossible numbers");
   return {};
 }
 
-void decoder_directory::hear_of(const decoder_name& d, double now_s) {
-  if (const auto at = all_.find(d); at != all_.end()) at->second.heard_s = now_s;
+void decoder_directory::refresh(const decoder_name& d, double now_s) {
+  if (const auto at = all_.find(d); at != all_.end()) at->second.last_seen_s = now_s;
 }
 
 void decoder_directory::forget_silent(double now_s) {
   std::erase_if(all_, [&](const auto& entry) {
-    return now_s - entry.second.heard_s >= cluster_->settings.lease_s;
+    return now_s - entry.second.last_seen_s >= cluster_->settings.lease_s;
   });
 }
 

@@ -23,16 +23,16 @@ struct decoder_name {
 };
 
 struct known_decoder {
-  decoder_state says;
+  decoder_state state;
   std::uint32_t datacenter = 0;
-  double heard_s = 0;  // when it was last heard
+  double last_seen_s = 0;  // when it was last heard
   // What it has been given since that statement: by this front alone.
   std::uint32_t given_sequences = 0, given_pages = 0;
 
   std::uint32_t free_pages() const {
-    return says.free_pages > given_pages ? says.free_pages - given_pages : 0;
+    return state.free_pages > given_pages ? state.free_pages - given_pages : 0;
   }
-  std::uint32_t sequences() const { return says.running + says.waiting + given_sequences; }
+  std::uint32_t sequences() const { return state.running + state.waiting + given_sequences; }
 };
 using decoder_table = std::map<decoder_name, known_decoder>;
 
@@ -62,9 +62,9 @@ class decoder_directory {
   bool state(const serving_leases& s);
   /// What a node says of its decoder. False: it is older than what is known. An error: this is not
   /// a decoder that the controller states, or it cannot be true; nothing changes.
-  expected<bool> hear(address from, const decoder_state& s, double now_s);
+  expected<bool> receive(address from, const decoder_state& s, double now_s);
   /// Another message of a decoder.
-  void hear_of(const decoder_name& d, double now_s);
+  void refresh(const decoder_name& d, double now_s);
   /// Forgets those that have been silent for too long.
   void forget_silent(double now_s);
   /// A request for so many positions goes to this decoder.

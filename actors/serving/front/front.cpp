@@ -22,15 +22,15 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
   publish();
   // The handle may outlive the actor: a strong reference would keep it alive.
   const auto weak = caf::weak_actor_ptr{self->ctrl()};
-  const auto tell = [weak](auto message) {
+  const auto post = [weak](auto message) {
     if (const auto strong = weak.lock())
       caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
   };
-  local_.connect({[tell](std::uint64_t n, model_prompt p, completion_listener l) {
-                    tell(submit_completion{n, std::move(p), std::move(l)});
+  local_.connect({[post](std::uint64_t n, model_prompt p, completion_listener l) {
+                    post(submit_completion{n, std::move(p), std::move(l)});
                   },
-                  [tell](std::uint64_t n, bool enough) {
-                    tell(cancel_completion{n, enough});
+                  [post](std::uint64_t n, bool enough) {
+                    post(cancel_completion{n, enough});
                   }});
   report();
   set_timer();
@@ -104,16 +104,16 @@ void front_state::publish() {
   now.has_statement = requests_.decoders().has_statement();
   for (const auto& m : requests_.decoders().statement().models) now.served.insert(m.name);
   for (const auto& [name, d] : requests_.decoders().all()) {
-    auto& m = now.models[d.says.model];
-    m.folder = d.says.folder;
-    m.files = d.says.files;
+    auto& m = now.models[d.state.model];
+    m.folder = d.state.folder;
+    m.files = d.state.files;
     ++m.decoders;
-    m.context = std::max(m.context, d.says.context);
-    m.pages += d.says.pages;
-    m.free_pages += d.says.free_pages;
-    m.running += d.says.running;
-    m.waiting += d.says.waiting;
-    m.most_sequences += d.says.most_sequences;
+    m.context = std::max(m.context, d.state.context);
+    m.pages += d.state.pages;
+    m.free_pages += d.state.free_pages;
+    m.running += d.state.running;
+    m.waiting += d.state.waiting;
+    m.max_sequences += d.state.max_sequences;
   }
   local_.publish(std::move(now));
 }

@@ -89,7 +89,7 @@ void front_requests::on_message(address from, const message& m) {
 }
 
 void front_requests::on_decoder_state(address from, const decoder_state& s) {
-  const auto fresh = decoders_.hear(from, s, now());
+  const auto fresh = decoders_.receive(from, s, now());
   if (fresh && *fresh) return place_all(true);
   // Without a statement it is this front that does not know.
   if (fresh || !decoders_.has_statement()) return;
@@ -105,7 +105,7 @@ void front_requests::on_decoder_state(address from, const decoder_state& s) {
 void front_requests::on_generated(address from, const generated& g) {
   if (g.name.front != host_.self) return;
   const decoder_name sender{from, g.lease};
-  decoders_.hear_of(sender, now());
+  decoders_.refresh(sender, now());
   const auto at =
       g.name.incarnation == host_.incarnation ? requests_.find(g.name.number) : requests_.end();
   if (at != requests_.end() && is_of(at->second, sender, g)) return take(at, from, g);
@@ -131,7 +131,7 @@ void front_requests::take(request_map::iterator at, address from, const generate
   using enum generated::ending;
   auto& r = at->second;
   if (!is_acceptable(r, g)) return;
-  r.heard_s = now();
+  r.last_seen_s = now();
   r.ask_at_s = now() + quiet_s(lease_s());
   // An earlier statement has been lost, and will be repeated.
   if (g.first > r.known.size() && g.finish != failed)
@@ -144,7 +144,7 @@ void front_requests::take(request_map::iterator at, address from, const generate
   const bool whole = g.first + g.tokens.size() == r.known.size();
   const bool over = g.finish == failed || (g.finish != none && whole);
   confirm(from, g, r.known.size(), over);
-  if (!fresh.empty()) tell(r, std::move(fresh), g);
+  if (!fresh.empty()) notify(r, std::move(fresh), g);
   if (!over) return;
   if (g.finish == failed) return fail(at, g.why);
   end(at, g.finish, {});
@@ -153,7 +153,7 @@ void front_requests::take(request_map::iterator at, address from, const generate
 void front_requests::confirm(address to, const generated& g, std::size_t tokens,
                              bool finished) const {
   send_message(host_, to,
-               generated_heard{g.name, g.lease, static_cast<std::uint32_t>(tokens), finished});
+               generated_ack{g.name, g.lease, static_cast<std::uint32_t>(tokens), finished});
 }
 
 void front_requests::on_cancelled(const decoder_name& sender, const generated& g) {
@@ -163,33 +163,33 @@ void front_requests::on_cancelled(const decoder_name& sender, const generated& g
     cancelled_.erase(at);
 }
 
-void front_requests::tell(request& r, std::vector<generated_token> fresh, const generated& g) {
-  completion_news news;
-  news.number = r.name.number;
-  news.first = static_cast<std::uint32_t>(r.known.size() - fresh.size());
-  news.tokens = std::move(fresh);
+void front_requests::notify(request& r, std::vector<generated_token> fresh, const generated& g) {
+  completion_update update;
+  update.number = r.name.number;
+  update.first = static_cast<std::uint32_t>(r.known.size() - fresh.size());
+  update.tokens = std::move(fresh);
   const auto scored = r.asked.what.scored_tokens();
-  news.scored = static_cast<std::uint32_t>(
-      std::min<std::size_t>(scored - std::min(scored, news.first), news.tokens.size()));
-  news.where = g.where;
-  news.attempts = r.name.attempt;
-  news.decoder = r.decoder->node;
-  tally_.told(news, now() - r.asked_s);
-  r.listener(news);
+  update.scored = static_cast<std::uint32_t>(
+      std::min<std::size_t>(scored - std::min(scored, update.first), update.tokens.size()));
+  update.where = g.where;
+  update.attempts = r.name.attempt;
+  update.decoder = r.decoder->node;
+  tally_.count(update, now() - r.asked_s);
+  r.listener(update);
 }
 
 void front_requests::end(request_map::iterator at, generated::ending how, reason why) {
-  completion_news news;
-  news.number = at->first;
-  news.first = static_cast<std::uint32_t>(at->second.known.size());
-  news.finish = how;
-  news.why = std::move(why);
-  news.attempts = at->second.name.attempt;
-  if (at->second.decoder) news.decoder = at->second.decoder->node;
-  tally_.told(news, now() - at->second.asked_s);
+  completion_update update;
+  update.number = at->first;
+  update.first = static_cast<std::uint32_t>(at->second.known.size());
+  update.finish = how;
+  update.why = std::move(why);
+  update.attempts = at->second.name.attempt;
+  if (at->second.decoder) update.decoder = at->second.decoder->node;
+  tally_.count(update, now() - at->second.asked_s);
   const auto listener = std::move(at->second.listener);
   requests_.erase(at);
-  listener(news);
+  listener(update);
 }
 
 // ---- which decoder
@@ -216,10 +216,10 @@ void front_requests::place(request_map::iterator at, bool may_wait) {
   if (r.known.size() > what.scored_tokens() &&
       std::ranges::count(what.last_tokens, r.known.back()) > 0)
     return end(at, stop, {});
-  if (r.name.attempt >= most_attempts)
+  if (r.name.attempt >= max_attempts)
     return end(at, failed,
                {reason::kind::unavailable, fmt::format("{} decoders have failed; the last: {}",
-                                                       most_attempts, r.last_failure.text)});
+                                                       max_attempts, r.last_failure.text)});
   const auto site = cluster_->fronts[front_of(host_.self)].datacenter;
   const auto to =
       choose_decoder(decoders_.all(), {r.asked.model, positions_of(r.asked.what), site, r.failed});
@@ -246,7 +246,7 @@ void front_requests::begin_attempt(request& r, const decoder_name& to) {
   r.decoder = to;
   r.waits_until_s.reset();
   r.body = body_of(r.asked, r.known);
-  r.heard_s = now();
+  r.last_seen_s = now();
   r.pause_s = first_pause_s;
   decoders_.give(to, positions_of(r.asked.what));
   ask(r);
@@ -264,7 +264,7 @@ front_report front_requests::report() const {
   front_report r;
   r.requests = static_cast<std::uint32_t>(requests_.size());
   tally_.write(r);
-  for (const auto& [name, d] : decoders_.all()) r.decoders.push_back({node_of(name.node), d.says});
+  for (const auto& [name, d] : decoders_.all()) r.decoders.push_back({node_of(name.node), d.state});
   return r;
 }
 
@@ -283,7 +283,7 @@ void front_requests::look_after(request_map::iterator at) {
     r.last_failure = {reason::kind::unavailable, "its decoder is lost"};
     return place(at, true);
   }
-  if (now() - r.heard_s >= lease_s())
+  if (now() - r.last_seen_s >= lease_s())
     return fail(at, {reason::kind::unavailable, "its decoder says nothing of it"});
   if (now() >= r.ask_at_s) ask(r);
 }

@@ -26,7 +26,7 @@ namespace troupe::actors {
 ///   placed -> ended by its decoder; waits -> ended by a reason after a lease's duration
 class front_requests {
  public:
-  static constexpr std::uint32_t most_attempts = 3;
+  static constexpr std::uint32_t max_attempts = 3;
   /// Between two calls of on_tick() while is_busy().
   static constexpr double tick_s = 0.1;
 
@@ -60,8 +60,8 @@ class front_requests {
     std::vector<std::uint32_t> known;     // tokens of the answer
     payload body;                         // of this attempt
     reason last_failure;
-    double asked_s = 0;  // when it was submitted
-    double heard_s = 0;  // of this attempt: its begin, or when something was heard of it
+    double asked_s = 0;      // when it was submitted
+    double last_seen_s = 0;  // of this attempt: its begin, or when something was heard of it
     double ask_at_s = 0, pause_s = 0;
     std::optional<double> waits_until_s;
   };
@@ -84,7 +84,7 @@ class front_requests {
   void place_all(bool lost_ones_only);
   void begin_attempt(request& r, const decoder_name& to);
   void ask(request& r);
-  void tell(request& r, std::vector<generated_token> fresh, const generated& g);
+  void notify(request& r, std::vector<generated_token> fresh, const generated& g);
   void end(request_map::iterator at, generated::ending how, reason why);
   void look_after(request_map::iterator at);
   void repeat_cancellations();

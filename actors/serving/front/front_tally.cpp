@@ -6,7 +6,7 @@
 
 namespace troupe::actors {
 
-void front_tally::told(const completion_news& n, double after_s) {
+void front_tally::count(const completion_update& n, double after_s) {
   using enum generated::ending;
   counts_.tokens += n.tokens.size() - n.scored;
   if (n.first == 0 && !n.tokens.empty()) {

@@ -16,7 +16,7 @@ class front_tally {
   /// An attempt begins.
   void begun(std::uint32_t attempt) { counts_.retries += attempt > 1 ? 1 : 0; }
   /// What its listener is told, so long after the request.
-  void told(const completion_news& n, double after_s);
+  void count(const completion_update& n, double after_s);
   /// `enough`: its client needs no more; otherwise it has left.
   void cancelled(bool enough) { ++(enough ? counts_.finished : counts_.cancelled); }
 

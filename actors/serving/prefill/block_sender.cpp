@@ -12,7 +12,7 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr double most_patience = 16;
+constexpr double max_patience = 16;
 constexpr double share_of_a_sample = 0.25;
 
 }  // namespace
@@ -48,7 +48,7 @@ std::vector<block_sender::outgoing> block_sender::take_due(double now_s) {
     ++resent_;
   }
   // They may only be slow: a path with long queues must not be filled with copies.
-  if (!result.empty()) patience_ = std::min(2 * patience_, most_patience);
+  if (!result.empty()) patience_ = std::min(2 * patience_, max_patience);
   for (; next_ < blocks_.size(); ++next_) {
     auto& b = blocks_[next_];
     if (!under_way_.empty() && under_way_bytes_ + b.header.bytes > window_) break;

@@ -59,13 +59,13 @@ class guest_device final : public guest_engine {
   expected<void> begin(const guest_tile& t);
   void compute(const guest_tile& t);
   void collect(const guest_tile& t);
-  void tell(const guest_tile& t, guest_tile_result r);
+  void report(const guest_tile& t, guest_tile_result r);
 
   const guest_place place_;
   const bool resumable_;
   // Offers of time that were too short for the next operation. After so many it begins anyway:
   // otherwise an operation whose time was overestimated would never be measured again.
-  static constexpr std::uint32_t most_refused = 100;
+  static constexpr std::uint32_t max_refused = 100;
 
   std::mutex guard_;  // of the next two
   tile_queue tiles_;
@@ -129,7 +129,7 @@ gpu::guest_work::run guest_device::next(double room_s) {
   std::lock_guard lock{guard_};
   if (const auto* t = tiles_.present()) {
     double expected_s = predicted_s(*t);
-    if (expected_s > room_s && ++refused_ > most_refused) expected_s = 0;
+    if (expected_s > room_s && ++refused_ > max_refused) expected_s = 0;
     return {1, expected_s, static_cast<std::uint32_t>(t->name.number)};
   }
   // Pages of prompts that are over are released in the next operation; it takes no time.
@@ -150,7 +150,7 @@ void guest_device::execute(std::uint32_t) {
     failed.name = t.name;
     failed.tile = t.tile;
     failed.why = ok.error();
-    tell(t, std::move(failed));
+    report(t, std::move(failed));
   }
 }
 
@@ -248,10 +248,10 @@ void guest_device::collect(const guest_tile& t) {
   r.computed_s += took_s;
   tile_took(r.computed_s + gaps_s_, t.operations * t.each_s);
   r.took_s = gpu::now_s() - tile_began_s_;
-  tell(t, std::move(r));
+  report(t, std::move(r));
 }
 
-void guest_device::tell(const guest_tile& t, guest_tile_result r) {
+void guest_device::report(const guest_tile& t, guest_tile_result r) {
   {
     std::lock_guard lock{guard_};
     const auto* present = tiles_.present();
@@ -315,7 +315,7 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
   shape.simulated = false;
   shape.row_bytes = model->hidden * sizeof(float);
   shape.page_bytes = page;
-  shape.most_tokens = std::min(model->positions, spec.pages * gpu::tile_positions);
+  shape.max_tokens = std::min(model->positions, spec.pages * gpu::tile_positions);
   auto guest = std::make_shared<guest_device>(place, how.rule == "resumable", std::move(*device),
                                               std::move(done));
   if (auto ok = guest->measure(spec.embeds, shape.row_bytes); !ok) return refuse(ok.error());

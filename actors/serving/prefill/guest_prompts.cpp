@@ -14,10 +14,10 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::size_t most_over = 4096;            // names that are remembered
-constexpr std::size_t most_held = 4096;            // prompts
-constexpr std::size_t most_ordered_guests = 4096;  // of a group
-constexpr std::uint32_t most_tokens = 1u << 20;
+constexpr std::size_t max_over = 4096;            // names that are remembered
+constexpr std::size_t max_held = 4096;            // prompts
+constexpr std::size_t max_ordered_guests = 4096;  // of a group
+constexpr std::uint32_t max_tokens = 1u << 20;
 constexpr std::uint32_t page_tokens = gpu::tile_positions;
 constexpr std::uint64_t block_bytes = std::uint64_t{256} << 10;  // unless a layer's are more
 constexpr double rounding_up_s = 1e-6;
@@ -29,20 +29,22 @@ bool is_time(double s) {
 }  // namespace
 
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
-  const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
+  const auto failure = [](std::string why) {
+    return refuse(reason::kind::invalid, std::move(why));
+  };
   const auto& p = s.place;
   const auto packing = planners::packing_of(s.how);
-  if (!packing) return no(fmt::format("there is no packing rule '{}'", s.how.rule));
+  if (!packing) return failure(fmt::format("there is no packing rule '{}'", s.how.rule));
   if (packing->rule == planners::packing_rule::chunked &&
       (s.how.chunk == 0 || s.how.chunk % page_tokens != 0))
-    return no(
+    return failure(
         fmt::format("chunks of {} tokens: must be a multiple of {}", s.how.chunk, page_tokens));
   if (p.layers == 0 || (s.how.model.shape.layers > 0 &&
                         std::uint64_t{p.first_layer} + p.layers > s.how.model.shape.layers))
-    return no(fmt::format("a guest of {} layers from {} on of '{}', which has {}", p.layers,
-                          p.first_layer, s.how.model.name, s.how.model.shape.layers));
+    return failure(fmt::format("a guest of {} layers from {} on of '{}', which has {}", p.layers,
+                               p.first_layer, s.how.model.name, s.how.model.shape.layers));
   if (!(s.how.op_ms > 0) || !is_time(p.token_s) || !is_time(p.pair_s) || !is_time(p.half_tokens))
-    return no("a guest needs times of its operations");
+    return failure("a guest needs times of its operations");
   guest_shape shape;
   shape.setup = s;
   shape.node = node;
@@ -56,32 +58,35 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 // ---- orders
 
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
-  const auto no = [](std::string why) { return refuse(reason::kind::malformed, std::move(why)); };
+  const auto failure = [](std::string why) {
+    return refuse(reason::kind::malformed, std::move(why));
+  };
   const auto& guests = o.group.guests;
-  if (o.tokens == 0 || o.tokens > most_tokens || guests.empty() ||
-      guests.size() > most_ordered_guests || o.guest >= guests.size())
-    return no("an order of no or too many tokens, or for no guest of its group");
+  if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
+      guests.size() > max_ordered_guests || o.guest >= guests.size())
+    return failure("an order of no or too many tokens, or for no guest of its group");
   const auto& me = guests[o.guest];
   const auto& place = shape_.setup.place;
   if (me.node != shape_.node || me.first_layer != place.first_layer || me.layers != place.layers)
-    return no("the group has other layers here than this guest");
+    return failure("the group has other layers here than this guest");
   std::uint64_t next_layer = 0;
   for (const auto& g : guests) {
     if (g.first_layer != next_layer || g.layers == 0)
-      return no("the layers of the group's guests do not follow each other");
+      return failure("the layers of the group's guests do not follow each other");
     next_layer += g.layers;
     if (!is_time(g.token_s) || !is_time(g.pair_s) || !is_time(g.half_tokens))
-      return no("a guest of the group has no times");
+      return failure("a guest of the group has no times");
   }
-  if (!is_time(o.latest_s)) return no("an order that never ends");
-  if (const auto positions = shape_.most_tokens; positions > 0 && o.tokens > positions)
+  if (!is_time(o.latest_s)) return failure("an order that never ends");
+  if (const auto positions = shape_.max_tokens; positions > 0 && o.tokens > positions)
     return refuse(
         reason::kind::insufficient,
         fmt::format("{} tokens: the cache beside the stage holds {}", o.tokens, positions));
   const bool data = !shape_.simulated && o.guest == 0;
   if (data && body.bytes().size() != o.tokens * sizeof(std::uint32_t))
-    return no(fmt::format("{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size()));
-  if (prompts_.size() >= most_held)
+    return failure(
+        fmt::format("{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size()));
+  if (prompts_.size() >= max_held)
     return refuse(reason::kind::insufficient, "this guest has too many prompts");
   return {};
 }
@@ -282,7 +287,7 @@ void guest_prompts::on_result(guest_tile_result r, double now_s, changes& out) {
   if (at == prompts_.end() || r.tile != at->second.done) return;
   auto& p = at->second;
   if (!r.why.text.empty()) {
-    say_gone(p, r.why, out);
+    report_gone(p, r.why, out);
     return end(at, out);
   }
   p.inputs[r.tile] = payload{};
@@ -327,7 +332,7 @@ void guest_prompts::end(prompt_map::iterator at, changes& out) {
   give_tiles(out);
 }
 
-void guest_prompts::say_gone(const prompt& p, const reason& why, changes& out) const {
+void guest_prompts::report_gone(const prompt& p, const reason& why, changes& out) const {
   auto gone = p.progress;
   gone.now = prefill_progress::state::gone;
   gone.why = why;
@@ -354,7 +359,7 @@ void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& o
 void guest_prompts::remember(const prefill_name& n, std::uint32_t guest) {
   if (!over_.emplace(n, guest).second) return;
   over_in_order_.push_back(n);
-  if (over_in_order_.size() <= most_over) return;
+  if (over_in_order_.size() <= max_over) return;
   over_.erase(over_in_order_.front());
   over_in_order_.pop_front();
 }
@@ -369,7 +374,7 @@ void guest_prompts::on_time(double now_s, changes& out) {
   }
   for (const auto& name : late) {
     const auto at = prompts_.find(name);
-    say_gone(at->second, {reason::kind::unavailable, "its time was over"}, out);
+    report_gone(at->second, {reason::kind::unavailable, "its time was over"}, out);
     end(at, out);
   }
 }

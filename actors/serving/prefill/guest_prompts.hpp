@@ -19,11 +19,11 @@ namespace troupe::actors {
 /// What a guest is, and how large what it sends is.
 struct guest_shape {
   guest_setup setup;
-  address node = 0;               // this one
-  bool simulated = true;          // blocks have no bodies
-  std::uint64_t row_bytes = 0;    // of a hidden state
-  std::uint64_t page_bytes = 0;   // of one page in one layer
-  std::uint32_t most_tokens = 0;  // of a prompt whose cache fits; 0: any
+  address node = 0;              // this one
+  bool simulated = true;         // blocks have no bodies
+  std::uint64_t row_bytes = 0;   // of a hidden state
+  std::uint64_t page_bytes = 0;  // of one page in one layer
+  std::uint32_t max_tokens = 0;  // of a prompt whose cache fits; 0: any
 };
 /// Fails for a setup that no guest can follow.
 expected<guest_shape> shape_of(const guest_setup& s, address node);
@@ -93,7 +93,7 @@ class guest_prompts {
   void send_due(prompt& p, double now_s, changes& out) const;
   void end_if_done(prompt_map::iterator at);
   void end(prompt_map::iterator at, changes& out);
-  void say_gone(const prompt& p, const reason& why, changes& out) const;
+  void report_gone(const prompt& p, const reason& why, changes& out) const;
   void remember(const prefill_name& n, std::uint32_t guest);
 
   guest_shape shape_;

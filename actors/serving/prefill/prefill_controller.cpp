@@ -12,7 +12,7 @@ namespace {
 
 constexpr double order_repeat_s = 0.1;     // orders and cancellations
 constexpr double remember_verdict_s = 60;  // what was answered
-constexpr std::size_t most_verdicts = 100'000;
+constexpr std::size_t max_verdicts = 100'000;
 constexpr double decides_ahead_s = 0.002;  // rule look-ahead: before a bubble begins
 
 }  // namespace
@@ -64,9 +64,9 @@ void prefill_controller::decline(const prefill_request& r, address to, const std
 
 void prefill_controller::on_request(address from, const prefill_request& r, const payload& body,
                                     double now_s, outbox& out) {
-  constexpr std::uint32_t most_tokens = 1 << 20;
+  constexpr std::uint32_t max_tokens = 1 << 20;
   const auto bytes = body.bytes().size();
-  const bool sound = r.tokens > 0 && r.tokens <= most_tokens && std::isfinite(r.within_s) &&
+  const bool sound = r.tokens > 0 && r.tokens <= max_tokens && std::isfinite(r.within_s) &&
                      (bytes == 0 || bytes == std::size_t{4} * r.tokens);
   if (from != r.name.decoder || !is_local(from) || !sound) return void(++counts_.rejected);
   if (auto ok = may_request(from, r); !ok) return reject(from, ok.error());
@@ -216,8 +216,8 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
     if (is_paused) l.paused.insert(l.device_of.at(stage));
     if (is_paused || never_held) close(l, stage, now_s);
     ++counts_.lost;
-    auto bad_news = p;
-    out.push_back({p.name.decoder, bad_news});
+    auto refusal = p;
+    out.push_back({p.name.decoder, refusal});
     return forget(p.name, now_s, true, out);
   }
   known.ended[p.guest] = true;
@@ -271,7 +271,7 @@ void prefill_controller::remember(const prefill_name& name, reason declined, dou
   if (!verdicts_.insert_or_assign(name, verdict{now_s, std::move(declined)}).second) return;
   verdict_times_.emplace_back(now_s, name);
   while (!verdict_times_.empty() && (verdict_times_.front().first < now_s - remember_verdict_s ||
-                                     verdict_times_.size() > most_verdicts)) {
+                                     verdict_times_.size() > max_verdicts)) {
     verdicts_.erase(verdict_times_.front().second);
     verdict_times_.pop_front();
   }
@@ -284,7 +284,7 @@ double prefill_controller::next_s() const {
   if (!due_.empty()) next = due_.begin()->first;
   for (const auto& [name, c] : cancellations_) next = std::min(next, c.repeat_s);
   for (const auto& [lease, l] : lendings_) {
-    next = std::min(next, l.heard_s + cluster_->settings.lease_s);
+    next = std::min(next, l.last_seen_s + cluster_->settings.lease_s);
     if (l.looks_ahead) next = std::min(next, l.forecast.next_event_s() - decides_ahead_s);
   }
   return next;
@@ -294,7 +294,7 @@ prefill_controller::outbox prefill_controller::on_time(double now_s) {
   outbox out;
   for (auto it = lendings_.begin(); it != lendings_.end();) {
     const auto lease = it->first;
-    const bool silent = it->second.heard_s + cluster_->settings.lease_s <= now_s;
+    const bool silent = it->second.last_seen_s + cluster_->settings.lease_s <= now_s;
     ++it;
     if (silent) withdraw(lease, now_s, out);
   }

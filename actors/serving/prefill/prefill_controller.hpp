@@ -84,7 +84,7 @@ class prefill_controller {
   /// What a training lends here.
   struct lending {
     bubble_offer offer;
-    double heard_s = 0;
+    double last_seen_s = 0;
     planners::prefill_forecast forecast;
     std::map<stage_name, std::uint32_t> device_of;  // in the forecast
     // By device: when the window of its present iteration began (planners::window_plan).

@@ -23,15 +23,15 @@ constexpr double signal_late_s = 2e-4;
 constexpr double late_after_s = 0.005;
 
 bool is_time_span(double s) {
-  constexpr double most_s = 1e9;
-  return s >= 0 && s < most_s;
+  constexpr double max_s = 1e9;
+  return s >= 0 && s < max_s;
 }
 
 double ahead_s(const bubble_offer& o) {
   // Of short iterations not too many: each has windows.
-  constexpr double most_iterations = 2000;
+  constexpr double max_iterations = 2000;
   return std::max(iterations_ahead * o.iteration_s,
-                  std::min(windows_ahead_s, most_iterations * o.iteration_s));
+                  std::min(windows_ahead_s, max_iterations * o.iteration_s));
 }
 
 planners::packing_options options_of(const bubble_lending& how) {
@@ -44,15 +44,15 @@ planners::packing_options options_of(const bubble_lending& how) {
 }
 
 bool valid(const busy_time& b) {
-  constexpr double most_s = 1e9;
-  return std::abs(b.begin_s) < most_s && b.end_s >= b.begin_s && b.end_s < most_s;
+  constexpr double max_s = 1e9;
+  return std::abs(b.begin_s) < max_s && b.end_s >= b.begin_s && b.end_s < max_s;
 }
 
 }  // namespace
 
 /// Of groups in this datacenter, with the timetable of each guest's stage.
 bool prefill_controller::valid(const bubble_offer& o) const {
-  constexpr std::size_t most_guests = 100'000, most_steps = 100'000;
+  constexpr std::size_t max_guests = 100'000, max_steps = 100'000;
   std::set<stage_name> timed, lent;
   if (!(o.iteration_s > 0) || !is_time_span(o.iteration_s) || !planners::packing_of(o.how))
     return false;
@@ -61,7 +61,7 @@ bool prefill_controller::valid(const bubble_offer& o) const {
       !is_time_span(o.window_s))
     return false;
   for (const auto& s : o.stages) {
-    if (s.busy.empty() || s.busy.size() > most_steps || s.busy.size() % o.shown != 0 ||
+    if (s.busy.empty() || s.busy.size() > max_steps || s.busy.size() % o.shown != 0 ||
         !std::ranges::all_of(s.busy, actors::valid))
       return false;
     const auto by_begin = [](const busy_time& a, const busy_time& b) {
@@ -77,7 +77,7 @@ bool prefill_controller::valid(const bubble_offer& o) const {
     for (const auto& g : group.guests)
       if (g.stage.lease != o.lease || !is_local(g.node) || g.layers == 0 ||
           !is_time_span(g.token_s) || !is_time_span(g.pair_s) || !is_time_span(g.half_tokens) ||
-          !timed.contains(g.stage) || !lent.insert(g.stage).second || lent.size() > most_guests)
+          !timed.contains(g.stage) || !lent.insert(g.stage).second || lent.size() > max_guests)
         return false;
   }
   return true;
@@ -109,20 +109,21 @@ const lending_lease* prefill_controller::lease_of(const bubble_offer& o) const {
 
 /// The trainer of a lease, which alone speaks for it, and that for its own nodes and model.
 expected<void> prefill_controller::may_offer(address from, const bubble_offer& o) const {
-  const auto no = [&](const std::string& why) {
+  const auto failure = [&](const std::string& why) {
     return refuse(reason::kind::refused, fmt::format("{} offers bubbles of lease {}, {}",
                                                      host_name(*cluster_, from), o.lease, why));
   };
   const auto* lends = lease_of(o);
-  if (!lends) return no("which lends none by the controller");
+  if (!lends) return failure("which lends none by the controller");
   const auto is = [&](node_index n, address a) { return node_address(n) == a; };
-  if (!is(lends->nodes.front(), from)) return no("whose trainer is on another node");
+  if (!is(lends->nodes.front(), from)) return failure("whose trainer is on another node");
   if (!o.groups.empty() && o.how.model.name != lends->model)
-    return no(fmt::format("which lends to '{}', not to '{:.64}'", lends->model, o.how.model.name));
+    return failure(
+        fmt::format("which lends to '{}', not to '{:.64}'", lends->model, o.how.model.name));
   for (const auto& group : o.groups)
     for (const auto& g : group.guests)
       if (std::ranges::none_of(lends->nodes, [&](node_index n) { return is(n, g.node); }))
-        return no(
+        return failure(
             fmt::format("with a guest on {}, where it has no part", host_name(*cluster_, g.node)));
   return {};
 }
@@ -148,7 +149,7 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
     const std::array is{o.trainer, o.sequence}, was{has.trainer, has.sequence};
     if (is < was) return;
     if (is == was) {
-      known->second.heard_s = now_s;
+      known->second.last_seen_s = now_s;
       return;
     }
   }
@@ -159,7 +160,7 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
                     known->second.offer.groups == o.groups && known->second.offer.how == o.how;
   if (!same) withdraw(o.lease, now_s, out);
   auto& l = lendings_[o.lease];
-  l.heard_s = now_s;
+  l.last_seen_s = now_s;
   if (!same) adopt(l, o, now_s);
   l.offer = o;
   l.period_s = planners::repeated_after_s(o);
@@ -195,7 +196,7 @@ void prefill_controller::adopt(lending& l, const bubble_offer& o, double) {
   l.busy.resize(devices);
   l.known_until_s.resize(devices);
   l.forecast =
-      planners::prefill_forecast{options_of(o.how), std::move(groups), devices, o.most_tokens};
+      planners::prefill_forecast{options_of(o.how), std::move(groups), devices, o.max_tokens};
 }
 
 void prefill_controller::on_signal(address from, const stage_signal& s, double now_s) {
@@ -209,8 +210,8 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
   const auto& guests = l.offer.groups[l.group_of[d]].guests;
   const auto place = std::ranges::find(guests, s.stage, &guest_place::stage);
   if (place->node != from) return void(++counts_.rejected);
-  const auto least = l.iteration[d] + (l.origin_s[d] ? 1 : 0);
-  if (s.iteration < least) return;  // repeated, or late
+  const auto min = l.iteration[d] + (l.origin_s[d] ? 1 : 0);
+  if (s.iteration < min) return;  // repeated, or late
   const double began_s = now_s - s.ago_s;
   if (!l.origin_s[d]) l.lent_from_s[d] = began_s + l.offer.iteration_s;
   l.iteration[d] = s.iteration;
@@ -223,9 +224,9 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
 /// The guest has measured its operations.
 void prefill_controller::correct_times(lending& l, std::uint32_t device, double factor,
                                        double now_s) {
-  constexpr double least = 1e-6, most = 1e6;
+  constexpr double min = 1e-6, max = 1e6;
   constexpr double enough = 0.05;  // smaller changes are not worth a new plan
-  if (!(factor >= least && factor <= most)) return void(++counts_.rejected);
+  if (!(factor >= min && factor <= max)) return void(++counts_.rejected);
   auto& known = l.factor[device];
   if (std::abs(factor - known) <= enough * known) return;
   known = factor;

@@ -20,13 +20,13 @@ class down_verb final : public verb {
   int run(output& out) override {
     const auto process = local_cluster::holder(state_);
     if (!process)
-      return out.no(fmt::format("no cluster is running on the state directory {}", state_));
+      return out.failure(fmt::format("no cluster is running on the state directory {}", state_));
     if (::kill(*process, SIGTERM) != 0)
-      return out.no(fmt::format("process {} runs the cluster on {} and belongs to another user",
-                                *process, state_));
+      return out.failure(fmt::format(
+          "process {} runs the cluster on {} and belongs to another user", *process, state_));
     const auto gone = [&] { return local_cluster::holder(state_) != process; };
     if (!runtime::wait_until(gone, patience_s_, 0.02))
-      return out.no(
+      return out.failure(
           fmt::format("process {}, which runs the cluster on {}, did not end within {:.3g} s",
                       *process, state_, patience_s_));
     out.document({{"state", state_}, {"process", *process}});

@@ -24,14 +24,14 @@ class drain_verb final : public verb {
 
   int run(output& out) override {
     const auto reply = remote_.ask<drain_reply>(wish_);
-    if (!reply) return out.no(reply.error());
+    if (!reply) return out.failure(reply.error());
     if (!reply->done && reply->why.code == reason::kind::unknown) return unknown_name(out, *reply);
     out.document({{"nodes", wish_.nodes},
                   {"drained", wish_.drained},
                   {"done", reply->done},
                   {"jobs", reply->jobs},
                   {"reason", reply->why.text}});
-    if (!reply->done) return out.no(reply->why);
+    if (!reply->done) return out.failure(reply->why);
     for (const auto& name : wish_.nodes)
       out.line("node {} {}", name, wish_.drained ? "gets no new work" : "gets work again");
     for (const auto id : reply->jobs)

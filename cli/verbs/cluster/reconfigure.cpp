@@ -17,7 +17,7 @@ class reconfigure_verb final : public verb {
     auto c = formats::load_cluster(file_);
     if (!c) return out.bad(c.error());
     const auto reply = remote_.ask<reconfigure_reply>(reconfigure{0, std::move(*c)});
-    if (!reply) return out.no(reply.error());
+    if (!reply) return out.failure(reply.error());
     const auto& what = reply->what;
     out.document({{"changed_cluster", reply->done},
                   {"added", what.added},
@@ -25,7 +25,7 @@ class reconfigure_verb final : public verb {
                   {"changed", what.changed},
                   {"stopping", reply->stopping},
                   {"reason", reply->why.text}});
-    if (!reply->done) return out.no(reply->why);
+    if (!reply->done) return out.failure(reply->why);
     for (const auto& name : what.added) out.line("added    {}", name);
     for (const auto& name : what.removed) out.line("removed  {}", name);
     for (const auto& text : what.changed) out.line("changed  {}", text);

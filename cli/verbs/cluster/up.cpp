@@ -56,11 +56,11 @@ class up_verb final : public verb {
     (void)stop_requested(0);  // from here on they are only polled
     auto started = local_cluster::start(o_);
     if (!started)
-      return is_bad_file(started.error()) ? out.bad(started.error()) : out.no(started.error());
+      return is_bad_file(started.error()) ? out.bad(started.error()) : out.failure(started.error());
     const auto cluster = std::move(*started);
     const auto ready = cluster->wait_until_ready(patience_s_, [] { return stop_requested(0); });
-    if (!ready) return out.no(ready.error());
-    say_ready(out, *cluster);
+    if (!ready) return out.failure(ready.error());
+    print_ready(out, *cluster);
     if (detach_) let_go();
     while (!stop_requested(200))
       for (const auto& gone : cluster->ended()) {
@@ -70,7 +70,7 @@ class up_verb final : public verb {
     return exit_done;
   }
 
-  void say_ready(const output& out, const local_cluster& cluster) const {
+  void print_ready(const output& out, const local_cluster& cluster) const {
     const auto fronts = cluster.fronts();
     out.document({{"controller", cluster.controller_address()},
                   {"processes", cluster.names()},
@@ -95,10 +95,10 @@ class up_verb final : public verb {
   /// Call before starting threads, which a fork does not copy.
   int run_detached(output& out) {
     int ready[2];
-    if (::pipe2(ready, O_CLOEXEC) != 0) return out.no("cannot create a pipe");
+    if (::pipe2(ready, O_CLOEXEC) != 0) return out.failure("cannot create a pipe");
     std::fflush(stdout);
     const auto child = ::fork();
-    if (child < 0) return out.no("cannot start a process in the background");
+    if (child < 0) return out.failure("cannot start a process in the background");
     if (child == 0) {
       ::close(ready[0]);
       ready_ = ready[1];

@@ -85,10 +85,10 @@ expected<std::string> kind_of(const fs::path& file) {
   const auto v = formats::load_value(file);
   if (!v) return refuse(v.error());
   const file_kind* best = nullptr;
-  std::size_t most = 0;
+  std::size_t max = 0;
   for (const auto& kind : kinds())
-    if (const auto n = likeness(kind, *v, file); n > most) {
-      most = n;
+    if (const auto n = likeness(kind, *v, file); n > max) {
+      max = n;
       best = &kind;
     }
   if (best) return best->name;
@@ -106,7 +106,7 @@ expected<std::string> summary(const expected<T>& loaded, Describe describe) {
   return describe(*loaded);
 }
 
-std::string say_cluster(const cluster& c) {
+std::string print_cluster(const cluster& c) {
   std::size_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
   return fmt::format("{}: {}, {}, {} of {}{}", c.name, counted(c.datacenters.size(), "datacenter"),
@@ -115,7 +115,7 @@ std::string say_cluster(const cluster& c) {
                      c.fronts.empty() ? "" : ", " + counted(c.fronts.size(), "front"));
 }
 
-std::string say_model(const model& m) {
+std::string print_model(const model& m) {
   if (!m.operators.empty())
     return fmt::format("{}: {}, {} operators", m.name, m.family, m.operators.size());
   return fmt::format("{}: {}, {} layers of {}, {} heads, sequence {}", m.name, m.family, m.layers,
@@ -128,7 +128,7 @@ std::string work_of(const job_spec& j) {
   return j.train ? "a training by the built-in trainer" : "simulated work";
 }
 
-std::string say_job(const job_spec& j) {
+std::string print_job(const job_spec& j) {
   if (is_serving(j))
     return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
                        j.serve->model.name,
@@ -141,14 +141,14 @@ std::string say_job(const job_spec& j) {
   return text;
 }
 
-std::string say_profile(const device_profile& p) {
+std::string print_profile(const device_profile& p) {
   std::size_t points = 0;
   for (const auto& m : p.models) points += m.points.size();
   return fmt::format("of {} ({}), {}: {}, {}", p.device, p.kind, p.date,
                      counted(p.models.size(), "model"), counted(points, "size"));
 }
 
-std::string say_faults(const fault_plan& f) {
+std::string print_faults(const fault_plan& f) {
   return fmt::format(
       "{}: {}, {}, {} and {} at fixed times", f.name, counted(f.partitions.size(), "partition"),
       counted(f.crashes.size(), "failure"), counted(f.slow_nodes.size(), "slow node"),
@@ -220,15 +220,15 @@ class check_verb final : public verb {
     if (kind == "job") {
       const auto job = load_job(file);
       if (job) warn_of(*job);
-      return summary(job, say_job);
+      return summary(job, print_job);
     }
     if (kind == "model") {
       const auto m = formats::load_model(file);
       if (m) warn_of(*m);
-      return summary(m, say_model);
+      return summary(m, print_model);
     }
-    if (kind == "profile") return summary(formats::load_profile(file), say_profile);
-    if (kind == "faults") return summary(load_faults(file), say_faults);
+    if (kind == "profile") return summary(formats::load_profile(file), print_profile);
+    if (kind == "faults") return summary(load_faults(file), print_faults);
     if (kind == "trace") return load_trace(file);
     return summary(formats::load_catalogue(file), [](const std::vector<gpu_type>& types) {
       return fmt::format("of {}", counted(types.size(), "GPU type"));
@@ -253,7 +253,7 @@ class check_verb final : public verb {
       return refuse(reason::kind::invalid,
                     fmt::format("{}: not checked, because {} is not a valid GPU catalogue", file,
                                 formats::catalogue_for(file).string()));
-    return summary(formats::load_cluster(file, *catalogue), say_cluster);
+    return summary(formats::load_cluster(file, *catalogue), print_cluster);
   }
 
   /// A job need not name a GPU: it is checked without a catalog, too.

@@ -20,8 +20,8 @@ class explain_verb final : public verb {
 
   int run(output& out) override {
     const auto reply = remote_.ask<explanation>(explain_job{0, job_});
-    if (!reply) return out.no(reply.error());
-    if (reply->job.job == 0) return out.no(reason{reason::kind::unknown, reply->summary});
+    if (!reply) return out.failure(reply.error());
+    if (reply->job.job == 0) return out.failure(reason{reason::kind::unknown, reply->summary});
     const auto last = last_lines(reply->job);
     out.document(document(*reply, last));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);

@@ -117,8 +117,9 @@ class jobs_verb final : public verb {
     std::vector<job_id> unknown;
     const auto reply =
         ids->empty() ? remote_.ask<query_reply>(query_jobs{0, 0}) : ask(*ids, unknown);
-    if (!reply) return out.no(reply.error());
-    if (!unknown.empty() && unknown.size() == ids->size()) return out.no(none_of(unknown.front()));
+    if (!reply) return out.failure(reply.error());
+    if (!unknown.empty() && unknown.size() == ids->size())
+      return out.failure(none_of(unknown.front()));
     json document{{"policy", reply->policy}, {"now_s", reply->now_s}, {"jobs", json::array()}};
     std::vector<const job_status*> shown;
     for (const auto& j : reply->jobs) {
@@ -139,7 +140,7 @@ class jobs_verb final : public verb {
                everything_ ? "" : " wait or run");
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
-    if (older) say_left_out(out, *reply);
+    if (older) print_left_out(out, *reply);
     if (everything_ && numbers_.empty() && selection_.empty() && last_ == 0)
       show_nodes(out, *reply);
     for (const auto id : unknown) out.note("troupe: {}", none_of(id).text);
@@ -172,7 +173,7 @@ class jobs_verb final : public verb {
     return newest > reply.jobs.size();
   }
 
-  void say_left_out(const output& out, const query_reply& reply) const {
+  void print_left_out(const output& out, const query_reply& reply) const {
     const auto ended =
         std::ranges::count_if(reply.jobs, [](const job_status& j) { return is_final(j.state); });
     out.line(

@@ -42,10 +42,10 @@ class logs_verb final : public verb {
 
   int run(output& out) override {
     as_json_ = out.as_json();
-    if (auto ok = look(); !ok) return out.no(ok.error());
+    if (auto ok = look(); !ok) return out.failure(ok.error());
     if (const auto ok = read_all(out); !ok) {
       // A training without events has no log: its progress is shown.
-      if (reached_.empty() || follow_ || out.as_json()) return out.no(ok.error());
+      if (reached_.empty() || follow_ || out.as_json()) return out.failure(ok.error());
       out.line("{}", reached_);
     }
     return exit_done;

@@ -35,9 +35,9 @@ class move_verb final : public verb {
           "give a destination: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
     if (grace_s_ >= 0) wish_.grace_s = grace_s_;
     const auto before = status_of(remote_, wish_.job);
-    if (!before) return out.no(before.error());
+    if (!before) return out.failure(before.error());
     const auto reply = remote_.ask<move_reply>(wish_);
-    if (!reply) return out.no(reply.error());
+    if (!reply) return out.failure(reply.error());
     if (!reply->done) return refuse_suspension(out, wish_.job, reply->why);
     return follow(out, *before, *reply);
   }
@@ -50,7 +50,7 @@ class move_verb final : public verb {
     runtime::stopwatch still;              // time since the last new iteration
     for (;; runtime::pause(look_every_s)) {
       const auto now = status_of(remote_, wish_.job);
-      if (!now) return out.no(now.error());
+      if (!now) return out.failure(now.error());
       const bool moved = now->attempts > before.attempts;
       if (!moved && now->iteration > reached) {
         reached = now->iteration;

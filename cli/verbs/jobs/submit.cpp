@@ -76,7 +76,7 @@ class submit_verb final : public verb {
       if (!given) {
         const auto& why = given.error();
         const bool gone = why.code == reason::kind::unavailable;
-        if (jobs->size() == 1 || (gone && i == 0)) return out.no(why);
+        if (jobs->size() == 1 || (gone && i == 0)) return out.failure(why);
         refused.push_back({{"name", job.name}, {"file", files_[i]}, {"reason", why.text}});
         out.note("troupe: {} ({}): {}", job.name, files_[i], why.text);
         if (gone) silent = why;
@@ -162,7 +162,7 @@ class submit_verb final : public verb {
     });
     if (!ok) document["error"] = ok.error().text, document["code"] = code_of(ok.error());
     out.document(document);
-    return ok ? status : out.no(ok.error());
+    return ok ? status : out.failure(ok.error());
   }
 
   std::vector<std::string> files_, command_;

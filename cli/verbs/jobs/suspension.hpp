@@ -58,7 +58,7 @@ inline job_result not_done(job_id job, const reason& why) {
 
 inline int refuse_suspension(output& out, job_id job, const reason& why) {
   out.document(suspension(job, nullptr, 0, 0, why.text));
-  return out.no(why);
+  return out.failure(why);
 }
 
 }  // namespace troupe::cli

@@ -31,7 +31,7 @@ class wait_verb final : public verb {
     json ended{{"jobs", document}};
     if (!ok) ended["error"] = ok.error().text, ended["code"] = code_of(ok.error());
     out.document(ended);
-    if (!ok) return out.no(ok.error());
+    if (!ok) return out.failure(ok.error());
     return status;
   }
 

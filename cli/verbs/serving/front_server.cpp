@@ -70,7 +70,7 @@ int run_front(output& out, front_server_options o) {
 
   auto host =
       actors::real_host::front(o.host.real(), static_cast<std::uint32_t>(it - fronts.begin()));
-  if (!host) return out.no(fmt::format("{}: {}", o.name, host.error().text));
+  if (!host) return out.failure(fmt::format("{}: {}", o.name, host.error().text));
   const runtime::real_clock clock;
   web::service service{std::move(*keys), clock, start_seed(clock)};
   service.allow_origins(o.origins);
@@ -92,7 +92,7 @@ int run_front(output& out, front_server_options o) {
     models.look();
     reloaded.look();
   });
-  if (!ended) return out.no(fmt::format("{}: {}", o.name, ended.error().text));
+  if (!ended) return out.failure(fmt::format("{}: {}", o.name, ended.error().text));
   runtime::log(runtime::log_level::info, o.name, "stopping on signal");
   return exit_done;
 }

@@ -88,7 +88,7 @@ class infer_verb final : public verb {
                                     [&](std::string_view piece) { show_piece(out, piece); });
     if (!made) return out.bad(made.error());
     if (!logits_file_.empty())
-      if (auto ok = write_logits(*made, model->vocabulary); !ok) return out.no(ok.error());
+      if (auto ok = write_logits(*made, model->vocabulary); !ok) return out.failure(ok.error());
     show(out, *asked, *made, text, words->get() != nullptr);
     return exit_done;
   }
@@ -108,7 +108,7 @@ class infer_verb final : public verb {
                           [&](std::string_view piece) { show_piece(out, piece); });
     if (!made)
       return made.error().code == reason::kind::invalid ? out.bad(made.error())
-                                                        : out.no(made.error());
+                                                        : out.failure(made.error());
     out.document(*made);
     const auto& d = *made;
     out.text("\n");
@@ -117,29 +117,34 @@ class infer_verb final : public verb {
   }
 
   expected<void> check_prompt() const {
-    const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
-    if (std::count(stops_.begin(), stops_.end(), "") > 0) return no("--stop: found an empty text");
-    if (chat_ && !tokens_.empty()) return no("--chat needs a PROMPT, not --prompt-tokens");
+    const auto failure = [](std::string why) {
+      return refuse(reason::kind::invalid, std::move(why));
+    };
+    if (std::count(stops_.begin(), stops_.end(), "") > 0)
+      return failure("--stop: found an empty text");
+    if (chat_ && !tokens_.empty()) return failure("--chat needs a PROMPT, not --prompt-tokens");
     if (tokens_.empty() == prompt_.empty())
-      return no("give either a PROMPT or --prompt-tokens, not empty");
+      return failure("give either a PROMPT or --prompt-tokens, not empty");
     return {};
   }
 
   expected<gpu::generation> generation_of(const gpu::inference_model& m,
                                           const gpu::tokenizer* words) {
-    const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
+    const auto failure = [](std::string why) {
+      return refuse(reason::kind::invalid, std::move(why));
+    };
     gpu::generation g;
     g.what = what_;
     g.what.last_tokens = m.last_tokens;
     g.chunk = chunk_;
     g.keep_logits = !logits_file_.empty();
     if (chunk_ % gpu::tile_positions != 0)
-      return no(
+      return failure(
           fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));
     if (auto ok = check_prompt(); !ok) return refuse(ok.error());
     g.prompt = tokens_;
     if (tokens_.empty() && !words)
-      return no(
+      return failure(
           fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
                       "give --prompt-tokens instead of a text",
                       model_));

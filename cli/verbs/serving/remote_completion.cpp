@@ -32,9 +32,10 @@ std::string sentence_in(const std::string& body) {
 }
 
 tl::unexpected<reason> refused_by(const std::string& url, const web::client_answer& a) {
-  const auto said = sentence_in(a.body);
-  return refuse(a.status < 500 ? reason::kind::refused : reason::kind::unavailable,
-                fmt::format("{} answers {}{}{}", url, a.status, said.empty() ? "" : ": ", said));
+  const auto sentence = sentence_in(a.body);
+  return refuse(
+      a.status < 500 ? reason::kind::refused : reason::kind::unavailable,
+      fmt::format("{} answers {}{}{}", url, a.status, sentence.empty() ? "" : ": ", sentence));
 }
 
 /// Collects the events of a stream of one choice.

@@ -149,9 +149,9 @@ class serve_verb final : public verb {
 
   std::uint32_t pages_of(const gpu::inference_model& m) const {
     if (pages_) return *pages_;
-    constexpr std::uint64_t most_bytes = 2'000'000'000;
+    constexpr std::uint64_t max_bytes = 2'000'000'000;
     const std::uint64_t context = gpu::pages_for(m.positions);
-    const auto affordable = most_bytes / (gpu::page_bytes(m) * m.layers);
+    const auto affordable = max_bytes / (gpu::page_bytes(m) * m.layers);
     return static_cast<std::uint32_t>(
         std::max(context, std::min(affordable, context * limits_.running)));
   }

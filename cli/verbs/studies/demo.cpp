@@ -40,14 +40,14 @@ class demo_verb final : public verb {
   int run(output& out) override {
     const auto configs = formats::configs_directory();
     const auto fresh = output_directory::claim(out_directory_);
-    if (!fresh) return out.no(fresh.error());
-    if (auto ok = run_jobs(out, configs); !ok) return out.no(ok.error());
+    if (!fresh) return out.failure(fresh.error());
+    if (auto ok = run_jobs(out, configs); !ok) return out.failure(ok.error());
     cluster_.reset();
-    if (auto ok = replay_day(out, configs); !ok) return out.no(ok.error());
+    if (auto ok = replay_day(out, configs); !ok) return out.failure(ok.error());
     const auto training = demo_training(out, configs, out_directory_);
-    if (!training) return out.no(training.error());
+    if (!training) return out.failure(training.error());
     const auto serving = demo_serving(out, configs, out_directory_);
-    if (!serving) return out.no(serving.error());
+    if (!serving) return out.failure(serving.error());
     out.line(
         "\nFiles: {0}/training.html (one iteration of each schedule), {0}/philly-day/usage.html, "
         "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "

@@ -236,10 +236,10 @@ class demonstration {
         duration_text(used.worst_delay_s), duration_text(used.guest_s));
   }
 
-  std::uint64_t tokens(bool most) const {
+  std::uint64_t tokens(bool max) const {
     std::uint64_t result = beside_.empty() ? 0 : beside_.front().tokens;
     for (const auto& a : beside_)
-      result = most ? std::max(result, a.tokens) : std::min(result, a.tokens);
+      result = max ? std::max(result, a.tokens) : std::min(result, a.tokens);
     return result;
   }
 

@@ -69,11 +69,11 @@ class estimate_verb final : public verb {
     if (!a) {
       out.document(
           {{"job", job.name}, {"cluster", c->name}, {"fits", false}, {"reason", a.error().text}});
-      return out.no(a.error());
+      return out.failure(a.error());
     }
     out.document(document(*c, job, *a));
     show(out, *c, job, *a);
-    return a->why_not ? out.no(*a->why_not) : exit_done;
+    return a->why_not ? out.failure(*a->why_not) : exit_done;
   }
 
  private:

@@ -33,7 +33,7 @@ class export_verb final : public verb {
       if (tokenizer_.empty() && job->train) wish.tokenizer = job->train->vocabulary;
     }
     const auto done = gpu::export_model(wish);
-    if (!done) return out.no(done.error());
+    if (!done) return out.failure(done.error());
     out.document({{"directory", to_},
                   {"checkpoint", done->from.string()},
                   {"iteration", done->iteration},

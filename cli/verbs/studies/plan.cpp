@@ -181,10 +181,10 @@ bool has_cells(const std::string& policy, const job_spec& job) {
   return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
 }
 
-std::string table_of(const cluster& c, const answer& a, std::size_t most, bool known_memory) {
+std::string table_of(const cluster& c, const answer& a, std::size_t max, bool known_memory) {
   table t{{"", "data", "tensor", "pipeline", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
-    if (i >= most && i != a.chosen) continue;
+    if (i >= max && i != a.chosen) continue;
     const auto& p = a.plans[i];
     t.row({i == a.chosen ? ">" : "", fmt::to_string(p.data_parallel),
            fmt::to_string(p.tensor_parallel), fmt::to_string(p.pipeline_parallel),
@@ -261,11 +261,11 @@ class plan_verb final : public verb {
         ask(*c, *job,
             *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
     const std::string name{(*policy)->name()};
-    auto said = document(*c, *job, name, a);
-    if (has_cells(name, *job)) said.update(cells_document(*c, *job, a.how));
-    out.document(said);
+    auto made = document(*c, *job, name, a);
+    if (has_cells(name, *job)) made.update(cells_document(*c, *job, a.how));
+    out.document(made);
     show(out, *c, *job, name, a);
-    return a.why ? out.no(a.why->text) : exit_done;
+    return a.why ? out.failure(a.why->text) : exit_done;
   }
 
  private:
@@ -317,11 +317,10 @@ class plan_verb final : public verb {
     else
       out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch,
                c.name, policy);
-    const auto most = all_ ? a.plans.size() : rows_for_people;
+    const auto max = all_ ? a.plans.size() : rows_for_people;
     if (has_cells(policy, job)) out.text("\n" + cells_table(c, job));
-    if (!a.plans.empty()) out.text("\n" + table_of(c, a, most, has_known_memory(job)) + "\n");
-    if (a.plans.size() > most)
-      out.line("{} more plans (--all shows them)\n", a.plans.size() - most);
+    if (!a.plans.empty()) out.text("\n" + table_of(c, a, max, has_known_memory(job)) + "\n");
+    if (a.plans.size() > max) out.line("{} more plans (--all shows them)\n", a.plans.size() - max);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
     if (const auto marp = marp_of(c, job, a))
       out.line("Memory is what the CUDA device asks for; MARP's formula predicts {:.2f} GB/GPU.",

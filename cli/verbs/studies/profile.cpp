@@ -167,9 +167,9 @@ class profile_verb final : public verb {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
     const auto profile = gpu::measure_device(wish_);
-    if (!profile) return out.no(profile.error());
+    if (!profile) return out.failure(profile.error());
     if (const auto ok = formats::save_text(out_, formats::profile_text(*profile)); !ok)
-      return out.no(ok.error());
+      return out.failure(ok.error());
     out.document(document_of(*profile, out_));
     show(out, *profile);
     warn_of_spread(out, *profile);
@@ -180,7 +180,7 @@ class profile_verb final : public verb {
   /// On a busy machine the times vary, and are too long.
   static void warn_of_spread(const output& out, const device_profile& p) {
     constexpr double quiet = 0.1;
-    double most = 0;
+    double max = 0;
     std::size_t parts = 0, wide = 0;
     for (const auto& m : p.models)
       for (const auto& point : m.points)
@@ -188,13 +188,13 @@ class profile_verb final : public verb {
                               &point.ends, &point.plain}) {
           ++parts;
           wide += t->spread > quiet ? 1 : 0;
-          most = std::max(most, t->spread);
+          max = std::max(max, t->spread);
         }
     if (wide > 0)
       out.note(
           "troupe: {} of {} parts varied by more than {:.0f} % between rounds (at most {:.0f} %): "
           "the device was probably busy; measure again when it is idle, or with more --rounds",
-          wide, parts, 100 * quiet, 100 * most);
+          wide, parts, 100 * quiet, 100 * max);
   }
 
   void show(const output& out, const device_profile& p) const {

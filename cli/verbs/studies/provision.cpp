@@ -170,7 +170,7 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
   t.seconds = watch.s();
   if (const auto& p = t.found.plan) {
     auto timed = planners::time_plan(c, job, p->how, p->where);
-    if (!timed) return out.no(timed.error());
+    if (!timed) return out.failure(timed.error());
     t.timed = std::move(*timed);
   }
   auto d = document(c, job, t);
@@ -180,7 +180,7 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
     d["ratios"] = ratio_documents(c, candidates);
   }
   out.document(d);
-  if (!t.found.plan) return out.no(t.found.why);
+  if (!t.found.plan) return out.failure(t.found.why);
   show(out, c, job, t);
   if (ratios.wanted) show_ratios(out, c, candidates);
   return exit_done;

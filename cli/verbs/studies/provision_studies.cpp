@@ -71,7 +71,7 @@ int show_pareto(const output& out, const provision_request& r, const std::string
   auto budget = searches.next();
   const auto front =
       planners::cheapest_by_time(r.c, planners::idle_index{r.c}, job, budget, r.options);
-  if (front.plans.empty()) return out.no(front.why);
+  if (front.plans.empty()) return out.failure(front.why);
   if (auto ok = write_whole_file(file, cost_picture(r.c, job, front)); !ok)
     return out.bad(ok.error());
   json plans = json::array();

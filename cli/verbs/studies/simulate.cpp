@@ -68,7 +68,7 @@ class simulate_verb final : public verb {
     for (auto& run : *runs) {
       auto ok = replay(run, *policies, faults);
       if (ok && parallelism_.empty()) ok = replay_with_pipelines(run, *policies, faults);
-      if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
+      if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.failure(ok.error());
     }
     if (!out_.empty())
       if (auto ok = save(*runs, out_); !ok) return out.bad(ok.error());

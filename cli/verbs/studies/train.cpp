@@ -91,7 +91,7 @@ class train_verb final : public verb {
       if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
         r.job.train->timeline = own_timelines_.file(fmt::format("run{}.json", results.size()));
       const auto ok = train(r, out);
-      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error());
+      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.failure(ok.error());
     }
     const auto drawn = draw(results);
     auto d = document_of(results.front());
@@ -101,7 +101,7 @@ class train_verb final : public verb {
     for (const auto& r : results) out.text(text_of(r));
     if (world_ != "virtual") point_to_weights(results.back(), out);
     if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
-    if (!drawn) return out.no(drawn.error());
+    if (!drawn) return out.failure(drawn.error());
     if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
     return exit_done;
   }

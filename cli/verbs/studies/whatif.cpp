@@ -207,7 +207,7 @@ class whatif_verb final : public verb {
                     {"rows", json::array()},
                     {"best", nullptr},
                     {"reason", table.error().text}});
-      return out.no(table.error());
+      return out.failure(table.error());
     }
     answer a{std::move(*table), planners::what_if_orders(*c, idle, *job, o), 0};
     a.seconds = watch.s();

@@ -62,7 +62,7 @@ std::vector<std::byte> make_group_id(const collectives& with) {
   std::vector<std::byte> id(collectives::id_bytes);
   if (const int result = with.make_id(id.data()); result != collectives::well)
     throw std::runtime_error(
-        fmt::format("NCCL cannot create a group on this host: {}", with.says(result)));
+        fmt::format("NCCL cannot create a group on this host: {}", with.text_of(result)));
   return id;
 }
 
@@ -89,7 +89,7 @@ communicator::~communicator() {
 
 std::string communicator::sentence(int result) const {
   return fmt::format("member {} of a group of {} GPUs failed, NCCL reports: {}", rank_, size_,
-                     with_.says(result));
+                     with_.text_of(result));
 }
 
 /// The member's state, or an error if it has ended.

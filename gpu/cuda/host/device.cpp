@@ -29,14 +29,16 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other) {
 }
 
 expected<void> check_shape(const stage_spec& s) {
-  const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
+  const auto failure = [](std::string text) {
+    return refuse(reason::kind::invalid, std::move(text));
+  };
   const auto width = s.model.hidden / s.model.heads;
   const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
-    return no(fmt::format("the CUDA device supports head sizes 8, 16, ... {}, not {}", widest_head,
-                          width));
+    return failure(fmt::format("the CUDA device supports head sizes 8, 16, ... {}, not {}",
+                               widest_head, width));
   if (inner % 8 != 0)
-    return no(fmt::format("the CUDA device needs an MLP width divisible by 8, not {}", inner));
+    return failure(fmt::format("the CUDA device needs an MLP width divisible by 8, not {}", inner));
   return {};
 }
 

@@ -23,14 +23,14 @@ void stage::replace_gradients(const float* own, const float* tied) {
 /// Backward computes the last parameters' gradients first. All members of a group have the same
 /// buckets.
 void stage::plan_pieces(std::size_t piece_bytes) {
-  const auto least = std::max(piece_bytes / sizeof(float), (own_ + max_pieces - 1) / max_pieces);
+  const auto min = std::max(piece_bytes / sizeof(float), (own_ + max_pieces - 1) / max_pieces);
   std::vector<std::size_t> begins;  // of gradients that backward computes together
   if (spec_.has_head) begins.push_back(offset_of("ln_f.weight"));
   for (auto n = spec_.sublayers; n-- > 0;)
     begins.push_back(offset_of(names_of(spec_.first_sublayer + n).norm + ".weight"));
   auto end = own_;
   for (const auto first : begins) {
-    if (end - first < least) continue;
+    if (end - first < min) continue;
     pieces_.push_back({first, end - first});
     end = first;
   }

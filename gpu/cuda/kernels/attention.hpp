@@ -178,7 +178,7 @@ struct attention_kernel {
     const int row = first + warp_row + thread_id() % lanes / 4;  // and row + 8
     float sums[Width / 8][4];
     clear(sums);
-    float most[2] = {nothing, nothing}, total[2] = {0, 0};
+    float max[2] = {nothing, nothing}, total[2] = {0, 0};
     const int last = first + queries < end ? first + queries : end;
     for (int key = 0; key < last; key += Keys) {
       await_copies();
@@ -188,7 +188,7 @@ struct attention_kernel {
       float scores[Keys / 8][4];
       clear(scores);
       tile::template multiply_turned<Keys>(scores, q, warp_row, k);
-      softmax(scores, sums, most, total, row, key, end);
+      softmax(scores, sums, max, total, row, key, end);
       tile::template multiply_rounded<Keys>(sums, scores, v);
     }
     TROUPE_UNROLL
@@ -197,7 +197,7 @@ struct attention_kernel {
       total[half] = quad_sum(total[half]);
       if (at < end && thread_id() % 4 == 0)
         log_sums[place.row * shape.sequence + static_cast<std::size_t>(at)] =
-            (most[half] * scale * log2_e + logarithm2(total[half])) / log2_e;
+            (max[half] * scale * log2_e + logarithm2(total[half])) / log2_e;
     }
     tile::write(out + sequence * shape.sequence * shape.hidden() + head * shape.width,
                 shape.hidden(), sums, row, end, width, 1.0f / total[0], 1.0f / total[1]);
@@ -205,7 +205,7 @@ struct attention_kernel {
 
   /// Online softmax: rescales earlier sums to the new maximum.
   TROUPE_DEVICE void softmax(float (&scores)[Keys / 8][4], float (&sums)[Width / 8][4],
-                             float (&most)[2], float (&total)[2], int row, int key, int end) const {
+                             float (&max)[2], float (&total)[2], int row, int key, int end) const {
     const float factor = scale * log2_e;
     const int top = row - thread_id() % lanes / 4;  // the warp's first query
     if (key + Keys - 1 > top || key + Keys > end) {
@@ -218,13 +218,13 @@ struct attention_kernel {
     }
     TROUPE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float next = most[half];
+      float next = max[half];
       TROUPE_UNROLL
       for (int n = 0; n < Keys / 8; ++n) TROUPE_UNROLL
       for (int j = 0; j < 2; ++j) next = larger(next, scores[n][2 * half + j]);
       next = quad_largest(next);
-      const float correct = exponential2((most[half] - next) * factor);
-      most[half] = next;
+      const float correct = exponential2((max[half] - next) * factor);
+      max[half] = next;
       const float less = next * factor;
       total[half] *= correct;
       TROUPE_UNROLL

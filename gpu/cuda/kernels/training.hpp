@@ -46,21 +46,21 @@ struct cross_entropy_kernel {
     const auto r = static_cast<std::size_t>(block_id());
     bf16* row = logits + r * width;
     const auto first = static_cast<std::size_t>(thread_id()) * 4;
-    constexpr float least = -3e38f;
-    float most = least, sum = 0;  // online: sum of exponentials relative to the maximum so far
+    constexpr float min = -3e38f;
+    float max = min, sum = 0;  // online: sum of exponentials relative to the maximum so far
     for (auto c = first; c < n; c += threads * 4) {
       auto v = load_four(row + c);
       TROUPE_UNROLL
       for (int j = 0; j < 4; ++j)
-        if (c + static_cast<std::size_t>(j) >= n) v.at[j] = least;
-      const float next = larger(most, larger(larger(v.at[0], v.at[1]), larger(v.at[2], v.at[3])));
-      sum *= exponential2((most - next) * log2_e);
+        if (c + static_cast<std::size_t>(j) >= n) v.at[j] = min;
+      const float next = larger(max, larger(larger(v.at[0], v.at[1]), larger(v.at[2], v.at[3])));
+      sum *= exponential2((max - next) * log2_e);
       TROUPE_UNROLL
       for (int j = 0; j < 4; ++j) sum += exponential2((v.at[j] - next) * log2_e);
-      most = next;
+      max = next;
     }
-    const float top = block::largest(most);
-    sum = block::sum(sum * exponential2((most - top) * log2_e));
+    const float top = block::largest(max);
+    sum = block::sum(sum * exponential2((max - top) * log2_e));
     const auto target = targets[r];
     const float wanted = to_float(row[target]);
     sync_threads();  // all threads have read it

@@ -24,7 +24,7 @@ struct collectives {
   int (*destroy)(void* member) = nullptr;
   /// Aborts the member's operations; kernels that wait for other members end.
   int (*abort)(void* member) = nullptr;
-  const char* (*says)(int result) = nullptr;
+  const char* (*text_of)(int result) = nullptr;
 };
 
 }  // namespace troupe::gpu::cuda

@@ -23,7 +23,7 @@ struct nccl_library {
   decltype(&ncclCommFinalize) finalize = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclGetErrorString) says = nullptr;
+  decltype(&ncclGetErrorString) text_of = nullptr;
   std::string why;  // why it cannot be used
   collectives as;
 
@@ -46,7 +46,7 @@ struct nccl_library {
         find(library, "ncclCommGetAsyncError", state) &&
         find(library, "ncclAllReduce", all_reduce) && find(library, "ncclCommAbort", abort) &&
         find(library, "ncclCommFinalize", finalize) && find(library, "ncclCommDestroy", destroy) &&
-        find(library, "ncclGetErrorString", says);
+        find(library, "ncclGetErrorString", text_of);
     int number = 0;
     if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 18, 3)) {
       why = found.file + " is older than 2.18.3, the first with abortable initialization";
@@ -74,7 +74,7 @@ struct nccl_library {
     as.finalize = [](void* m) { return int{loaded().finalize(static_cast<ncclComm_t>(m))}; };
     as.destroy = [](void* m) { return int{loaded().destroy(static_cast<ncclComm_t>(m))}; };
     as.abort = [](void* member) { return int{loaded().abort(static_cast<ncclComm_t>(member))}; };
-    as.says = [](int result) { return loaded().says(static_cast<ncclResult_t>(result)); };
+    as.text_of = [](int result) { return loaded().text_of(static_cast<ncclResult_t>(result)); };
   }
   template <class Function>
   static bool find(void* library, const char* name, Function& to) {

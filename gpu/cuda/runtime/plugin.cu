@@ -68,8 +68,8 @@ class gpu_machine final : public launches<gpu_machine> {
     for (auto* s : {&compute_, &in_, &out_})
       CALL(cudaStreamCreateWithFlags, s, cudaStreamNonBlocking);
     // An all-reduce's few blocks must not wait for all blocks of a large product.
-    int least = 0, first = 0;
-    CALL(cudaDeviceGetStreamPriorityRange, &least, &first);
+    int min = 0, first = 0;
+    CALL(cudaDeviceGetStreamPriorityRange, &min, &first);
     CALL(cudaStreamCreateWithPriority, &beside_, cudaStreamNonBlocking, first);
     for (auto* e : {&arrived_, &left_, &made_, &summed_})
       CALL(cudaEventCreateWithFlags, e, cudaEventDisableTiming);
