@@ -123,9 +123,9 @@ TEST_CASE(
   const auto changed = f.client->ask(reconfigure{0, *less}, long_s).reply;
   REQUIRE(changed);
   CHECK(std::get<reconfigure_reply>(changed->first).done);
-  CHECK(f.report("front-2", "front-2 was removed from the cluster"));
-  CHECK(f.report("c", "node c was removed from the cluster"));
-  CHECK(f.report("far/gateway", "far/gateway was removed from the cluster"));
+  CHECK(f.says("front-2", "front-2 was removed from the cluster"));
+  CHECK(f.says("c", "node c was removed from the cluster"));
+  CHECK(f.says("far/gateway", "far/gateway was removed from the cluster"));
   CHECK(f.ask("/v1/models").status == 200);
 }
 
@@ -146,13 +146,13 @@ TEST_CASE("a front whose models' folders have become hostile answers, serves oth
   REQUIRE(f.cluster->restart("front-1"));
   f.serve("good", shipped("models/scribe").string());
   CHECK(f.serves("good"));
-  CHECK(f.report("front-1", "config.json: is a fifo, expected a regular file"));
-  CHECK(f.report("front-1", "tokenizer.json: is a device, expected a regular file"));
+  CHECK(f.says("front-1", "config.json: is a fifo, expected a regular file"));
+  CHECK(f.says("front-1", "tokenizer.json: is a device, expected a regular file"));
   CHECK(f.complete("good").status == 200);
   for (const char* name : {"fifo", "zero"}) CHECK(f.complete(name).status == 503);
   CHECK(f.complete("unknown").status == 404);
   REQUIRE(::kill(f.cluster->id("front-1"), SIGTERM) == 0);
-  CHECK(f.report("front-1", "stopping on signal"));
+  CHECK(f.says("front-1", "stopping on signal"));
 }
 
 TEST_CASE("a front that does not know yet which models are served says 503, not 404") {

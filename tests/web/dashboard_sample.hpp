@@ -30,11 +30,11 @@ inline query_reply sample_cluster() {
   d.node = 0, d.state.lease = 7, d.state.model = "scribe", d.state.context = 512,
   d.state.sequence = 3;
   d.state.pages = 10, d.state.free_pages = 4, d.state.running = 2, d.state.waiting = 1;
-  here.state.decoders = gone.state.decoders = {d};
-  gone.state.decoders.push_back({1, d.state});
-  here.state.requests = 3;
-  here.state.counts = {20, 1, 2, 0, 1, 400, 15, 5, 9};
-  here.state.ttft_p50_s = 0.25, here.state.ttft_p99_s = 0.5;
+  here.report.decoders = gone.report.decoders = {d};
+  gone.report.decoders.push_back({1, d.state});
+  here.report.requests = 3;
+  here.report.counts = {20, 1, 2, 0, 1, 400, 15, 5, 9};
+  here.report.ttft_p50_s = 0.25, here.report.ttft_p99_s = 0.5;
   r.view->fronts = {here, gone};
   return r;
 }
