@@ -104,7 +104,7 @@ TEST_CASE("renamed keys of a serve section are read under their old names, with 
   REQUIRE(notices.size() == 2);
   has(notices[0], "serve: 'most_running' is now 'max_running'; the old name is read until");
   has(notices[1], "serve: 'most_sequences' is now 'max_sequences'");
-  has(why(decoder_of(", most_running: 5000")), "serve.max_running: found 5000");
+  has(why(decoder_of(", most_running: 5000")), "serve.max_running: found '5000'");
   has(why(decoder_of(", most_running: 8, max_running: 8")), "unknown key 'most_running'");
 }
 

@@ -329,6 +329,7 @@ TEST_CASE("--most-choices is read as --max-choices") {
   const server s{{"--most-choices", "2"}};
   const auto declined = s.generate({{"prompt", "a"}, {"n", 3}});
   CHECK(declined.status == 429);
+  CHECK(s.output().starts_with("troupe: --most-choices is now --max-choices"));
 }
 
 TEST_CASE("requests beyond the limit get 429 with a time to come back, and are counted") {

@@ -24,6 +24,12 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
+/// A document, without the notices before it.
+inline std::string document_of(const std::string& output) {
+  const auto begin = output.find('{');
+  return begin == std::string::npos ? "" : output.substr(begin);
+}
+
 /// A `troupe serve` of the model that ships, which ends with this.
 class server {
  public:
@@ -34,12 +40,11 @@ class server {
     REQUIRE(started);
     process_ = std::move(*started);
     REQUIRE(runtime::wait_until(
-        [&] { return nlohmann::json::accept(read_file(dir_ / "out")) || process_->poll(); },
-        long_s));
-    const auto said = read_file(dir_ / "out");
-    INFO(said);
-    REQUIRE(nlohmann::json::accept(said));
-    const auto url = nlohmann::json::parse(said).at("url").get<std::string>();
+        [&] { return nlohmann::json::accept(document_of(output())) || process_->poll(); }, long_s));
+    const auto text = output();
+    INFO(text);
+    REQUIRE(nlohmann::json::accept(document_of(text)));
+    const auto url = nlohmann::json::parse(document_of(text)).at("url").get<std::string>();
     port = static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
   }
 
@@ -63,6 +68,8 @@ class server {
     return runtime::wait_until(
         [&] { return metric("troupe_kv_pages{state=\"used\"}", fields) == 0; }, soon_s, 0.02);
   }
+  /// What it has printed, notices first.
+  std::string output() const { return read_file(dir_ / "out"); }
   runtime::process& process() { return *process_; }
 
   std::uint16_t port = 0;
