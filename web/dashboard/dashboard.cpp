@@ -16,10 +16,9 @@ namespace troupe::web {
 
 namespace {
 
-constexpr std::string_view api = "/api/v1/", one_job = "/api/v1/jobs/";
 constexpr const char* json_type = "application/json";
 
-http_answer said(int status, const std::string& sentence, http_fields fields = {}) {
+http_answer failed(int status, const std::string& sentence, http_fields fields = {}) {
   return {status, json_type, dashboard_json::error(sentence), std::move(fields)};
 }
 
@@ -31,7 +30,7 @@ http_answer document(std::string text) {
 }
 
 http_answer absent(const std::string& why) {
-  return said(503, "the controller does not answer: " + why, {{"Retry-After", "1"}});
+  return failed(503, "the controller does not answer: " + why, {{"Retry-After", "1"}});
 }
 
 const page_file* file_of(const std::string& path) {
@@ -70,44 +69,33 @@ std::optional<std::uint64_t> after_of(std::string_view query) {
   return 0;
 }
 
-/// "/api/v1/jobs/7/explain": 7 and "explain".
-struct job_path {
-  job_id job = 0;
-  std::string_view about;  // empty: the job
-};
-std::optional<job_path> parse_job_path(std::string_view path) {
-  if (!path.starts_with(one_job)) return {};
-  path.remove_prefix(one_job.size());
-  const auto slash = path.find('/');
-  const auto job = number_of<job_id>(path.substr(0, slash));
-  const auto about = slash == std::string_view::npos ? std::string_view{} : path.substr(slash + 1);
-  const bool known = slash == std::string_view::npos || about == "explain" || about == "training" ||
-                     about == "timeline";
-  if (!job || !known) return {};
-  return job_path{*job, about};
+template <class Reply>
+http_answer absent(const expected<Reply>& reply) {
+  return absent(reply ? "unexpected type of answer" : reply.error().text);
 }
 
-bool is_list(const std::string& path) {
-  return path == "/api/v1/cluster" || path == "/api/v1/jobs" || path == "/api/v1/links" ||
-         path == "/api/v1/serving" || path == "/api/v1/events" || path == "/metrics" ||
-         path == "/health";
-}
-
-http_answer training_answer(const job_path& p, const expected<message>& reply,
-                            const query_reply& cluster) {
+/// A training's report as `text` has it, unless the controller knows no such job.
+template <class Text>
+http_answer training_answer(job_id job, const expected<message>& reply, const query_reply& cluster,
+                            Text text) {
   const auto* t = reply ? std::get_if<training_reply>(&*reply) : nullptr;
-  if (!t) return absent(reply ? "its answer was not understood" : reply.error().text);
-  const bool exists =
-      std::ranges::find(cluster.jobs, p.job, &job_status::job) != cluster.jobs.end();
-  if (!t->why.text.empty() && !exists) return said(404, t->why.text);
-  return document(p.about == "training" ? dashboard_json::training(*t)
-                                        : dashboard_json::timeline(*t, cluster));
+  if (!t) return absent(reply);
+  const bool exists = std::ranges::find(cluster.jobs, job, &job_status::job) != cluster.jobs.end();
+  if (!t->why.text.empty() && !exists) return failed(404, t->why.text);
+  return document(text(*t));
 }
 
-http_answer explain_answer(const expected<message>& reply) {
+http_answer explain_answer(job_id, const expected<message>& reply, const query_reply&) {
   const auto* e = reply ? std::get_if<explanation>(&*reply) : nullptr;
-  if (!e) return absent(reply ? "its answer was not understood" : reply.error().text);
-  return e->job.job == 0 ? said(404, e->summary) : document(dashboard_json::explain(*e));
+  if (!e) return absent(reply);
+  return e->job.job == 0 ? failed(404, e->summary) : document(dashboard_json::explain(*e));
+}
+
+http_answer job_answer(job_id job, const expected<message>& reply, const query_reply&) {
+  const auto* jobs = reply ? std::get_if<query_reply>(&*reply) : nullptr;
+  if (!jobs) return absent(reply);
+  const auto text = dashboard_json::job(*jobs, job);
+  return text.empty() ? failed(404, fmt::format("no job {}", job)) : document(text);
 }
 
 }  // namespace
@@ -119,68 +107,136 @@ dashboard::dashboard(controller_source source, dashboard_options options,
 
 dashboard::~dashboard() = default;
 
+namespace {
+
+/// A question about one job, as its path and query have it.
+struct job_question {
+  job_id job;
+  std::uint64_t after;  // of "?after="
+};
+
+}  // namespace
+
+// A path of the API is a row here and nothing else; the page's files come from web/page.
+std::span<const route<dashboard>> dashboard::routes() {
+  static constexpr auto from_view = [](const dashboard& d, const routed_request& q, auto text) {
+    const auto v = d.watcher_->now();
+    q.reply->whole(v->known ? document(text(*v)) : absent(v->why_absent));
+  };
+  using view = watcher::view;
+  static const route<dashboard> all[] = {
+      {{"/health", "GET", false},
+       [](dashboard& d, const routed_request& q) {
+         q.reply->whole(document(d.watcher_->now()->known
+                                     ? R"({"status":"ok","controller":true})"
+                                     : R"({"status":"ok","controller":false})"));
+       }},
+      {{"/metrics"},
+       [](dashboard& d, const routed_request& q) {
+         const auto v = d.watcher_->now();
+         q.reply->whole({200, "text/plain; version=0.0.4", cluster_metrics(v->known.get()), {}});
+       }},
+      {{"/api/v1/cluster"},
+       [](dashboard& d, const routed_request& q) {
+         from_view(d, q, [](const view& v) { return dashboard_json::cluster(v.known->now); });
+       }},
+      {{"/api/v1/jobs"},
+       [](dashboard& d, const routed_request& q) {
+         from_view(d, q, [](const view& v) { return dashboard_json::jobs(v.known->now); });
+       }},
+      {{"/api/v1/links"},
+       [](dashboard& d, const routed_request& q) {
+         from_view(d, q, [](const view& v) { return v.links; });
+       }},
+      {{"/api/v1/serving"},
+       [](dashboard& d, const routed_request& q) {
+         from_view(d, q, [](const view& v) { return dashboard_json::serving(v.known->now); });
+       }},
+      {{"/api/v1/events"},
+       [](dashboard& d, const routed_request& q) {
+         if (!d.watcher_->subscribe(q.reply))
+           q.reply->whole(failed(503, "too many event subscribers"));
+       }},
+      {{"/api/v1/jobs/#"},
+       [](dashboard& d, const routed_request& q) {
+         d.ask_about_job(
+             q,
+             [](const job_question& j, const view&) {
+               return query_jobs{0, j.job};
+             },
+             job_answer);
+       }},
+      {{"/api/v1/jobs/#/explain"},
+       [](dashboard& d, const routed_request& q) {
+         d.ask_about_job(
+             q,
+             [](const job_question& j, const view&) {
+               return explain_job{0, j.job};
+             },
+             explain_answer);
+       }},
+      {{"/api/v1/jobs/#/training"},
+       [](dashboard& d, const routed_request& q) {
+         d.ask_about_job(
+             q,
+             [](const job_question& j, const view&) {
+               return query_training{0, j.job, j.after};
+             },
+             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
+               return training_answer(job, reply, cluster, dashboard_json::training);
+             });
+       }},
+      {{"/api/v1/jobs/#/timeline"}, [](dashboard& d, const routed_request& q) {
+         d.ask_about_job(
+             q,
+             // Iterations before the newest known one are not sent again: only the timeline counts.
+             [](const job_question& j, const view& v) {
+               const auto seen = v.positions.find(j.job);
+               return query_training{0, j.job, seen == v.positions.end() ? 0 : seen->second};
+             },
+             [](job_id job, const expected<message>& reply, const query_reply& cluster) {
+               return training_answer(job, reply, cluster, [&](const training_reply& t) {
+                 return dashboard_json::timeline(t, cluster);
+               });
+             });
+       }}};
+  return all;
+}
+
 bool dashboard::knows(const std::string& path) {
-  return is_list(path) || parse_job_path(path) || file_of(path);
+  return file_of(path) || find_route(routes(), path).to;
 }
 
 void dashboard::handle(const http_request& r, std::shared_ptr<http_reply> reply) {
-  const auto answer = [&](http_answer a) { reply->whole(std::move(a)); };
   if (!options_.keys && !is_local_host(r.host))
-    return answer(
-        said(403, fmt::format("Host: found '{}', expected the address that `troupe dashboard` "
-                              "printed",
-                              r.host)));
-  if (!knows(r.path)) return answer(said(404, fmt::format("there is nothing at '{}'", r.path)));
-  if (r.method != "GET" && r.method != "HEAD")
-    return answer(said(405, fmt::format("'{}' does not take {}", r.path, r.method),
-                       {{"Allow", "GET, HEAD"}}));
+    return reply->whole(
+        failed(403, fmt::format("Host: found '{}', expected the address that `troupe dashboard` "
+                                "printed",
+                                r.host)));
   // The page has nothing to hide: it asks for a key itself, which a browser could not add to it.
-  if (const auto* file = file_of(r.path)) return answer(answer_of(*file));
-  if (r.path != "/health" && options_.keys && !options_.keys->allows(r.authorization))
-    return answer(said(401, "give an API key: 'Authorization: Bearer KEY'",
-                       {{"WWW-Authenticate", "Bearer"}}));
-  if (r.path.starts_with(one_job)) return ask_about_job(r, reply);
-  if (r.path != "/api/v1/events") return answer(get(r.path));
-  if (!watcher_->subscribe(reply)) answer(said(503, "too many readers of events"));
+  static constexpr route_facts page{"/", "GET", false};
+  const auto* file = file_of(r.path);
+  const auto [to, argument] = find_route(routes(), r.path);
+  const bool has_key = !options_.keys || options_.keys->allows(r.authorization);
+  if (const auto why = refusal_of(r, file ? &page : to, has_key))
+    return reply->whole(failed(why->status, why->sentence, why->fields));
+  if (file) return reply->whole(answer_of(*file));
+  to->answer(*this, {r, argument, reply});
 }
 
-http_answer dashboard::get(const std::string& path) const {
+template <class Question, class Answer>
+void dashboard::ask_about_job(const routed_request& q, Question question, Answer answer) {
+  const auto after = after_of(q.request.query);
+  if (!after) return q.reply->whole(failed(400, "'after': expected a number"));
+  const job_question about{*number_of<job_id>(q.argument), *after};
   const auto v = watcher_->now();
-  if (path == "/health")
-    return document(v->known ? R"({"status":"ok","controller":true})"
-                             : R"({"status":"ok","controller":false})");
-  if (path == "/metrics")
-    return {200, "text/plain; version=0.0.4", cluster_metrics(v->known.get()), {}};
-  if (!v->known) return absent(v->why_absent);
-  if (path == "/api/v1/links") return document(v->links);
-  if (path == "/api/v1/serving") return document(dashboard_json::serving(v->known->now));
-  return document(path == "/api/v1/cluster" ? dashboard_json::cluster(v->known->now)
-                                            : dashboard_json::jobs(v->known->now));
-}
-
-void dashboard::ask_about_job(const http_request& r, const std::shared_ptr<http_reply>& reply) {
-  const auto p = *parse_job_path(r.path);
-  const auto about = std::string{p.about};
-  const auto after = after_of(r.query);
-  if (!after) return reply->whole(said(400, "'after': expected a number"));
-  const auto v = watcher_->now();
-  if (!v->known) return reply->whole(absent(v->why_absent));
-  message request = query_jobs{0, p.job};
-  if (about == "explain") request = explain_job{0, p.job};
-  if (about == "training") request = query_training{0, p.job, *after};
-  if (about == "timeline") {
-    const auto seen = v->positions.find(p.job);
-    request = query_training{0, p.job, seen == v->positions.end() ? 0 : seen->second};
-  }
-  const bool asked = watcher_->ask(std::move(request), [=](expected<message> answer) {
-    if (about == "explain") return reply->whole(explain_answer(answer));
-    if (!about.empty()) return reply->whole(training_answer({p.job, about}, answer, v->known->now));
-    const auto* jobs = answer ? std::get_if<query_reply>(&*answer) : nullptr;
-    if (!jobs) return reply->whole(absent("it left the question unanswered"));
-    const auto text = dashboard_json::job(*jobs, p.job);
-    reply->whole(text.empty() ? said(404, fmt::format("no job {}", p.job)) : document(text));
-  });
-  if (!asked) reply->whole(said(503, "too many questions at a time", {{"Retry-After", "1"}}));
+  if (!v->known) return q.reply->whole(absent(v->why_absent));
+  // The reply outlives this call: the watcher's thread asks the controller.
+  const bool asked = watcher_->ask(
+      question(about, *v), [reply = q.reply, v, answer, job = about.job](expected<message> a) {
+        reply->whole(answer(job, a, v->known->now));
+      });
+  if (!asked) q.reply->whole(failed(503, "too many questions at a time", {{"Retry-After", "1"}}));
 }
 
 }  // namespace troupe::web

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "messages/base/reason.hpp"
@@ -10,6 +11,7 @@
 #include "runtime/host/clock.hpp"
 #include "web/http/api_keys.hpp"
 #include "web/http/http_server.hpp"
+#include "web/http/routes.hpp"
 
 namespace troupe::web {
 
@@ -39,8 +41,11 @@ class dashboard {
 
  private:
   class watcher;
-  http_answer get(const std::string& path) const;
-  void ask_about_job(const http_request& r, const std::shared_ptr<http_reply>& reply);
+  static std::span<const route<dashboard>> routes();
+  /// Replies with answer(job, the controller's reply, the cluster as it was) to question(job,
+  /// view).
+  template <class Question, class Answer>
+  void ask_about_job(const routed_request& q, Question question, Answer answer);
 
   const dashboard_options options_;
   std::unique_ptr<watcher> watcher_;

@@ -16,7 +16,6 @@ namespace {
 using openai::problem;
 
 constexpr std::uint32_t default_completion_tokens = 16;
-constexpr std::string_view models_path = "/v1/models/";
 
 tl::unexpected<problem> failure(problem p) {
   return tl::unexpected<problem>{std::move(p)};
@@ -34,15 +33,6 @@ bool is_json(const http_request& r) {
   std::transform(type.begin(), type.end(), type.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return type.empty() ? !is_cross_origin(r) : type == "application/json";
-}
-
-bool generates(const std::string& path) {
-  return path == "/v1/completions" || path == "/v1/chat/completions";
-}
-
-bool is_known(const std::string& path) {
-  return generates(path) || path == "/" || path == "/health" || path == "/metrics" ||
-         path == "/v1/models" || path.starts_with(models_path);
 }
 
 }  // namespace
@@ -77,11 +67,11 @@ void service::change_keys(api_keys keys) {
   keys_ = std::make_shared<const api_keys>(std::move(keys));
 }
 
-bool service::may_ask(const http_request& r) const {
+bool service::has_key(const http_request& r) const {
   std::unique_lock hold{mutex_};
   const auto keys = keys_;
   hold.unlock();
-  return !keys || r.path == "/health" || keys->allows(r.authorization);
+  return !keys || keys->allows(r.authorization);
 }
 
 bool service::has_keys() const {
@@ -147,56 +137,71 @@ problem service::unknown_model(const std::string& name) const {
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
-void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
-  const auto reply = with_fields(plain, cors_.fields_for(r));
-  const auto fail = [&](int status, std::string sentence, http_fields fields = {}) {
-    reply->whole(answer_of({status, std::move(sentence)}, std::move(fields)));
-  };
-  if (!has_keys() && !is_local_host(r.host))
-    return fail(403,
-                fmt::format("Host: found '{}', expected localhost or a loopback address, since "
-                            "the server has no API keys",
-                            r.host));
-  if (!is_known(r.path)) return fail(404, fmt::format("there is nothing at '{}'", r.path));
-  const bool posts = generates(r.path);
-  const http_fields allow{{"Allow", posts ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"}};
-  if (r.method == "OPTIONS") {
-    auto fields = cors_.preflight_fields_for(r);
-    fields.insert(fields.end(), allow.begin(), allow.end());
-    return plain->whole({204, {}, {}, std::move(fields)});
-  }
-  if (posts ? r.method != "POST" : r.method != "GET" && r.method != "HEAD")
-    return fail(405, fmt::format("'{}' does not take {}", r.path, r.method), allow);
-  if (!may_ask(r))
-    return reply->whole(answer_of({401,
-                                   "give an API key: 'Authorization: Bearer KEY'",
-                                   "invalid_request_error",
-                                   {},
-                                   "invalid_api_key"},
-                                  {{"WWW-Authenticate", "Bearer"}}));
-  if (!posts) return reply->whole(get(r.path));
-  generate(r, r.path == "/v1/chat/completions", reply);
+// A path of the API is a row here and nothing else.
+std::span<const route<service>> service::routes() {
+  static constexpr const char* json = "application/json";
+  static const route<service> all[] = {
+      {{"/"},
+       [](service& s, const routed_request& q) {
+         q.reply->whole({200, "text/plain; charset=utf-8", s.welcome(), {}});
+       }},
+      {{"/health", "GET", false},
+       [](service& s, const routed_request& q) { q.reply->whole(s.health()); }},
+      {{"/metrics"},
+       [](service& s, const routed_request& q) {
+         q.reply->whole({200, "text/plain; version=0.0.4", s.metrics_.text(), {}});
+       }},
+      {{"/v1/models"},
+       [](service& s, const routed_request& q) {
+         q.reply->whole({200, json, openai::models_json(s.present(), s.started_), {}});
+       }},
+      {{"/v1/models/*"},
+       [](service& s, const routed_request& q) {
+         const std::string name{q.argument};
+         const auto models = s.present();
+         if (std::ranges::count(models, name) > 0)
+           return q.reply->whole({200, json, openai::model_json(name, s.started_), {}});
+         const auto p = s.unknown_model(name);
+         q.reply->whole(answer_of(p, fields_of(p)));
+       }},
+      {{"/v1/completions", "POST"},
+       [](service& s, const routed_request& q) { s.generate(q.request, false, q.reply); }},
+      {{"/v1/chat/completions", "POST"},
+       [](service& s, const routed_request& q) { s.generate(q.request, true, q.reply); }}};
+  return all;
 }
 
-http_answer service::get(const std::string& path) const {
-  if (path == "/health") return health();
-  if (path == "/metrics") return {200, "text/plain; version=0.0.4", metrics_.text(), {}};
-  const auto there = present();
-  if (path == "/")
-    return {200,
-            "text/plain; charset=utf-8",
-            fmt::format(
-                "Troupe serves {} here, by OpenAI's API: POST /v1/completions and "
-                "/v1/chat/completions, GET /v1/models, /health and /metrics.\n",
-                there.empty() ? "no model at present" : fmt::format("{}", fmt::join(there, ", "))),
-            {}};
-  if (path == "/v1/models")
-    return {200, "application/json", openai::models_json(there, started_), {}};
-  const auto name = path.substr(models_path.size());
-  if (std::count(there.begin(), there.end(), name) > 0)
-    return {200, "application/json", openai::model_json(name, started_), {}};
-  const auto p = unknown_model(name);
-  return answer_of(p, fields_of(p));
+void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
+  // Browsers ask before they send another origin's request.
+  constexpr std::string_view more_methods = ", OPTIONS";
+  const auto reply = with_fields(plain, cors_.fields_for(r));
+  const auto fail = [&](const http_refusal& why) {
+    problem p{why.status, why.sentence};
+    if (why.status == 401) p.code = "invalid_api_key";
+    reply->whole(answer_of(p, why.fields));
+  };
+  if (!has_keys() && !is_local_host(r.host))
+    return fail({403,
+                 fmt::format("Host: found '{}', expected localhost or a loopback address, since "
+                             "the server has no API keys",
+                             r.host),
+                 {}});
+  const auto [to, argument] = find_route(routes(), r.path);
+  if (to && r.method == "OPTIONS") {
+    auto fields = cors_.preflight_fields_for(r);
+    fields.emplace_back("Allow", allowed_methods(*to, more_methods));
+    return plain->whole({204, {}, {}, std::move(fields)});
+  }
+  if (const auto why = refusal_of(r, to, has_key(r), more_methods)) return fail(*why);
+  to->answer(*this, {r, argument, reply});
+}
+
+std::string service::welcome() const {
+  const auto models = present();
+  return fmt::format(
+      "Troupe serves {} here, by OpenAI's API: POST /v1/completions and /v1/chat/completions, GET "
+      "/v1/models, /health and /metrics.\n",
+      models.empty() ? "no model at present" : fmt::format("{}", fmt::join(models, ", ")));
 }
 
 /// 503: a load balancer should ask others.

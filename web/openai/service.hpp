@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "web/http/api_keys.hpp"
 #include "web/http/cors.hpp"
 #include "web/http/http_server.hpp"
+#include "web/http/routes.hpp"
 #include "web/openai/answer.hpp"
 #include "web/openai/generator.hpp"
 #include "web/openai/metrics.hpp"
@@ -58,7 +60,8 @@ class service {
   using offer_ptr = std::shared_ptr<const offered>;
 
   bool has_keys() const;
-  bool may_ask(const http_request& r) const;
+  /// True without keys: everybody may ask.
+  bool has_key(const http_request& r) const;
   offer_ptr find(const std::string& model) const;
   std::vector<offer_ptr> all() const;
   /// Names of models that can be asked at present.
@@ -67,7 +70,8 @@ class service {
   openai::problem unknown_model(const std::string& name) const;
   generator_state state() const;
 
-  http_answer get(const std::string& path) const;
+  static std::span<const route<service>> routes();
+  std::string welcome() const;
   http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
