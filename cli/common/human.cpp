@@ -130,25 +130,4 @@ std::string shell_word(std::string_view text) {
   return quoted + "'";
 }
 
-std::string html_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  return out;
-}
-
 }  // namespace troupe::cli

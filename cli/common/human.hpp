@@ -35,7 +35,4 @@ bool is_utf8(std::string_view text);
 /// would interpret.
 std::string shell_word(std::string_view text);
 
-/// Text of an HTML page, or of an attribute in single quotes: markup is escaped.
-std::string html_text(std::string_view text);
-
 }  // namespace troupe::cli

@@ -57,6 +57,12 @@ std::string plan_spaces_table(const std::vector<json>& rows);
 /// "20 jobs on lab, simulated in virtual time, ...": what was replayed, and how.
 std::string title_of(const comparison& c);
 
+/// Seconds from submission to the end, of the jobs that finished.
+std::vector<double> completion_times_of(const actors::policy_result& r);
+/// {fraction: [], jct_s: []}: rising times, with the fraction of all that are no longer; at most
+/// max_points, at equal distances of the fraction.
+json completion_times(std::vector<double> jct_s, std::size_t max_points);
+
 /// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
 expected<void> save(const comparison& c, const std::string& directory);
 

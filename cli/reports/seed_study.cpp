@@ -91,19 +91,12 @@ json summary_of(const std::vector<json>& rows) {
 
 /// The completion times of the jobs that finished under a policy, with all seeds.
 json distribution_of(const std::vector<comparison>& runs, std::size_t policy) {
-  std::vector<double> jct;
-  for (const auto& run : runs)
-    for (const auto& [id, j] : run.results[policy].record->jobs())
-      if (j.state == job_state::finished) jct.push_back(j.completion_s());
-  std::ranges::sort(jct);
-  const auto points = std::min(jct.size(), max_points);
-  json fractions = json::array(), seconds = json::array();
-  for (std::size_t i = 1; i <= points; ++i) {
-    const auto rank = (i * jct.size() + points - 1) / points;  // nearest
-    fractions.push_back(static_cast<double>(rank) / static_cast<double>(jct.size()));
-    seconds.push_back(jct[rank - 1]);
+  std::vector<double> all;
+  for (const auto& run : runs) {
+    const auto jct_s = completion_times_of(run.results[policy]);
+    all.insert(all.end(), jct_s.begin(), jct_s.end());
   }
-  return {{"fraction", std::move(fractions)}, {"jct_s", std::move(seconds)}};
+  return completion_times(std::move(all), max_points);
 }
 
 }  // namespace

@@ -1,16 +1,13 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
-#include "messages/domain/cluster.hpp"
+#include "cli/reports/comparison.hpp"
 
 namespace troupe::cli {
 
 /// A self-contained HTML page: for each policy, the GPUs in use and the jobs waiting over time, all
-/// to the same scales, with the table's main figures beside them.
-std::string usage_picture(const troupe::cluster& c,
-                          const std::vector<actors::policy_result>& results);
+/// to the same scales, with the table's main figures; and all policies' completion times.
+std::string usage_picture(const comparison& c);
 
 }  // namespace troupe::cli

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -19,33 +22,67 @@ std::string text_of_file(const fs::path& file) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-std::size_t count(const std::string& text, const std::string& what) {
+/// A timeline of so many GPUs, each with these spans, and of one link with one transfer: as
+/// actors/training/timeline.cpp writes it.
+json timeline_of(std::size_t gpus, const std::vector<std::array<double, 3>>& spans) {
+  constexpr const char* names[] = {"forward", "recompute", "backward", "reduce"};
+  json events = json::array();
+  const auto span = [&](std::size_t pid, std::size_t tid, const std::string& kind, double begin,
+                        double end) {
+    events.push_back({{"ph", "X"},
+                      {"pid", pid},
+                      {"tid", tid},
+                      {"name", kind + " 0"},
+                      {"cat", kind},
+                      {"ts", begin * 1e6},
+                      {"dur", (end - begin) * 1e6},
+                      {"args", {{"pipeline", 0}, {"microbatch", 0}}}});
+  };
+  const auto track = [&](std::size_t pid, std::size_t tid, const std::string& name, json args) {
+    args["name"] = name;
+    events.push_back(
+        {{"ph", "M"}, {"pid", pid}, {"tid", tid}, {"name", "thread_name"}, {"args", args}});
+  };
+  events.push_back(
+      {{"ph", "M"}, {"pid", 0}, {"name", "process_name"}, {"args", {{"name", "dc1"}}}});
+  for (std::size_t g = 0; g < gpus; ++g) {
+    track(0, g, "gpu", {{"pipeline", 0}, {"stage", g}});
+    for (const auto& [kind, begin, end] : spans)
+      span(0, g, names[static_cast<std::size_t>(kind)], begin, end);
+  }
+  track(9, 0, "dc1 to dc2, hop 0, pipeline 0",
+        {{"hop", 0}, {"backward", 0}, {"pipelines", {0, 1}}});
+  span(9, 0, "activation", 1, 3);
+  return {{"traceEvents", events},
+          {"otherData",
+           {{"job", "a </script> & its 'name'"},
+            {"schedule", "varuna"},
+            {"device", "sim"},
+            {"unit", "slot"}}}};
+}
+
+json drawn(const std::vector<json>& timelines) {
+  const scratch directory;
+  std::vector<std::string> files;
+  for (const auto& t : timelines)
+    files.push_back(directory.write(fmt::format("{}.json", files.size()), t.dump()));
+  const auto page = directory.path("page.html");
+  REQUIRE(draw_iterations(files, page));
+  return data_of_page(page);
+}
+
+/// The spans of a kind on all rows of an iteration.
+std::size_t count(const json& data, const json& iteration, const std::string& kind) {
   std::size_t n = 0;
-  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  for (const auto& row : iteration["rows"])
+    for (const auto& s : row["spans"]) n += data["kinds"][s[0].get<std::size_t>()]["what"] == kind;
   return n;
 }
 
-/// Two GPUs and a link, one micro-batch.
-picture_of_iteration small() {
-  using kind = picture_span::kind;
-  picture_of_iteration p;
-  p.job = "a <job> & its 'name'";
-  p.schedule = "varuna";
-  p.device = "sim";
-  p.unit = "slot";
-  p.rows = {
-      {"stage 0, dc1",
-       "pipeline 0",
-       false,
-       {{kind::forward, "forward 0", 0, 0, 0, 1},
-        {kind::recompute, "recompute 0", 0, 0, 7, 8},
-        {kind::backward, "backward 0", 0, 0, 8, 10}}},
-      {"stage 1, dc2",
-       "pipeline 0",
-       false,
-       {{kind::forward, "forward 0", 0, 0, 3, 4}, {kind::backward, "backward 0", 0, 0, 4, 6}}},
-      {"dc1 to dc2", "WAN", true, {{kind::transfer, "activation 0", 0, 0, 1, 3}}}};
-  return p;
+std::size_t rows_of(const json& iteration, bool links) {
+  std::size_t n = 0;
+  for (const auto& row : iteration["rows"]) n += row["link"] == links;
+  return n;
 }
 
 /// Of a timeline: each track's spans, by process and thread; and the names.
@@ -80,40 +117,51 @@ trace traced(const std::string& schedule) {
 
 }  // namespace
 
-TEST_CASE("a picture has a box per task, the length and the utilization, and is self-contained") {
-  const auto p = small();
-  CHECK(p.length() == 10);
-  CHECK(p.utilization() == Approx(7.0 / 20));
-  auto other = p;
-  other.schedule = "atlas";
-  const auto page = iteration_picture({p, other});
-  CHECK(count(page, "<svg") == 2);
-  CHECK(count(page, "<rect class='f'") == 4);
-  CHECK(count(page, "<rect class='r'") == 2);
-  CHECK(count(page, "<rect class='b'") == 4);
-  CHECK(count(page, "<rect class='t'") == 2);
-  CHECK(count(page, "<rect class='idle'") == 4);
-  CHECK(page.find("(a) varuna: 10 slots, GPUs busy 35.0 %") != std::string::npos);
-  CHECK(page.find("(b) atlas: 10 slots") != std::string::npos);
-  CHECK(page.find("a &lt;job&gt; &amp; its &#39;name&#39;") != std::string::npos);
-  CHECK(page.find("forward 0, pipeline 0: 0 to 1") != std::string::npos);  // all count from 0
-  CHECK(page.find("prefers-color-scheme:dark") != std::string::npos);
-  for (const auto* outside : {"http", "<script", "@import", "url(", "<link", "<img"})
-    CHECK(page.find(outside) == std::string::npos);
+TEST_CASE("a picture has every task, the length and the utilization, and is self-contained") {
+  const auto one = timeline_of(2, {{0, 0, 1}, {1, 7, 8}, {2, 8, 10}, {3, 10, 12}});
+  auto other = one;
+  other["otherData"]["schedule"] = "atlas";
+  const auto page = drawn({one, other});
+  CHECK(page["kind"] == "iterations");
+  CHECK(page["job"] == "a </script> & its 'name'");  // which does not end the data
+  CHECK(page["device"] == "sim");
+  REQUIRE(page["iterations"].size() == 2);
+  CHECK(page["iterations"][0]["schedule"] == "varuna");
+  CHECK(page["iterations"][1]["schedule"] == "atlas");
+  for (const auto& i : page["iterations"]) {
+    CHECK(i["unit"] == "slot");
+    CHECK(i["length"] == 12);
+    CHECK(i["busy"].get<double>() == Approx(4.0 / 12));  // an all-reduce is no work
+    for (const auto* kind : {"forward", "recompute", "backward", "reduce"})
+      CHECK(count(page, i, kind) == 2);
+    CHECK(count(page, i, "activation") == 1);
+    REQUIRE(i["rows"].size() == 3);
+    CHECK(i["rows"][1]["name"] == "stage 1, dc1");  // all count from 0
+    CHECK(i["rows"][1]["group"] == "pipeline 0");
+    CHECK(i["rows"][2]["name"] == "dc1 to dc2, pipelines 0 to 1");
+    CHECK(i["rows"][2]["group"] == "WAN");
+    CHECK(i["rows"][2]["spans"][0] == json::array({6, 0, 0, 1.0, 3.0}));
+  }
 }
 
 TEST_CASE("a picture of very many tasks stays small, and says what it leaves out") {
-  auto p = small();
-  const auto row = p.rows.front();
-  p.rows.clear();
-  for (std::size_t i = 0; i < 1000; ++i) {
-    p.rows.push_back(row);
-    for (int k = 0; k < 60; ++k) p.rows.back().spans.push_back(row.spans.front());
+  const auto page = drawn({timeline_of(1000, std::vector<std::array<double, 3>>(60, {0, 0, 1}))});
+  const auto& i = page["iterations"][0];
+  CHECK(i["gpus"] == 1000);
+  CHECK(i["shown"] == max_picture_rows);
+  CHECK(rows_of(i, false) == max_picture_rows);
+  CHECK(rows_of(i, true) == 1);
+  CHECK(page.dump().size() < 1'000'000);
+}
+
+TEST_CASE("a timeline that was not written as a whole is refused") {
+  const scratch directory;
+  const auto half = directory.write("half.json", "{\"traceEvents\":[");
+  for (const auto& file : {half, directory.path("none.json")}) {
+    const auto ok = draw_iterations({file}, directory.path("page.html"));
+    REQUIRE_FALSE(ok);
+    CHECK(ok.error().text.find("no timeline") != std::string::npos);
   }
-  const auto page = iteration_picture({p});
-  CHECK(page.find("The first 240 of 1000 GPUs.") != std::string::npos);
-  CHECK(count(page, "<rect class='idle'") == max_picture_rows);
-  CHECK(page.size() < 1'000'000);
 }
 
 TEST_CASE("train draws the iterations of two schedules side by side") {
@@ -128,16 +176,30 @@ TEST_CASE("train draws the iterations of two schedules side by side") {
   CHECK(d["slots"].get<double>() == Approx(38).epsilon(1e-9));
   CHECK(d["against"]["slots"].get<double>() == Approx(36).epsilon(1e-9));
   CHECK(d["picture"] == file);
-  const auto page = text_of_file(file);
-  CHECK(page.find("(a) varuna: 38 slots, GPUs busy 40.4 %") != std::string::npos);
-  CHECK(page.find("(b) atlas: 36 slots, GPUs busy 42.6 %") != std::string::npos);
-  for (const auto* name : {"stage 0, dc1", "stage 5, dc3", "pipeline 0<", "pipeline 1<"})
-    CHECK(page.find(name) != std::string::npos);
-  CHECK(page.find("stage 6,") == std::string::npos);
-  CHECK(count(page, "<rect class='f'") == 2 * 6 * 2 * 4);
-  CHECK(count(page, "<rect class='b'") == 2 * 6 * 2 * 4);
-  // Both directions of two hops, for two pipelines and four micro-batches; and under two schedules.
-  CHECK(count(page, "<rect class='t'") + count(page, "<rect class='t odd'") == 2 * 2 * 2 * 2 * 4);
+  const auto page = data_of_page(file);
+  const auto &varuna = page["iterations"][0], &atlas = page["iterations"][1];
+  CHECK(varuna["schedule"] == "varuna");
+  CHECK(varuna["length"].get<double>() == Approx(38).epsilon(1e-6));
+  CHECK(varuna["busy"].get<double>() == Approx(0.404).margin(5e-4));
+  CHECK(atlas["schedule"] == "atlas");
+  CHECK(atlas["length"].get<double>() == Approx(36).epsilon(1e-6));
+  CHECK(atlas["busy"].get<double>() == Approx(0.426).margin(5e-4));
+  for (const auto& i : page["iterations"]) {
+    std::set<std::string> names, groups;
+    for (const auto& row : i["rows"]) {
+      names.insert(row["name"]);
+      groups.insert(row["group"]);
+    }
+    CHECK(groups == std::set<std::string>{"WAN", "pipeline 0", "pipeline 1"});
+    CHECK(names.contains("stage 0, dc1"));
+    CHECK(names.contains("stage 5, dc3"));
+    CHECK_FALSE(names.contains("stage 6, dc3"));
+    CHECK(count(page, i, "forward") == 6 * 2 * 4);
+    CHECK(count(page, i, "backward") == 6 * 2 * 4);
+    // Two hops, for two pipelines and four micro-batches.
+    CHECK(count(page, i, "activation") == 2 * 2 * 4);
+    CHECK(count(page, i, "gradient") == 2 * 2 * 4);
+  }
   for (const auto& x : fs::directory_iterator{directory.path()})
     CHECK(x.path().string().find(".run") == std::string::npos);
   CHECK(
@@ -172,12 +234,14 @@ TEST_CASE("a training of real processes over an emulated WAN is drawn like a sim
   INFO(r.err);
   REQUIRE(r.status == 0);
   CHECK(json::parse(r.out)["stages_count"] == 2);
-  const auto page = text_of_file(file);
-  CHECK(page.find("Measured, on devices 'cpu'") != std::string::npos);
-  CHECK(count(page, "<rect class='idle'") == 2);
-  CHECK(count(page, "<rect class='way'") == 2);
-  CHECK(count(page, "<rect class='f'") == 2 * 4);
-  CHECK(count(page, "<rect class='b'") == 2 * 4);
-  CHECK(count(page, "<rect class='t'") == 2 * 4);
-  CHECK(page.find("update 0, pipeline 0") != std::string::npos);
+  const auto page = data_of_page(file);
+  CHECK(page["device"] == "cpu");
+  REQUIRE(page["iterations"].size() == 1);
+  const auto& i = page["iterations"][0];
+  CHECK(i["unit"] == "s");
+  CHECK(rows_of(i, false) == 2);
+  CHECK(rows_of(i, true) == 2);
+  for (const auto* kind : {"forward", "backward"}) CHECK(count(page, i, kind) == 2 * 4);
+  CHECK(count(page, i, "activation") + count(page, i, "gradient") == 2 * 4);
+  CHECK(count(page, i, "update") == 2);
 }

@@ -58,4 +58,26 @@ std::string shipped(const std::string& name) {
   return troupe::test::source_dir() + "/configs/" + name;
 }
 
+nlohmann::json data_of_page(const std::filesystem::path& file) {
+  auto page = read_file(file.string());
+  const auto need = [&](bool holds, const std::string& what) {
+    if (!holds) throw std::runtime_error{file.string() + ": " + what};
+  };
+  need(page.find("content=\"default-src 'none'") != std::string::npos, "may ask for other files");
+  const std::string begin = "<script type=\"application/json\" id=\"data\">", end = "</script>";
+  const auto from = page.find(begin);
+  need(from != std::string::npos, "has no data");
+  const auto size = page.find(end, from) - from - begin.size();
+  const auto data = nlohmann::json::parse(page.substr(from + begin.size(), size));
+  page.erase(from, begin.size() + size);
+  // The name of XML's vocabulary is no address.
+  const std::string vocabulary = "http://www.w3.org/2000/svg";
+  for (std::size_t at; (at = page.find(vocabulary)) != std::string::npos;)
+    page.erase(at, vocabulary.size());
+  for (const auto* outside : {"http:", "https:", "src=", "href=", "url(", "@import", "import ",
+                              "export ", "fetch(", "<link", "<img", "@data@", "@script@"})
+    need(page.find(outside) == std::string::npos, std::string{"has "} + outside);
+  return data;
+}
+
 }  // namespace troupe::test

@@ -22,6 +22,9 @@ struct result {
 result troupe(const std::vector<std::string>& arguments,
               const std::filesystem::path& directory = ".", const std::string& input = {});
 
+/// The data of an HTML page that the program wrote. Checks that a browser needs nothing besides.
+nlohmann::json data_of_page(const std::filesystem::path& file);
+
 /// A file that is shipped under configs/.
 std::string shipped(const std::string& name);
 

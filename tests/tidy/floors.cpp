@@ -38,7 +38,7 @@ const std::vector<module_floors>& all_floors() {
         {"training"},
         {"client", "control", "gateway", "node"},
         {"worlds"}}},
-      {"web", {{"http"}, {"openai", "dashboard"}, {"front"}}},
+      {"web", {{"http"}, {"openai", "dashboard"}, {"front", "report"}}},
       {"cli",
        {{"common"},
         {"reports", "verbs"},

@@ -99,19 +99,6 @@ json rate_of(const wan_direction& l, const query_reply& now, const query_reply& 
   return static_cast<double>(*l.bytes - *earlier) / passed_s;
 }
 
-/// What the page needs to draw tasks of any kind.
-json task_kinds_document() {
-  constexpr const char* numbers[] = {nullptr, "micro-batch", "prompt"};
-  json all = json::array();
-  for (const auto& kind : task_kinds) {
-    const auto* number = numbers[static_cast<std::size_t>(kind.number)];
-    all.push_back({{"what", kind.name},
-                   {"on_device", kind.on_device},
-                   {"number", number ? json(number) : json()}});
-  }
-  return all;
-}
-
 /// The page's readers are not known to be the job's owner: they see the program, not its arguments.
 json shown_to_all(const query_reply& r, job_status j) {
   if (j.command.size() > 1) j.command.resize(1);

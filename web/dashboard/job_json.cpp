@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "messages/wire/task_kind.hpp"
+
 namespace troupe::web {
 
 namespace {
@@ -74,6 +76,18 @@ json job_document(const query_reply& r, const job_status& j) {
           {"loss", known(j.loss)},
           {"tokens_per_s", known(j.tokens_per_s)},
           {"eta_s", known(j.eta_s)}};
+}
+
+json task_kinds_document() {
+  constexpr const char* numbers[] = {nullptr, "micro-batch", "prompt"};
+  json all = json::array();
+  for (const auto& kind : task_kinds) {
+    const auto* number = numbers[static_cast<std::size_t>(kind.number)];
+    all.push_back({{"what", kind.name},
+                   {"on_device", kind.on_device},
+                   {"number", number ? json(number) : json()}});
+  }
+  return all;
 }
 
 json explanation_document(const explanation& e) {

@@ -13,6 +13,10 @@ nlohmann::ordered_json plan_document(const plan& p);
 nlohmann::ordered_json job_document(const query_reply& r, const job_status& j);
 nlohmann::ordered_json explanation_document(const explanation& e);
 
+/// [{what, on_device, number}]: what pages need to draw tasks, by task_kind; number: what a task's
+/// `microbatch` counts, or null.
+nlohmann::ordered_json task_kinds_document();
+
 /// Does it have GPUs, or had it at its end? A waiting job has none.
 bool is_placed(const job_status& j);
 

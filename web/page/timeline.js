@@ -1,7 +1,7 @@
 import { duration, el, hideTip, keyed, setText, showTip, svg } from "/page/dom.js";
 
 // A row for each stage and pipeline: what its GPU did in an iteration. Transfers over the WAN, which
-// keep no GPU busy, are thin lines below. The server says which kinds of tasks there are.
+// keep no GPU busy, are thin lines below, or fill a row of their link. The data says which kinds of tasks there are.
 
 const row_height = 22, bar = 15;
 
@@ -13,14 +13,14 @@ function busyShare(row, length) {
   return length > 0 ? Math.min(1, busy / length) : 0;
 }
 
-function withKinds(d) {
+export function withKinds(d) {
   const kinds = new Map(d.kinds.map((k) => [k.what, k]));
   return { ...d, rows: d.rows.map((r) => ({ ...r, spans: r.spans.map((s) => ({ ...s, kind: kinds.get(s.what) })) })) };
 }
 
 function describe(s) {
-  if (!s.kind.number) return s.what;
-  return s.kind.number === "prompt" ? `${s.what} of prompt ${s.microbatch}` : `${s.what}, ${s.kind.number} ${s.microbatch}`;
+  const number = !s.kind.number ? "" : s.kind.number === "prompt" ? ` of prompt ${s.microbatch}` : `, ${s.kind.number} ${s.microbatch}`;
+  return s.what + number + (s.pipeline === undefined ? "" : `, pipeline ${s.pipeline}`);
 }
 
 // An iteration counts from where the one before it ended; the first stages begin theirs earlier, while that still runs.
@@ -30,24 +30,32 @@ function fromEarliest(d) {
   return { length_s: d.length_s + early, rows: d.rows.map((r) => ({ ...r, spans: r.spans.map(moved) })) };
 }
 
-function timelineRow() {
+const upright = (x, kind) => svg("line", { x1: x, x2: x, y1: 0, y2: row_height, class: kind });
+
+/// A micro-batch's number, or the name of a task that has none; prompts' numbers would say nothing here.
+const labelOf = (s) => (s.kind.number === "prompt" ? "" : s.kind.number ? String(s.microbatch) : s.what);
+
+/// refresh([row, scale, moved]): row: {name, title, spans, link, end}; scale: {length, amount, ticks}, in the unit of spans
+/// (their "_s" is what amount(n) says); moved: is it to be drawn again?
+export function timelineRow() {
   const name = el("span", { class: "row-name" });
   const picture = svg("svg", { width: "100%", height: row_height, "aria-hidden": true });
   const node = el("div", { class: "row", tabindex: 0, "data-testid": "timeline-row", role: "listitem" }, name, picture);
-  let row = null, length = 1;
+  let row = null, length = 1, amount = duration;
 
+  const thin = (s) => !s.kind.on_device && !row.link;
   const lines = () => {
     const by = new Map();
     for (const s of row.spans) by.set(s.what, (by.get(s.what) ?? 0) + s.end_s - s.begin_s);
-    return [`${row.node}, GPU ${row.devices.join(", ")}: stage ${row.stage} of pipeline ${row.pipeline}`,
-      `busy ${(100 * busyShare(row, length)).toFixed(0)} % of ${duration(length)}`,
-      ...[...by].map(([what, s]) => `${what} ${duration(s)}`)];
+    const end = row.end ?? length;
+    return [row.title, ...(row.link ? [] : [`busy ${(100 * busyShare(row, end)).toFixed(0)} % of ${amount(end)}`]),
+      ...[...by].map(([what, s]) => `${what} ${amount(s)}`)];
   };
   picture.addEventListener("pointermove", (e) => {
     const s = row.spans[e.target.dataset?.span];
     const at = ((e.clientX - picture.getBoundingClientRect().x) / picture.clientWidth) * length;
-    showTip(s ? [describe(s), `${duration(s.end_s - s.begin_s)} from ${duration(Math.max(0, s.begin_s))}`]
-      : [`idle at ${duration(Math.max(0, at))}`, ...lines().slice(0, 2)], e.clientX, e.clientY);
+    showTip(s ? [describe(s), `${amount(s.end_s - s.begin_s)} from ${amount(Math.max(0, s.begin_s))}`]
+      : [`idle at ${amount(Math.max(0, at))}`, ...lines().slice(0, 2)], e.clientX, e.clientY);
   });
   picture.addEventListener("pointerleave", hideTip);
   node.addEventListener("focus", () => {
@@ -58,29 +66,34 @@ function timelineRow() {
 
   return {
     node,
-    refresh([r, l, moved]) {
+    refresh([r, scale, moved]) {
       if (!moved) return;
       row = r;
-      length = l;
-      setText(name, `${r.node} \u00b7 ${r.devices.join(",")}`);
-      node.dataset.node = r.node;
+      ({ length, amount = duration } = scale);
+      setText(name, r.name);
+      node.dataset.node = r.node ?? "";
       node.dataset.spans = r.spans.length;
       node.setAttribute("aria-label", lines().join("; "));
-      const width = picture.clientWidth || 600;
-      const parts = [svg("rect", { x: 0, y: 1, width: "100%", height: bar, class: "idle", rx: 2 })];
+      const width = picture.clientWidth || 600, end = r.end ?? length;
+      const parts = [svg("rect", { x: 0, y: 1, width: percent(end, length), height: bar, class: r.link ? "way" : "idle", rx: 2 })];
+      for (const t of scale.ticks ?? []) parts.push(upright(percent(t, length), "grid"));
       r.spans.forEach((s, i) => {
-        const thin = !s.kind.on_device;
-        const begin = Math.max(0, s.begin_s), end = Math.min(length, s.end_s);
-        if (end <= begin) return;
-        parts.push(svg("rect", { x: percent(begin, length), width: percent(end - begin, length),
-          y: thin ? bar + 3 : 1, height: thin ? 3 : bar, class: `span ${s.what}`, "data-span": i }));
-        if (!thin && s.kind.number === "micro-batch" && ((end - begin) / length) * width > 16)
-          parts.push(svg("text", { x: percent((begin + end) / 2, length), y: 12, class: "batch" }, String(s.microbatch)));
+        const begin = Math.max(0, s.begin_s), until = Math.min(length, s.end_s);
+        if (until <= begin) return;
+        parts.push(svg("rect", { x: percent(begin, length), width: percent(until - begin, length), y: thin(s) ? bar + 3 : 1,
+          height: thin(s) ? 3 : bar, class: `span ${r.link ? `way${s.pipeline % 2}` : s.what}`, "data-span": i }));
+        const text = labelOf(s);
+        if (!thin(s) && text && ((until - begin) / length) * width > 4 + 7 * text.length)
+          parts.push(svg("text", { x: percent((begin + until) / 2, length), y: 12, class: s.kind.number ? "batch" : "batch task" }, text));
       });
+      if (r.end !== undefined) parts.push(upright(percent(end, length), "end-mark"));
       picture.replaceChildren(...parts);
     },
   };
 }
+
+export const legendKey = (kind, text) => el("span", { class: "key" },
+  svg("svg", { width: 12, height: 12, "aria-hidden": true }, svg("rect", { width: 12, height: 12, rx: 2, class: `span ${kind}` })), text);
 
 export function timeline() {
   const about = el("p", { class: "soft" });
@@ -103,16 +116,16 @@ export function timeline() {
       setText(about, `Iteration ${d.iteration}: ${duration(d.length_s)}, GPUs busy ${(100 * share(() => true)).toFixed(0)} %` +
         (prefill > 0 ? `, ${(100 * prefill).toFixed(1)} % of it all with prefills in bubbles` : ""));
       const all = fromEarliest(d);
-      keyed(rows, all.rows.map((r) => [r, all.length_s, moved]), ([r]) => `${r.pipeline}/${r.stage}`, timelineRow);
+      const titled = (r) => ({ ...r, name: `${r.node} \u00b7 ${r.devices.join(",")}`,
+        title: `${r.node}, GPU ${r.devices.join(", ")}: stage ${r.stage} of pipeline ${r.pipeline}` });
+      keyed(rows, all.rows.map((r) => [titled(r), { length: all.length_s }, moved]), ([r]) => `${r.pipeline}/${r.stage}`, timelineRow);
       const present = new Set(d.rows.flatMap((r) => r.spans.map((s) => s.what)));
       const kinds = d.kinds.filter((k) => present.has(k.what)).sort((a, b) => b.on_device - a.on_device);
-      const named = [...kinds.map((k) => k.what), "idle"];
-      if (legend.dataset.kinds !== named.join()) {
-        legend.dataset.kinds = named.join();
-        legend.replaceChildren(...[...kinds, { what: "idle", on_device: true }].map((k) => el("span", { class: "key" },
-          svg("svg", { width: 12, height: 12, "aria-hidden": true }, svg("rect", { width: 12, height: 12, rx: 2, class: `span ${k.what}` })),
-          k.on_device ? k.what : `${k.what} over the WAN`)));
-      }
+      const shown_kinds = kinds.map((k) => k.what).join();
+      if (legend.dataset.kinds === shown_kinds) return;
+      legend.dataset.kinds = shown_kinds;
+      legend.replaceChildren(...[...kinds, { what: "idle", on_device: true }]
+        .map((k) => legendKey(k.what, k.on_device ? k.what : `${k.what} over the WAN`)));
     },
   };
 }
