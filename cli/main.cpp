@@ -41,7 +41,7 @@ bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
          std::none_of(verbs.begin(), verbs.end(), [&](const entry& e) { return e.name == word; });
 }
 
-/// What other schedulers' commands are here.
+/// The counterparts of other schedulers' commands.
 std::string_view advice_on_verb(std::string_view word) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
       {"sbatch", "`troupe submit FILE` or `troupe submit -- COMMAND`"},

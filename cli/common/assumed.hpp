@@ -7,8 +7,8 @@
 
 namespace troupe::cli {
 
-/// What a program is planned as that says neither what it computes nor what it needs; `missing`:
-/// how it could have, "model, gpus or memory_gb". Empty: it says something.
+/// The plan that is assumed for a program whose file has neither a model nor its needs; `missing`:
+/// the keys that would do, "model, gpus or memory_gb". Empty: the file has one of them.
 std::string assumption_text(const job_spec& job, std::string_view missing);
 
 }  // namespace troupe::cli

@@ -29,7 +29,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// What is wrong with a controller's address; empty: nothing.
+/// The fault of a controller's address; empty: none.
 std::string check_address(const std::string& a) {
   const bool ipc = a.starts_with("ipc://") && a.size() > 6;
   const auto colon = a.rfind(':');

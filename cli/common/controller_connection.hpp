@@ -20,7 +20,7 @@ std::string address_file(const std::string& state);
 class remote {
  public:
   void options(CLI::App& app);
-  /// Connects to this controller, whatever the options say.
+  /// Connects to this controller, in place of the one in the options.
   void set_controller(std::string controller) { controller_ = std::move(controller); }
 
   /// Sends a request. The reply must be a Reply; fails if the controller does not answer.
@@ -38,7 +38,7 @@ class remote {
   /// Sends a request; the reply may be any message.
   expected<message> ask_anything(message request);
 
-  /// How long to wait, unless --patience says otherwise. To be called before options().
+  /// How long to wait without --patience. To be called before options().
   void set_patience(double s) { patience_s_ = s; }
 
   /// The next request connects anew, and finds the controller anew unless its address was given.

@@ -17,7 +17,7 @@ struct host_options {
   std::shared_ptr<const troupe::cluster> cluster;
 
   void options(CLI::App& app);
-  /// Of hosts through which a training's messages go.
+  /// --realtime, for hosts through which a training's messages go.
   void realtime_option(CLI::App& app);
   /// Loads the cluster, and takes real-time priority if it is wanted.
   expected<void> load();

@@ -55,7 +55,7 @@ class chosen_jobs {
   job_selection selection_;
 };
 
-/// What a verb did to one job. Null document: there is nothing to say but why it was not done.
+/// The outcome of a verb for one job. Null document: it was not done, and only the reason is known.
 struct job_result {
   json document;
   std::string line;             // for people, if it was done

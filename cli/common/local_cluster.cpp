@@ -141,8 +141,7 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     const auto name = d.name + "/gateway";
     std::vector<std::string> rest{"--datacenter",   d.name,         "--listen",
                                   endpoints_[name], "--controller", endpoints_["controller"]};
-    // Of two gateways one connects to the other: which one, the journal's order says, not the
-    // file's.
+    // One of two gateways connects to the other. The journal's order decides which, not the file's.
     for (const auto& other : c.datacenters)
       if (other.name != d.name)
         rest.insert(rest.end(),
@@ -267,7 +266,7 @@ expected<void> local_cluster::wait_until_ready(double patience_s,
     auto reply = client->ask(query_jobs{0, none}, 1).reply;
     if (const auto* r = reply ? std::get_if<query_reply>(&reply->first) : nullptr) {
       missing = absentees(*r);
-      if (missing.empty() && fronts().size() < fronts_.size()) missing = "a front does not listen";
+      if (missing.empty() && fronts().size() < fronts_.size()) missing = "front not listening yet";
       if (missing.empty()) return {};
     }
     runtime::pause(0.05);

@@ -33,7 +33,7 @@ file_place place_in(const std::string& sentence) {
   return missing || std::filesystem::exists(name, error) ? file_place{name, 0} : file_place{};
 }
 
-/// What the file contains where something else was expected, from the sentence; empty: unknown.
+/// The found text of a sentence "found X, expected Y"; empty: it is no such sentence.
 std::string found_in(const std::string& sentence) {
   constexpr std::string_view before = "found ", after = ", expected ";
   const auto from = sentence.find(before);

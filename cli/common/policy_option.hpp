@@ -9,7 +9,7 @@
 
 namespace troupe::cli {
 
-/// Of every verb that takes --policy.
+/// The default of --policy in every verb.
 inline constexpr const char* default_policy = "troupe";
 
 /// "frenzy, opportunistic, ..., or a plug-in file": for help texts.

@@ -58,7 +58,7 @@ expected<const policy_plugin*> open(const std::string& file) {
   if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
     return read_plugin(file, library);
   const std::string why = dlerror();
-  // It may need functions of other headers; the error names them.
+  // A plug-in may need functions that this program lacks; the error names them.
   if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL))
     if (const auto plugin = read_plugin(file, library); !plugin) return refuse(plugin.error());
   return bad_plugin(file, "cannot be loaded: " + why);

@@ -12,7 +12,7 @@ namespace troupe::cli {
 /// Is the file a JSON document, as `troupe train --json` prints?
 bool is_document(const std::string& file);
 
-/// A profile that has the job's model and sequence length; otherwise an error that says what it
+/// A profile that has the job's model and sequence length; otherwise an error with what it
 /// has.
 expected<device_profile> load_profile_for(const std::string& file, const job_spec& job);
 

@@ -33,7 +33,7 @@ class progress_log {
   explicit progress_log(double interval_s = 10, bool terminal = on_terminal())
       : interval_s_{interval_s}, due_s_{interval_s}, terminal_{terminal} {}
 
-  /// Is it time to print `text`? Not before there is something new to say.
+  /// Is it time to print `text`? Not before it differs from the last one.
   bool is_due(const std::string& text, double now_s);
 
  private:

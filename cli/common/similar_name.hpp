@@ -7,7 +7,7 @@
 
 namespace troupe::cli {
 
-/// Of a list of nodes, datacenters, ...: the known names for formats::hint.
+/// Names of a list of nodes, datacenters, ...: the known ones for formats::hint.
 template <class List>
 std::vector<std::string> names_of(const List& all) {
   std::vector<std::string> names;

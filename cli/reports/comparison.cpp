@@ -47,7 +47,7 @@ double normalized_throughput(const comparison& c, const policy_result& r) {
   return r.makespan_s > 0 ? work_s / r.makespan_s : 0;
 }
 
-/// At most so many failures are printed, in the table's notes and in a document.
+/// Limits of the failures that are printed: in the table's notes, and in a document.
 constexpr std::size_t noted_failures = 3, listed_failures = 100;
 
 const std::map<job_id, std::string>& failures_of(const comparison& c, const policy_result& r) {

@@ -28,13 +28,13 @@ struct comparison {
   std::string workload_name;
   std::uint64_t seed = 1;
   std::vector<actors::policy_result> results;
-  /// What the jobs take; null: what the cost model says.
+  /// Times of the jobs; null: the cost model's.
   std::shared_ptr<const replayed_times> times{};
   std::size_t invented = 0;  // jobs whose model is the rule's
-  /// Of each result: why jobs failed.
+  /// Per result: why jobs failed.
   std::vector<std::map<job_id, std::string>> failures{};
   std::string parallelism{};  // as in as_simulated()
-  /// Of policies that plan no pipelines of their own: the same with them. By name; empty: not
+  /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
   /// asked.
   std::map<std::string, actors::policy_result> with_pipelines{};
 };
@@ -67,8 +67,8 @@ json completion_times(std::vector<double> jct_s, std::size_t max_points);
 expected<void> save(const comparison& c, const std::string& directory);
 
 /// A policy as `simulate` runs it, with these settings. `parallelism`: of simulated work, "own",
-/// "adaptive", or empty for what the workload's rule says. Policies that choose any parallelism
-/// themselves keep theirs.
+/// "adaptive", or empty for the default of the workload's rule. Policies that choose any
+/// parallelism themselves keep theirs.
 std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
                                                      std::string_view workload,
                                                      std::string_view parallelism,
@@ -88,8 +88,8 @@ expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> r
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
                                              std::uint64_t seed, const cluster& c);
 
-/// What to replay on a cluster, and nothing simulated yet: by the rule, as it is, or (`speeds` is
-/// not null) at measured speeds.
+/// A comparison with its workload, and nothing simulated yet: by the rule, as it is, or (`speeds`
+/// is not null) at measured speeds.
 expected<comparison> comparison_of(std::span<const formats::trace_row> rows,
                                    const std::string& workload, const formats::throughputs* speeds,
                                    std::uint64_t seed, const cluster& c);

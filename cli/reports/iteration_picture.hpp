@@ -7,7 +7,7 @@
 
 namespace troupe::cli {
 
-/// Of GPUs, and of links; a page says how many GPUs there are besides.
+/// Limit of the rows of GPUs, and of those of links; a page with more shows how many there are.
 inline constexpr std::size_t max_picture_rows = 240;
 
 /// Writes a self-contained HTML page like Figure 6 of the ATLAS paper: the iterations of these

@@ -14,8 +14,8 @@ namespace troupe::cli {
 /// "1-5", "1,3,7" or "1-3,10": at most 1,000 seeds, each once.
 expected<std::vector<std::uint64_t>> parse_seeds(std::string_view text);
 
-/// Of the same policies, one comparison a seed; at least one. That of a single seed is that
-/// comparison's own document and table.
+/// The figures of the same policies over one comparison per seed, at least one. The document and
+/// table of a single seed are that comparison's own.
 json document_of(const std::vector<comparison>& runs);
 std::string table_of(const std::vector<comparison>& runs);
 std::string title_of(const std::vector<comparison>& runs);

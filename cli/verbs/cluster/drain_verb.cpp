@@ -16,9 +16,9 @@ class drain_verb final : public verb {
   void options(CLI::App& app) override {
     app.add_option("NODE", wish_.nodes, "Names of nodes")->required();
     if (wish_.drained)
-      app.add_flag(
-          "--stop", wish_.stop,
-          "Stop what runs there, with its grace, and queue it again (default: it goes on)");
+      app.add_flag("--stop", wish_.stop,
+                   "Stop the jobs that run there, with their grace, and queue them again (default: "
+                   "they go on)");
     remote_.options(app);
   }
 

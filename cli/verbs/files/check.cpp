@@ -174,7 +174,7 @@ class check_verb final : public verb {
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
     names.emplace_back("trace");
-    app.add_option("--as", as_, "Kind of the files, if their keys do not tell")
+    app.add_option("--as", as_, "Kind of the files, if their keys do not show it")
         ->check(CLI::IsMember(names));
     app.add_option("--cluster", cluster_, "Cluster whose hosts a fault file may name");
   }

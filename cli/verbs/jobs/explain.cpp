@@ -58,7 +58,7 @@ class explain_verb final : public verb {
     return plans.text(terminal_columns());
   }
 
-  /// The part of the job whose output says why it failed.
+  /// The part of the job whose output has the reason of its failure.
   static std::uint32_t failed_rank(const job_status& j) { return j.failed_rank.value_or(0); }
 
   /// The last output of a failed job; nothing if its log is not available.

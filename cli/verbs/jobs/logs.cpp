@@ -33,7 +33,7 @@ class logs_verb final : public verb {
                  "All nodes and attempts, each line prefixed with attempt and rank; limited by "
                  "--attempt or --rank");
     app.add_option("--tail", tail_,
-                   "Show only the last N lines of each log, and with -f what is added");
+                   "Show only the last N lines of each log, and with -f new lines as they come");
     remote_.options(app);
     app.footer(
         "With --json, one document; with --json and -f, one document per line of the log: "

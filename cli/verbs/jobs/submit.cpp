@@ -23,7 +23,7 @@ std::string name_for(const std::string& program) {
   return name.empty() ? "command" : name;
 }
 
-/// Its bytes that are not printable ASCII as \xNN.
+/// The text with \xNN in place of bytes that are not printable ASCII.
 std::string escaped(const std::string& word) {
   std::string text;
   for (const char c : word)
@@ -99,7 +99,7 @@ class submit_verb final : public verb {
   }
 
  private:
-  /// Its number, or why it was not accepted.
+  /// The job's number, or the reason why it was not accepted.
   expected<job_id> send(const job_spec& job) {
     const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
     if (!reply) return refuse(reply.error());

@@ -80,7 +80,7 @@ int run_front(output& out, front_server_options o) {
         service.handle(r, std::move(reply));
       });
   if (!server) return out.bad(server.error());
-  // Until the controller has said what is served, every model may be.
+  // Until the controller has reported the served models, every model may be one.
   service.expect([front = (*host)->completions()](const std::string& model) {
     const auto now = front.view();
     return !now.has_statement || now.served.contains(model);

@@ -42,7 +42,7 @@ class infer_verb final : public verb {
                    "Only the most probable tokens that together reach this probability")
         ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
-    app.add_option("--top-k", what_.how.top_k, "Only so many of the most probable tokens; 0: all")
+    app.add_option("--top-k", what_.how.top_k, "Choose among the K most probable tokens; 0: all")
         ->capture_default_str();
     app.add_option("--seed", what_.how.seed, "Seed of the choice of tokens")->capture_default_str();
     app.add_option("--stop", stops_, "Text that ends the completion; may be repeated")
@@ -172,7 +172,7 @@ class infer_verb final : public verb {
         logits_file_, {{"logits", {made.logits.size() / vocabulary, vocabulary}, made.logits}}, {});
   }
 
-  /// What a model writes could control a terminal.
+  /// A model's text could have control sequences for the terminal.
   static void show_piece(const output& out, std::string_view piece) {
     static const bool terminal = terminal_columns() > 0;
     out.text(terminal ? printable(piece, true) : std::string{piece});

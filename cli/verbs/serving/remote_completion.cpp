@@ -165,7 +165,7 @@ expected<std::string> only_model(const web::server_place& at, const remote_promp
                       every_s);
   if (!models) return refuse(models.error());
   if (models->empty())
-    return refuse(reason::kind::unavailable, fmt::format("{} serves no model at present", p.url));
+    return refuse(reason::kind::unavailable, fmt::format("{} serves no model", p.url));
   if (models->size() != 1 || !(*models)[0].is_object())
     return refuse(reason::kind::invalid,
                   fmt::format("{} has {} models: give --model NAME", p.url, models->size()));

@@ -118,7 +118,7 @@ class estimate_verb final : public verb {
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
     a.simulated = a.closed;
     if (is_described(job) && stages.size() == 1) {
-      // What is known of replicas without stages: their sums hide behind the last backward.
+      // The model of replicas without stages: their all-reduce hides behind the last backward.
       auto whole = made->how;
       whole.stages.clear();
       auto split = job;

@@ -137,7 +137,7 @@ json plan_document(const cluster& c, const job_spec& job, const plan& p) {
           {"stages", stages}};
 }
 
-/// Of a decoder: what its memory is for, in bytes.
+/// A decoder's memory by purpose, in bytes.
 json decoder_document(const job_spec& job, const answer& a) {
   const auto m = planners::decoder_memory_of(*job.serve);
   return {{"weight_bytes", std::llround(m.weights)},
@@ -310,7 +310,7 @@ class plan_verb final : public verb {
 
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
             const answer& a) const {
-    if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
+    if (a.plans.empty() && a.where.empty()) return;  // the reason is the whole answer
     if (is_serving(job)) return show_decoder(out, c, job, a);
     if (job.assumed_model)
       out.line("{} on {} under {}", job.name, c.name, policy);
@@ -339,7 +339,7 @@ class plan_verb final : public verb {
       out.line("Estimated from {}.", from);
   }
 
-  /// Of the chosen plan, or the best.
+  /// MARP's prediction for the chosen plan, or else for the best.
   static std::optional<double> marp_of(const cluster& c, const job_spec& job, const answer& a) {
     if (a.where.empty() && a.plans.empty()) return {};
     return planners::bytes_by_marp(c, job, a.where.empty() ? a.plans.front() : a.how);

@@ -131,7 +131,7 @@ class profile_verb final : public verb {
         ->delimiter(',')
         ->check(CLI::Range(1, 100'000'000));
     app.add_option("--tensor-parallel", wish_.tensor_parallel,
-                   "Measure also stages that so many devices share")
+                   "Measure also stages that this many devices share")
         ->delimiter(',')
         ->check(CLI::Range(2, 1024));
     app.add_option("--busy", wish_.busy, "Devices computing at once, the measured one included")

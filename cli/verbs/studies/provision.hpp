@@ -33,7 +33,7 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
 /// Cost against time: a table, and a page in `file`.
 int show_pareto(const output& out, const provision_request& r, const std::string& file);
 
-/// What every placer needs for each limit on the time.
+/// Compares the cost of every placer's plan under each limit on the time.
 int sweep_limits(const output& out, const provision_request& r, const std::vector<double>& slos_s);
 
 }  // namespace troupe::cli

@@ -114,7 +114,7 @@ class train_verb final : public verb {
     return simulated ? "virtual" : "local";
   }
 
-  /// What is about to happen, and what an interruption would cost.
+  /// Announces the training, and the cost of an interruption.
   void announce(const job_spec& job, const output& out) const {
     if (world_ == "virtual") {
       out.note("troupe: simulates {}{}; nothing is computed", job.name,
