@@ -85,7 +85,7 @@ std::size_t rows_of(const json& iteration, bool links) {
   return n;
 }
 
-/// Of a timeline: each track's spans, by process and thread; and the names.
+/// A timeline's spans by track (process and thread), and its names.
 struct trace {
   json document;
   std::map<std::pair<int, long>, std::vector<std::pair<double, double>>> spans;

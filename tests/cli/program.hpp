@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// What a run of the program came to.
+/// The outcome of a run of the program.
 struct result {
   int status = -1;
   std::string out, err;

@@ -142,7 +142,7 @@ TEST_CASE("no policy resizes a job that is replayed as it is, and each stop cost
       CHECK(j.state == job_state::finished);
       CHECK(j.how.gpus() == asked.gpus);
       if (!asked.gpu_type.empty()) CHECK(c.gpu_of(j.nodes.at(0)).name == asked.gpu_type);
-      // What was stopped loses at most the second that it was in.
+      // A stopped job loses at most the second that it was in.
       const double min = asked.duration_s + c.settings.restart_s;
       CHECK(j.held_s >= Approx(min).epsilon(1e-9));
       CHECK(j.held_s <= min + (j.attempts - 1) * (c.settings.restart_s + 1) + 1e-6);

@@ -43,7 +43,7 @@ generator::submission received_by(generator::submission s, sequence_listener l) 
   return s;
 }
 
-/// What is heard of a sequence.
+/// The steps of a sequence that its listener received.
 struct received {
   std::mutex mutex;
   std::vector<std::uint32_t> tokens;

@@ -39,7 +39,7 @@ inline query_reply sample_cluster() {
   return r;
 }
 
-/// Of its job 1.
+/// The training that is its job 1.
 inline training_reply sample_training() {
   training_reply t;
   t.position = 9;

@@ -268,7 +268,7 @@ TEST_CASE("a web site cannot use a server without keys") {
   for (const char* path : {"/v1/models", "/metrics", "/health"})
     CHECK(s.ask(fmt::format("GET {} HTTP/1.1\r\nHost: evil.example:80\r\n\r\n", path)).status ==
           403);
-  // What a browser sends to another origin without asking.
+  // Requests that browsers send to another origin without asking.
   CHECK(asked("127.0.0.1", "Sec-Fetch-Site: cross-site\r\n") == 415);
   CHECK(asked("127.0.0.1", "Origin: http://evil.example\r\n") == 415);
   CHECK(asked("127.0.0.1", "Origin: null\r\n") == 415);

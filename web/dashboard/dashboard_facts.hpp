@@ -7,7 +7,8 @@
 
 #include "messages/wire/client.hpp"
 
-// What the dashboard's JSON and its metrics both read from the controller's replies. Pure.
+// Facts that the dashboard's JSON and its metrics both read from the controller's replies: pure
+// functions.
 
 namespace troupe::web {
 
@@ -18,7 +19,7 @@ std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter);
 
 bool holds_gpus(const job_status& j);
 
-/// The decoders that present fronts know, each as it said last.
+/// The decoders that present fronts know, each with its newest state.
 std::vector<reported_decoder> decoders_of(const query_reply& r);
 
 /// One direction between two datacenters.

@@ -7,8 +7,8 @@
 #include "messages/wire/stage.hpp"
 
 // The controller's replies as JSON, for the dashboard: pure functions. Keys are those of the verbs'
-// --json where they say the same. Unknown values, and numbers that are not finite, are null; text
-// that is not UTF-8 is repaired.
+// --json where they have the same meaning. Unknown values, and numbers that are not finite, are
+// null; text that is not UTF-8 is repaired.
 
 namespace troupe::web::dashboard_json {
 

@@ -60,7 +60,7 @@ class document {
 constexpr auto gauge = MetricType::Gauge, counter = MetricType::Counter;
 
 void add_hosts(document& d, const query_reply& r) {
-  d.family("up", gauge, "Is the host present?");
+  d.family("up", gauge, "1 if the host is present, else 0");
   d.value({{"host", "controller"}}, 1);
   for (const auto& g : r.gateways) {
     const bool absent =
@@ -119,7 +119,7 @@ void add_jobs(document& d, const query_reply& r) {
   for (const auto s : all)
     d.value({{"state", to_string(s)}},
             static_cast<double>(std::ranges::count(r.jobs, s, &job_status::state)));
-  d.family("queue_seconds", gauge, "How long a waiting job has waited");
+  d.family("queue_seconds", gauge, "Time that a waiting job has waited");
   for (const auto& j : r.jobs)
     if (j.state == job_state::waiting)
       d.value({{"job", std::to_string(j.job)}, {"name", j.name}},
@@ -168,10 +168,11 @@ void add_trainings(document& d, const std::vector<training>& all) {
 }
 
 void add_bubbles(document& d, const std::vector<training>& all) {
-  d.family("bubble_seconds_total", counter, "Time that a training left its devices idle and lent");
+  d.family("bubble_seconds_total", counter,
+           "Idle time of a training's devices that was lent to prefills");
   for (const auto& t : all)
     if (t.report.bubbles && t.report.bubbles->idle_s) d.value(t.of, *t.report.bubbles->idle_s);
-  d.family("guest_seconds_total", counter, "Time of a training's bubbles that prefills used");
+  d.family("guest_seconds_total", counter, "Time that prefills used of a training's bubbles");
   for (const auto& t : all)
     if (t.report.bubbles) d.value(t.of, t.report.bubbles->guest_s);
   d.family("training_delay_seconds_total", counter, "Time that a training waited for prefills");
@@ -181,7 +182,7 @@ void add_bubbles(document& d, const std::vector<training>& all) {
 
 void add_devices(document& d, const query_reply& r, const std::vector<training>& all) {
   d.family("device_busy_seconds_total", counter,
-           "What a stage's devices did, since its training's last (re)start");
+           "Busy time of a stage's devices by task, since its training's last (re)start");
   for (const auto& t : all) {
     if (!t.report.timeline) continue;
     for (const auto& s : t.report.timeline->stages)
@@ -207,7 +208,7 @@ void add_wan(document& d, const query_reply& r, const std::vector<training>& all
     if (l.bytes)
       d.value({{"from", name_of_datacenter(r, l.from)}, {"to", name_of_datacenter(r, l.to)}},
               static_cast<double>(*l.bytes));
-  d.family("wan_utilization", gauge, "Share of its hops' rate that a training uses");
+  d.family("wan_utilization", gauge, "Fraction of its hops' rate that a training uses");
   for (const auto& t : all)
     if (t.report.wan_bytes > 0) d.value(t.of, t.report.wan_utilization);
 }
@@ -217,7 +218,7 @@ void add_wan(document& d, const query_reply& r, const std::vector<training>& all
 std::string cluster_metrics(const cluster_facts* known) {
   document d;
   if (!known) {
-    d.family("up", gauge, "Is the host present?");
+    d.family("up", gauge, "1 if the host is present, else 0");
     d.value({{"host", "controller"}}, 0);
     return d.text();
   }

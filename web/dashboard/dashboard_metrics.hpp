@@ -8,7 +8,7 @@
 
 namespace troupe::web {
 
-/// What the dashboard knows of the cluster.
+/// The dashboard's knowledge of the cluster.
 struct cluster_facts {
   query_reply now;                              // about all jobs
   std::map<job_id, training_report> trainings;  // that are running: their newest reports

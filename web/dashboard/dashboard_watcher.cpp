@@ -110,7 +110,7 @@ void dashboard::watcher::look() {
   auto reply = source_(query_jobs{0, 0});
   auto* all = reply ? std::get_if<query_reply>(&*reply) : nullptr;
   if (!all) {
-    next->why_absent = reply ? "the controller's answer was not understood" : reply.error().text;
+    next->why_absent = reply ? "unexpected type of answer from the controller" : reply.error().text;
     next->absent_s = clock_.now_s() - last_answer_s_;
     return publish(std::move(next));
   }

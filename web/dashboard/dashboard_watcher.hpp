@@ -17,11 +17,11 @@
 
 namespace troupe::web {
 
-/// The thread that asks the controller: for the whole cluster every so often, and whatever else
-/// browsers want to know. Thread-safe.
+/// The thread that asks the controller: for the whole cluster at every interval, and for single
+/// jobs when browsers ask. Thread-safe.
 class dashboard::watcher {
  public:
-  /// What it knows. Immutable; `known` is null while the controller is absent.
+  /// One look at the cluster. Immutable; `known` is null while the controller is absent.
   struct view {
     std::shared_ptr<const cluster_facts> known;
     std::string links;       // JSON: needs the view before
@@ -39,7 +39,7 @@ class dashboard::watcher {
 
   /// Asks on the thread, then calls `then` there with the reply. false: too much is being asked.
   bool ask(message request, std::function<void(expected<message>)> then);
-  /// Sends an event with every view from now on. false: there are too many readers.
+  /// Sends an event with every view from now on. false: there are too many subscribers.
   bool subscribe(const std::shared_ptr<http_reply>& reader);
 
  private:

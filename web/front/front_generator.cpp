@@ -12,7 +12,7 @@ struct front_generator::lifetime {
   bool over = false;
 };
 
-/// What a front reports of one sequence, as steps with text. Used on the front's thread.
+/// A front's reports of one sequence, as steps with text. Used on the front's thread.
 class front_generator::sequence {
  public:
   sequence(const submission& s, actors::completions front, shared_cluster c,

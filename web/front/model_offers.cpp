@@ -20,7 +20,7 @@ constexpr double never = std::numeric_limits<double>::max();
 
 }  // namespace
 
-/// What the threads use, which may outlive the server.
+/// State that the threads use, which may outlive the server.
 struct model_offers::shared {
   /// Where a model's files are, and which files these are.
   struct source {
@@ -59,7 +59,7 @@ struct model_offers::shared {
   std::function<void(const std::string&, read_model)> offer;
   std::function<void(const std::string&)> withdraw;
 
-  /// One of `unread` whose folder nobody reads.
+  /// One of `unread` whose folder no thread reads.
   std::optional<std::pair<std::string, source>> take() {
     for (auto at = unread.begin(); at != unread.end(); ++at) {
       if (reading.contains(at->second.folder)) continue;

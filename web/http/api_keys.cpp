@@ -17,11 +17,12 @@ expected<api_keys> api_keys::read(const std::filesystem::path& file, bool may_be
   const auto failure = [&](std::string why) {
     return refuse(reason::kind::invalid, fmt::format("{}: {}", file.string(), why));
   };
-  if (sodium_init() < 0) return failure("the cryptography library does not start");
+  if (sodium_init() < 0) return failure("libsodium could not be initialized");
   if (!in) return failure(std::strerror(errno));
   api_keys keys;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
+    // Files that were edited on Windows.
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || line[0] == '#') continue;
     const auto digits = line.substr(0, line.find(' '));
@@ -52,6 +53,8 @@ bool api_keys::allows(std::string_view authorization) const {
   hash h{};
   crypto_hash_sha256(h.data(), reinterpret_cast<const unsigned char*>(key.data()), key.size());
   bool found = false;
+  // All hashes are compared, each in constant time: the duration shows neither which key matched
+  // nor how much of it.
   for (const auto& known : hashes_) found |= sodium_memcmp(known.data(), h.data(), h.size()) == 0;
   return found;
 }

@@ -20,7 +20,7 @@ std::optional<std::string> name_in_host(std::string_view host);
 /// one, other clients of HTTP/1.0 may not.
 bool is_local_host(std::string_view host);
 
-/// Whether the browser says that a page of another origin makes the request, by Sec-Fetch-Site or
+/// Does a page of another origin make the request, by Sec-Fetch-Site or
 /// Origin. Clients that are no browsers send neither.
 bool is_cross_origin(const http_request& r);
 

@@ -7,6 +7,7 @@ namespace troupe::web {
 
 namespace {
 
+// Adds fields to every kind of head, so that handlers do not know of CORS.
 class extended_reply final : public http_reply {
  public:
   extended_reply(std::shared_ptr<http_reply> to, http_fields fields)
@@ -45,6 +46,8 @@ http_fields cors_policy::fields_for(const http_request& r) const {
 }
 
 http_fields cors_policy::preflight_fields_for(const http_request& r) const {
+  // Without an allowed origin the preflight gets no fields, and the browser does not send the
+  // request.
   auto fields = fields_for(r);
   if (fields.empty()) return fields;
   fields.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");

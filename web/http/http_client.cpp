@@ -33,7 +33,7 @@ class exchange {
 
   expected<client_answer> run(const std::function<bool(std::string_view)>& piece) {
     if (auto bad = connect()) return trouble("cannot be reached", bad);
-    if (auto bad = send()) return trouble("does not take the request", bad);
+    if (auto bad = send()) return trouble("cannot be sent the request", bad);
     // Without a limit Boost 1.74 refuses every body.
     parser_.body_limit(std::numeric_limits<std::uint64_t>::max());
     if (auto bad =
@@ -45,7 +45,7 @@ class exchange {
     a.content_type = text_of(head[http::field::content_type]);
     for (const auto& f : head) a.fields.emplace_back(text_of(f.name_string()), text_of(f.value()));
     if (auto bad = read_body(a, a.status == 200 ? piece : nullptr))
-      return trouble("has ended the connection before the end of its answer", bad);
+      return trouble("closed the connection before the end of its answer", bad);
     return a;
   }
 
@@ -62,6 +62,7 @@ class exchange {
         std::chrono::duration<double>(request_.patience_s)));
     error result;
     begin([&](error bad, auto&&...) { result = bad; });
+    // run() returns when the only operation has ended; restart() lets the next one run.
     io_.restart();
     io_.run();
     return result;
@@ -70,6 +71,7 @@ class exchange {
   error connect() {
     error bad;
     tcp::resolver names{io_};
+    // Resolution has no time limit: Asio would cancel only its handler, not getaddrinfo.
     const auto found = names.resolve(at_.host, std::to_string(at_.port), bad);
     if (bad) return bad;
     return wait([&](auto done) { stream_.async_connect(found, done); });
@@ -81,6 +83,7 @@ class exchange {
     q.method_string(request_.method);
     q.target(at_.prefix + request_.path);
     q.set(http::field::host, fmt::format("{}:{}", at_.host, at_.port));
+    // One exchange per connection: a kept one would have to be watched for the server's end.
     q.set(http::field::connection, "close");
     if (!request_.key.empty()) q.set(http::field::authorization, "Bearer " + request_.key);
     if (!request_.body.empty()) q.set(http::field::content_type, "application/json");
@@ -96,10 +99,11 @@ class exchange {
       body.data = part.data();
       body.size = part.size();
       auto bad = wait([&](auto done) { http::async_read_some(stream_, buffer_, parser_, done); });
+      // buffer_body reports a full buffer so; it is the normal end of a read.
       if (bad == http::error::need_buffer) bad = {};
       const std::string_view fresh{part.data(), part.size() - body.size};
-      if (!piece)
-        a.body += fresh;
+      if (!piece) a.body += fresh;
+      // false: the caller wants no more, and closing the connection stops the server's work.
       else if (!fresh.empty() && !piece(fresh))
         return {};
       if (bad) return bad;

@@ -42,9 +42,11 @@ class http_server::listener {
       error ignored;
       acceptor_.close(ignored);
       again_.cancel();
+      // A copy: close() erases from the table.
       for (const auto& [number, s] : std::map{shared_->open}) s->close();
     });
     thread_.join();
+    // Replies may outlive the server and own `shared_`; the handler refers to the server's owner.
     shared_->handler = {};
   }
   listener(const listener&) = delete;
@@ -56,14 +58,17 @@ class http_server::listener {
     const tcp::endpoint at{*address, port};
     error bad;
     acceptor_.open(at.protocol(), bad);
+    // A restarted server takes its port over from connections in TIME_WAIT.
     if (!bad) acceptor_.set_option(tcp::acceptor::reuse_address{true}, bad);
     if (!bad) acceptor_.bind(at, bad);
     if (!bad) acceptor_.listen(tcp::acceptor::max_listen_connections, bad);
     if (bad)
       return refuse(reason::kind::unavailable,
                     fmt::format("cannot listen on {}, port {}: {}", host, port, bad.message()));
+    // Port 0 let the kernel choose.
     port_ = acceptor_.local_endpoint(bad).port();
     accept();
+    // All sessions and the handler run on this one thread, so they need no locks.
     thread_ = std::thread{[this] { shared_->io.run(); }};
     return {};
   }

@@ -51,7 +51,7 @@ class http_reply {
 
   virtual void whole(http_answer a) = 0;
 
-  /// It will be a stream, or fail(): if nothing comes for `keep_alive_s`, its head is sent, and a
+  /// Announces a stream, or fail(): if nothing comes for `keep_alive_s`, its head is sent, and a
   /// comment. Proxies, and clients, give up connections on which nothing passes.
   virtual void promise_stream(http_answer a) = 0;
   /// Status 200; a.body is ignored. Of a promised stream whose head has been sent, all is ignored.
@@ -60,7 +60,7 @@ class http_reply {
   /// that is not complete.
   virtual void fail(http_answer a, std::string last_piece) = 0;
   virtual void piece(std::string bytes) = 0;
-  /// complete: false: the connection is closed in a way that the client can tell from an end.
+  /// complete: false: the connection is closed so that the client can distinguish it from an end.
   virtual void end(bool complete) = 0;
 
   /// To be called once, from the handler: `gone` is called on the server's thread if the client

@@ -29,8 +29,8 @@ std::string text_of(boost::beast::string_view v) {
   return {v.data(), v.size()};
 }
 
-/// What a server must refuse (RFC 9112, 3.2 and 6.1), or null: another server on the way may read
-/// such a request differently.
+/// The reason to refuse a request (RFC 9112, 3.2 and 6.1), or null. Boost accepts such requests, but
+/// a proxy may frame them differently, and take a part of a body for the next request (smuggling).
 const char* fault_of(const http::request<http::string_body>& m) {
   const auto hosts = m.count(http::field::host);
   if (hosts > 1) return "a request has one Host field";
@@ -54,12 +54,15 @@ class session final : public http_connection, public std::enable_shared_from_thi
         timer_{shared_->io},
         departure_{shared_->io} {
     error ignored;
+    // Nagle's algorithm would hold back a stream's tokens for a round trip.
     socket_.set_option(tcp::no_delay{true}, ignored);
   }
 
   void start() {
     auto& open = shared_->open;
     open[number_] = shared_from_this();
+    // Connections without a whole request are worth less than a new one: at the limit the oldest of
+    // them makes room, and the new one is refused only if all are being answered.
     if (open.size() <= shared_->limits.connections || close_oldest_waiting())
       return wait_for_request(shared_->limits.header_s);
     // Refused connections are drained for a while; they must not pile up either.
@@ -71,7 +74,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     return stage_ == stage::idle || stage_ == stage::header || stage_ == stage::body;
   }
   void close() override {
-    const auto self = shared_from_this();
+    const auto self = shared_from_this();  // the table may be the last owner
     shared_->open.erase(number_);
     error ignored;
     stop_timer();
@@ -87,6 +90,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   }
   void promise_stream(std::uint64_t turn, http_answer a) {
     if (turn != turn_ || stage_ != stage::answering || stream_ || head_only_) return;
+    // Until the head is sent, an error can still have its own status.
     within(shared_->limits.keep_alive_s, [this, a = std::move(a)] {
       write_stream_head(a);
       queue(std::string{keep_alive});
@@ -110,6 +114,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   void end_stream(std::uint64_t turn, bool complete) {
     if (turn != turn_ || stage_ != stage::answering || !stream_ || stream_->ends) return;
     stream_->ends = true;
+    // Without a final chunk only the end of the connection ends the body.
     if (!complete || !chunked_) keep_ = false;
     if (complete && chunked_ && !head_only_) stream_->queued += "0\r\n\r\n";
     pump();
@@ -130,15 +135,17 @@ class session final : public http_connection, public std::enable_shared_from_thi
 
   void queue(const std::string& bytes) {
     stream_->queued += chunked_ ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes) : bytes;
+    // The generator does not wait for slow readers, so what they leave unread must have a bound.
     if (stream_->queued.size() > shared_->limits.unread_bytes) return close();
     pump();
   }
 
-  /// Calls `late` after so many seconds, unless the timer is set again.
+  /// Calls `late` after `s` seconds, unless the timer is set again.
   template <class F>
   void within(double s, F late) {
     timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(s)));
+    // cancel() does not take back a handler that is queued already, but its number is an old one.
     timer_.async_wait([self = shared_from_this(), this, late, set = ++timer_set_](error) {
       if (set == timer_set_) late();
     });
@@ -162,6 +169,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   void wait_for_request(double patience_s) {
     stage_ = stage::idle;
     stream_.reset();
+    // A pipelined request is in the buffer already.
     if (buffer_.size() > 0) return read_header();
     within(patience_s, [this] { close(); });
     read_some([this](error bad) { bad ? close() : read_header(); });
@@ -200,6 +208,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     within(shared_->limits.body_s, [this] { give_up_reading(); });
     const auto& fields = parser_->get();
     if (!parser_->is_done() && boost::beast::iequals(fields[http::field::expect], "100-continue")) {
+      // curl sends this header with large bodies, and waits a second for the answer.
       static const std::string go = "HTTP/1.1 100 Continue\r\n\r\n";
       asio::async_write(socket_, asio::buffer(go),
                         [self = shared_from_this(), this](error broken, std::size_t) {
@@ -226,6 +235,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     if (bad == http::error::body_limit)
       return refuse_request(
           413, fmt::format("the body is longer than {} bytes", shared_->limits.body_bytes));
+    // An error of the socket is a client that left; errors of the HTTP parser get an answer.
     const bool left = bad == http::error::end_of_stream || bad == http::error::partial_message ||
                       bad.category() != http::make_error_code(http::error::bad_method).category();
     left ? close() : refuse_request(400, "the request is not HTTP: " + bad.message());
@@ -255,6 +265,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   void watch() {
     constexpr std::size_t max_pipelined_bytes = 64 << 10;
     if (watching_) return;
+    // A client that pipelines without reading answers must not fill the memory.
     if (buffer_.size() > max_pipelined_bytes) return watch_for_departure();
     watching_ = true;
     read_some([this](error bad) {
@@ -265,8 +276,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     });
   }
 
-  /// What else the client has sent stays unread, and hides the end of the stream: the kernel is
-  /// asked for it now and then.
+  /// Unread bytes hide the end of the stream from a read, so the kernel is polled for it instead.
   void watch_for_departure() {
     departure_.expires_after(std::chrono::milliseconds{500});
     departure_.async_wait([self = shared_from_this(), this, turn = turn_](error stopped) {
@@ -299,6 +309,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     const auto written = [self = shared_from_this(), this, r](error bad, std::size_t) {
       bad ? close() : finish();
     };
+    // HEAD gets the fields of GET, the length among them, and no body.
     if (!head_only_) return http::async_write(socket_, *r, written);
     auto head = std::make_shared<http::response_serializer<http::string_body>>(*r);
     http::async_write_header(socket_, *head,
@@ -315,6 +326,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
     std::ostringstream head;
     head << r.base();
     stream_.emplace();
+    // The head goes through the queue, so that no piece overtakes it.
     stream_->queued = head.str();
     stream_->events = a.content_type.starts_with("text/event-stream");
     pump();
@@ -333,6 +345,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
       return;
     }
     s.writing = true;
+    // async_write needs `written` unchanged until it ends; later pieces collect in `queued`.
     s.written = std::exchange(s.queued, {});
     within(shared_->limits.idle_s, [this] { close(); });
     asio::async_write(socket_, asio::buffer(s.written),
@@ -351,6 +364,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
 
   /// The answer is written.
   void finish() {
+    // A read of watch() may be pending on the socket; its handler, cancelled here, calls next().
     answered_ = true;
     if (!watching_) return next();
     error ignored;
@@ -386,7 +400,7 @@ class session final : public http_connection, public std::enable_shared_from_thi
   std::uint64_t turn_ = 1;  // answers to other turns are ignored
   std::uint64_t timer_set_ = 0;
   bool late_ = false, watching_ = false, answered_ = false;
-  // Of the present request.
+  // The present request's.
   bool keep_ = false, head_only_ = false, chunked_ = false;
   unsigned version_ = 11;
   std::string request_id_;
@@ -427,12 +441,15 @@ class reply final : public http_reply {
     post([complete](session& s, std::uint64_t turn) { s.end_stream(turn, complete); });
   }
   void when_gone(std::function<void()> gone) override {
+    // Without post(): the handler calls it on the server's thread, before the client's departure
+    // can be seen.
     if (const auto s = session_.lock()) s->when_gone(turn_, std::move(gone));
   }
 
  private:
   template <class F>
   void post(F f) {
+    // The server's thread has ended: nothing would run it.
     if (shared_->over) return;
     asio::post(shared_->io, [s = session_, turn = turn_, f = std::move(f)]() mutable {
       if (const auto present = s.lock()) f(*present, turn);

@@ -23,7 +23,7 @@ class http_connection {
   virtual bool waits() const = 0;
 };
 
-/// What all connections of a server share; used by the server's thread alone, but for `over`.
+/// State that all connections of a server share; only the server's thread uses it, except `over`.
 struct http_connections {
   boost::asio::io_context io{1};
   http_limits limits;

@@ -30,12 +30,15 @@ expected<std::string> decoded(std::string_view path) {
       c = static_cast<char>(*high << 4 | *low);
       i += 2;
     }
+    // Paths are quoted in error messages and logs.
     if (std::iscntrl(static_cast<unsigned char>(c))) return failure("has a control character");
     out += c;
   }
   return out;
 }
 
+// Checked after decoding: "%2e%2e" is ".." too, and a reverse proxy in front may resolve it to a
+// path that it would not have let through.
 bool has_dot_segment(std::string_view path) {
   while (!path.empty()) {
     path.remove_prefix(1);  // '/'
@@ -46,7 +49,7 @@ bool has_dot_segment(std::string_view path) {
   return false;
 }
 
-/// What follows http:// or https://; nothing: it is not of absolute form.
+/// The text after http:// or https://; nothing: the target is not in absolute form.
 std::optional<std::string_view> after_scheme(std::string_view target) {
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   for (const std::string_view scheme : {"http://", "https://"})

@@ -29,7 +29,7 @@ std::optional<std::string_view> match_path(std::string_view pattern, std::string
   const auto rest = path.substr(variable);
   if (pattern[variable] == '*') return rest;
   const auto number = rest.substr(0, rest.find('/'));
-  // What follows the number is literal: "/explain", or nothing.
+  // The text after the number is literal: "/explain", or nothing.
   if (!is_number(number) || rest.substr(number.size()) != pattern.substr(variable + 1))
     return std::nullopt;
   return number;
@@ -40,7 +40,7 @@ std::string allowed_methods(const route_facts& to, std::string_view more) {
 }
 
 // The order is part of the interface: a path that does not exist is 404 for every method, and a
-// wrong method is told without a key, since the table is public.
+// wrong method is reported without a key, since the table is public.
 std::optional<http_refusal> refusal_of(const http_request& r, const route_facts* to, bool has_key,
                                        std::string_view more_methods) {
   if (!to) return http_refusal{404, fmt::format("no such path: '{}'", r.path), {}};

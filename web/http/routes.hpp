@@ -45,7 +45,7 @@ struct http_refusal {
   http_fields fields;
 };
 
-/// What Allow says of a row. `more`: methods that the server answers for every row.
+/// The value of Allow for a row. `more`: methods that the server answers for every row.
 std::string allowed_methods(const route_facts& to, std::string_view more);
 
 /// 404 without a row, 405 for another method of it, 401 if it needs a key and the request has none

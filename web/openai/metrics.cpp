@@ -58,47 +58,49 @@ struct metrics::families {
   Registry registry;
   Family<Counter>& requests = BuildCounter()
                                   .Name("troupe_requests_total")
-                                  .Help("Requests to generate, by what became of them")
+                                  .Help("Generation requests, by outcome")
                                   .Register(registry);
   Counter& prompt_tokens =
-      counter(registry, "troupe_prompt_tokens_total", "Tokens of the prompts of accepted requests");
+      counter(registry, "troupe_prompt_tokens_total", "Prompt tokens of accepted requests");
   Counter& generation_tokens =
-      counter(registry, "troupe_generation_tokens_total", "Tokens that were generated");
+      counter(registry, "troupe_generation_tokens_total", "Generated tokens");
   Histogram& first_token =
       histogram(registry, "troupe_time_to_first_token_seconds",
-                "From a request to the first token of each of its choices", first_token_s);
+                "Time to first token in seconds, of each choice", first_token_s);
   Histogram& next_token = histogram(registry, "troupe_time_per_output_token_seconds",
-                                    "Between two tokens of a choice", next_token_s);
-  Histogram& whole = histogram(registry, "troupe_e2e_request_seconds",
-                               "From a request to the last token of all of its choices", whole_s);
+                                    "Inter-token latency in seconds", next_token_s);
+  Histogram& whole =
+      histogram(registry, "troupe_e2e_request_seconds",
+                "Time from a request to the last token of its last choice, in seconds", whole_s);
   Family<Counter>& prefills = BuildCounter()
                                   .Name("troupe_prefills_total")
-                                  .Help("Prompts of choices, by where they were computed")
+                                  .Help("Prefills, by where they were computed")
                                   .Register(registry);
   Counter& in_bubbles = prefills.Add({{"where", "bubbles"}});
   Counter& by_decoders = prefills.Add({{"where", "decoder"}});
   Family<Counter>& declined = BuildCounter()
                                   .Name("troupe_declined_total")
-                                  .Help("Prompts that were to be computed in bubbles, and were not")
+                                  .Help("Prefills that bubbles declined, by reason")
                                   .Register(registry);
   Counter& yields = counter(registry, "troupe_prefill_yields_total",
                             "Suspensions of prefills in bubbles for their trainings");
-  Histogram& transfer =
-      histogram(registry, "troupe_kv_transfer_seconds",
-                "From the end of a prefill in bubbles until its decoder had the cache", transfer_s);
-  Histogram& predicted = histogram(registry, "troupe_prefill_predicted_ratio",
-                                   "Time of a prefill in bubbles over the promised one", ratios);
-  Counter& retries = counter(registry, "troupe_retries_total",
-                             "Attempts of choices after the first: their decoder was lost");
+  Histogram& transfer = histogram(
+      registry, "troupe_kv_transfer_seconds",
+      "Time from the end of a prefill in bubbles until its decoder had the cache, in seconds",
+      transfer_s);
+  Histogram& predicted =
+      histogram(registry, "troupe_prefill_predicted_ratio",
+                "Duration of a prefill in bubbles over the promised one", ratios);
+  Counter& retries = counter(registry, "troupe_retries_total", "Retries after a lost decoder");
   Family<Gauge>& pages = BuildGauge()
                              .Name("troupe_kv_pages")
-                             .Help("Pages of the cache of keys and values, 64 positions each")
+                             .Help("Pages of the KV cache, 64 positions each")
                              .Register(registry);
   Gauge& used = pages.Add({{"state", "used"}});
   Gauge& free = pages.Add({{"state", "free"}});
   Family<Gauge>& sequences = BuildGauge()
                                  .Name("troupe_sequences")
-                                 .Help("Choices that are generated or wait for it")
+                                 .Help("Choices that are being generated or wait")
                                  .Register(registry);
   Gauge& running = sequences.Add({{"state", "running"}});
   Gauge& waiting = sequences.Add({{"state", "waiting"}});

@@ -9,7 +9,7 @@
 
 namespace troupe::web {
 
-/// What became of a request.
+/// The outcome of a request.
 enum class outcome : std::uint8_t {
   finished,
   cancelled,  // the client left
@@ -29,16 +29,16 @@ class metrics {
 
   /// A model is served: its requests are counted from 0 on.
   void add_model(const std::string& model);
-  /// It is not served any more: its counters go, so that names do not add up.
+  /// Removes the counters of a model that is not served any more, so that names do not accumulate.
   void remove_model(const std::string& model);
-  /// `model`: empty, or not there at present: counted without a name.
+  /// `model`: empty, or not served: counted without a name.
   void count(outcome o, const std::string& model);
   void prompt_tokens(std::uint64_t n);
   /// One generated token: the first of its choice, so long after the request; or so long after the
   /// one before.
   void first_token(double s);
   void next_token(double s);
-  /// A choice's prompt has been computed; said once.
+  /// A choice's prompt has been computed; called once.
   void prefilled(const sequence_place& where);
   /// A choice has ended, after so many attempts, and its request, so long after it was made.
   void choice_ended(std::uint32_t attempts);

@@ -11,7 +11,7 @@ let key = sessionStorage.getItem("troupe-key") ?? "";
 
 const headers = () => (key ? { Authorization: `Bearer ${key}` } : {});
 
-/// A document, or null: there is none at present.
+/// A document, or null if there is none.
 export async function ask(path) {
   try {
     const answer = await fetch(`/api/v1/${path}`, { headers: headers() });

@@ -11,7 +11,7 @@ function title(j) {
     el("span", { class: "soft" }, ` job ${j.job}`)];
 }
 
-// Sentences by job, as `troupe explain` says them.
+// Sentences by job, as `troupe explain` prints them.
 const sentences = new Map();
 let asked_at = -Infinity, asking = false;
 

@@ -1,7 +1,7 @@
 import { duration, el, hideTip, keyed, setText, showTip, svg } from "/page/dom.js";
 
 // A row for each stage and pipeline: what its GPU did in an iteration. Transfers over the WAN, which
-// keep no GPU busy, are thin lines below, or fill a row of their link. The data says which kinds of tasks there are.
+// keep no GPU busy, are thin lines below, or fill a row of their link. The data has the kinds of tasks.
 
 const row_height = 22, bar = 15;
 
@@ -32,11 +32,11 @@ function fromEarliest(d) {
 
 const upright = (x, kind) => svg("line", { x1: x, x2: x, y1: 0, y2: row_height, class: kind });
 
-/// A micro-batch's number, or the name of a task that has none; prompts' numbers would say nothing here.
+/// A micro-batch's number, or the name of a task that has none; a prompt's number means nothing to readers.
 const labelOf = (s) => (s.kind.number === "prompt" ? "" : s.kind.number ? String(s.microbatch) : s.what);
 
 /// refresh([row, scale, moved]): row: {name, title, spans, link, end}; scale: {length, amount, ticks}, in the unit of spans
-/// (their "_s" is what amount(n) says); moved: is it to be drawn again?
+/// (begin_s and end_s are in the unit that amount(n) prints); moved: is it to be drawn again?
 export function timelineRow() {
   const name = el("span", { class: "row-name" });
   const picture = svg("svg", { width: "100%", height: row_height, "aria-hidden": true });

@@ -103,7 +103,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   else
     heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
   table t{heads};
-  // Of a long table, the rows around the best.
+  // A long table is cut to the rows around the best.
   const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
   const auto end = std::min(s.rows.size(), first + rows_for_people);
   for (auto i = end == s.rows.size() && end > rows_for_people ? end - rows_for_people : first;
