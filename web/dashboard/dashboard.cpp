@@ -22,6 +22,8 @@ http_answer failed(int status, const std::string& sentence, http_fields fields =
   return {status, json_type, dashboard_json::error(sentence), std::move(fields)};
 }
 
+// The cluster changes every second, so no cache may keep an answer. "nosniff" keeps browsers from
+// reading JSON, which has users' text in it, as a page.
 http_answer document(std::string text) {
   return {200,
           json_type,
@@ -29,6 +31,8 @@ http_answer document(std::string text) {
           {{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}}};
 }
 
+// The dashboard itself is well, so clients are to ask again, and the sentence has the reason of the
+// connection.
 http_answer absent(const std::string& why) {
   return failed(503, "the controller does not answer: " + why, {{"Retry-After", "1"}});
 }
@@ -39,6 +43,8 @@ const page_file* file_of(const std::string& path) {
   return nullptr;
 }
 
+// The policy lets the page load files of this server only and run no script of a job's name; the
+// page may not be framed, so no other site can have its users click on it.
 http_answer answer_of(const page_file& f) {
   return {200,
           std::string{f.content_type},
@@ -51,6 +57,7 @@ http_answer answer_of(const page_file& f) {
 }
 
 template <class T>
+// The whole text must be the number: "7x" names no job.
 std::optional<T> number_of(std::string_view text) {
   T value = 0;
   const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -76,6 +83,8 @@ http_answer absent(const expected<Reply>& reply) {
 
 /// A training's report as `text` has it, unless the controller knows no such job.
 template <class Text>
+// A job that has not reported yet has a reason, too, but it exists: the page then gets a document
+// without iterations, and the reason in it.
 http_answer training_answer(job_id job, const expected<message>& reply, const query_reply& cluster,
                             Text text) {
   const auto* t = reply ? std::get_if<training_reply>(&*reply) : nullptr;
@@ -118,6 +127,8 @@ struct job_question {
 }  // namespace
 
 // A path of the API is a row here and nothing else; the page's files come from web/page.
+// Lists come from the watcher's last look, so their cost for the controller does not grow with the
+// number of browsers; questions about one job go to the controller.
 std::span<const route<dashboard>> dashboard::routes() {
   static constexpr auto from_view = [](const dashboard& d, const routed_request& q, auto text) {
     const auto v = d.watcher_->now();

@@ -6,6 +6,8 @@
 
 namespace troupe::web {
 
+// Not every reply has a view. The index past the last gateway stands for "unknown", for which the
+// names below give "?".
 std::uint32_t datacenter_of(const query_reply& r, node_index n) {
   if (r.view && n < r.view->datacenters.size()) return r.view->datacenters[n];
   return static_cast<std::uint32_t>(r.gateways.size());
@@ -28,8 +30,11 @@ std::vector<reported_decoder> decoders_of(const query_reply& r) {
   if (r.view && r.view->fronts)
     for (const auto& f : *r.view->fronts)
       for (const auto& d : f.report.decoders) {
+        // The last report of an absent front may be of any age.
         if (!f.present) continue;
         const auto [at, fresh] = all.try_emplace({d.node, d.state.lease}, d);
+        // Several fronts report a decoder; the decoder's own sequence numbers order what they know
+        // of it.
         if (!fresh && d.state.sequence > at->second.state.sequence) at->second = d;
       }
   std::vector<reported_decoder> result;
@@ -42,6 +47,7 @@ std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t f
   if (from >= r.gateways.size()) return {};
   const auto& g = r.gateways[from];
   if (std::ranges::find(r.gateways_absent, g.datacenter) != r.gateways_absent.end()) return {};
+  // Simulated gateways do not count by datacenter.
   if (!g.traffic.sent_to || to >= g.traffic.sent_to->size()) return 0;
   return (*g.traffic.sent_to)[to];
 }
@@ -54,6 +60,7 @@ std::vector<wan_direction> wan_directions(const query_reply& r) {
       if (l.a < count && l.b < count)
         for (const auto& [from, to] : {std::pair{l.a, l.b}, std::pair{l.b, l.a}})
           all.push_back({from, to, l, bytes_between(r, from, to)});
+  // Tensors can cross between datacenters for which the file lists no link.
   const auto listed = [&](std::uint32_t from, std::uint32_t to) {
     return std::ranges::any_of(
         all, [&](const wan_direction& d) { return d.from == from && d.to == to; });

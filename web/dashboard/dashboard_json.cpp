@@ -16,19 +16,23 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// Names come from users and may be invalid UTF-8, which would make the whole document unreadable.
 std::string text_of(const json& d) {
   return d.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// 0 stands for "unknown" in reports; JSON has null for it.
 json positive(double value) {
   return value > 0 ? json(value) : json();
 }
 
 template <class T>
+// nlohmann has no conversion of optionals in Debian 12's version.
 json known(const std::optional<T>& value) {
   return value ? json(*value) : json();
 }
 
+// By job rather than by GPU: the controller does not report which of a node's GPUs a job has.
 json holders_of(const query_reply& r, node_index n) {
   json all = json::array();
   for (const auto& j : r.jobs)
@@ -91,6 +95,8 @@ json decoder_document(const query_reply& r, const reported_decoder& d) {
 }
 
 /// Bytes per second; null: not known.
+// From two looks at the same counters: gateways have no rates, and a second of traffic is what
+// people want to see.
 json rate_of(const wan_direction& l, const query_reply& now, const query_reply& before) {
   const auto earlier = bytes_between(before, l.from, l.to);
   const double passed_s = now.now_s - before.now_s;
@@ -118,6 +124,7 @@ std::string cluster(const query_reply& r) {
         if (datacenter_of(r, n.node) == d) nodes.push_back(node_document(r, n));
     all.push_back(
         {{"name", name},
+         // A datacenter whose gateway is absent still has its nodes.
          {"gateway_present", std::ranges::find(r.gateways_absent, name) == r.gateways_absent.end()},
          {"nodes", nodes}});
   }
@@ -187,6 +194,7 @@ std::string timeline(const training_reply& r, const query_reply& cluster) {
   for (const auto& s : shown.stages) {
     json spans = json::array(), busy = json::object();
     for (const auto& t : s.tasks)
+      // Kinds of a newer version are left out rather than drawn as something else.
       if (const auto* kind = facts_of_task(t.what); kind && t.end_s > t.begin_s)
         spans.push_back({{"what", kind->name},
                          {"microbatch", t.microbatch},

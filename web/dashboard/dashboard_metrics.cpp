@@ -59,6 +59,7 @@ class document {
 
 constexpr auto gauge = MetricType::Gauge, counter = MetricType::Counter;
 
+// Hosts that reconfigure has removed have no series: they would count as failures for ever.
 void add_hosts(document& d, const query_reply& r) {
   d.family("up", gauge, "1 if the host is present, else 0");
   d.value({{"host", "controller"}}, 1);
@@ -101,6 +102,7 @@ void add_decoders(document& d, const query_reply& r) {
   });
 }
 
+// GPUs of absent nodes are neither idle nor held: no job can use them.
 void add_gpus(document& d, const query_reply& r) {
   d.family("gpus", gauge, "GPUs of present nodes");
   for (const auto& n : r.nodes) {
@@ -119,6 +121,8 @@ void add_jobs(document& d, const query_reply& r) {
   for (const auto s : all)
     d.value({{"state", to_string(s)}},
             static_cast<double>(std::ranges::count(r.jobs, s, &job_status::state)));
+  // A series per waiting job, not an average: alerts need the longest wait, and the series ends
+  // when the job starts.
   d.family("queue_seconds", gauge, "Time that a waiting job has waited");
   for (const auto& j : r.jobs)
     if (j.state == job_state::waiting)
@@ -135,6 +139,7 @@ void add_scheduling(document& d, const query_reply& r) {
                                 {"stop", s.stopped},
                                 {"refused", s.refused}})
     d.value({{"kind", kind}}, static_cast<double>(n));
+  // Count and sum, without quantiles: Prometheus computes a rate and a mean from them.
   d.family("decision_seconds", MetricType::Summary, "Time of the policy's calls");
   d.summary(s.rounds, s.rounds_s);
 }
@@ -185,6 +190,7 @@ void add_devices(document& d, const query_reply& r, const std::vector<training>&
            "Busy time of a stage's devices by task, since its training's last (re)start");
   for (const auto& t : all) {
     if (!t.report.timeline) continue;
+    // The devices of a tensor group work together: each has the stage's time.
     for (const auto& s : t.report.timeline->stages)
       for (const auto device : s.devices)
         for (std::size_t k = 0; k < s.busy_s.size(); ++k) {
@@ -217,6 +223,8 @@ void add_wan(document& d, const query_reply& r, const std::vector<training>& all
 
 std::string cluster_metrics(const cluster_facts* known) {
   document d;
+  // Only this remains while the controller is absent, so that an alert on it fires, and old values
+  // do not look current.
   if (!known) {
     d.family("up", gauge, "1 if the host is present, else 0");
     d.value({{"host", "controller"}}, 0);

@@ -14,9 +14,13 @@ namespace troupe::web {
 
 namespace {
 
+// Bounds of what browsers can make the dashboard hold: questions to the controller that wait, open
+// streams, and trainings whose reports are kept for metrics.
 constexpr std::size_t max_questions = 256, max_readers = 64, max_trainings = 64;
 
 /// The newest report without iterations before the newest: metrics need no history.
+// A reply has only the iterations after the position that was asked for: without new ones the last
+// known iteration stays, unless the training has been restarted since.
 training_report merged(const training_report* known, training_report newer) {
   if (newer.iterations.empty() && known && known->lease == newer.lease)
     newer.iterations = known->iterations;
@@ -31,6 +35,7 @@ dashboard::watcher::watcher(controller_source source, double every_s, const runt
     : source_{std::move(source)},
       every_s_{every_s},
       clock_{clock},
+      // The controller counts as absent from the start of the dashboard.
       last_answer_s_{clock.now_s()},
       view_{std::make_shared<view>(view{{}, {}, "the controller has not been reached yet", 0, {}})},
       thread_{[this] { run(); }} {}
@@ -69,6 +74,7 @@ bool dashboard::watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
   {
     const std::lock_guard hold{mutex_};
     if (readers_.size() >= max_readers) return false;
+    // Under the lock, with the first event: publish() must not send a newer view before it.
     id = next_reader_++;
     readers_.emplace(id, reader);
     reader->begin_stream({200, "text/event-stream", {}, {{"X-Content-Type-Options", "nosniff"}}});
@@ -81,6 +87,8 @@ bool dashboard::watcher::subscribe(const std::shared_ptr<http_reply>& reader) {
   return true;
 }
 
+// One question is answered between two looks at most, and looks keep their pace: a browser that
+// asks without pause can delay the next look by one question only.
 void dashboard::watcher::run() {
   double next_s = clock_.now_s();
   std::unique_lock lock{mutex_};
@@ -96,6 +104,8 @@ void dashboard::watcher::run() {
     if (wait_s <= 0) {
       lock.unlock();
       look();
+      // After a slow look (a controller that does not answer takes the whole patience) the missed
+      // ones are not made up for, and half an interval is left to questions.
       next_s = std::max(next_s + every_s_, clock_.now_s() + every_s_ / 2);
       lock.lock();
       continue;
@@ -111,6 +121,8 @@ void dashboard::watcher::look() {
   auto* all = reply ? std::get_if<query_reply>(&*reply) : nullptr;
   if (!all) {
     next->why_absent = reply ? "unexpected type of answer from the controller" : reply.error().text;
+    // The view keeps nothing of the cluster: metrics without a source must vanish, and the page
+    // shows what it has as stale.
     next->absent_s = clock_.now_s() - last_answer_s_;
     return publish(std::move(next));
   }
@@ -118,6 +130,7 @@ void dashboard::watcher::look() {
   auto known = std::make_shared<cluster_facts>();
   known->now = std::move(*all);
   // Not about a job: the view alone.
+  // Asked apart: a reply about all jobs leaves the view out.
   const auto about = source_(query_jobs{0, std::numeric_limits<job_id>::max(), true});
   if (const auto* one = about ? std::get_if<query_reply>(&*about) : nullptr)
     known->now.view = one->view;
@@ -132,6 +145,8 @@ void dashboard::watcher::look_at_trainings(cluster_facts& to, view& next) {
   std::size_t count = 0;
   for (const auto& j : to.now.jobs) {
     if (!holds_gpus(j) || !j.command.empty() || ++count > max_trainings) continue;
+    // Only iterations after this position are sent; 0: the whole history, of which the newest is
+    // kept.
     const auto position = last->positions.find(j.job);
     const std::uint64_t after = position == last->positions.end() ? 0 : position->second;
     auto reply = source_(query_training{0, j.job, after});
@@ -145,12 +160,14 @@ void dashboard::watcher::look_at_trainings(cluster_facts& to, view& next) {
 }
 
 void dashboard::watcher::publish(std::shared_ptr<const view> next) {
+  // Formatted once for all subscribers, and before the lock.
   const auto text = event(*next);
   const std::lock_guard hold{mutex_};
   view_ = std::move(next);
   for (const auto& [id, reader] : readers_) reader->piece(text);
 }
 
+// A whole view per event, not a difference: a page that was asleep needs only the newest.
 std::string dashboard::watcher::event(const view& v) const {
   auto text =
       fmt::format(R"(data: {{"source":{})", dashboard_json::source(v.why_absent, v.absent_s));

@@ -10,6 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// 0: it has not happened.
 json time_of(double s) {
   return s > 0 ? json(s) : json();
 }
@@ -36,6 +37,7 @@ json plan_document(const plan& p) {
           {"bytes_per_gpu", bytes_of(p.bytes_per_gpu)}, {"samples_per_s", p.samples_per_s}};
 }
 
+// A requeued job may still have its last allocation.
 bool is_placed(const job_status& j) {
   return j.state != job_state::waiting && !j.where.empty();
 }
@@ -71,6 +73,7 @@ json job_document(const query_reply& r, const job_status& j) {
           {"failed_rank", known(j.failed_rank)},
           {"failed_node", known(j.failed_node)},
           {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
+          // A program that reports no progress has no iteration; a training begins with 0.
           {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
           {"iterations", j.iterations},
           {"loss", known(j.loss)},
