@@ -17,6 +17,8 @@ std::optional<runtime::cpu_time> cpu_time_of(const local_cluster& c) {
 }
 
 std::string busy_text(const std::optional<runtime::cpu_time>& had) {
+  // From /proc/PID/schedstat: time in the run queue against time on a core. Above 1 the timings are
+  // the scheduler's rather than the schedules'.
   if (!had || had->ran_s <= 0 || had->waited_s <= had->ran_s) return {};
   return fmt::format(
       "This machine was too busy for these timings: the processes waited {:.1f} s for a core for "

@@ -64,6 +64,7 @@ void remote::options(CLI::App& app) {
 
 expected<void> remote::find_controller() {
   if (!controller_.empty()) return {};
+  // An explicit --state names another cluster than the one in the environment, and wins.
   const bool named = state_option_ != nullptr && state_option_->count() > 0;
   if (const auto chosen = variable("TROUPE_CONTROLLER"); !named && !chosen.empty()) {
     if (const auto wrong = check_address(chosen); !wrong.empty())
@@ -75,6 +76,7 @@ expected<void> remote::find_controller() {
   const auto file = address_file(state_);
   const auto there = [&] {
     std::ifstream in{file};
+    // The file is written while this waits for it, so its first line may be cut.
     return std::getline(in, controller_) && !in.eof();  // with its newline: complete
   };
   found_ = true;
@@ -96,6 +98,7 @@ expected<void> remote::connect() {
   o.upstream = controller_;
   o.keys = keys_;
   o.client_key = key_;
+  // At least half a second is left for the connection, however long the file took.
   auto host = actors::real_host::client(std::move(o), std::max(0.5, patience_s_ - waited.s()));
   if (!host)
     return refuse(host.error().code, fmt::format("the controller at {} cannot be reached: {}",
@@ -122,6 +125,7 @@ std::string remote::caller() const {
 
 void remote::disconnect() {
   host_.reset();
+  // The next connect() reads the file again: a restarted cluster may have another address.
   if (std::exchange(found_, false)) controller_.clear();
 }
 

@@ -25,6 +25,7 @@ expected<void> host_options::load() {
   if (!c) return refuse(c.error());
   cluster = std::make_shared<const troupe::cluster>(std::move(*c));
   if (!realtime) return {};
+  // Permission is often missing (RLIMIT_RTPRIO); a host without priority still works.
   if (const auto ok = runtime::take_realtime_priority(); !ok)
     runtime::log(runtime::log_level::warn, "host", "running at normal priority",
                  {{"why", ok.error().text}});

@@ -21,6 +21,8 @@ std::string three_figures(double x) {
 }
 
 /// Length of the UTF-8 character at the front; 0: invalid.
+// By table 3-7 of the Unicode standard: an overlong form or a surrogate that passed here would be
+// refused by the JSON parsers that read this program's output.
 std::size_t character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
@@ -48,6 +50,8 @@ std::string duration_text(double s) {
   if (!std::isfinite(s)) return "-";
   if (s < 0) return "-" + duration_text(-s);
   if (s == 0) return "0 s";
+  // The limits are half a unit of the last shown digit below the next unit, so that rounding never
+  // prints "1000 ms" or "60 s".
   if (s < 0.9995e-3) return three_figures(s * 1e6) + " us";
   if (s < 0.9995) return three_figures(s * 1e3) + " ms";
   if (s < 59.95) return three_figures(s) + " s";
@@ -95,6 +99,8 @@ std::string time_text(double since_1970_s) {
                      parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+// Names and logs come from other users: a control character could move the cursor, change the
+// terminal's title, or hide a line.
 std::string printable(std::string_view text, bool keep_newlines) {
   std::string out;
   while (!text.empty()) {
@@ -126,6 +132,8 @@ std::string shell_word(std::string_view text) {
   if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos)
     return std::string{text};
   std::string quoted = "'";
+  // Nothing is special between single quotes but the quote itself, which is written outside of
+  // them.
   for (const char c : text) quoted += c == '\'' ? std::string{"'\\''"} : std::string(1, c);
   return quoted + "'";
 }

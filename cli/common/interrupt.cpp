@@ -8,6 +8,8 @@ interrupt::interrupt() {
   sigemptyset(&set_);
   sigaddset(&set_, SIGINT);
   sigaddset(&set_, SIGTERM);
+  // Blocked signals stay pending until arrived() takes them: no handler, so nothing has to be
+  // async-signal-safe. Threads that are started later inherit the mask.
   pthread_sigmask(SIG_BLOCK, &set_, &before_);
 }
 

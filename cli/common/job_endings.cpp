@@ -31,6 +31,8 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
   }
 }
 
+// The program's own code passes through, so that scripts can use `troupe wait` like the program
+// itself.
 int exit_status_of(const job_status& j) {
   if (j.state == job_state::finished) return exit_done;
   const auto code = j.exit_code.value_or(0);

@@ -45,6 +45,7 @@ void job_numbers::options(CLI::App& app, const char* what) {
 }
 
 expected<std::vector<job_id>> job_numbers::ids() const {
+  // A mistyped range must not become millions of requests.
   constexpr job_id max = 10'000;  // of a range
   std::vector<job_id> ids;
   for (const auto& word : words_) {
@@ -76,6 +77,7 @@ void chosen_jobs::options(CLI::App& app) {
 
 expected<std::vector<job_id>> chosen_jobs::ids(remote& r) const {
   const auto bad = [](const char* why) { return refuse(reason::kind::invalid, why); };
+  // Both together could mean either set, and cancelling the wrong jobs cannot be undone.
   if (!numbers_.empty() && !selection_.empty())
     return bad("expected job numbers or --mine, --name and --states, found both");
   if (!numbers_.empty()) return numbers_.ids();
@@ -84,6 +86,8 @@ expected<std::vector<job_id>> chosen_jobs::ids(remote& r) const {
   if (!reply) return refuse(reply.error());
   std::vector<job_id> ids;
   for (const auto& j : reply->jobs)
+    // Filters choose among jobs that the verb can still change; numbers may name any, and get an
+    // answer each.
     if (!is_final(j.state) && selection_.holds(j, r.caller())) ids.push_back(j.job);
   return ids;
 }

@@ -58,9 +58,11 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
   auto c = formats::load_cluster(options.cluster_file);
   if (!c) return refuse(c.error());
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
+  // Processes get absolute paths, since they may have another working directory.
   options.state = fs::absolute(options.state).lexically_normal().string();
   options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
   if (is_plugin(options.policy)) options.policy = fs::absolute(options.policy).string();
+  // The processes inherit the umask: journals and logs have users' commands in them.
   runtime::make_files_private();
   if (!options.keys.empty()) options.keys = fs::absolute(options.keys).lexically_normal().string();
   result->options_ = std::move(options);
@@ -92,6 +94,8 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
     sockets = directory->string();
   }
   describe(c, sockets);
+  // Before the controller listens: clients try again until it does, and need no second wait for a
+  // file.
   return write_whole_file(address_file(options_.state), controller_address() + '\n');
 }
 
@@ -99,6 +103,7 @@ local_cluster::~local_cluster() {
   if (!lock_) return;  // it is another process's
   std::error_code ignored;
   fs::remove(address_file(options_.state), ignored);
+  // All at once, then one wait for all: an orderly end of one does not need the others.
   for (auto& [name, p] : running_) p.process->terminate();
   runtime::wait_until(
       [this] {
@@ -106,6 +111,7 @@ local_cluster::~local_cluster() {
                            [](const auto& p) { return p.second.process->poll().has_value(); });
       },
       ending_s);
+  // SIGKILL for those that are left.
   running_.clear();
   remove_socket_directory(options_.state);
 }
@@ -115,6 +121,8 @@ std::optional<pid_t> local_cluster::holder(const std::string& state) {
 }
 
 void local_cluster::describe(const troupe::cluster& c, const std::string& sockets) {
+  // Ports are claimed as one range, so hosts can be numbered in the order of the file. Without a
+  // port, sockets are files that only this user may open, and need no keys.
   int port = options_.port;
   auto endpoint = [&](const std::string& name) {
     return options_.port > 0 ? fmt::format("tcp://127.0.0.1:{}", port++)
@@ -151,6 +159,8 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
   for (const auto& n : c.nodes) {
     std::vector<std::string> rest{"--name", n.name, "--gateway",
                                   endpoints_[c.datacenters[n.datacenter].name + "/gateway"]};
+    // Nodes that listen exchange tensors directly; the claimed range has ports for the controller
+    // and gateways only.
     if (options_.port == 0) rest.insert(rest.end(), {"--listen", endpoint(n.name)});
     add(n.name, "node", rest);
   }
@@ -181,6 +191,7 @@ std::string local_cluster::log_of(const std::string& name) const {
 }
 
 std::string local_cluster::last_lines(const std::string& name, std::uintmax_t from) const {
+  // The reason of a crash is in the last lines, and a log may be large.
   constexpr std::uintmax_t max_bytes = 4096;
   constexpr std::size_t max_lines = 5;
   std::ifstream in{log_of(name), std::ios::binary | std::ios::ate};
@@ -203,6 +214,7 @@ expected<void> local_cluster::launch(const std::string& name) {
   o.command = commands_.at(name);
   o.output = log_of(name);
   std::error_code none_yet;
+  // Logs are appended to: last_lines() must not quote an earlier start.
   const auto size = fs::file_size(o.output, none_yet);
   auto started = runtime::process::start(o);
   if (!started) return refuse(started.error());
@@ -250,11 +262,14 @@ expected<void> local_cluster::wait_until_ready(double patience_s,
   std::unique_ptr<actors::real_host> client;
   std::string missing;
   while (waited.s() < patience_s) {
+    // A process that cannot start (a port in use, a bad file) would otherwise be reported only as
+    // absent, after the whole patience.
     if (const auto gone = ended(); !gone.empty())
       return refuse(reason::kind::unavailable, gone.front().sentence);
     if (interrupted && interrupted())
       return refuse(reason::kind::unavailable, "interrupted before the cluster was ready");
     if (!client) {
+      // In short attempts, to notice in between that a process has ended.
       auto connected = actors::real_host::client(o, 0.5);
       if (connected)
         client = std::move(*connected);

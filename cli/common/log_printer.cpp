@@ -7,6 +7,7 @@ namespace {
 constexpr std::size_t longest_line = 1 << 20;  // longer ones are split
 
 std::string escaped_text(std::string_view text) {
+  // JSON's escapes without the quotes: one form for people and for programs.
   const auto quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
   return quoted.substr(1, quoted.size() - 2);
 }
@@ -28,6 +29,7 @@ void log_printer::print(std::string_view piece) {
   if (form_ == form::plain) return out_.raw(piece);
   held_ += piece;
   if (form_ == form::text) {
+    // Pieces end anywhere. Half a character would be replaced as invalid, so it waits for the rest.
     const auto whole = held_.size() - unfinished_character(held_);
     out_.raw(escaped_text(std::string_view{held_}.substr(0, whole)));
     held_.erase(0, whole);
@@ -37,6 +39,7 @@ void log_printer::print(std::string_view piece) {
   for (;;) {
     auto end = held_.find('\n', from);
     if (end == std::string::npos && held_.size() - from <= longest_line) break;
+    // A program that never ends its line must not fill the memory of its reader.
     const bool cut = end == std::string::npos;
     if (cut) end = from + longest_line;
     print_line(std::string_view{held_}.substr(from, end - from));

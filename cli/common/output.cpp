@@ -29,6 +29,7 @@ file_place place_in(const std::string& sentence) {
     return {name.substr(0, colon), std::stoi(name.substr(colon + 1))};
   std::error_code error;
   // Without a line number, the first word counts if it is a file or looks like one.
+  // An error may begin with other words and a colon ("--policy: ...").
   const bool missing = sentence.compare(end + 2, 12, "no such file") == 0;
   return missing || std::filesystem::exists(name, error) ? file_place{name, 0} : file_place{};
 }
@@ -64,8 +65,10 @@ void output::write_lines(std::FILE* to, std::string_view text) {
 
 void output::complain(const reason& why) const {
   note("troupe: {}", why.text);
+  // Standard output has one document at most: what reads it parses the whole.
   if (documented_) return;
   json d{{"error", why.text}, {"code", code_of(why)}};
+  // Editors and CI jump to the place, so the parts of the sentence are fields of their own.
   if (const auto at = place_in(why.text); !at.file.empty()) {
     d["file"] = at.file;
     if (at.line > 0) d["line"] = at.line;
@@ -94,6 +97,7 @@ bool on_terminal() {
 
 std::size_t terminal_columns() {
   winsize size{};
+  // 0, which means no limit, for files and pipes: their readers expect a row per line.
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
 }

@@ -10,6 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The directory is emptied before each run, so it must be one that this program has made: a
+// mistyped --out must not delete a user's files.
 constexpr const char* mark = ".made-by-troupe";
 
 }  // namespace
@@ -27,6 +29,7 @@ expected<output_directory> output_directory::claim(const std::string& path) {
                   fmt::format("{}: contains files that Troupe did not write (it has no {}), so it "
                               "is not emptied; use another directory, or remove it",
                               path, mark));
+  // The mark is the lock file too: a second run would empty the directory under the first.
   auto lock =
       runtime::file_lock::take((directory / mark).string(), fmt::format("the directory {}", path));
   if (!lock) return refuse(lock.error());

@@ -22,10 +22,13 @@ auto cannot_write(const std::string& path, const std::string& why) {
 
 }  // namespace
 
+// Checked before hours of work, not after them; by opening, which finds every reason to fail.
 expected<void> can_write(const std::string& file) {
   std::error_code error;
   const bool there = fs::exists(file, error);
   if (fs::is_directory(file, error)) return cannot_write(file, "is a directory");
+  // Without O_TRUNC: an existing file stays as it is until there is a result. O_NONBLOCK: a FIFO
+  // without a reader is refused instead of waited for.
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) return cannot_write(file, std::strerror(errno));
   close(fd);
@@ -51,6 +54,7 @@ std::string temporary_directory::file(const std::string& name) {
   if (path_.empty()) {
     std::error_code error;
     auto pattern = (fs::temp_directory_path(error) / "troupe-XXXXXX").string();
+    // Made at the first use: most runs need none.
     if (const char* made = error ? nullptr : mkdtemp(pattern.data())) path_ = made;
   }
   return path_.empty() ? "" : (fs::path{path_} / name).string();

@@ -41,6 +41,8 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
   const auto* const plugin = entry();
   if (plugin == nullptr || plugin->format != planners::policy_plugin_format)
     return bad_plugin(file, "unsupported plug-in format");
+  // Plug-ins exchange C++ objects with this program, so layouts must be the same; a wrong one would
+  // corrupt memory rather than fail.
   if (std::string_view{plugin->abi} != planners::plugin_abi)
     return bad_plugin(file, fmt::format("was compiled for Troupe {}, but this program is {}: "
                                         "recompile it with this program's headers",
@@ -59,6 +61,8 @@ expected<const policy_plugin*> open(const std::string& file) {
     return read_plugin(file, library);
   const std::string why = dlerror();
   // A plug-in may need functions that this program lacks; the error names them.
+  // A plug-in of another version usually lacks symbols. Lazy binding loads it far enough to read
+  // its version, which is the better error.
   if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL))
     if (const auto plugin = read_plugin(file, library); !plugin) return refuse(plugin.error());
   return bad_plugin(file, "cannot be loaded: " + why);
@@ -80,6 +84,7 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
     if (!is_policy_name(name))
       return bad_plugin(file,
                         "its policy's name must have 1 to 64 characters of a-z, 0-9, _ and -");
+    // Results are named by policy: two with one name could not be told apart.
     if (planners::make_policy(name))
       return bad_plugin(file, fmt::format("its policy '{}' has the name of a built-in one", name));
     return std::make_shared<const planners::checked_policy>(
@@ -88,6 +93,7 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
     return refuse(reason::kind::invalid, e.what());
   } catch (const std::exception& e) {
     return bad_plugin(file, fmt::format("its policy cannot be made: {}", e.what()));
+    // The constructor is foreign code and may throw anything.
   } catch (...) {
     return bad_plugin(file, "its policy cannot be made: unknown exception");
   }

@@ -18,6 +18,7 @@ namespace {
 
 /// A number of a policy's options.
 template <class Options>
+// One table a policy serves parsing, range checks, error messages and help.
 struct parameter {
   std::string name;
   std::variant<double Options::*, std::uint32_t Options::*, std::uint64_t Options::*,
@@ -150,6 +151,8 @@ std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const plan
                                                       const policy_settings& settings,
                                                       std::uint32_t search_depth) {
   const std::string name{p->name()};
+  // Crius and its variants always get the depth of --search-depth; the others are made anew only if
+  // a parameter is set, so that defaults stay the registry's.
   if (auto crius = planners::crius_variant(name)) {
     crius->search_depth = search_depth;
     return planners::make_crius(set_in(*crius, name, settings));

@@ -10,6 +10,8 @@
 
 namespace troupe::cli {
 
+// Both kinds of files are accepted by one option: `troupe train --json` writes JSON, `troupe
+// profile` YAML.
 bool is_document(const std::string& file) {
   std::ifstream in{file};
   char first = 0;
@@ -28,6 +30,7 @@ expected<void> use_profile(const std::string& file, const job_spec& job, cluster
   if (file.empty()) return {};
   const auto p = load_profile_for(file, job);
   if (!p) return refuse(p.error());
+  // The user vouches that all GPU types behave as the measured device.
   for (auto& gpu : c.gpus) gpu.profile = *p;
   return {};
 }

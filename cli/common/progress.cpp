@@ -22,6 +22,7 @@ std::string progress_text(const job_status& j) {
 }
 
 std::string memory_text(const memory_record& m) {
+  // A program without a model has no prediction to compare with.
   if (m.predicted_bytes == 0)
     return fmt::format("data {} x tensor {}: {}", m.what.data_parallel, m.what.tensor_parallel,
                        m.out_of_memory ? std::string{"ran out of memory"}
@@ -35,6 +36,7 @@ std::string memory_text(const memory_record& m) {
 }
 
 void progress_line::show(const std::string& text) {
+  // On standard error, so that it does not get into redirected results.
   if (!on_terminal() || text == shown_) return;
   shown_ = text;
   fmt::print(stderr, "\r\033[K{}", printable(text));
@@ -42,6 +44,7 @@ void progress_line::show(const std::string& text) {
 }
 
 bool progress_log::is_due(const std::string& text, double now_s) {
+  // A log file needs a line now and then, not one that is overwritten.
   if (terminal_ || now_s < due_s_ || text.empty() || text == printed_) return false;
   due_s_ = now_s + interval_s_;
   printed_ = text;

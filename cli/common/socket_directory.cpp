@@ -20,7 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Is the path a directory (not a link to one) that only this user may use?
+// Sockets here are reached without keys: permission to open the file is the only protection.
 expected<void> check_private(const fs::path& directory) {
+  // lstat, so that a link planted in /tmp is not followed to another user's directory.
   struct stat info {};
   if (::lstat(directory.c_str(), &info) != 0)
     return refuse(reason::kind::unavailable,
@@ -61,6 +63,7 @@ expected<fs::path> make_elsewhere() {
 }  // namespace
 
 expected<fs::path> socket_directory(const fs::path& state, std::size_t longest_name) {
+  // The kernel's limit of 107 bytes is shorter than many build directories' paths.
   constexpr std::size_t longest_path = sizeof(sockaddr_un::sun_path) - 1;
   const auto here = state / "sockets";
   if (here.native().size() + 1 + longest_name <= longest_path) {
@@ -70,6 +73,7 @@ expected<fs::path> socket_directory(const fs::path& state, std::size_t longest_n
     if (auto ok = check_private(here); !ok) return refuse(ok.error());
     return here;
   }
+  // A restart uses the same directory: clients that wait have its path.
   if (const auto old = recorded(state); !old.empty() && check_private(old)) return old;
   auto fresh = make_elsewhere();
   if (!fresh) return fresh;

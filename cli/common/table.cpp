@@ -35,6 +35,7 @@ std::vector<std::string> wrapped(std::string text, std::size_t columns) {
     std::size_t bytes = 0, shown = 0;
     while (shown < columns || is_continuation(text[bytes]))
       if (!is_continuation(text[bytes++])) ++shown;
+    // From `bytes`, not before it: a word may end exactly at the edge.
     const auto space = text.rfind(' ', bytes);
     const auto cut = space == std::string::npos || space == 0 ? bytes : space;
     lines.push_back(text.substr(0, cut));
@@ -47,6 +48,7 @@ std::vector<std::string> wrapped(std::string text, std::size_t columns) {
 }  // namespace
 
 void table::row(std::vector<std::string> cells) {
+  // Here, before widths are taken: escapes are wider than what they stand for.
   for (auto& c : cells) c = printable(c);
   rows_.push_back(std::move(cells));
 }
@@ -60,10 +62,13 @@ std::string table::text(std::size_t max_columns) const {
     right.push_back(!rows_.empty());
     for (const auto& r : rows_) {
       widths[i] = std::max(widths[i], display_width(r[i]));
+      // A column is aligned to the right only if all its cells are numbers.
       if (!is_number(r[i])) right[i] = false;
     }
     if (i + 1 < heads_.size()) before_last += widths[i] + 2;
   }
+  // Only the last column, which has the sentences, is wrapped; in a very narrow terminal lines
+  // overflow rather than have a word each.
   constexpr std::size_t min_last = 20;
   const bool narrow = max_columns > 0 && before_last + widths.back() > max_columns;
   const std::size_t last =
@@ -80,6 +85,7 @@ std::string table::text(std::size_t max_columns) const {
       if (line.empty()) line.assign(before_last, ' ');  // below the cell's first line
       const auto missing = right.back() && !narrow ? last - display_width(piece) : 0;
       line += std::string(missing, ' ') + piece;
+      // Spaces at the end would show up in diffs and pasted text.
       line.erase(line.find_last_not_of(' ') + 1);
       out += line + "\n";
       line.clear();
