@@ -17,6 +17,8 @@ namespace {
 
 using planners::cell;
 
+// The options that the estimator assembles: data parallelism alone and tensor parallelism alone.
+// Mixed ones are left to the tuner.
 json options_of(const cell& x, std::size_t stage) {
   json options = json::array();
   const auto few = planners::sampled(x.space);
@@ -25,6 +27,8 @@ json options_of(const cell& x, std::size_t stage) {
     double comm_s = 0;
     if (stage > 0 && x.estimated) {
       const auto& at = x.estimated->chosen;
+      // The transfer into a stage depends on the stage before it, too: shown for the option that
+      // was chosen there.
       comm_s = x.space.send(stage, at[stage - 1],
                             static_cast<std::size_t>(&p - few.plans[stage].data()));
     }
@@ -72,8 +76,11 @@ json cell_document(const cluster& c, const std::vector<planners::gpu_pool>& pool
           {"options", options}};
 }
 
+// Crius compares a Cell by its estimate, tunes the favoured half of its space, and runs the result;
+// each step's time is here, so that its loss can be seen.
 json tuned_document(const job_spec& job, const std::vector<cell>& all, const cell& x) {
   const auto t = planners::tune(x);
+  // The reference of the paper's tuning accuracy: the best plan of the whole space.
   const auto full = planners::full_space(all, x);
   return {{"iteration_s", job.global_batch / x.tuned->samples_per_s},
           {"favoured_iteration_s", t.favoured.estimate_s},
@@ -89,6 +96,7 @@ std::vector<cell> tuned_cells(const cluster& c, const std::vector<planners::gpu_
                               const job_spec& job) {
   auto cells = planners::cells_of(c, pools, job);
   for (auto& x : cells)
+    // A Cell whose plans do not fit has no estimate.
     if (x.estimated) x.tuned = planners::runnable_plan(c, pools[x.pool], job, x);
   return cells;
 }
@@ -98,6 +106,7 @@ std::vector<cell> tuned_cells(const cluster& c, const std::vector<planners::gpu_
 json cells_document(const cluster& c, const job_spec& job, const plan& how) {
   const runtime::stopwatch watch;
   const auto pools = planners::pools_of(c, planners::idle_index{c});
+  // Cells are comparable only with common rows; the policy fixes them in the same way.
   const auto cells = tuned_cells(c, pools, planners::with_common_rows(job));
   const double seconds = watch.s();
   json all = json::array();

@@ -23,6 +23,8 @@ namespace {
 using actors::policy_result;
 
 /// Seconds that the job would take as its user asked for it, without its start.
+// The unit of normalized throughput: a job's work is the time that its user's request would take,
+// whatever plan a policy gives it.
 double own_s(const comparison& c, const job_spec& spec) {
   const auto iterations = static_cast<double>(spec.iterations);
   if (!c.times) return planners::reference_iteration_s(c.on, spec, spec.gpus) * iterations;
@@ -41,6 +43,7 @@ double normalized_throughput(const comparison& c, const policy_result& r) {
     // Jobs are numbered in the order of their arrival.
     if (at == c.workload.end()) break;
     const auto& spec = (at++)->spec;
+    // Work of jobs that failed is lost, so it does not count.
     if (j.state != job_state::finished) continue;
     if (const double s = own_s(c, spec); s < never) work_s += s;
   }
@@ -52,6 +55,7 @@ constexpr std::size_t noted_failures = 3, listed_failures = 100;
 
 const std::map<job_id, std::string>& failures_of(const comparison& c, const policy_result& r) {
   static const std::map<job_id, std::string> none;
+  // Results and failures are parallel lists; figures are asked for by the result.
   const auto i = static_cast<std::size_t>(&r - c.results.data());
   return i < c.failures.size() ? c.failures[i] : none;
 }
@@ -66,6 +70,7 @@ json failures_row(const comparison& c, const policy_result& r) {
 }
 
 /// A sentence as a field of a CSV file.
+// Reasons have commas and quotes; RFC 4180 doubles the quotes.
 std::string csv_sentence(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) out += c == '"' ? "\"\"" : std::string{c == '\n' ? ' ' : c};
@@ -100,6 +105,7 @@ std::string usage_csv(const policy_result& r) {
 }
 
 void show_progress(std::string_view policy, std::size_t ended, std::size_t all, double at_s) {
+  // Returns to the line's beginning and clears it: one line that changes.
   fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
              at_s / 86400);
   std::fflush(stderr);
@@ -148,6 +154,7 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
       show_progress(p->name(), ended, all, at_s);
     };
   std::map<job_id, std::string> failures;
+  // The record keeps figures only; the sentences are in the journal's entries.
   o.on_entry = [&failures](const journal_entry& e) {
     const auto* end = std::get_if<job_ended>(&e);
     if (end && end->final_state == job_state::failed) failures[end->job] = end->detail;
@@ -158,6 +165,7 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
   return replayed{std::move(*r), std::move(failures)};
 }
 
+// The words of the table and the document.
 constexpr const char *without_pipelines = "data x tensor", *with_all = "data x tensor x pipeline";
 
 bool has_pipelines(const comparison& c, std::string_view policy) {
@@ -165,6 +173,7 @@ bool has_pipelines(const comparison& c, std::string_view policy) {
 }
 
 /// Null where jobs' times are given, whatever their plans.
+// A comparison is fair only within one plan space, so each row names its own.
 json plan_space(const comparison& c, const policy_result& r) {
   if (c.times) return {};
   return has_pipelines(c, r.policy) ? with_all : without_pipelines;
@@ -192,6 +201,8 @@ expected<void> replay(comparison& c, const policy_list& policies, const fault_pl
   return {};
 }
 
+// Only if a policy of the list plans pipelines by itself: the others are replayed once more with
+// plans of the same space, which is the comparison that isolates the decisions.
 expected<void> replay_with_pipelines(comparison& c, const policy_list& policies,
                                      const fault_plan& faults) {
   const auto mine = [&](const auto& p) { return has_pipelines(c, p->name()); };
@@ -235,6 +246,7 @@ json row_of(const comparison& c, std::size_t policy) {
            {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
           {"plan_space", plan_space(c, r)},
           {"with_pipelines", with_pipelines_row(c, r)},
+          // A string: JSON's numbers are doubles to most readers.
           {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
           {"wall_s", r.wall_s},
           {"failures", failures_row(c, r)}};
@@ -302,6 +314,7 @@ std::string plan_spaces_table(const std::vector<json>& rows) {
   return "\n" + t.text(terminal_columns());
 }
 
+// Invented models decide the result as much as a policy does, so the title always has their share.
 std::string title_of(const comparison& c) {
   std::string how;
   if (c.workload_name == as_is)
@@ -339,6 +352,7 @@ expected<void> save(const comparison& c, const std::string& directory) {
 namespace {
 
 /// They choose it themselves.
+// For these the option --parallelism has no meaning.
 bool plans_any_parallelism(std::string_view policy) {
   return policy == "troupe" || planners::crius_variant(policy);
 }

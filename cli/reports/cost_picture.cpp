@@ -12,6 +12,7 @@
 
 namespace troupe::cli {
 
+// By type, in the cluster file's order, whatever nodes they are on.
 std::string gpus_text(const cluster& c, const allocation& where) {
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) used[c.nodes[share.node].gpu] += share.gpus;
@@ -32,6 +33,7 @@ std::string cost_picture(const cluster& c, const job_spec& job,
                      {"gpus", gpus_text(c, p.plan->where)},
                      {"split", planners::split_text(p.plan->how)},
                      {"meets", planners::within_limits(job, p.total_s, p.cost).has_value()}});
+  // The stricter of both limits.
   const bool timed = job.slo_s || job.deadline_s;
   const double time_s = std::min(job.slo_s.value_or(1e300), job.deadline_s.value_or(1e300));
   return web::report_page({{"kind", "cost"},

@@ -35,12 +35,15 @@ expected<training_report> follow_training(
   for (;;) {
     const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
     if (!jobs) return refuse(jobs.error());
+    // The controller forgets ended jobs after a while.
     if (jobs->jobs.empty())
       return refuse(reason::kind::unknown,
                     fmt::format("the controller no longer knows job {}", accepted->job));
     const auto& j = jobs->jobs.front();
     if (progress) progress(j, known);
     // Queried after the state: if the job has ended, this has everything.
+    // Only iterations after `position` are sent, so a long training's history crosses the network
+    // once.
     const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
     if (!how) return refuse(how.error());
     if (how->why.text.empty() && how->report.sequence > 0) {
@@ -52,6 +55,8 @@ expected<training_report> follow_training(
       return refuse(reason::kind::invalid,
                     fmt::format("job {} {}: {}", j.job, to_string(j.state), j.detail));
     if (stop && stop->arrived()) return refuse(interrupted(known, j));
+    // Short enough for a demo's iterations, and five questions a second are no load for a
+    // controller.
     runtime::pause(0.2);
   }
 }

@@ -37,6 +37,7 @@ struct tracks {
 };
 
 /// "dc1 to dc2, pipelines 0 to 1"
+// The hop's number is left out: people know a link by its datacenters.
 std::string link_name(const json& args) {
   const auto name = args.at("name").get<std::string>();
   const auto first = args.at("pipelines").at(0).get<std::uint32_t>();
@@ -47,6 +48,7 @@ std::string link_name(const json& args) {
 }
 
 /// The metadata events: names of the tracks, in order.
+// All names first: the order of the tracks is the order of the rows.
 void read_names(const json& events, tracks& t) {
   for (const auto& e : events) {
     if (e.at("ph") != "M") continue;
@@ -76,6 +78,7 @@ void read_spans(const json& events, tracks& t) {
         t.row_of.find({e.at("pid").get<std::uint32_t>(), e.at("tid").get<std::int64_t>()});
     const auto kind =
         std::ranges::find(task_kinds, e.at("cat").get<std::string>(), &task_facts::name);
+    // A cluster of a newer version may have kinds that this program cannot draw.
     if (at == t.row_of.end() || kind == task_kinds.end()) continue;
     const double begin = e.at("ts").get<double>() / unit_us;
     t.rows[at->second].spans.push_back({static_cast<std::size_t>(kind - task_kinds.begin()),
@@ -86,6 +89,7 @@ void read_spans(const json& events, tracks& t) {
 }
 
 json row_document(row r) {
+  // Pages draw later spans above earlier ones.
   std::ranges::stable_sort(r.spans, {}, &span::begin);
   json spans = json::array();
   for (const auto& s : r.spans)

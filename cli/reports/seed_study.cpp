@@ -33,6 +33,7 @@ struct spread {
   std::vector<double> values;
 
   double mean() const { return statistics::mean(values); }
+  // Divided by n - 1: seeds are a sample of all possible ones.
   /// The standard deviation of a sample; 0 of a single value.
   double deviation() const {
     if (values.size() < 2) return 0;
@@ -46,6 +47,8 @@ struct spread {
 spread over(const std::vector<json>& rows, const json::json_pointer& figure) {
   spread s;
   for (const auto& row : rows)
+    // Some figures are null for some seeds (no job with a deadline, for instance); the others' mean
+    // still counts.
     if (row.contains(figure) && row.at(figure).is_number()) s.values.push_back(row.at(figure));
   return s;
 }
@@ -55,6 +58,7 @@ std::vector<json::json_pointer> figures_of(const json& row) {
   std::vector<json::json_pointer> out;
   for (const auto& [key, value] : row.items()) {
     const auto at = json::json_pointer{"/" + key};
+    // Null counts: another seed may have the figure.
     if (value.is_number() || value.is_null()) out.push_back(at);
     if (!value.is_object()) continue;
     for (const auto& [inner, number] : value.items())

@@ -73,8 +73,10 @@ json document_of(const training_result& t) {
            {"p50", statistics::quantile(all, 0.5)},
            {"p99", statistics::quantile(all, 0.99)}}},
          {"planned_iteration_s", r.planned_s}};
+  // A slot lasts a second, so that the same figure can be compared with the paper's diagrams.
   if (t.job.slots) d["slots"] = mean;
   if (r.lower_bound_s > 0) d["lower_bound"] = r.lower_bound_s;
+  // A simulated device computes nothing, so it has no losses.
   if (!t.job.slots && r.device != "sim") {
     d["losses"] = losses;
     d["gradient_norms"] = norms;
@@ -110,6 +112,7 @@ std::string text_of(const training_result& t) {
   const auto all = lengths(r);
   const auto n = r.iterations.size();
   text +=
+      // Quantiles of a single iteration would repeat it.
       n == 1 ? fmt::format("1 iteration of {}\n", time(mean_iteration_s(r)))
              : fmt::format("{}, each {} (median {}, 99th percentile {})\n", counted(n, "iteration"),
                            time(mean_iteration_s(r)), time(statistics::quantile(all, 0.5)),
@@ -132,6 +135,8 @@ std::string text_of(const training_result& t) {
   return text;
 }
 
+// Measured costs of a run make the next plan of the same training, so a document of another
+// version, or of another verb, must not be read as zeros.
 expected<std::vector<stage_costs>> load_costs(const std::string& file) {
   const auto failure = [&](const std::string& what) {
     return refuse(reason::kind::invalid,
@@ -145,6 +150,7 @@ expected<std::vector<stage_costs>> load_costs(const std::string& file) {
   std::vector<stage_costs> result;
   for (const auto& s : d["stages"]) {
     const auto number = [&](const char* key) {
+      // -1 stands for "missing": costs are never negative.
       return s.is_object() && s.contains(key) && s[key].is_number() ? s[key].get<double>() : -1;
     };
     stage_costs k;

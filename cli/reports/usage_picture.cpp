@@ -19,6 +19,8 @@ struct series {
   std::vector<std::uint32_t> waiting = std::vector<std::uint32_t>(columns, 0);
 };
 
+// A step function over time. GPUs are averaged over a column, so that the area is the GPU time; of
+// waiting jobs the maximum counts, since a short queue must not vanish in a long trace.
 series resample(const std::vector<actors::usage_point>& points, double from_s, double until_s) {
   series result;
   const double step_s = (until_s - from_s) / columns;
@@ -45,6 +47,7 @@ series resample(const std::vector<actors::usage_point>& points, double from_s, d
 std::string usage_picture(const comparison& c) {
   std::uint32_t gpus = 0;
   for (const auto& n : c.on.nodes) gpus += n.gpus;
+  // One time axis for all policies: their runs begin together and end apart.
   double from_s = 1e300, until_s = 0;
   for (const auto& r : c.results) {
     const auto& usage = r.record->usage();
