@@ -104,6 +104,7 @@ std::string unknown_verb(const std::string& word, const std::vector<entry>& verb
 
 /// For an option of other schedulers' commands (--time=1h, -N2) the key of a job file that it is
 /// about; empty: it is no such option.
+// Users of Slurm try its options first; the advice for the key of the same meaning answers both.
 std::string foreign_key_of(const std::string& word) {
   static constexpr std::pair<char, std::string_view> letters[] = {
       {'A', "account"},    {'a', "array"},    {'c', "cpus_per_task"}, {'D', "chdir"},
@@ -126,6 +127,8 @@ std::string foreign_key_of(const std::string& word) {
 /// here; empty: there is none.
 std::string unknown_option(const std::vector<std::string>& words, const CLI::App& submit) {
   for (const auto& word : words) {
+    // Words that are options here are never advised against, also where Slurm's mean something
+    // else.
     if (!word.starts_with('-') || submit.get_option_no_throw(word.substr(0, word.find('='))))
       continue;
     const auto key = foreign_key_of(word);
@@ -136,6 +139,8 @@ std::string unknown_option(const std::vector<std::string>& words, const CLI::App
 }
 
 /// Is its value a file or directory, whose name may have any bytes?
+// Linux file names are bytes: a file with a Latin-1 name must be usable, while other values end up
+// in JSON.
 bool is_path(const std::string& verb, const std::string& option) {
   static constexpr std::string_view paths[] = {
       "JOB",       "CLUSTER",     "CHECKPOINT",    "DIR",        "FILE",
@@ -188,12 +193,14 @@ std::vector<std::string> split_command(std::vector<std::string>& words) {
   const auto at = std::find(words.begin(), words.end(), "--");
   std::vector<std::string> command;
   if (at != words.end()) command.assign(at + 1, words.end());
+  // The first `--` only: a command may have its own.
   words.erase(at, words.end());
   return command;
 }
 
 int run(std::vector<std::string> words) {
   words = normalised(std::move(words));
+  // Before the parser: options of the user's program must not be read as this program's.
   const auto command = split_command(words);
   // Needed before parsing: with --json, parse errors are JSON documents, too.
   output out{std::find(words.begin(), words.end(), "--json") != words.end()};
@@ -216,6 +223,7 @@ int run(std::vector<std::string> words) {
     refuse_negative(*e.app);
     const auto own = e.app->get_footer();  // the verb's own footer
     e.app->footer(own.empty() ? examples_of(e.name) : own + "\n\n" + examples_of(e.name));
+    // `troupe keys make --json`: options of the verb are accepted behind its sub-verb too.
     for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
   }
   try {
@@ -227,6 +235,8 @@ int run(std::vector<std::string> words) {
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
     const auto where = found == verbs.end() ? std::string{"troupe"} : "troupe " + found->name;
+    // Only `submit` has counterparts elsewhere; other verbs' unknown options get the parser's
+    // message.
     if (found != verbs.end() && found->name == "submit")
       if (const auto unknown = unknown_option(words, *found->app); !unknown.empty())
         return out.bad(unknown);
@@ -241,6 +251,8 @@ int run(std::vector<std::string> words) {
     if (const auto bad = value_that_is_not_text(e.name, *e.app); !bad.empty()) return out.bad(bad);
     try {
       return e.does->run(out);
+      // Only foreign code throws here (JSON, file systems, a policy's plug-in): verbs return their
+      // errors.
     } catch (const std::exception& error) {
       return out.bad(error.what());
     }

@@ -30,9 +30,11 @@ class dashboard_verb final : public verb {
   }
 
   int run(output& out) override {
+    // Before any thread is started: all of them inherit the blocked signals.
     interrupt stop;
     web::dashboard_options o;
     if (auto ok = open_keys(o.keys); !ok) return out.bad(ok.error());
+    // The server is declared last, so it ends first: its handler uses the dashboard.
     const runtime::real_clock clock;
     web::dashboard dashboard{[this](message request) { return ask(std::move(request)); },
                              std::move(o), clock};
@@ -60,6 +62,8 @@ class dashboard_verb final : public verb {
       if (!read) return refuse(read.error());
       keys = std::move(*read);
     }
+    // Names and commands of all users' jobs are shown, so an address that others can reach needs
+    // keys.
     if (*loopback || keys) return {};
     return refuse(reason::kind::invalid,
                   fmt::format("--host {}: other machines can reach this address, so give "

@@ -18,12 +18,15 @@ class down_verb final : public verb {
   }
 
   int run(output& out) override {
+    // By the owner of the directory's lock rather than a file with a number: the kernel drops the
+    // lock with the process, and numbers are used again.
     const auto process = local_cluster::holder(state_);
     if (!process)
       return out.failure(fmt::format("no cluster is running on the state directory {}", state_));
     if (::kill(*process, SIGTERM) != 0)
       return out.failure(fmt::format(
           "process {} runs the cluster on {} and belongs to another user", *process, state_));
+    // The lock is free only when all processes have ended, so a new `troupe up` can follow at once.
     const auto gone = [&] { return local_cluster::holder(state_) != process; };
     if (!runtime::wait_until(gone, patience_s_, 0.02))
       return out.failure(

@@ -25,6 +25,8 @@ class drain_verb final : public verb {
   int run(output& out) override {
     const auto reply = remote_.ask<drain_reply>(wish_);
     if (!reply) return out.failure(reply.error());
+    // The controller knows the nodes that there are; a hint needs them all, so they are asked for
+    // only then.
     if (!reply->done && reply->why.code == reason::kind::unknown) return unknown_name(out, *reply);
     out.document({{"nodes", wish_.nodes},
                   {"drained", wish_.drained},

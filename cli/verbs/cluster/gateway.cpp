@@ -35,6 +35,8 @@ class gateway_verb final : public verb {
     if (it == sites.end())
       return out.bad(fmt::format("{}: no datacenter '{}'{}", host_.cluster_file, datacenter_,
                                  formats::hint(datacenter_, names_of(sites))));
+    // Options win over the file: behind NAT a gateway listens on another address than others reach
+    // it at.
     if (host_.listen.empty()) host_.listen = it->gateway;
     if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
     if (host_.listen.empty() || host_.upstream.empty())

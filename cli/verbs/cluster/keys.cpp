@@ -29,6 +29,7 @@ class keys_verb final : public verb {
     std::map<std::string, runtime::key_role> people;
     for (const auto& name : clients_) people[name] = runtime::key_role::client;
     for (const auto& name : operators_)
+      // The role is written into `authorized`, once for each name.
       if (!people.try_emplace(name, runtime::key_role::operator_).second)
         return out.bad(fmt::format("'{}' cannot be both a client and an operator", name));
     const auto made = runtime::make_keys(directory_, names, people);
@@ -41,6 +42,7 @@ class keys_verb final : public verb {
                   {"kept", names.size() - *made},
                   {"names", names}});
     out.line("{}: {} key pairs created, {} kept.", directory_, *made, names.size() - *made);
+    // A host that had another's key could pass for it.
     out.line("Copy `authorized` and NAME.key to each host, and no other key.");
     out.line(
         "Users get `authorized` and their own NAME.key: {}.key may manage its own jobs, {}.key all "

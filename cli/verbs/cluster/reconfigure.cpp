@@ -16,6 +16,8 @@ class reconfigure_verb final : public verb {
   int run(output& out) override {
     auto c = formats::load_cluster(file_);
     if (!c) return out.bad(c.error());
+    // The whole file is sent, not a difference: the controller compares it with what it has, and
+    // journals the result.
     const auto reply = remote_.ask<reconfigure_reply>(reconfigure{0, std::move(*c)});
     if (!reply) return out.failure(reply.error());
     const auto& what = reply->what;

@@ -61,7 +61,10 @@ class up_verb final : public verb {
     const auto ready = cluster->wait_until_ready(patience_s_, [] { return stop_requested(0); });
     if (!ready) return out.failure(ready.error());
     print_ready(out, *cluster);
+    // Only now: until then errors go to the user's terminal.
     if (detach_) let_go();
+    // A node that has ended stays away, as a machine without power would: leases of its jobs
+    // expire, and they run elsewhere.
     while (!stop_requested(200))
       for (const auto& gone : cluster->ended()) {
         out.note("troupe: {}", gone.sentence);
@@ -102,6 +105,7 @@ class up_verb final : public verb {
     if (child == 0) {
       ::close(ready[0]);
       ready_ = ready[1];
+      // Its own session: Ctrl-C in the terminal and its hangup do not reach the cluster.
       ::setsid();
       ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // until it is ready, it ends with its parent
       return run_here(out);
@@ -110,6 +114,7 @@ class up_verb final : public verb {
     char byte = 0;
     while (::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
     }
+    // Without a byte the pipe's other end closed with the child: its exit status is the outcome.
     if (byte != 0) return exit_done;
     int status = 0;
     ::waitpid(child, &status, 0);
@@ -119,6 +124,8 @@ class up_verb final : public verb {
   /// The cluster is ready: detach from the terminal and the parent.
   void let_go() const {
     ::prctl(PR_SET_PDEATHSIG, 0);
+    // The terminal's descriptors must go: a pipe that captures this command's output would stay
+    // open.
     const auto log = (std::filesystem::path{o_.state} / "output" / "up.log").string();
     const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int to = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

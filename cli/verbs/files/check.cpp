@@ -25,6 +25,8 @@ struct file_kind {
   std::vector<std::string> keys;
 };
 
+// Foreign keys (Hugging Face's names) are listed too: a file with them is a model with mistakes in
+// it, not an unknown file.
 const std::vector<file_kind>& kinds() {
   static const std::vector<file_kind> all = {
       {"cluster", "clusters", {"datacenters", "wan", "settings", "controller", "fronts"}},
@@ -76,11 +78,13 @@ std::size_t common(const std::vector<std::string>& keys, const std::vector<std::
 std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::path& file) {
   const auto& keys =
       std::string{"catalogue"} == kind.name && !v.items.empty() ? v.items[0].keys : v.keys;
+  // The folder decides only between equal counts, for files that have few keys.
   return 2 * common(keys, kind.keys) + (file.parent_path().filename() == kind.folder ? 1 : 0);
 }
 
 /// The kind of a file, or why it is unknown.
 expected<std::string> kind_of(const fs::path& file) {
+  // Traces have no keys, only columns.
   if (file.extension() == ".csv") return "trace";
   const auto v = formats::load_value(file);
   if (!v) return refuse(v.error());
@@ -159,6 +163,7 @@ std::string print_faults(const fault_plan& f) {
 expected<std::string> load_trace(const fs::path& file) {
   const auto jobs = formats::load_trace(file);
   if (jobs) return fmt::format("of {}", counted(jobs->size(), "job"));
+  // Both kinds are CSV; their headers differ.
   if (const auto requests = formats::load_inference_trace(file))
     return fmt::format("of {}", counted(requests->size(), "inference request"));
   return refuse(jobs.error());
@@ -185,6 +190,7 @@ class check_verb final : public verb {
     for (const auto& file : files_) {
       const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};
       warnings_.clear();
+      // A file of another kind with this name breaks the cluster files beside it.
       if (kind && *kind != "catalogue" && fs::path{file}.filename() == "gpus.yaml")
         warnings_.emplace_back(
             "a file with this name is used as the GPU catalogue of all cluster files in and below "
@@ -243,6 +249,7 @@ class check_verb final : public verb {
       return &known->second;
     auto loaded = formats::load_catalogue(path);
     if (loaded) return &catalogues_.emplace(path, std::move(*loaded)).first->second;
+    // Its error would otherwise be repeated for each of the files beside it.
     bad_catalogues_.emplace(path, loaded.error().text);
     return nullptr;
   }
@@ -261,6 +268,8 @@ class check_verb final : public verb {
     auto job = formats::load_job(file, {}, &warnings_);
     if (!job) return job;
     if (!job->slots && !job->serve) warn_of(job->model);
+    // Read twice: without a catalogue first, so that a job's own mistakes are found beside a broken
+    // one.
     if (job->gpu_type.empty()) return job;
     const auto* catalogue = catalogue_of(file);
     return catalogue ? formats::load_job(file, *catalogue) : job;
@@ -272,6 +281,8 @@ class check_verb final : public verb {
   }
 
   void warn_of(const model& m) {
+    // Model cards state the longest context; trainings use a fraction, and activations grow with
+    // it.
     constexpr std::uint32_t long_sequence = 32'768;
     if (m.sequence > long_sequence)
       warnings_.push_back(

@@ -70,6 +70,7 @@ class trace_verb final : public verb {
     if (out_.empty()) out.text(trace->csv);
     const auto work =
         trace->gpu_hours < 0 ? "" : fmt::format(", {:.0f} GPU-hours of work", trace->gpu_hours);
+    // On standard error: the CSV may be on standard output.
     out.note("{}: {} rows over {:.1f} hours{}", file_, trace->rows, trace->last_s / 3600, work);
     if (!trace->left_out.empty()) out.note("left out: {}", counts_text(trace->left_out));
     if (!trace->changed.empty()) out.note("changed: {}", counts_text(trace->changed));
@@ -78,6 +79,7 @@ class trace_verb final : public verb {
 
  private:
   /// The CSV's header comment.
+  // The command that made the file, so that it can be made again.
   std::string comment() const {
     const auto name = file_.substr(file_.rfind('/') + 1);
     std::string text = fmt::format("troupe trace import {} {}", format_, name);
@@ -110,6 +112,7 @@ class trace_verb final : public verb {
       i.last_s = std::max(i.last_s, r.submit_s);
       i.gpu_hours += r.duration_s * r.gpus / 3600;
     }
+    // Formats without durations: 0 GPU-hours would be a wrong figure, not an unknown one.
     if (std::ranges::all_of(trace->rows, [](const auto& r) { return r.duration_s == 0; }))
       i.gpu_hours = -1;
     return i;

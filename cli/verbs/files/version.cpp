@@ -19,6 +19,7 @@ class version_verb final : public verb {
   void options(CLI::App&) override {}
 
   int run(output& out) override {
+    // Needs the driver, the plug-in and a device: the first that is missing is the reason.
     const auto gpu = gpu::free_memory(0);
     const auto why = gpu ? std::string{} : gpu.error().text;
     out.document(

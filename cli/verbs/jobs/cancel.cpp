@@ -20,6 +20,7 @@ class cancel_verb final : public verb {
   job_result cancel(job_id id) {
     const auto reply = remote_.ask<cancel_reply>(cancel_job{0, id});
     if (!reply) return {{}, "", reply.error()};
+    // Cancelling twice is no error: the wish is fulfilled.
     job_result r{{{"job", id}, {"cancelled", reply->done}, {"reason", reply->why.text}}, ""};
     if (!reply->done)
       r.why = reply->why;

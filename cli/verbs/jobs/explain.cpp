@@ -22,6 +22,7 @@ class explain_verb final : public verb {
     const auto reply = remote_.ask<explanation>(explain_job{0, job_});
     if (!reply) return out.failure(reply.error());
     if (reply->job.job == 0) return out.failure(reason{reason::kind::unknown, reply->summary});
+    // A failed program's reason is usually in its output, not in what the controller knows.
     const auto last = last_lines(reply->job);
     out.document(document(*reply, last));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);

@@ -57,6 +57,7 @@ class logs_verb final : public verb {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
     if (!reply) return refuse(reply.error());
     if (reply->jobs.empty()) {
+      // Its journal has the job; the reply comes once it has been replayed.
       if (seen_) return {};  // a controller that has just restarted does not know it yet
       return refuse(reason::kind::unknown, fmt::format("no job {}", job_));
     }
@@ -81,10 +82,13 @@ class logs_verb final : public verb {
     std::fflush(stdout);
   }
 
+  // The node that ran the part has the log; the controller passes the question on, and the answer's
+  // bytes follow the frame.
   expected<log_chunk> read(std::uint32_t attempt, std::uint32_t rank, std::uint64_t offset) {
     return remote_.ask<log_chunk>(read_log{0, job_, attempt, rank, offset});
   }
 
+  // Valid until the next question.
   std::string_view bytes() const {
     const auto raw = remote_.raw().bytes();
     return {reinterpret_cast<const char*>(raw.data()), raw.size()};
@@ -97,6 +101,7 @@ class logs_verb final : public verb {
 
   /// Attempt by attempt, from the first requested one. With --follow, the last one is followed.
   expected<void> read_all(const output& out) {
+    // A waiting job has no log yet; with -f it will have one.
     while (made_ == 0 && follow_ && !ended_) {
       runtime::pause(poll_s);
       if (auto ok = look(); !ok) return ok;
@@ -106,6 +111,7 @@ class logs_verb final : public verb {
     for (auto attempt = attempt_ > 0 ? attempt_ : all_ ? 1 : made_;; ++attempt) {
       auto logs = open_logs(out, attempt);
       if (!logs) return refuse(logs.error());
+      // The document has been begun and cannot become an error any more.
       if (out.as_json()) out.documented();  // later errors are not documents
       if (document && all_ && !separate) out.raw(fmt::format("{{\"job\": {}, \"logs\": [", job_));
       if (auto ok = read_attempt(out, *logs, separate); !ok) return ok;
@@ -124,8 +130,10 @@ class logs_verb final : public verb {
     for (auto rank = rank_.value_or(0);; ++rank) {
       const auto about = read(attempt, rank, end_of_log);
       if (!about) return refuse(about.error());
+      // The number of ranks differs between attempts, so ranks are tried until one does not exist.
       if (every && rank > 0 && about->why.code == reason::kind::invalid && !about->why.text.empty())
         break;  // there is no such rank
+      // With --all or -f a part without a log (its node is away) does not end the others.
       const bool none = about->lease == 0 || !(all_ || follow_);
       if (none && !about->why.text.empty()) return refuse(about->why);
       const log_name which{attempt, rank, about->lease};
@@ -145,12 +153,15 @@ class logs_verb final : public verb {
     for (auto& l : logs) {
       if (document) begin_document(out, l.which, std::exchange(separate, true));
       if (auto ok = drain(out, l); !ok) return ok;
+      // A followed log may go on in the middle of a line.
       if (!follow_) l.printer.end();
       if (document) out.raw(all_ ? "\"}" : "\"}\n");
     }
     while (follow_) {
       // Only after the end is known: reads the rest.
       if (auto ok = look(); !ok) return ok;
+      // Asked before the rest is read: what a program writes at its end comes before its end is
+      // known, so nothing is lost.
       const bool over = ended_ || made_ > logs.front().which.attempt;
       for (auto& l : logs)
         if (auto ok = drain(out, l); !ok) return ok;
@@ -176,6 +187,7 @@ class logs_verb final : public verb {
       if (!chunk) return refuse(chunk.error());
       const auto piece = bytes();
       if (piece.empty()) return {};
+      // Nodes keep the end of a long log.
       if (chunk->offset > l.offset)
         out.note("troupe: the first {} bytes of the log are no longer kept",
                  chunk->offset - l.offset);
@@ -186,6 +198,7 @@ class logs_verb final : public verb {
 
   /// The offset of the last tail_ lines: read backwards, piece by piece.
   expected<std::uint64_t> start_of_tail(const log_name& which, std::uint64_t size) {
+    // From the end: the log may have gigabytes, of which a few lines are wanted.
     constexpr std::uint64_t piece_bytes = 64 * 1024;
     if (*tail_ == 0) return size;
     std::uint64_t lines = 0;
@@ -193,6 +206,7 @@ class logs_verb final : public verb {
       const auto begin = end - std::min(end, piece_bytes);
       const auto chunk = read(which.attempt, which.rank, begin);
       if (!chunk) return refuse(chunk.error());
+      // The node has rotated the log meanwhile.
       if (chunk->offset >= end) return end;  // earlier text was dropped
       const auto piece = bytes().substr(0, end - chunk->offset);
       for (auto i = piece.size(); i > 0; --i) {

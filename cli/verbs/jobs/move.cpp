@@ -34,6 +34,7 @@ class move_verb final : public verb {
       return out.bad(
           "give a destination: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
     if (grace_s_ >= 0) wish_.grace_s = grace_s_;
+    // Before the request: its attempts and iterations tell the old place from the new one.
     const auto before = status_of(remote_, wish_.job);
     if (!before) return out.failure(before.error());
     const auto reply = remote_.ask<move_reply>(wish_);
@@ -44,6 +45,7 @@ class move_verb final : public verb {
 
  private:
   int follow(output& out, const job_status& before, const move_reply& reply) {
+    // The reported duration is measured by these looks, so they are frequent.
     constexpr double look_every_s = 0.02;
     auto reached = before.iteration;       // before the move
     std::optional<std::uint64_t> resumed;  // iterations at its new start
@@ -56,6 +58,7 @@ class move_verb final : public verb {
         reached = now->iteration;
         still = {};
       }
+      // Iterations after the checkpoint are computed again in the new place.
       if (moved && !resumed) resumed = now->iterations_done;
       const bool over = is_final(now->state);
       if (over && !moved)
@@ -63,6 +66,8 @@ class move_verb final : public verb {
             out, wish_.job,
             {reason::kind::invalid,
              fmt::format("job {} {} before it could be moved", wish_.job, to_string(now->state))});
+      // A move counts as done with the first iteration of the new place: only then has the training
+      // really resumed.
       if (!moved || (!over && now->iteration <= *resumed)) continue;
       const auto lost = std::max(reached, *resumed) - *resumed;
       out.document(suspension(wish_.job, *resumed, still.s(), lost));

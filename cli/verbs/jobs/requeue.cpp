@@ -26,6 +26,8 @@ class requeue_verb final : public verb {
     const auto reply = remote_.ask<requeue_reply>(requeue_job{0, id});
     if (!reply) return {{}, "", reply.error()};
     if (!reply->done) return not_done(id, reply->why);
+    // The controller accepts at once; the program then has its grace to save. The verb returns when
+    // its cost is known.
     const auto now = wait_for_stop(remote_, *before);
     if (!now) return {{}, "", now.error()};
     if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));

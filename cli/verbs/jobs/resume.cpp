@@ -19,6 +19,7 @@ class resume_verb final : public verb {
 
  private:
   job_result resume(job_id id) {
+    // The same message with `false`: being suspended is a state of the job, not an event.
     const auto reply = remote_.ask<suspend_reply>(suspend_job{0, id, false});
     if (!reply) return {{}, "", reply.error()};
     if (!reply->done) return not_done(id, reply->why);

@@ -19,6 +19,7 @@ std::string name_for(const std::string& program) {
   for (auto& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-')
       c = '-';
+  // A name that begins with '-' would be read as an option by other verbs.
   name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
   return name.empty() ? "command" : name;
 }
@@ -63,6 +64,7 @@ class submit_verb final : public verb {
 
   int run(output& out) override {
     std::vector<std::string> notices;
+    // All files are read before the first job is sent: a mistake in the last one submits none.
     const auto jobs = load(notices);
     if (!jobs) return out.bad(jobs.error());
     for (const auto& n : notices) out.note("troupe: {}", n);
@@ -73,11 +75,13 @@ class submit_verb final : public verb {
       const auto& job = (*jobs)[i];
       const auto assumed = assumption_text(
           job, command_.empty() ? "model, gpus or memory_gb" : "--model, --gpus or --memory");
+      // The user should see a guess while the job can still be cancelled.
       if (!assumed.empty() && !silent) out.note("{}: {}", job.name, assumed);
       const auto given = silent ? refuse(*silent) : send(job);
       if (!given) {
         const auto& why = given.error();
         const bool gone = why.code == reason::kind::unavailable;
+        // With a single job, or no controller at all, there is no list to report.
         if (jobs->size() == 1 || (gone && i == 0)) return out.failure(why);
         refused.push_back({{"name", job.name}, {"file", files_[i]}, {"reason", why.text}});
         out.note("troupe: {} ({}): {}", job.name, files_[i], why.text);
@@ -128,6 +132,8 @@ class submit_verb final : public verb {
       jobs.push_back(std::move(*job));
     }
     if (!command_.empty()) {
+      // Through the reader of job files, so that a command's options have the same ranges, defaults
+      // and errors as keys. JSON is YAML.
       auto job = formats::parse_job("the command line", description().dump());
       if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));

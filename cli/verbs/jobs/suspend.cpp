@@ -28,6 +28,7 @@ class suspend_verb final : public verb {
     if (!reply->done) return not_done(id, reply->why);
     const auto now = wait_for_stop(remote_, *before);
     if (!now) return {{}, "", now.error()};
+    // Another client's `troupe resume` came first.
     if (now->attempts != before->attempts)
       return not_done(id,
                       {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});

@@ -26,6 +26,7 @@ struct http_place {
 /// "address:port", "[v6]:port".
 expected<http_place> place_of(const std::string& text) {
   if (text.empty()) return http_place{};
+  // The last one: an IPv6 address has more.
   const auto colon = text.rfind(':');
   auto host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -41,6 +42,7 @@ expected<http_place> place_of(const std::string& text) {
 
 void announce(output& out, const front_server_options& o, const std::string& url) {
   const auto file = (std::filesystem::path{o.host.state} / "url").string();
+  // `troupe infer --state` and `troupe up` read it: port 0 is known only now.
   if (auto ok = write_whole_file(file, url + "\n"); !ok) out.note("{}", ok.error().text);
   out.document(
       {{"url", url}, {"metrics", url + "/metrics"}, {"front", o.name}, {"pid", ::getpid()}});
@@ -65,6 +67,7 @@ int run_front(output& out, front_server_options o) {
   if (!place) return out.bad(place.error());
   if (!o.at.empty()) place->host = o.at;
   if (o.port >= 0) place->port = static_cast<std::uint16_t>(o.port);
+  // Before the cluster is joined: a front without a valid key file must not become reachable.
   auto keys = key_file::read(o.api_keys, place->host, "--api-keys");
   if (!keys) return out.bad(keys.error());
 
@@ -88,6 +91,7 @@ int run_front(output& out, front_server_options o) {
   key_file reloaded{o.api_keys, service};
   web::model_offers models{(*host)->completions(), (*host)->cluster(), o.folders, clock, service};
   announce(out, o, url_of(place->host, (*server)->port()));
+  // Models come and go with the controller's statements, and keys with SIGHUP.
   const auto ended = (*host)->run([&] {
     models.look();
     reloaded.look();

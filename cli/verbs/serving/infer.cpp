@@ -75,7 +75,9 @@ class infer_verb final : public verb {
           "prompt is written as plain lines",
           model_);
     if (!logits_file_.empty())
+      // Before minutes of computing.
       if (auto ok = can_write(logits_file_); !ok) return out.bad(ok.error());
+    // Only as many pages as this prompt and its completion can fill.
     const auto positions =
         std::min<std::uint64_t>(asked->prompt.size() + what_.max_tokens, model->positions);
     auto spec = gpu::whole_model(*model, gpu::pages_for(static_cast<std::uint32_t>(positions)));
@@ -95,6 +97,7 @@ class infer_verb final : public verb {
 
  private:
   int ask_server(output& out) {
+    // The API has neither.
     if (!logits_file_.empty() || random_)
       return out.bad("--dump-logits and --random-weights need --alone");
     if (auto ok = check_prompt(); !ok) return out.bad(ok.error());
@@ -138,6 +141,8 @@ class infer_verb final : public verb {
     g.what.last_tokens = m.last_tokens;
     g.chunk = chunk_;
     g.keep_logits = !logits_file_.empty();
+    // Chunks begin at a page, so that each is computed as it would be in one go: results are equal
+    // bit by bit.
     if (chunk_ % gpu::tile_positions != 0)
       return failure(
           fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));

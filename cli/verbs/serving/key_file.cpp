@@ -12,6 +12,7 @@ namespace troupe::cli {
 
 namespace {
 
+// The handler only sets a flag: reading a file is not async-signal-safe.
 std::atomic<bool> hung_up{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -50,8 +51,10 @@ key_file::~key_file() {
 
 void key_file::look() {
   if (!hung_up.exchange(false) || path_.empty()) return;
+  // An empty file is valid here: withdrawing the last key must work, and must not open the server.
   auto keys = web::api_keys::read(path_, true);
   if (!keys) {
+    // A file that is half written or unreadable must not lock everybody out.
     runtime::log(runtime::log_level::error, "serve", "the keys stay as they were",
                  {{"why", keys.error().text}});
     return;

@@ -24,6 +24,7 @@ tl::unexpected<reason> unreadable(const std::string& url) {
 }
 
 /// The sentence of an error document; empty: it has none.
+// Any server with OpenAI's API may answer, so nothing of its documents is taken for granted.
 std::string sentence_in(const std::string& body) {
   const auto d = json::parse(body, nullptr, false);
   if (!d.is_object() || !d.contains("error") || !d["error"].is_object()) return {};
@@ -45,6 +46,7 @@ class event_reader {
       : chat_{chat}, show_{show} {}
 
   /// False: no more is needed.
+  // Pieces of the connection end anywhere, also inside a line or a character.
   bool take(std::string_view bytes) {
     rest_ += bytes;
     for (auto end = rest_.find('\n'); end != std::string::npos; end = rest_.find('\n')) {
@@ -78,6 +80,7 @@ class event_reader {
     }
     const auto d = json::parse(text, nullptr, false);
     if (!d.is_object()) return true;
+    // A stream's status is 200 before its first token: later errors are events.
     if (d.contains("error")) {
       error_ = sentence_in(text);
       return false;
@@ -104,6 +107,8 @@ class event_reader {
   void take_log_probabilities(const json& l) {
     const auto key = chat_ ? "content" : "token_logprobs";
     if (!l.contains(key) || !l[key].is_array()) return;
+    // By the log probabilities, which come with the token: its text may be held back until a
+    // character is whole.
     if (!l[key].empty() && log_probabilities_.empty()) first_s_ = since_.s();
     for (const auto& t : l[key])
       log_probabilities_.push_back(chat_ && t.is_object() ? t.value("logprob", json{}) : t);
@@ -133,6 +138,7 @@ json body_of(const remote_prompt& p, const std::string& model) {
          {"seed", p.what.how.seed},
          {"stream", true},
          {"stream_options", {{"include_usage", true}}},
+         // Extension of this server; others ignore it, and the list stays empty.
          {"return_token_ids", true}};
   if (!p.stops.empty()) d["stop"] = p.stops;
   if (p.chat) {
@@ -140,6 +146,7 @@ json body_of(const remote_prompt& p, const std::string& model) {
     d["logprobs"] = true;
     return d;
   }
+  // 0: the chosen token's own probability, without alternatives.
   d["logprobs"] = 0;
   if (p.tokens.empty())
     d["prompt"] = p.text;
@@ -159,6 +166,7 @@ expected<json> models_of(const web::server_place& at, const remote_prompt& p) {
 
 /// The name of the only model. A `serve` job that was just submitted is given some seconds to load.
 expected<std::string> only_model(const web::server_place& at, const remote_prompt& p) {
+  // A script may submit the job and ask in the next line.
   constexpr double load_s = 10, every_s = 0.1;
   expected<json> models = json::array();
   runtime::wait_until([&] { return !(models = models_of(at, p)) || !models->empty(); }, load_s,
@@ -178,6 +186,7 @@ expected<json> complete_remotely(const remote_prompt& p,
                                  const std::function<void(std::string_view)>& show) {
   auto at = web::parse_url(p.url);
   if (!at) return refuse(at.error());
+  // Both forms are in use: OpenAI's clients want the base address with /v1.
   if (at->prefix.ends_with("/v1")) at->prefix.resize(at->prefix.size() - 3);
   auto model = p.model;
   if (model.empty()) {
@@ -194,12 +203,14 @@ expected<json> complete_remotely(const remote_prompt& p,
   if (!a) return refuse(a.error());
   if (a->status != 200) return refused_by(p.url, *a);
   if (!events.error().empty()) return refuse(reason::kind::unavailable, events.error());
+  // Without [DONE] the connection has ended early, so the text may be incomplete.
   if (!events.is_whole()) return unreadable(p.url);
   return events.document();
 }
 
 expected<std::string> url_of_front(const std::string& state) {
   std::error_code none;
+  // Sorted: the same front is asked every time.
   std::set<fs::path> files;
   for (const auto& entry : fs::directory_iterator{state, none})
     if (const auto file = entry.path() / "url"; fs::exists(file, none)) files.insert(file);

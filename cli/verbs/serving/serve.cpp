@@ -21,6 +21,7 @@ namespace troupe::cli {
 namespace {
 
 /// In single precision, in which they are computed with; a tied head is there twice.
+// For people: what the process will need, before requests come.
 double weight_bytes(const gpu::inference_model& m) {
   double values = m.tied_head ? static_cast<double>(m.vocabulary) * m.hidden : 0;
   for (const auto& tensor : gpu::tensors_of(m)) {
@@ -96,6 +97,7 @@ class serve_verb final : public verb {
     if (!device) return out.bad(device.error());
     web::served_model served{name_of_model(), *model, std::move(*words), {}};
     if (served.words) served.chats = gpu::chat_template::of(model_, *served.words);
+    // Declared in the order of use: the server ends first, then the service with its generators.
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
@@ -109,6 +111,7 @@ class serve_verb final : public verb {
     if (!server) return out.bad(server.error());
     for (const auto& key : model->ignored_keys)
       out.note("{}: generation_config.json: {} is not applied", model_, key);
+    // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
     show(out, (*server)->port(), served, spec.pages);
     while (!stop.arrived()) {
@@ -143,6 +146,7 @@ class serve_verb final : public verb {
     front_.name = name_;
     front_.host.keys = keys_;
     front_.origins = origins_;
+    // Only what the user gave replaces the cluster file's address.
     if (host_option_->count() > 0) front_.at = host_;
     if (port_option_->count() > 0) front_.port = port_;
     for (const auto& f : folders_) {
@@ -158,6 +162,8 @@ class serve_verb final : public verb {
     if (pages_) return *pages_;
     constexpr std::uint64_t max_bytes = 2'000'000'000;
     const std::uint64_t context = gpu::pages_for(m.positions);
+    // A page of the model is one of each layer. The cache has at least one whole context, or a
+    // prompt of the allowed length could never run.
     const auto affordable = max_bytes / (gpu::page_bytes(m) * m.layers);
     return static_cast<std::uint32_t>(
         std::max(context, std::min(affordable, context * limits_.running)));
@@ -165,6 +171,7 @@ class serve_verb final : public verb {
 
   std::string name_of_model() const {
     if (!name_.empty()) return name_;
+    // "." and a path with a slash at its end have a name, too.
     const auto whole = std::filesystem::weakly_canonical(model_);
     return whole.filename().string();
   }

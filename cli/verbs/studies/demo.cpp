@@ -39,9 +39,11 @@ class demo_verb final : public verb {
 
   int run(output& out) override {
     const auto configs = formats::configs_directory();
+    // An earlier demo's journal would bring its jobs back.
     const auto fresh = output_directory::claim(out_directory_);
     if (!fresh) return out.failure(fresh.error());
     if (auto ok = run_jobs(out, configs); !ok) return out.failure(ok.error());
+    // The next parts measure times: the first cluster must not use cores any more.
     cluster_.reset();
     if (auto ok = replay_day(out, configs); !ok) return out.failure(ok.error());
     const auto training = demo_training(out, configs, out_directory_);
@@ -126,11 +128,14 @@ class demo_verb final : public verb {
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
         ended += is_final(j.state) ? 1 : 0;
+        // It lasts as long as the program's grace, and says nothing that the next state does not.
         if (j.state == job_state::stopping) continue;  // only a transition
         if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
           print(out, j.job, event_of(j, reply->nodes));
         seen[j.job] = {j.state, j.attempts};
       }
+      // After two seconds, when the program has written something that its second attempt can
+      // continue.
       kill_a_node(out, *reply);
       if (ended == names_.size()) {
         for (const auto& j : reply->jobs) jobs_.push_back(web::job_document(*reply, j));
@@ -142,6 +147,7 @@ class demo_verb final : public verb {
   }
 
   /// Did each job end as expected?
+  // The demo is a test as well: it fails if a job has not ended as its description promises.
   expected<void> check(const query_reply& reply) const {
     for (const auto& j : reply.jobs) {
       const auto due = j.name == "fails" ? job_state::failed : job_state::finished;
@@ -187,6 +193,7 @@ class demo_verb final : public verb {
             better == 0 ? std::string{"none"} : counted(static_cast<std::uint64_t>(better), "plan"),
             chosen->verdict);
         if (better > 0) out.line("    {}: {}", plan_text(e->plans[0].what), e->plans[0].verdict);
+        // The best plan was chosen: the second shows what it was preferred to.
         if (better == 0 && e->plans.size() > 1)
           out.line("    {}: {}", plan_text(e->plans[1].what), e->plans[1].verdict);
       }
@@ -232,6 +239,7 @@ class demo_verb final : public verb {
     const auto policies = find_policies({"troupe", "frenzy", "opportunistic", "fcfs", "sia"});
     if (!policies) return refuse(policies.error());
     if (auto ok = replay(day, *policies, {}); !ok) return ok;
+    // The table that compares decisions alone: all policies with the same plans.
     if (auto ok = replay_with_pipelines(day, *policies, {}); !ok) return ok;
     out.text(table_of(day));
     simulation_ = document_of(day);

@@ -84,6 +84,7 @@ class estimate_verb final : public verb {
                                                            const job_spec& job) const {
     std::vector<std::string> known;
     for (const auto& g : c.gpus) known.push_back(g.name);
+    // Layers may be cut into halves: an attention and an MLP sublayer.
     const double pieces_each = job.model.operators.empty() ? 2 : 1;
     std::vector<planners::stage_request> all;
     for (const auto& text : stages_) {
@@ -115,6 +116,7 @@ class estimate_verb final : public verb {
     auto timed = planners::time_plan(c, job, made->how, made->where);
     if (!timed) return refuse(timed.error());
     estimated_plan a;
+    // Both figures are shown: planners rank by the closed form, and the simulation shows its error.
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
     a.simulated = a.closed;
     if (is_described(job) && stages.size() == 1) {
@@ -129,6 +131,7 @@ class estimate_verb final : public verb {
       if (!simulated) return refuse(simulated.error());
       a.simulated = *simulated;
     }
+    // Last: a plan that does not fit has a time all the same, which is often the question.
     if (auto ok = planners::fits(c, idle, made->how, made->where); !ok) a.why_not = ok.error();
     a.plan = std::move(*made);
     a.timed = std::move(*timed);

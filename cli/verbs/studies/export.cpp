@@ -30,6 +30,7 @@ class export_verb final : public verb {
       auto job = formats::load_job(job_);
       if (!job) return out.bad(job.error());
       wish.model = job->model;
+      // The job's own tokenizer is right unless the user has moved it.
       if (tokenizer_.empty() && job->train) wish.tokenizer = job->train->vocabulary;
     }
     const auto done = gpu::export_model(wish);

@@ -64,6 +64,8 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
 /// More take seconds to simulate step by step.
 constexpr std::uint32_t max_simulated_gpus = 2048;
 
+// The same calls as the scheduler's, on a snapshot with one job and an idle cluster, so that the
+// answer is what the controller would do.
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   answer a;
   planners::planning_budget budget;
@@ -85,9 +87,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   alone.emplace(the_job, std::move(view));
   const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
 
+  // Fixed: the same question has the same answer.
   random_source random{1};
   for (const auto& d : p.decide(s, random)) {
     if (d.what == planners::decision::kind::give_up && !a.why) a.why = d.why;
+    // Nothing runs that could be moved or stopped.
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
@@ -101,11 +105,15 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
                            d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
                                                               : planners::fidelity::closed);
     if (e) a.estimate = *e;
+    // Some baselines ignore memory, as in their papers: their plan is shown with the reason why it
+    // would fail.
     a.why = e ? too_large(c, job, a) : e.error();
     if (auto ok = planners::within_bounds(c, job, d.where); !ok) a.why = ok.error();
+    // A baseline may run the job as its user asked for it, which is none of the ranked plans.
     if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());
   }
+  // On an empty cluster a job waits only for what the cluster does not have.
   if (a.where.empty() && !a.why) a.why = p.why_waiting(s, the_job);
   return a;
 }
@@ -184,6 +192,7 @@ bool has_cells(const std::string& policy, const job_spec& job) {
 std::string table_of(const cluster& c, const answer& a, std::size_t max, bool known_memory) {
   table t{{"", "data", "tensor", "pipeline", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
+    // The chosen plan is always shown, however low its rank.
     if (i >= max && i != a.chosen) continue;
     const auto& p = a.plans[i];
     t.row({i == a.chosen ? ">" : "", fmt::to_string(p.data_parallel),
@@ -251,6 +260,8 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
+    // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
+    // cost, time, and the bound of the search.
     if ((*policy)->name() == "espresso" && !is_serving(*job)) return provision(out, *c, *job);
     if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
         !pareto_.empty() || !sweep_s_.empty())
@@ -259,6 +270,7 @@ class plan_verb final : public verb {
           "--explain-cmr need --policy espresso");
     const auto a =
         ask(*c, *job,
+            // The wrappers of the controller, in its order.
             *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
     const std::string name{(*policy)->name()};
     auto made = document(*c, *job, name, a);

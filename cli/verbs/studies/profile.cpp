@@ -55,6 +55,7 @@ json known(double x) {
 }
 
 /// The shipped catalogue's type of the measured GPU; empty: unknown, or no GPU.
+// So that the file can be used at once: a cluster file needs the catalogue's name of the type.
 std::string type_of(const device_profile& p) {
   if (p.kind != "cuda") return {};
   const auto all = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
@@ -153,6 +154,7 @@ class profile_verb final : public verb {
                       "--emulate-speed applies to CPU devices only: use it with --device cpu"});
     if (models_.empty())
       models_.push_back((formats::configs_directory() / "models" / "gpt2-124m.yaml").string());
+    // Times between measured sizes are interpolated, so powers of two suffice.
     if (wish_.rows.empty()) wish_.rows = {1, 2, 4, 8};
     for (const auto& file : models_) {
       auto m = formats::load_model(file);
@@ -161,9 +163,11 @@ class profile_verb final : public verb {
     }
     std::error_code error;
     if (const fs::path file{out_}; file.has_parent_path())
+      // can_write() reports the reason if this fails.
       fs::create_directories(file.parent_path(), error);
     if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
     wish_.progress = [&](const std::string& text) {
+      // Progress is for people; what is missing in the file belongs in a log as well.
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
     const auto profile = gpu::measure_device(wish_);
@@ -179,6 +183,7 @@ class profile_verb final : public verb {
  private:
   /// On a busy machine the times vary, and are too long.
   static void warn_of_spread(const output& out, const device_profile& p) {
+    // Idle devices repeat a measurement within a few percent.
     constexpr double quiet = 0.1;
     double max = 0;
     std::size_t parts = 0, wide = 0;

@@ -37,6 +37,7 @@ json stage_documents(const cluster& c, const job_spec& job, const timed_provisio
     all.push_back(
         {{"gpu", c.gpus[*stage.gpu].name},
          {"gpus", how.data_parallel * stage.tensor_parallel},
+         // Pieces are attention and MLP sublayers, two of which are a layer.
          {"layers", job.model.operators.empty() ? json(stage.count / 2.0) : json(stage.count)},
          {"first_piece", stage.first},
          {"pieces", stage.count},
@@ -53,6 +54,7 @@ json stage_documents(const cluster& c, const job_spec& job, const timed_provisio
   return all;
 }
 
+// Keys are there without a plan as well, as null: readers of several runs need no cases.
 json document(const cluster& c, const job_spec& job, const timed_provision& t) {
   const auto& f = t.found;
   const auto known = [&](double x) { return f.plan ? json(x) : json(); };
@@ -152,6 +154,8 @@ void show_ratios(const output& out, const cluster& c,
 
 }  // namespace
 
+// Espresso's cost model is of 1F1B, which is Megatron's schedule: another one in the job would not
+// be what its plan was priced for.
 job_spec provisioned_job(const job_spec& asked) {
   auto job = planners::with_device(asked, "sim");
   job.train->schedule = "megatron";
@@ -163,6 +167,8 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
   const auto job = provisioned_job(r.job);
   const runtime::stopwatch watch;
   std::function<bool()> out_of_time;
+  // The budget counts no steps: only the clock ends the search, which then gives its best plan and
+  // the bound.
   if (r.limit_s > 0) out_of_time = [&] { return watch.s() > r.limit_s; };
   planners::planning_budget budget{std::numeric_limits<std::uint64_t>::max(), out_of_time};
   timed_provision t;

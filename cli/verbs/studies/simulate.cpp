@@ -53,6 +53,7 @@ class simulate_verb final : public verb {
     const auto policies = chosen_policies();
     if (!policies) return out.bad(policies.error());
     if (!out_.empty())
+      // Before the simulation, which may take an hour.
       if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
@@ -67,7 +68,9 @@ class simulate_verb final : public verb {
     if (!runs) return out.bad(runs.error());
     for (auto& run : *runs) {
       auto ok = replay(run, *policies, faults);
+      // With a given --parallelism all policies have one plan space already.
       if (ok && parallelism_.empty()) ok = replay_with_pipelines(run, *policies, faults);
+      // A policy's plug-in that fails is a bad file, named in the sentence.
       if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.failure(ok.error());
     }
     if (!out_.empty())
@@ -113,6 +116,7 @@ class simulate_verb final : public verb {
       seeds = std::move(*several);
     }
     std::vector<comparison> runs;
+    // The trace is read once; a seed changes which models its rows get.
     for (const auto seed : seeds) {
       auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
       if (!run) return refuse(run.error());

@@ -80,6 +80,7 @@ class train_verb final : public verb {
     for (const auto& file : {picture_, timeline_})
       if (!file.empty())
         if (auto ok = can_write(file); !ok) return out.bad(ok.error());
+    // A simulation has nothing to save, so Ctrl-C may end it as usual.
     if (world_ != "virtual") stop_.emplace();
     announce(*job, out);
     std::vector<training_result> results;
@@ -93,6 +94,7 @@ class train_verb final : public verb {
       const auto ok = train(r, out);
       if (!ok) return bad_file_ ? out.bad(ok.error()) : out.failure(ok.error());
     }
+    // A picture that fails does not hide the training's result, which is printed first.
     const auto drawn = draw(results);
     auto d = document_of(results.front());
     if (results.size() > 1) d["against"] = document_of(results.back());
@@ -139,6 +141,7 @@ class train_verb final : public verb {
 
   /// Options that override the job's file.
   expected<void> adjust(job_spec& job) {
+    // A slots job has no `train:` of its own.
     if (!job.train) job.train.emplace();
     auto& t = *job.train;
     if (job.slots && (world_ != "virtual" || (!device_.empty() && device_ != "sim")))
@@ -223,6 +226,7 @@ class train_verb final : public verb {
     o.seed = seed_;
     if (study_) {
       auto alone = o;
+      // The same training without guests: the cost of lending is the difference.
       alone.job.pipeline.bubbles.reset();
       alone.job.train->timeline.clear();
       const auto without = actors::simulate_training(std::move(alone), decides_);
@@ -249,9 +253,14 @@ class train_verb final : public verb {
     const auto* usual = study_ ? "laptop-prefill.yaml" : "laptop.yaml";
     o.cluster_file =
         cluster_.empty() ? (formats::configs_directory() / "clusters" / usual).string() : cluster_;
+    // Always the same directory: logs of the last run are easy to find, and old ones do not pile
+    // up.
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
+    // A study plays its own requests, so a front would only use cores.
     o.fronts = !study_;
+    // The training's processes keep their time slices while prompts are computed beside them:
+    // otherwise the kernel's scheduler would be measured.
     if (study_) o.realtime = local_prefills::hosts_of_training(o.cluster_file, r.job, *study_);
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
@@ -287,12 +296,14 @@ class train_verb final : public verb {
         [&](const job_status& now, const training_report& so_far) {
           job = now.job;
           line.show(progress_text(now));
+          // A line that changes on a terminal; a few lines in a log file.
           if (const auto text = progress_text(now); log.is_due(text, watch.s()))
             out.note("{}: {}", now.name, text);
           if (prefills) prefills->look(so_far);
         },
         &*stop_);
     line.clear();
+    // Only the wait is interrupted there; in the other worlds the processes end with this one.
     if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
       out.note("troupe: job {0} continues on the cluster; `troupe cancel {0}` stops it", job);
     if (!report) return refuse(report.error());

@@ -135,6 +135,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
 /// Orders with equal results share a row.
 std::string orders_text(const cluster& c, const answer& a, bool slots) {
   std::vector<std::pair<const planners::order_outcome*, std::size_t>> distinct;
+  // As printed: orders that differ only in later digits look equal to people.
   const auto figures = [](const planners::order_outcome& o) {
     return fmt::format("{} {:.4g} {:.2f} {:.3g} {:g}", o.row.gpus, o.row.throughput,
                        o.row.cost_per_hour, o.cost_per_batch, o.wan_rtt_ms);
@@ -196,6 +197,8 @@ class whatif_verb final : public verb {
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
     planners::selection_options o;
     o.stages = stages_;
+    // Algorithm 1 compares throughput, so each pipeline brings its own batch unless the user wants
+    // one global batch.
     o.batch = fixed_ ? planners::batch_rule::whole : planners::batch_rule::each;
     if (auto ok = read_order(*c, o.order); !ok) return out.bad(ok.error());
 
@@ -226,6 +229,7 @@ class whatif_verb final : public verb {
         return refuse(reason::kind::unknown,
                       fmt::format("no datacenter '{}'{}", name, formats::hint(name, known)));
       const auto index = static_cast<std::uint32_t>(at - known.begin());
+      // An order with a repeated datacenter would use its GPUs twice.
       if (std::ranges::find(order, index) != order.end())
         return refuse(reason::kind::invalid, fmt::format("--order lists '{}' twice", name));
       order.push_back(index);
