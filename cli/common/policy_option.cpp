@@ -20,6 +20,7 @@ std::string built_in() {
 
 reason unknown_policy(const std::string& name) {
   const auto names = planners::policy_names();
+  // A policy is named by a word of a short list, so the nearest one is usually meant.
   const auto near =
       formats::nearest_name(name, std::vector<std::string>{names.begin(), names.end()});
   return {reason::kind::invalid,
@@ -48,6 +49,7 @@ expected<policy_list> find_policies(const std::vector<std::string>& words) {
     auto policy = find_policy(word);
     if (!policy) return refuse(policy.error());
     const auto [same, first] = word_of.emplace((*policy)->name(), word);
+    // A plug-in may call its policy like another plug-in's; the same word twice is harmless.
     if (!first && same->second != word)
       return refuse(reason::kind::invalid,
                     fmt::format("{}: its policy '{}' has the same name as that of {}", word,

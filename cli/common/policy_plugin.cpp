@@ -84,7 +84,7 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
     if (!is_policy_name(name))
       return bad_plugin(file,
                         "its policy's name must have 1 to 64 characters of a-z, 0-9, _ and -");
-    // Results are named by policy: two with one name could not be told apart.
+    // Results are named by policy: two with one name could not be distinguished.
     if (planners::make_policy(name))
       return bad_plugin(file, fmt::format("its policy '{}' has the name of a built-in one", name));
     return std::make_shared<const planners::checked_policy>(

@@ -26,6 +26,7 @@ struct parameter {
       member;
   double low = 0, high = 0;
 
+  // The first alternative is the only floating-point one.
   bool is_whole() const { return member.index() > 0; }
   void set(Options& o, double value) const {
     std::visit(
@@ -122,6 +123,7 @@ Options set_in(Options o, const std::string& policy, const policy_settings& sett
 
 std::string known_parameters() {
   std::string text;
+  // Crius' variants have the same parameters.
   for (const std::string policy : {"troupe", "sia", "crius"})
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", policy,
                         fmt::join(names_of(policy), ", "));
@@ -135,9 +137,11 @@ expected<policy_settings> parse_policy_settings(const std::vector<std::string>& 
     const auto dot = word.find('.'), equal = word.find('=');
     const auto value =
         equal == word.npos ? std::nullopt : formats::parse_number(word.substr(equal + 1));
+    // A point behind the sign is the number's.
     if (dot == word.npos || !value || dot > equal)
       return refusal(word, "expected POLICY.NAME=NUMBER, such as sia.fairness_power=-1");
     const auto policy = word.substr(0, dot), name = word.substr(dot + 1, equal - dot - 1);
+    // A setting of a policy that does not run is most likely a mistyped name.
     if (std::ranges::find(policies, policy) == policies.end())
       return refusal(word, fmt::format("{} is not among the policies ({})", formats::shown(policy),
                                        fmt::join(policies, ", ")));

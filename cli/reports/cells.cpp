@@ -103,6 +103,7 @@ std::vector<cell> tuned_cells(const cluster& c, const std::vector<planners::gpu_
 
 }  // namespace
 
+// All Cells, not only the chosen one: papers' figures compare them.
 json cells_document(const cluster& c, const job_spec& job, const plan& how) {
   const runtime::stopwatch watch;
   const auto pools = planners::pools_of(c, planners::idle_index{c});

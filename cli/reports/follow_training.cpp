@@ -11,6 +11,7 @@ namespace troupe::cli {
 namespace {
 
 /// The error of an interrupted wait.
+// The checkpoint is what an interruption leaves: the training can go on from there.
 reason interrupted(const training_report& known, const job_status& j) {
   const auto reached = progress_text(j);
   return {

@@ -78,6 +78,8 @@ std::vector<json> rows_of(const std::vector<comparison>& runs, std::size_t polic
   return rows;
 }
 
+// The rows' own keys decide what is averaged, so that a new figure of a comparison is here by
+// itself.
 json summary_of(const std::vector<json>& rows) {
   json means{{"policy", rows.front().at("policy")}, {"plan_space", rows.front().at("plan_space")}},
       deviations;

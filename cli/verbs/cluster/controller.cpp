@@ -21,6 +21,7 @@ class controller_verb final : public verb {
 
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    // A plug-in is loaded into this process, before the journal is opened.
     auto policy = find_policy(policy_);
     if (!policy) return out.bad(policy.error());
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;

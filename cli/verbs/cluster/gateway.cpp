@@ -59,6 +59,7 @@ class gateway_verb final : public verb {
       if (sign == std::string::npos || it == sites.end())
         return refuse(reason::kind::invalid,
                       fmt::format("--gateway {}: expected DATACENTER=ADDRESS", given));
+      // Messages name datacenters by their index in the file.
       options.gateways[static_cast<std::uint32_t>(it - sites.begin())] = given.substr(sign + 1);
     }
     return {};

@@ -186,6 +186,7 @@ class check_verb final : public verb {
 
   int run(output& out) override {
     json files = json::array();
+    // All files are checked, also behind one that is wrong: people correct them in one go.
     int status = exit_done;
     for (const auto& file : files_) {
       const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};

@@ -65,6 +65,7 @@ class trace_verb final : public verb {
               {"left_out", trace->left_out},
               {"changed", trace->changed},
               {"out", out_.empty() ? json() : json(out_)}};
+    // With --json and no file, the document is the only output.
     if (out_.empty()) d["csv"] = trace->csv;
     out.document(d);
     if (out_.empty()) out.text(trace->csv);

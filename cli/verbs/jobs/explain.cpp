@@ -64,9 +64,12 @@ class explain_verb final : public verb {
 
   /// The last output of a failed job; nothing if its log is not available.
   std::vector<std::string> last_lines(const job_status& j) {
+    // Without an attempt there is no log; output of jobs that run or have finished is for `troupe
+    // logs`.
     if (j.state != job_state::failed || j.attempts == 0) return {};
     constexpr std::size_t max_lines = 5;
     constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
+    // An offset beyond the end is answered with the log's length.
     const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, failed_rank(j), end_of_log});
     if (!about || !about->why.text.empty()) return {};
     const auto from = about->offset - std::min(about->offset, max_bytes);

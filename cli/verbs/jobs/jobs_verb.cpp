@@ -19,9 +19,11 @@ struct column {
   std::function<std::string(const job_status&)> cell;
 };
 
+// Programs report iterations only if they follow the protocol, so 0 may mean that nothing is known.
 std::string iteration_text(const job_status& j) {
   const bool unknown = j.iteration == 0 && (!j.command.empty() || j.state != job_state::running);
   if (j.iterations == 0) return j.iteration > 0 ? grouped(j.iteration) : "-";
+  // A job without a known length has one iteration.
   if (j.iterations == 1 || unknown) return "-";
   return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
 }
@@ -38,6 +40,8 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
   const auto seconds = [&reply](const job_status& j) {
     return (j.ended_s > 0 ? j.ended_s : reply.now_s) - j.submitted_s;
   };
+  // The title names the parts of the cells; the third is there only if a job of the list has
+  // pipelines.
   const bool pipelines = std::ranges::any_of(reply.jobs, [](const job_status& j) {
     return web::is_placed(j) && j.how.pipeline_parallel > 1;
   });
@@ -85,6 +89,8 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
 }
 
 table table_of(const std::vector<const job_status*>& jobs, std::vector<column> columns) {
+  // A small cluster's jobs have no owners, priorities or losses: without those columns rows fit a
+  // terminal.
   std::erase_if(columns, [&](const column& c) {
     return std::all_of(jobs.begin(), jobs.end(), [&](const auto* j) { return c.cell(*j) == "-"; });
   });
@@ -126,6 +132,7 @@ class jobs_verb final : public verb {
       if (!everything_ && is_final(j.state)) continue;
       if (selection_.holds(j, remote_.caller())) shown.push_back(&j);
     }
+    // After the filters, so that --last counts what the user asked for.
     if (last_ > 0 && shown.size() > last_)
       shown.erase(shown.begin(), shown.end() - static_cast<std::ptrdiff_t>(last_));
     for (const auto* j : shown) document["jobs"].push_back(web::job_document(*reply, *j));
@@ -141,6 +148,7 @@ class jobs_verb final : public verb {
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
     if (older) print_left_out(out, *reply);
+    // A question about some jobs is not one about the nodes.
     if (everything_ && numbers_.empty() && selection_.empty() && last_ == 0)
       show_nodes(out, *reply);
     for (const auto id : unknown) out.note("troupe: {}", none_of(id).text);
@@ -154,6 +162,7 @@ class jobs_verb final : public verb {
   expected<query_reply> ask(const std::vector<job_id>& ids, std::vector<job_id>& unknown) {
     expected<query_reply> all = query_reply{};
     std::vector<job_status> jobs;
+    // One question each: the protocol asks for one job or for all, and all may be many.
     for (const auto id : ids) {
       all = remote_.ask<query_reply>(query_jobs{0, id});
       if (!all) return all;
@@ -170,6 +179,7 @@ class jobs_verb final : public verb {
   static bool leaves_out(const query_reply& reply) {
     job_id newest = 0;
     for (const auto& j : reply.jobs) newest = std::max(newest, j.job);
+    // Numbers are given without gaps, from 1.
     return newest > reply.jobs.size();
   }
 

@@ -34,7 +34,7 @@ class move_verb final : public verb {
       return out.bad(
           "give a destination: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
     if (grace_s_ >= 0) wish_.grace_s = grace_s_;
-    // Before the request: its attempts and iterations tell the old place from the new one.
+    // Before the request: its attempts and iterations distinguish the old place from the new one.
     const auto before = status_of(remote_, wish_.job);
     if (!before) return out.failure(before.error());
     const auto reply = remote_.ask<move_reply>(wish_);

@@ -26,7 +26,7 @@ class wait_verb final : public verb {
       document.push_back(ending_document(j));
       out.line("{}", ending_text(j));
       std::fflush(stdout);
-      // 0 or 1 only, unlike `submit --wait`: several programs' codes could not be told apart.
+      // 0 or 1 only, unlike `submit --wait`: several programs' codes could not be distinguished.
       if (j.state != job_state::finished) status = exit_no;
     });
     json ended{{"jobs", document}};

@@ -60,6 +60,8 @@ class infer_verb final : public verb {
   }
 
   int run(output& out) override {
+    // The two uses share the prompt and the sampling options, and nothing else: without --alone no
+    // model is read here.
     if (!alone_) return ask_server(out);
     if (!url_.empty()) return out.bad("--alone asks no server: give no --url");
     if (model_.empty()) return out.bad("--alone needs --model, a folder");
@@ -69,6 +71,7 @@ class infer_verb final : public verb {
     if (!words) return out.bad(words.error());
     auto asked = generation_of(*model, words->get());
     if (!asked) return out.bad(asked.error());
+    // The answer may be poor for that reason alone.
     if (chat_ && chats_.name() == "plain")
       out.note(
           "{}: it has no chat template, and its special tokens are those of no known format; the "
@@ -86,6 +89,8 @@ class infer_verb final : public verb {
     const auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     gpu::completion text{asked->what, stops_, words->get()};
+    // On one core, with the same device as a decoder's: the reference that served answers are
+    // compared with.
     const auto made = gpu::generate(**device, *asked, text,
                                     [&](std::string_view piece) { show_piece(out, piece); });
     if (!made) return out.bad(made.error());
@@ -110,6 +115,7 @@ class infer_verb final : public verb {
         complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, what_, stops_},
                           [&](std::string_view piece) { show_piece(out, piece); });
     if (!made)
+      // A wrong option or address is the user's mistake; a server that declines is not.
       return made.error().code == reason::kind::invalid ? out.bad(made.error())
                                                         : out.failure(made.error());
     out.document(*made);

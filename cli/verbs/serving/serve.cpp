@@ -96,6 +96,7 @@ class serve_verb final : public verb {
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     web::served_model served{name_of_model(), *model, std::move(*words), {}};
+    // A model of bytes has no words to write a chat in.
     if (served.words) served.chats = gpu::chat_template::of(model_, *served.words);
     // Declared in the order of use: the server ends first, then the service with its generators.
     const runtime::real_clock clock;
@@ -109,6 +110,7 @@ class serve_verb final : public verb {
           service.handle(r, std::move(reply));
         });
     if (!server) return out.bad(server.error());
+    // Other servers apply them, so answers may differ.
     for (const auto& key : model->ignored_keys)
       out.note("{}: generation_config.json: {} is not applied", model_, key);
     // Keys can be withdrawn without ending the streams of others.

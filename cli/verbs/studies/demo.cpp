@@ -128,7 +128,7 @@ class demo_verb final : public verb {
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
         ended += is_final(j.state) ? 1 : 0;
-        // It lasts as long as the program's grace, and says nothing that the next state does not.
+        // It lasts as long as the program's grace, and the next state shows more.
         if (j.state == job_state::stopping) continue;  // only a transition
         if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
           print(out, j.job, event_of(j, reply->nodes));

@@ -24,6 +24,7 @@ double median_s(const training_report& r) {
 }
 
 /// Fraction of the stages' time in which they compute.
+// Over all iterations, the slow first one included.
 double busy_share(const training_report& r) {
   double busy_s = 0, all_s = 0;
   for (const auto& i : r.iterations) {
@@ -33,6 +34,7 @@ double busy_share(const training_report& r) {
   return all_s > 0 ? busy_s / all_s : 0;
 }
 
+// Equal bits, not close values: a schedule may change when tasks run, never what they compute.
 bool learn_alike(const training_report& a, const training_report& b) {
   return std::ranges::equal(a.iterations, b.iterations, [](const auto& x, const auto& y) {
     return x.loss == y.loss && x.gradient_norm == y.gradient_norm;
@@ -79,7 +81,10 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   json measured;
   std::vector<training_report> reports;
   std::vector<std::string> timelines;
+  // Two looks at the processes' core time: their difference shows whether other programs had the
+  // cores.
   const auto before = cpu_time_of(**cluster);
+  // One after the other on the same cluster, so that both have the same machine.
   for (const auto* schedule : {"varuna", "atlas"}) {
     job->train->schedule = schedule;
     job->train->timeline = fs::absolute(directory / fmt::format("training-{}.json", schedule));

@@ -54,6 +54,7 @@ class estimate_verb final : public verb {
     if (!c) return out.bad(c.error());
     const auto read = formats::load_job(job_);
     if (!read) return out.bad(read.error());
+    // Decoders have no iterations; `troupe plan` shows their memory.
     if (is_serving(*read))
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
@@ -110,6 +111,7 @@ class estimate_verb final : public verb {
 
   expected<estimated_plan> ask(const cluster& c, const job_spec& job,
                                const std::vector<planners::stage_request>& stages) const {
+    // On an idle cluster: the nodes are chosen here, only types and sizes are given.
     const planners::idle_index idle{c};
     auto made = planners::plan_of_stages(c, idle, job, stages, pipelines_);
     if (!made) return refuse(made.error());

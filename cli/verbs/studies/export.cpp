@@ -33,6 +33,7 @@ class export_verb final : public verb {
       // The job's own tokenizer is right unless the user has moved it.
       if (tokenizer_.empty() && job->train) wish.tokenizer = job->train->vocabulary;
     }
+    // The checkpoint has the weights of all stages, however many: the folder has one model.
     const auto done = gpu::export_model(wish);
     if (!done) return out.failure(done.error());
     out.document({{"directory", to_},

@@ -79,6 +79,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   planners::job_views alone;
   planners::job_view view;
   view.id = the_job;
+  // As the controller's estimator marks it: trainings are placed by a policy of their own.
   view.training = planners::runs_as_pipelines(job, &a.plans);
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
@@ -122,6 +123,8 @@ std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
   return source_of(c, job, a.how, a.where.front().node);
 }
 
+// MARP's figure stands beside the model's own, which is what the CUDA device allocates: Frenzy's
+// paper compares the two.
 json plan_document(const cluster& c, const job_spec& job, const plan& p) {
   json types = json::array();
   for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
@@ -185,6 +188,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
 }
 
 /// A variant of Crius chooses from Cells.
+// Programs, slots jobs and decoders have no chain of operators to cut.
 bool has_cells(const std::string& policy, const job_spec& job) {
   return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
 }
@@ -270,7 +274,7 @@ class plan_verb final : public verb {
           "--explain-cmr need --policy espresso");
     const auto a =
         ask(*c, *job,
-            // The wrappers of the controller, in its order.
+            // The controller's wrappers, but for the reservation, which a single job does not need.
             *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
     const std::string name{(*policy)->name()};
     auto made = document(*c, *job, name, a);

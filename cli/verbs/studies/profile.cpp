@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The same keys as the YAML file's, whose meaning docs/files.md has.
 json document_of(const part_times& t) {
   return {{"forward_s", t.forward_s},  {"recompute_s", t.recompute_s}, {"backward_s", t.backward_s},
           {"update_s", t.update_s},    {"gradients_s", t.gradients_s}, {"spread", t.spread},
@@ -94,6 +95,7 @@ json document_of(const device_profile& p, const std::string& file) {
           {"models", models}};
 }
 
+// A row for each part of a layer: planners compose stages of any size from them.
 std::string table_of(const model_profile& m) {
   table t{{"tokens", "rows", "devices", "part", "forward ms", "recompute ms", "backward ms",
            "update ms", "gradients ms", "spread"}};
@@ -149,6 +151,7 @@ class profile_verb final : public verb {
   }
 
   int run(output& out) override {
+    // A GPU's kernels cannot be slowed down by pauses between them.
     if (wish_.device != "cpu" && wish_.emulate_speed < 1)
       return out.bad({reason::kind::invalid,
                       "--emulate-speed applies to CPU devices only: use it with --device cpu"});
@@ -172,6 +175,7 @@ class profile_verb final : public verb {
     };
     const auto profile = gpu::measure_device(wish_);
     if (!profile) return out.failure(profile.error());
+    // Saved before it is shown: minutes of measuring must not be lost to a closed pipe.
     if (const auto ok = formats::save_text(out_, formats::profile_text(*profile)); !ok)
       return out.failure(ok.error());
     out.document(document_of(*profile, out_));

@@ -25,6 +25,7 @@ struct timed_provision {
   double seconds = 0;  // that the search took
 };
 
+// By stage, not by GPU: all pipelines have the same stages.
 json stage_documents(const cluster& c, const job_spec& job, const timed_provision& t) {
   json all = json::array();
   const auto& how = t.found.plan->how;
@@ -174,6 +175,7 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
   timed_provision t;
   t.found = planners::cheapest_plan(c, planners::idle_index{c}, job, budget, r.options);
   t.seconds = watch.s();
+  // The search keeps totals only; times of single stages are computed for the plan that is shown.
   if (const auto& p = t.found.plan) {
     auto timed = planners::time_plan(c, job, p->how, p->where);
     if (!timed) return out.failure(timed.error());
@@ -181,6 +183,8 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
   }
   auto d = document(c, job, t);
   std::vector<planners::ratio_candidate> candidates;
+  // The greedy placer's ratios explain its choice; for other placers they show what it would have
+  // compared.
   if (ratios.wanted && t.found.plan) {
     candidates = planners::explain_ratios(c, job, *t.found.plan, ratios.max_in_memory);
     d["ratios"] = ratio_documents(c, candidates);

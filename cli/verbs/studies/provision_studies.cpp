@@ -27,6 +27,7 @@ constexpr std::pair<const char*, provision_placer> placers[] = {
     {"hph", provision_placer::hph}};
 
 /// A limit on the time of each search.
+// Each search has the whole limit: the second of a sweep must not suffer from a slow first.
 class timed_searches {
  public:
   explicit timed_searches(double limit_s) : limit_s_{limit_s} {}
@@ -69,6 +70,8 @@ int show_pareto(const output& out, const provision_request& r, const std::string
   const auto job = provisioned_job(r.job);
   timed_searches searches{r.limit_s};
   auto budget = searches.next();
+  // The front is enumerated by limits on the time: each search asks for the cheapest plan that is a
+  // little faster than the last.
   const auto front =
       planners::cheapest_by_time(r.c, planners::idle_index{r.c}, job, budget, r.options);
   if (front.plans.empty()) return out.failure(front.why);
@@ -77,6 +80,7 @@ int show_pareto(const output& out, const provision_request& r, const std::string
   json plans = json::array();
   table rows{{"cost", "time", "iteration", "within limits", "GPUs"}};
   for (const auto& p : front.plans) {
+    // Plans outside the job's limits stay on the front: they show what a looser limit would save.
     const bool meets = planners::within_limits(job, p.total_s, p.cost).has_value();
     plans.push_back(plan_document(r.c, p));
     plans.back()["within_limits"] = meets;
@@ -91,6 +95,7 @@ int show_pareto(const output& out, const provision_request& r, const std::string
                 {"seconds", searches.spent_s()},
                 {"picture", file}});
   out.text(rows.text(terminal_columns()));
+  // The slow end of the front is right all the same: it was searched first.
   if (!front.complete) out.line("The time limit ended the search: faster plans may exist.");
   out.line("{}: open it in a browser", file);
   return exit_done;
@@ -111,6 +116,7 @@ int sweep_limits(const output& out, const provision_request& r, const std::vecto
       options.placer = placer;
       auto budget = searches.next();
       const auto p = cheapest_plan(r.c, planners::idle_index{r.c}, job, budget, options);
+      // None is an answer, too: a heuristic may miss plans that meet the limit.
       one[name] = p.plan ? plan_document(r.c, p) : json();
       cells.push_back(p.plan ? fmt::format("{:.2f}", p.cost) : "none");
       if (p.plan && placer == provision_placer::exact) gpus = gpus_text(r.c, p.plan->where);

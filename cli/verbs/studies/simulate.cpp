@@ -61,6 +61,7 @@ class simulate_verb final : public verb {
     if (!faults_.empty()) {
       auto loaded = formats::load_faults(faults_);
       if (!loaded) return out.bad(loaded.error());
+      // A fault of a host that does not exist would never happen, and no report would show that.
       if (auto ok = formats::check_faults(*loaded, *c, faults_); !ok) return out.bad(ok.error());
       faults = std::move(*loaded);
     }
@@ -92,9 +93,11 @@ class simulate_verb final : public verb {
     if (!policies) return policies;
     std::vector<std::string> names;
     for (const auto& p : *policies) names.emplace_back(p->name());
+    // By the policies' own names: a plug-in's file name is not its policy's.
     const auto settings = parse_policy_settings(settings_, names);
     if (!settings) return refuse(settings.error());
     for (auto& p : *policies)
+      // The wrappers keep the name, so results are still called by it.
       p = as_simulated(std::move(p), workload_, parallelism_, search_depth_, *settings);
     return policies;
   }

@@ -77,6 +77,7 @@ class train_verb final : public verb {
     const auto policy = find_policy(policy_);
     if (!policy) return out.bad(policy.error());
     decides_ = *policy;
+    // Before hours of training.
     for (const auto& file : {picture_, timeline_})
       if (!file.empty())
         if (auto ok = can_write(file); !ok) return out.bad(ok.error());
@@ -90,6 +91,8 @@ class train_verb final : public verb {
       r.job = *job;
       r.job.train->schedule = schedule;
       if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
+        // A picture is drawn from a timeline's file, and two runs need two; the user's own name is
+        // for the first.
         r.job.train->timeline = own_timelines_.file(fmt::format("run{}.json", results.size()));
       const auto ok = train(r, out);
       if (!ok) return bad_file_ ? out.bad(ok.error()) : out.failure(ok.error());
@@ -157,6 +160,7 @@ class train_verb final : public verb {
                     "`pipeline: {bubbles: ...}` in the training's job file, and a job with "
                     "`serve:`");
     if (!schedule_.empty()) t.schedule = schedule_;
+    // A job's device is for real machines; the virtual world simulates each of them.
     t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
     if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
@@ -164,6 +168,7 @@ class train_verb final : public verb {
   }
 
   expected<void> read_profile(job_spec& job) const {
+    // A run's own document has costs per stage, which fit this split only; a profile fits any.
     if (is_document(profile_)) {
       auto costs = load_costs(profile_);
       if (!costs) return refuse(costs.error());

@@ -25,6 +25,7 @@ struct answer {
   double seconds = 0;
 };
 
+// Stages in each datacenter, by name: the algorithm's own order of datacenters is a result, too.
 json partitions_of(const cluster& c, const selection& s, const selection_row& r) {
   json out = json::object();
   for (std::size_t i = 0; i < r.partitions.size(); ++i)
@@ -32,6 +33,8 @@ json partitions_of(const cluster& c, const selection& s, const selection_row& r)
   return out;
 }
 
+// One number of DP-cells, a row of Algorithm 1's table. Rows that do not fit stay, without times:
+// they show where the cluster ends.
 json row_document(const cluster& c, const selection& s, const selection_row& r) {
   const auto known = [&](double x) { return r.feasible() ? json(x) : json(); };
   return {{"dp_cells", r.cells},
@@ -49,6 +52,8 @@ json row_document(const cluster& c, const selection& s, const selection_row& r) 
           {"cost_per_hour", r.cost_per_hour}};
 }
 
+// The same search with the datacenters filled in another order: which one is first decides how many
+// stages have a WAN hop.
 json order_document(const cluster& c, const planners::order_outcome& o) {
   json order = json::array(), parts = json::object();
   for (std::size_t i = 0; i < o.order.size(); ++i) {
@@ -104,6 +109,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
     heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
   table t{heads};
   // A long table is cut to the rows around the best.
+  // The neighbours of the best show whether more or fewer cells would cost much.
   const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
   const auto end = std::min(s.rows.size(), first + rows_for_people);
   for (auto i = end == s.rows.size() && end > rows_for_people ? end - rows_for_people : first;
@@ -202,6 +208,7 @@ class whatif_verb final : public verb {
     o.batch = fixed_ ? planners::batch_rule::whole : planners::batch_rule::each;
     if (auto ok = read_order(*c, o.order); !ok) return out.bad(ok.error());
 
+    // All GPUs are idle here: the question is about the cluster, not about its present load.
     const planners::idle_index idle{*c};
     const runtime::stopwatch watch;
     auto table = planners::select_datacenters(*c, idle, *job, o);
