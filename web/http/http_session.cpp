@@ -29,8 +29,9 @@ std::string text_of(boost::beast::string_view v) {
   return {v.data(), v.size()};
 }
 
-/// The reason to refuse a request (RFC 9112, 3.2 and 6.1), or null. Boost accepts such requests, but
-/// a proxy may frame them differently, and take a part of a body for the next request (smuggling).
+/// The reason to refuse a request (RFC 9112, 3.2 and 6.1), or null. Boost accepts such requests,
+/// but a proxy may frame them differently, and take a part of a body for the next request
+/// (smuggling).
 const char* fault_of(const http::request<http::string_body>& m) {
   const auto hosts = m.count(http::field::host);
   if (hosts > 1) return "a request has one Host field";
