@@ -128,6 +128,7 @@ expected<std::vector<std::uint64_t>> parse_seeds(std::string_view text) {
       seeds.push_back(seed);
       if (seed == *last) break;
     }
+    // No comma is left, so this was the last part.
     if (comma == left.size()) return seeds;
     left.remove_prefix(comma + 1);
   }
@@ -173,6 +174,7 @@ std::string table_of(const std::vector<comparison>& runs) {
   return t.text(terminal_columns()) + plan_spaces_table(summaries);
 }
 
+// The first run's title ends with its seed, in whose place all seeds come.
 std::string title_of(const std::vector<comparison>& runs) {
   const auto title = title_of(runs.front());
   if (runs.size() == 1) return title;
@@ -185,6 +187,8 @@ std::string title_of(const std::vector<comparison>& runs) {
 expected<void> save(const std::vector<comparison>& runs, const std::string& directory) {
   const std::filesystem::path dir{directory};
   const auto folder = [&](const comparison& run) {
+    // A single seed's files keep their places, so that scripts need not know how many seeds there
+    // are.
     return runs.size() == 1 ? dir : dir / fmt::format("seed-{}", run.seed);
   };
   for (const auto& run : runs)

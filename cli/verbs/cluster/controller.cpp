@@ -6,6 +6,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// The controller's process: it accepts jobs, decides, and journals both in its state directory.
+/// Runs until a signal.
 class controller_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -14,6 +14,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// A client of the controller with an HTTP server for browsers and Prometheus. Runs until a signal;
+/// the cluster does not depend on it.
 class dashboard_verb final : public verb {
  public:
   void options(CLI::App& app) override {

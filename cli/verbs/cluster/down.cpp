@@ -9,6 +9,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Ends the cluster that `troupe up` runs on a state directory, and waits until it has ended.
+/// Journals stay, so that the next `up` continues its jobs.
 class down_verb final : public verb {
  public:
   void options(CLI::App& app) override {

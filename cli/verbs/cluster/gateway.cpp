@@ -8,6 +8,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// The process through which a datacenter exchanges frames with the controller and other
+/// datacenters. Keeps no state of jobs, so it may be restarted at any time.
 class gateway_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -9,6 +9,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Key pairs for the encrypted connections of hosts and users. Pairs that exist stay, so that a
+/// cluster can grow.
 class keys_verb final : public verb {
  public:
   void options(CLI::App& app) override {

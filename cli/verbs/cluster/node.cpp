@@ -8,6 +8,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// The agent on a machine with GPUs: starts the programs that the controller has ordered, and
+/// reports them. Programs outlive a restart of it, under their keepers.
 class node_verb final : public verb {
  public:
   void options(CLI::App& app) override {

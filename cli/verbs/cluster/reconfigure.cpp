@@ -6,6 +6,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Changes a running cluster to what its edited file has: nodes, datacenters and links that were
+/// added, removed or changed.
 class reconfigure_verb final : public verb {
  public:
   void options(CLI::App& app) override {

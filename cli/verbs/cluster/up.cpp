@@ -28,6 +28,8 @@ bool stop_requested(long wait_ms) {
   return sigtimedwait(&set, nullptr, &wait) > 0;
 }
 
+/// A cluster of processes on this machine, in this process's hands or, with --detach, in a child's.
+/// It ends with that process.
 class up_verb final : public verb {
  public:
   void options(CLI::App& app) override {

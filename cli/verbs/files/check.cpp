@@ -169,6 +169,8 @@ expected<std::string> load_trace(const fs::path& file) {
   return refuse(jobs.error());
 }
 
+/// Reads files as other verbs would, and reports the first mistake of each, with its line. Needs no
+/// cluster.
 class check_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -25,6 +25,8 @@ std::string counts_text(const std::map<std::string, std::size_t>& counts) {
   return text;
 }
 
+/// Converts published traces to the CSV that `troupe simulate` replays. Rows that had to be left
+/// out or changed are counted by reason, never dropped silently.
 class trace_verb final : public verb {
  public:
   void options(CLI::App& app) override {

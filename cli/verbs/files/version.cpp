@@ -14,6 +14,8 @@ std::string& build_commit() {
   return commit;
 }
 
+/// Versions that must agree between hosts (protocol, journal), and which devices this machine can
+/// compute with.
 class version_verb final : public verb {
  public:
   void options(CLI::App&) override {}

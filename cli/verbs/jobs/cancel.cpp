@@ -5,6 +5,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Cancels jobs by number or by filter. Returns when the controller has accepted it; programs then
+/// have their grace.
 class cancel_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -11,6 +11,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Why a job waits, runs where it does, or has failed: the policy's ranking, the memory of its
+/// attempts, and the last output of a failed one.
 class explain_verb final : public verb {
  public:
   void options(CLI::App& app) override {

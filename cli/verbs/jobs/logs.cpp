@@ -21,6 +21,8 @@ struct open_log {
   log_printer printer;
 };
 
+/// Output of a job's programs, by attempt and rank, from the nodes that keep it; with -f until the
+/// job ends, across its attempts.
 class logs_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -6,6 +6,7 @@ namespace troupe::cli {
 
 namespace {
 
+/// Queues suspended jobs again; each continues after its newest checkpoint when it gets GPUs.
 class resume_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -35,6 +35,8 @@ std::string escaped(const std::string& word) {
   return text;
 }
 
+/// Submits the jobs of files, or one whose command is on the command line, and with --wait waits
+/// for their ends.
 class submit_verb final : public verb {
  public:
   void options(CLI::App& app) override {

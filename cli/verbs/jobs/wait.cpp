@@ -6,6 +6,7 @@ namespace troupe::cli {
 
 namespace {
 
+/// Waits until jobs have ended, and reports each as it ends.
 class wait_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -14,6 +14,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Completes one prompt: by a server (a front of the cluster, or any with OpenAI's API), or alone
+/// in this process.
 class infer_verb final : public verb {
  public:
   void options(CLI::App& app) override {

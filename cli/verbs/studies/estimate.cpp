@@ -27,6 +27,8 @@ struct estimated_plan {
   std::optional<reason> why_not;  // it does not fit
 };
 
+/// The time, memory and cost of stages that the user chose, on GPUs of an idle cluster: what a
+/// planner would compute for this one plan.
 class estimate_verb final : public verb {
  public:
   void options(CLI::App& app) override {

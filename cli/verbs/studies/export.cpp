@@ -8,6 +8,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// A training's checkpoint as a Hugging Face model folder, which `troupe serve` and other programs
+/// read.
 class export_verb final : public verb {
  public:
   void options(CLI::App& app) override {

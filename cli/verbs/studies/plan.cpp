@@ -209,6 +209,8 @@ std::string table_of(const cluster& c, const answer& a, std::size_t max, bool kn
   return t.text(terminal_columns());
 }
 
+/// A policy's plans for one job on an idle cluster, and the one that it would run: what the
+/// controller would decide, without a controller.
 class plan_verb final : public verb {
  public:
   void options(CLI::App& app) override {

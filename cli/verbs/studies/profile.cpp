@@ -116,6 +116,8 @@ std::string table_of(const model_profile& m) {
   return t.text();
 }
 
+/// Measures the parts of models on a device of this machine, for planners to use in place of the
+/// cost model.
 class profile_verb final : public verb {
  public:
   void options(CLI::App& app) override {

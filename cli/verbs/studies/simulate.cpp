@@ -12,6 +12,8 @@ namespace troupe::cli {
 
 namespace {
 
+/// Replays a trace in virtual time, with all actors and messages of a cluster, once per policy and
+/// seed. Equal arguments give equal results.
 class simulate_verb final : public verb {
  public:
   void options(CLI::App& app) override {

@@ -28,6 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Runs one training in one of three worlds (virtual time, processes on this machine, the running
+/// cluster), under one schedule or two, and reports it.
 class train_verb final : public verb {
  public:
   void options(CLI::App& app) override {

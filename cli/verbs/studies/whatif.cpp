@@ -177,6 +177,8 @@ std::string orders_text(const cluster& c, const answer& a, bool slots) {
   return "Estimates for other datacenter orders:\n\n" + t.text(terminal_columns());
 }
 
+/// ATLAS's Algorithm 1 for a job: how many DP-cells over which datacenters give the most
+/// throughput, and what other orders of datacenters would change.
 class whatif_verb final : public verb {
  public:
   void options(CLI::App& app) override {
