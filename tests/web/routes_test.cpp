@@ -20,8 +20,15 @@ std::span<const route<server>> table() {
   return all;
 }
 
+http_request asked(const std::string& method, const std::string& path) {
+  http_request r;
+  r.method = method;
+  r.path = path;
+  return r;
+}
+
 int status_of(const std::string& method, const std::string& path, bool has_key) {
-  const auto why = refusal_of({method, path}, find_route(table(), path).to, has_key);
+  const auto why = refusal_of(asked(method, path), find_route(table(), path).to, has_key);
   return why ? why->status : 200;
 }
 
@@ -53,7 +60,7 @@ TEST_CASE("an unknown path is 404 before a wrong method is 405, and that before 
   CHECK(status_of("GET", "/open", false) == 200);
 
   const auto why =
-      refusal_of({"PUT", "/write"}, find_route(table(), "/write").to, true, ", OPTIONS");
+      refusal_of(asked("PUT", "/write"), find_route(table(), "/write").to, true, ", OPTIONS");
   REQUIRE(why);
   CHECK(why->sentence == "method PUT is not allowed for '/write'");
   CHECK(why->fields == http_fields{{"Allow", "POST, OPTIONS"}});
@@ -61,7 +68,7 @@ TEST_CASE("an unknown path is 404 before a wrong method is 405, and that before 
 
 TEST_CASE("a handler gets the variable part of its path") {
   server s;
-  const http_request r{"GET", "/jobs/7/why"};
+  const auto r = asked("GET", "/jobs/7/why");
   const auto [to, argument] = find_route(table(), r.path);
   REQUIRE(to);
   to->answer(s, {r, argument, nullptr});
