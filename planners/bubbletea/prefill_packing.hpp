@@ -121,25 +121,39 @@ class prefill_packing {
  private:
   static constexpr std::uint32_t none = 0xffffffff;
   using cursors = std::vector<device_cursor>;  // by guest
-  /// A guest's progress with a request.
+
+  /// A device of the training, and the guest on it.
+  struct device_state {
+    idle_windows windows;
+    double factor = 1;                      // on its guest's times, see set_factor()
+    std::uint32_t group = none, guest = 0;  // none: no guest
+  };
+  /// A guest's progress with a prompt.
   struct progress {
     std::uint32_t tile = 0, done = 0;  // operations of the tile
     std::vector<double> ready_s;       // by tile: when its input is there; never: unknown
   };
+  /// A promised prompt.
   struct entry {
     prefill_prompt request;
     std::shared_ptr<const prefill_work> work;
     std::vector<progress> at;  // by guest
-    cursors after;             // as planned
+    cursors after;             // by the plan, when each guest has ended it
     bool begun = false;
-    double by_s = never;  // it must end, whatever goes before it
+    double by_s = never;  // its end by which every reordering must keep it
   };
+  /// A guest's place in the queue of its group.
+  struct guest_state {
+    std::uint64_t current = 0;  // number of its entry
+    bool running = false;       // a piece of that entry
+    device_cursor free;         // after its last piece
+  };
+  /// A group's promises. Entries are numbered in the order of execution; a number stays an entry's
+  /// own while those before it leave the front of the queue.
   struct group_state {
-    std::deque<entry> queue;             // in the order of execution
-    std::uint64_t first = 0;             // the number of the queue's first entry
-    std::vector<std::uint64_t> current;  // by guest: the number of its entry
-    std::vector<bool> running;           // by guest: a piece of that entry
-    cursors free;                        // after the guests' last pieces
+    std::deque<entry> queue;
+    std::uint64_t first = 0;  // number of the queue's first entry
+    std::vector<guest_state> guests;
     std::uint32_t kind = 0;
     double key = 0;  // in by_free_
   };
@@ -162,6 +176,11 @@ class prefill_packing {
 
   static std::size_t begun(const group_state& g);
   std::size_t position_of(const group_state& g, const prefill_prompt& r) const;
+  /// Windows of the device of a group's first guest.
+  const idle_windows& first_windows(std::uint32_t group) const {
+    return devices_[groups_[group].guests[0].device].windows;
+  }
+  static cursors free_of(const group_state& g);
   static cursors before(const group_state& g, std::size_t position, double now_s);
   double earliest_s(double now_s) const;
   double carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const;
@@ -181,11 +200,9 @@ class prefill_packing {
 
   packing_options options_;
   std::vector<prefill_group> groups_;
-  std::vector<idle_windows> windows_;  // by device
-  std::vector<double> factors_;        // by device, see set_factor()
+  std::vector<device_state> devices_;
   std::uint32_t cache_tokens_;
-  std::vector<group_state> states_;                                       // by group
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> guest_of_device_;  // group and guest
+  std::vector<group_state> states_;                     // by group
   std::set<std::pair<double, std::uint32_t>> by_free_;  // groups; none is free before its key
   std::vector<group_kind> kinds_;
   std::uint32_t prepared_tokens_ = 0;
