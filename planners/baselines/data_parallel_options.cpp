@@ -71,4 +71,18 @@ bool may_be_moved(const job_view& j) {
   return is_resumable(*j.spec) && j.plans && !j.plans->empty();
 }
 
+bool data_parallel_policy::places(const job_spec& job, bool) const {
+  return !is_pipeline_job(job);
+}
+
+expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, const job_spec& job,
+                                                           planning_budget& budget) const {
+  if (!job.command.empty()) return policy::plans_of(c, job, budget);
+  return data_parallel_plans(c, job, counts_for(job));
+}
+
+reason data_parallel_policy::why_waits(const snapshot& s, const job_view& j) const {
+  return j.plans && !j.plans->empty() ? why_behind(s, j) : why_none(j);
+}
+
 }  // namespace troupe::planners

@@ -99,12 +99,10 @@ class elastic_pool {
       for (const auto& a : admitted) shapes.push_back(a.shape);
       if (minimum_shares(shapes, gpus)) continue;
       std::erase_if(admitted, [&](const elastic_candidate& a) { return a.job == c.job; });
-      out.push_back({decision::kind::give_up,
-                     c.job->id,
-                     {},
-                     {},
-                     {reason::kind::infeasible,
-                      "its deadline cannot be met beside those of the jobs admitted before"}});
+      out.push_back(
+          give_up(c.job->id, {reason::kind::infeasible,
+                              "its deadline cannot be met beside those of the jobs admitted "
+                              "before"}));
     }
     jobs_ = std::move(admitted);
   }
@@ -162,24 +160,13 @@ class elastic_pool {
   std::vector<elastic_candidate> jobs_;
 };
 
-class elasticflow final : public policy {
+class elasticflow final : public data_parallel_policy {
  public:
   elasticflow(std::string name, bool deadlines) : name_{std::move(name)}, deadlines_{deadlines} {}
 
   std::string_view name() const override { return name_; }
   /// Deadlines come nearer while nothing happens.
   double round_s() const override { return deadlines_ ? 60 : 0; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    std::vector<std::uint32_t> counts;
-    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
-      if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
-    return data_parallel_plans(c, job, counts);
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
@@ -196,21 +183,23 @@ class elasticflow final : public policy {
       if (j->plans && !j->plans->empty())
         all[home_of(s.cluster, pools, *j)].add(*j);
       else
-        out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        out.push_back(give_up(j->id, why_none(*j)));
     }
     for (auto& p : all) p.decide(out);
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    std::vector<std::uint32_t> counts;
+    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
+      if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
+    return counts;
+  }
+  reason why_behind(const snapshot&, const job_view&) const override {
     return {reason::kind::insufficient, "its minimum share is not free on its type"};
   }
 
- private:
   /// The pool of the type that its user has in mind; where that cannot hold it, of its best plan.
   static std::size_t home_of(const cluster& c, const std::vector<gpu_pool>& pools,
                              const job_view& j) {

@@ -109,7 +109,7 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   return one_could ? std::nullopt : blind;
 }
 
-class fcfs : public policy {
+class fcfs : public queue_policy {
  public:
   std::string_view name() const override { return "fcfs"; }
   bool plans_by_request() const override { return true; }  // whether there are any
@@ -126,37 +126,34 @@ class fcfs : public policy {
     std::vector<decision> out;
     if (s.waiting.empty()) return out;
     const supply all(s.cluster);
-    std::optional<idle_index> rest;
-    const idle_index* idle = &s.idle;
+    remaining_idle idle{s.idle};
     for (const auto* j : in_order(s.waiting)) {
       const auto types = types_for(s.cluster, all, *j);
       if (!types) {
-        out.push_back({decision::kind::give_up, j->id, {}, {}, types.error()});
+        out.push_back(give_up(j->id, types.error()));
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
       if (!d) break;  // the first job blocks the queue
-      if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, d->where);
+      idle.take(d->where);
       out.push_back(std::move(*d));
     }
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     const auto* head = in_order(s.waiting).front();
-    if (head->id != job) {
+    if (head->id != j.id) {
       return {kind::insufficient,
               fmt::format("queued behind job {}, the head of the queue", head->id)};
     }
     const supply all(s.cluster);
-    const auto types = types_for(s.cluster, all, it->second);
+    const auto types = types_for(s.cluster, all, j);
     if (!types) return types.error();
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
-    const auto wish = request_of(*it->second.spec);
+    const auto wish = request_of(*j.spec);
     return {kind::insufficient,
             fmt::format("requests {} {}; {} are idle", wish.gpus,
                         wish.type.empty() ? "GPUs of one type" : wish.type, idle)};

@@ -31,7 +31,7 @@ class gandiva_round {
     bool all = true;
     for (const auto* j : queue) {
       if (!j->plans || j->plans->empty()) {
-        out_.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        out_.push_back(give_up(j->id, why_none(*j)));
         continue;
       }
       if (!start(*j) && !shrink_for(*j)) all = false;
@@ -112,17 +112,9 @@ class gandiva_round {
   free_gpus free_;
 };
 
-class gandiva final : public policy {
+class gandiva final : public data_parallel_policy {
  public:
   std::string_view name() const override { return "gandiva"; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    return data_parallel_plans(c, job, {job.gpus, 2 * job.gpus});
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     std::vector<decision> out;
@@ -130,15 +122,14 @@ class gandiva final : public policy {
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
-    return {reason::kind::insufficient, why_no_room(s, it->second)};
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    return {job.gpus, 2 * job.gpus};
+  }
+  reason why_behind(const snapshot& s, const job_view& j) const override {
+    return {reason::kind::insufficient, why_no_room(s, j)};
   }
 
- private:
   static std::string why_no_room(const snapshot& s, const job_view& j) {
     const auto pools = pools_of(s.cluster, s.idle);
     const free_gpus free{s.cluster, s.idle};

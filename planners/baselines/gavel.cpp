@@ -57,7 +57,7 @@ class gavel_round {
 
   void add(const job_view& j, bool runs) {
     if (!j.plans || j.plans->empty()) {
-      out_.push_back({decision::kind::give_up, j.id, {}, {}, why_none(j)});
+      out_.push_back(give_up(j.id, why_none(j)));
       return;
     }
     gavel_candidate c{&j, std::vector<const plan*>(pools_.size()),
@@ -140,21 +140,13 @@ class gavel_round {
   std::vector<gavel_candidate> candidates_;
 };
 
-class gavel final : public policy {
+class gavel final : public data_parallel_policy {
  public:
   gavel(std::string name, gavel_objective objective)
       : name_{std::move(name)}, objective_{objective} {}
 
   std::string_view name() const override { return name_; }
   double round_s() const override { return 360; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    return data_parallel_plans(c, job, {job.gpus});
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
@@ -163,17 +155,14 @@ class gavel final : public policy {
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
+  reason why_behind(const snapshot&, const job_view& j) const override {
     return {reason::kind::insufficient,
             fmt::format("requests {} GPUs of one type; other jobs are further behind their share",
-                        requested(it->second))};
+                        requested(j))};
   }
 
- private:
   std::string name_;
   gavel_objective objective_;
 };

@@ -112,7 +112,7 @@ std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& type
   return sum;
 }
 
-class opportunistic : public policy {
+class opportunistic : public queue_policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
   bool plans_by_request() const override { return true; }  // whether there are any
@@ -130,29 +130,25 @@ class opportunistic : public policy {
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
     const opportunistic_attempts attempts{s.cluster};
     const auto max_tensor = largest_node(s.cluster);
-    std::optional<idle_index> rest;
-    const idle_index* idle = &s.idle;
+    remaining_idle idle{s.idle};
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
       if (auto why = attempts.hopeless(*j)) {
-        out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
+        out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
       auto start = has_exact_gpus(*j->spec) ? place_exact(s.cluster, *idle, *j)
                                             : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
-      if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, start->where);
+      idle.take(start->where);
       out.push_back(
           {decision::kind::start, j->id, std::move(start->how), std::move(start->where), {}});
     }
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    const auto& j = it->second;
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     const opportunistic_attempts attempts{s.cluster};
     if (auto why = attempts.hopeless(j)) return *why;
     const auto next = attempts.next(j);
@@ -162,7 +158,6 @@ class opportunistic : public policy {
                                             why_these(s.cluster, j, next), idle)};
   }
 
- private:
   static std::optional<placed_plan> attempt(const cluster& c, const idle_index& idle,
                                             const job_view& j,
                                             const opportunistic_attempts& attempts,

@@ -31,30 +31,33 @@ idle_windows busy_times(const timetable& t, std::size_t stage) {
   return busy;
 }
 
-namespace {
-
-/// Of one device, which is busy at these times of every block of `length` seconds.
-idle_windows windows_of(const idle_windows& busy, double length, double from_s, double to_s,
-                        double guard_s) {
+idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
+                              double from_s, double to_s, double guard_s) {
   idle_windows windows;
   double idle_from = from_s;
-  for (double block = std::floor(from_s / length);; ++block)
+  // A period's last times may reach into the next one.
+  for (double period = std::floor((from_s - origin_s) / period_s) - 1;; ++period) {
+    const double zero_s = origin_s + period * period_s;
+    if (zero_s >= to_s && idle_from >= to_s) return windows;
     for (const auto& b : busy) {
-      const double begin = block * length + b.begin, end = block * length + b.end;
-      if (end <= from_s) continue;
-      const double until = std::min(begin - guard_s, to_s);
+      if (b.end <= b.begin || zero_s + b.end <= from_s) continue;
+      const double until = std::min(zero_s + b.begin - guard_s, to_s);
       if (until > idle_from) windows.push_back({idle_from, until});
-      if (begin - guard_s >= to_s) return windows;
-      idle_from = std::max(idle_from, end);
+      if (zero_s + b.begin - guard_s >= to_s) return windows;
+      idle_from = std::max(idle_from, zero_s + b.end);
     }
+    // A device without busy times is idle up to the horizon.
+    if (zero_s >= to_s) {
+      if (to_s > idle_from) windows.push_back({idle_from, to_s});
+      return windows;
+    }
+  }
 }
-
-}  // namespace
 
 std::vector<idle_windows> bubbles(const timetable& t, double from_s, double to_s, double guard_s) {
   std::vector<idle_windows> all;
   for (std::size_t stage = 0; stage < t.steps.size(); ++stage)
-    all.push_back(windows_of(busy_times(t, stage), t.length, from_s, to_s, guard_s));
+    all.push_back(repeated_windows(busy_times(t, stage), t.length, 0, from_s, to_s, guard_s));
   return all;
 }
 

@@ -22,6 +22,13 @@ using idle_windows = std::vector<idle_window>;
 /// all-reduce between hosts it is idle.
 idle_windows busy_times(const timetable& t, std::size_t stage);
 
+/// Windows of a device that is busy at these times of every `period_s`, counted from `origin_s`, in
+/// [from_s, to_s). A window ends `guard_s` before the next of these times begins; shorter ones are
+/// left out. The times are ascending and may touch; a period's end before the next one's begin.
+/// Precondition: period_s > 0.
+idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
+                              double from_s, double to_s, double guard_s);
+
 /// The windows of every stage's device in [from_s, to_s), when the timetable repeats each
 /// `t.length` from time 0. A window ends `guard_s` before the next step begins; shorter ones are
 /// left out. Precondition: t.length > 0.

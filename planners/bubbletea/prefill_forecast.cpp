@@ -1,33 +1,9 @@
 #include "planners/bubbletea/prefill_forecast.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace troupe::planners {
-
-idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
-                              double from_s, double to_s, double guard_s) {
-  idle_windows windows;
-  double idle_from = from_s;
-  // A period's last times may reach into the next one.
-  for (double period = std::floor((from_s - origin_s) / period_s) - 1;; ++period) {
-    const double zero_s = origin_s + period * period_s;
-    if (zero_s >= to_s && idle_from >= to_s) return windows;
-    for (const auto& b : busy) {
-      if (b.end <= b.begin || zero_s + b.end <= from_s) continue;
-      const double until = std::min(zero_s + b.begin - guard_s, to_s);
-      if (until > idle_from) windows.push_back({idle_from, until});
-      if (zero_s + b.begin - guard_s >= to_s) return windows;
-      idle_from = std::max(idle_from, zero_s + b.end);
-    }
-    // It is always idle.
-    if (zero_s >= to_s) {
-      if (to_s > idle_from) windows.push_back({idle_from, to_s});
-      return windows;
-    }
-  }
-}
 
 prefill_forecast::prefill_forecast(packing_options options, std::vector<prefill_group> groups,
                                    std::size_t devices, std::uint32_t max_tokens)

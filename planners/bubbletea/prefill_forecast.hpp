@@ -13,13 +13,6 @@
 
 namespace troupe::planners {
 
-/// Windows of a device that is busy at these times of every `period_s`, counted from `origin_s`, in
-/// [from_s, to_s). A window ends `guard_s` before the next of these times begins; shorter ones are
-/// left out. The times are ascending and may touch; a period's end before the next one's begin.
-/// Precondition: period_s > 0.
-idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
-                              double from_s, double to_s, double guard_s);
-
 /// A packing whose prompts run as planned, but for what it is told. Times never decrease from call
 /// to call.
 class prefill_forecast {

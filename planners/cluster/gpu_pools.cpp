@@ -49,6 +49,12 @@ allocation pack(const gpu_pool& p, std::uint32_t gpus) {
   return where;
 }
 
+bool same_nodes(allocation a, allocation b) {
+  std::ranges::sort(a, {}, &node_share::node);
+  std::ranges::sort(b, {}, &node_share::node);
+  return a == b;
+}
+
 free_gpus::free_gpus(const cluster& c, const idle_index& idle) : free_(c.nodes.size()) {
   for (node_index n = 0; n < free_.size(); ++n) free_[n] = idle.idle(n);
 }

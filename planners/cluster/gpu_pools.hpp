@@ -35,6 +35,9 @@ std::vector<std::uint32_t> counts_of(const gpu_pool& p);
 /// So many GPUs of the pool, in whole nodes and what is left over, as if it were empty.
 allocation pack(const gpu_pool& p, std::uint32_t gpus);
 
+/// Whether two allocations have the same GPUs, in whatever order of nodes.
+bool same_nodes(allocation a, allocation b);
+
 /// The GPUs of each node that a policy may hand out.
 class free_gpus {
  public:

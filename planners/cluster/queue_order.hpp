@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "planners/cluster/snapshot.hpp"
@@ -32,9 +34,42 @@ inline reason why_none(const job_view& j) {
   return why;
 }
 
-/// Removes an allocation from the idle GPUs.
-inline void take(idle_index& idle, const allocation& where) {
-  for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);
+inline reason not_waiting(job_id job) {
+  return {reason::kind::unknown, "job " + std::to_string(job) + " is not waiting"};
 }
+
+/// The job in any of the snapshot's lists, or null.
+inline const job_view* view_of(const snapshot& s, job_id job) {
+  for (const auto* views : {&s.waiting, &s.running, &s.moving})
+    if (const auto at = views->find(job); at != views->end()) return &at->second;
+  return nullptr;
+}
+
+/// Removes an allocation from the idle GPUs, as far as they are idle: a job that is stopped in the
+/// same decisions may still have some of them.
+inline void take(idle_index& idle, const allocation& where) {
+  for (const auto& share : where) {
+    const auto n = idle.idle(share.node);
+    idle.set_idle(share.node, n - std::min(n, share.gpus));
+  }
+}
+
+/// Idle GPUs from which a pass takes. Copied at the first change: on a full cluster most passes
+/// start nothing, and an index of thousands of nodes is not cheap to copy.
+class remaining_idle {
+ public:
+  explicit remaining_idle(const idle_index& all) : all_{all} {}
+
+  const idle_index& operator*() const { return rest_ ? *rest_ : all_; }
+  const idle_index* operator->() const { return &**this; }
+  void take(const allocation& where) {
+    if (!rest_) rest_.emplace(all_);
+    planners::take(*rest_, where);
+  }
+
+ private:
+  const idle_index& all_;
+  std::optional<idle_index> rest_;
+};
 
 }  // namespace troupe::planners

@@ -10,7 +10,7 @@ namespace {
 // DistributedDataParallel and DeepSpeed send gradients from two buckets of 25 MiB by default.
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
-state_bytes states_of(const memory_options& o) {
+state_bytes bytes_per_parameter(const memory_options& o) {
   const bool full = is_single(o), bf16 = o.precision == "bf16";
   state_bytes each{full ? 4.0 : 2.0, full ? 4.0 : 2.0, full || bf16 ? 0.0 : 4.0};
   const double number = bf16 ? 2 : 4;
@@ -151,7 +151,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   const auto& o = *job.memory;
   const double t = tensor, d = data;
   const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   const double samples = samples_in_flight(job, data);
   const double number = is_single(o) ? 2 : 1;  // the formulas are of half precision
@@ -174,7 +174,7 @@ memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
   const double t = p.tensor_parallel, d = load.pipelines;
   const double all = shape_of(job.model).parameters;
   const double trained = p.parameters * trained_parameters(job) / all;
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   memory_parts parts;
   parts.weights = each.weight * ((o.lora_rank > 0 ? p.parameters : 0) + trained) / shard(3);
@@ -192,7 +192,7 @@ memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
 double unshared_bytes_per_parameter(const job_spec& job) {
   const auto& o = *job.memory;
   if (o.gb > 0 || o.lora_rank > 0) return 0;
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   return (o.zero >= 3 ? 0 : each.weight) + (o.zero >= 2 ? 0 : each.gradient) +
          (o.zero >= 1 ? 0 : each.optimizer);
 }

@@ -91,11 +91,6 @@ kept_activations kept_by(const job_spec& job, const stage_part& p, recomputation
   return {all - matrices, attentions_of(p) > 0 ? matrices / attentions_of(p) : 0};
 }
 
-memory_parts states_by_marp(const stage_part& p) {
-  return {marp_states.weight * p.parameters, marp_states.gradient * p.parameters,
-          marp_states.optimizer * p.parameters};
-}
-
 bool names_its_memory(const job_spec& job) {
   return job.memory && job.memory->gb > 0;
 }
@@ -121,7 +116,8 @@ bool divides_words(const job_spec& job) {
 
 memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
   if (is_on_engine(job)) return engine_memory(job.model, p, load);
-  auto parts = job.memory ? program_stage_memory(job, p, load) : states_by_marp(p);
+  auto parts =
+      job.memory ? program_stage_memory(job, p, load) : states_of(marp_states, p.parameters);
   const auto how = recomputation_in(job, load);
   const auto kept = kept_by(job, p, how);
   const double rows = precision_of(job) * load.rows, held = load.held;

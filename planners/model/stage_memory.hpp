@@ -41,6 +41,9 @@ inline constexpr state_bytes megatron_states{2, 4, 12};
 /// (docs/planners/memory.md). No GPU has said yet what the engine's is, which loads fewer.
 inline constexpr double cuda_context_bytes = 1343.0 * 1024 * 1024;
 
+/// The states of so many parameters.
+memory_parts states_of(const state_bytes& each, double parameters);
+
 // -- whole models, as papers count them
 
 /// W = V*h + l*(12*h^2 + 13*h) (Frenzy, section IV.A); for a model given as operators, their sum.

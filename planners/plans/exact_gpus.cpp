@@ -165,14 +165,7 @@ class exact_planner {
       return job_.global_batch / p.samples_per_s * static_cast<double>(job_.iterations);
     };
     const auto price = [&](const plan& p) { return p.cost_per_hour * run_s(p) / 3600; };
-    double fastest_s = std::numeric_limits<double>::infinity(), cheapest = fastest_s;
-    for (const auto& p : all) fastest_s = std::min(fastest_s, run_s(p));
-    if (auto ok = within_limits(job_, fastest_s, 0); !ok) return ok;
-    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, run_s(p), 0); });
-    for (const auto& p : all) cheapest = std::min(cheapest, price(p));
-    if (auto ok = within_limits(job_, 0, cheapest); !ok) return ok;
-    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, 0, price(p)); });
-    return {};
+    return planners::drop_beyond_limits(job_, all, run_s, price);
   }
 
   // -- why there is no plan

@@ -10,7 +10,7 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/fits.hpp"
 
 // Programs that run on exactly as many GPUs as their users say (has_exact_gpus), as many of each
 // node: what every policy plans for them, and where it puts them (docs/planners/README.md).

@@ -7,6 +7,12 @@
 
 namespace troupe::planners {
 
+/// A plan and the GPUs that it is to run on.
+struct placed_plan {
+  plan how;
+  allocation where;
+};
+
 /// The feasibility function: may `how` run on `where`, given the idle GPUs? Planners search with
 /// it, and the orchestrator commits with it. It rejects an allocation that is empty, lists a node
 /// twice or an unknown one, has another number of GPUs than the plan, uses GPUs that are not idle

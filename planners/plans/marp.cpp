@@ -1,6 +1,7 @@
 #include "planners/plans/marp.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -86,24 +87,6 @@ bool better(const candidate& a, const candidate& b) {
   return a.how.tensor_parallel < b.how.tensor_parallel;
 }
 
-// Applies the limits of time and cost. Fails if no plan remains.
-expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
-  const auto run_s = [&](const candidate& x) {
-    return x.slowest_iteration_s * static_cast<double>(job.iterations);
-  };
-  double fastest_s = std::numeric_limits<double>::infinity();
-  for (const auto& x : all) fastest_s = std::min(fastest_s, run_s(x));
-  if (auto ok = within_limits(job, fastest_s, 0); !ok) return ok;
-  const double max_s = std::min(job.slo_s.value_or(std::numeric_limits<double>::infinity()),
-                                job.deadline_s.value_or(std::numeric_limits<double>::infinity()));
-  std::erase_if(all, [&](const auto& x) { return run_s(x) > max_s; });
-  double cheapest = std::numeric_limits<double>::infinity();
-  for (const auto& x : all) cheapest = std::min(cheapest, x.dearest_run);
-  if (auto ok = within_limits(job, 0, cheapest); !ok) return ok;
-  if (job.budget) std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
-  return {};
-}
-
 // Why no plan of any size is feasible, by memory and number of GPUs.
 reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many,
                  double min_bytes) {
@@ -174,7 +157,11 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
   if (all.empty()) return refuse(none_fits(c, job, too_many, min_bytes));
-  if (auto ok = drop(job, all); !ok) return refuse(ok.error());
+  const auto run_s = [&](const candidate& x) {
+    return x.slowest_iteration_s * static_cast<double>(job.iterations);
+  };
+  if (auto ok = drop_beyond_limits(job, all, run_s, std::mem_fn(&candidate::dearest_run)); !ok)
+    return refuse(ok.error());
   std::ranges::stable_sort(all, better);
   std::vector<plan> plans;
   for (auto& x : all) plans.push_back(std::move(x.how));

@@ -136,7 +136,7 @@ class adaptive_parallelism final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     for (auto& d : decisions) {
-      if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
+      if (!d.starts()) continue;
       const auto* j = view_of(s, d.job);
       if (j && j->plans && j->spec->command.empty() && !is_training(*j->spec))
         replan(s.cluster, *j, d);
@@ -145,12 +145,6 @@ class adaptive_parallelism final : public wrapped_policy {
   }
 
  private:
-  static const job_view* view_of(const snapshot& s, job_id job) {
-    for (const auto* views : {&s.waiting, &s.running, &s.moving})
-      if (const auto at = views->find(job); at != views->end()) return &at->second;
-    return nullptr;
-  }
-
   void replan(const cluster& c, const job_view& j, decision& d) const {
     for (const auto& pool : pools_of(c, idle_index{c})) {
       if (!pool.contains(d.where)) continue;

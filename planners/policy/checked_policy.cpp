@@ -40,9 +40,8 @@ std::string objection_to(const cluster& c, const plan& how) {
 }
 
 std::string objection_to(const snapshot& s, const decision& d) {
-  if (!s.waiting.contains(d.job) && !s.running.contains(d.job) && !s.moving.contains(d.job))
-    return "which is neither waiting nor running";
-  if (d.what != decision::kind::start && d.what != decision::kind::move) return {};
+  if (!view_of(s, d.job)) return "which is neither waiting nor running";
+  if (!d.starts()) return {};
   for (const auto& share : d.where)
     if (share.node >= s.cluster.nodes.size())
       return fmt::format("on node {} of {}", share.node, s.cluster.nodes.size());

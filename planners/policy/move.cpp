@@ -70,8 +70,8 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
   return job;
 }
 
-expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
-                                       const job_view& job, const move_wish& wish) {
+expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
+                                const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
   if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");

@@ -4,11 +4,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
 #include "planners/cluster/planning_budget.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cluster/snapshot.hpp"
 #include "planners/policy/estimate.hpp"
 
@@ -27,7 +29,15 @@ struct decision {
   std::optional<double> grace_s{};  // move: time to save; none: the cluster's
   /// start, move: the expected result; none: estimate_start()'s.
   std::optional<start_estimate> expected{};
+
+  /// Whether the job gets GPUs by it.
+  bool starts() const { return what == kind::start || what == kind::move; }
 };
+
+/// No plan can ever run the job.
+inline decision give_up(job_id job, reason why) {
+  return {decision::kind::give_up, job, {}, {}, std::move(why)};
+}
 
 /// See placement.hpp.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
@@ -73,6 +83,18 @@ class policy {
 
   /// Why a job is waiting, as a sentence. For people only.
   virtual reason why_waiting(const snapshot& s, job_id job) const = 0;
+};
+
+/// A policy that explains the jobs of the queue, and no others.
+class queue_policy : public policy {
+ public:
+  reason why_waiting(const snapshot& s, job_id job) const final {
+    const auto at = s.waiting.find(job);
+    return at != s.waiting.end() ? why_waits(s, at->second) : not_waiting(job);
+  }
+
+ private:
+  virtual reason why_waits(const snapshot& s, const job_view& j) const = 0;
 };
 
 /// A policy by its name (frenzy, fcfs, ...), or null.

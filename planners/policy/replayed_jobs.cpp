@@ -116,12 +116,8 @@ class replayed_policy final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const auto seen = seen_by_inner(s);
     auto decisions = inner().decide(seen, random);
-    for (auto& d : decisions) {
-      if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
-      for (const auto* views : {&seen.waiting, &seen.running, &seen.moving})
-        if (const auto at = views->find(d.job); at != views->end())
-          expect(s.cluster, at->second, d);
-    }
+    for (auto& d : decisions)
+      if (const auto* j = d.starts() ? view_of(seen, d.job) : nullptr) expect(s.cluster, *j, d);
     return decisions;
   }
 

@@ -89,18 +89,12 @@ class reserving_policy final : public wrapped_policy {
   /// Whether jobs that come after the program would start on its GPUs, and it would not start.
   static bool takes(const snapshot& s, const std::vector<decision>& decisions,
                     const reservation& r) {
-    const auto starts = [](const decision& d) {
-      return d.what == decision::kind::start || d.what == decision::kind::move;
-    };
     const auto& program = s.waiting.at(r.job);
     auto idle = s.idle;
     for (const auto& d : decisions) {
-      if (!starts(d)) continue;
+      if (!d.starts()) continue;
       if (d.job == r.job) return false;
-      if (comes_before(s, d.job, program)) continue;
-      for (const auto& share : d.where)
-        idle.set_idle(share.node,
-                      idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+      if (!comes_before(s, d.job, program)) take(idle, d.where);
     }
     return std::ranges::any_of(
         r.where, [&](const node_share& kept) { return idle.idle(kept.node) < kept.gpus; });

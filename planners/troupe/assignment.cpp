@@ -10,9 +10,7 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "planners/plans/bounds.hpp"
-#include "planners/plans/exact_gpus.hpp"
-#include "planners/plans/has.hpp"
+#include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 #include "planners/troupe/waiting_prices.hpp"
@@ -141,7 +139,7 @@ class assigner {
     double best = infinite;
     if (x.runs() && !x.present)
       best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
-                           weight_of(x.job->where), a.price);
+                           weight_of(c_, speeds_, x.job->where), a.price);
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < x.options().size(); ++i) {
       const auto& o = x.options()[i];
@@ -172,7 +170,7 @@ class assigner {
   bool stay_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (a.who->present || !reserve(j.where)) return false;
-    a.mixed = std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{j.how, j.where});
+    a.mixed = std::make_shared<const placed_plan>(placed_plan{j.how, j.where});
     return true;
   }
 
@@ -180,28 +178,12 @@ class assigner {
   void start_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (!j.plans) return;
-    if (has_exact_gpus(*j.spec)) return start_exact(a);
-    std::optional<idle_index> restricted;
-    const auto beside = idle_beside();
-    const auto& idle = allowed_idle(c_, beside, *j.spec, restricted);
-    for (const auto& how : *j.plans) {
-      if (!how.stages.empty()) continue;  // for one pool
-      if (how.bytes_per_gpu <= j.bytes_floor || idle.idle_above(how.bytes_per_gpu) < how.gpus())
-        continue;
-      auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
-                            how.tensor_in_node ? how.tensor_parallel : 1);
-      if (where.empty() || !reserve(where)) continue;
-      a.mixed =
-          std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{how, std::move(where)});
-      return;
-    }
-  }
-
-  void start_exact(assigned& a) {
-    auto p = place_exact(c_, idle_beside(), *a.who->job);
-    if (!p || !reserve(p->where)) return void(refused_.insert(a.who->table));
-    a.mixed = std::make_shared<const assigned::mixed_gpus>(
-        assigned::mixed_gpus{std::move(p->how), std::move(p->where)});
+    auto found = find_mixed_plan(c_, idle_beside(), j,
+                                 [this](const allocation& where) { return reserve(where); });
+    if (found)
+      a.mixed = std::make_shared<const placed_plan>(std::move(*found));
+    else if (has_exact_gpus(*j.spec))
+      refused_.insert(a.who->table);
   }
 
   // Takes these very GPUs, if what was assigned before can be placed beside them.
@@ -216,12 +198,6 @@ class assigner {
   }
   void update_rooms() {
     for (std::size_t p = 0; p < pools_.size(); ++p) room_[p].update(pools_[p], free_);
-  }
-
-  double weight_of(const allocation& where) const {
-    double w = 0;
-    for (const auto& n : where) w += n.gpus * speeds_[c_.nodes[n.node].gpu];
-    return w;
   }
 
   // What is idle when all that was assigned is placed.

@@ -9,6 +9,7 @@
 #include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/snapshot.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/troupe/configurations.hpp"
 
 // Who gets how many GPUs of which pool (docs/planners/troupe.md). Nodes are chosen afterwards.
@@ -59,17 +60,13 @@ bool is_settling(const cluster& c, const contender& x, double now_s, const troup
 
 /// What a contender gets.
 struct assigned {
-  /// GPUs of several pools, where no single pool can hold it.
-  struct mixed_gpus {
-    plan how;
-    allocation where;
-  };
-
   const contender* who = nullptr;
-  std::optional<std::size_t> option;          // none: nothing, or `mixed`
-  std::shared_ptr<const mixed_gpus> mixed{};  // apart: few have it, and assignments are sorted
-  std::size_t behind = 0;                     // jobs, when it was served
-  double price = 0;  // seconds that they wait for a GPU-second of the fastest type
+  std::optional<std::size_t> option;  // none: nothing, or `mixed`
+  /// GPUs of several pools, where no single pool can hold it. Allocated apart: few jobs have it,
+  /// and assignments are sorted.
+  std::shared_ptr<const placed_plan> mixed{};
+  std::size_t behind = 0;  // jobs, when it was served
+  double price = 0;        // seconds that they wait for a GPU-second of the fastest type
 
   bool has_gpus() const { return option || mixed; }
 };

@@ -39,6 +39,12 @@ std::vector<double> relative_speeds(const cluster& c) {
   return speeds;
 }
 
+double weight_of(const cluster& c, const std::vector<double>& speeds, const allocation& where) {
+  double weight = 0;
+  for (const auto& n : where) weight += n.gpus * speeds[c.nodes[n.node].gpu];
+  return weight;
+}
+
 double worth(const job_spec& job, const plan& how) {
   if (job.objective == "fastest") return how.samples_per_s;
   if (job.objective == "cheapest")

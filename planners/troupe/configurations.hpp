@@ -29,6 +29,10 @@ bool is_elastic(const job_spec& job);
 /// Speed of each GPU type over that of the cluster's fastest.
 std::vector<double> relative_speeds(const cluster& c);
 
+/// Weight of an allocation, by these speeds: the number of GPUs of the cluster's fastest type that
+/// would be as fast.
+double weight_of(const cluster& c, const std::vector<double>& speeds, const allocation& where);
+
 /// What a job's objective counts: samples/s, a GPU of it, or for a unit of cost.
 double worth(const job_spec& job, const plan& how);
 

@@ -10,6 +10,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
@@ -49,19 +50,6 @@ std::optional<std::size_t> present_option(const std::vector<configuration>& opti
     if (options[i].pool == pool && options[i].gpus == gpus && same_shape(options[i].how, j.how))
       return i;
   return {};
-}
-
-// Nothing of this job can be decided here: it has no plan, or runs out of memory with each of them.
-bool is_hopeless(const job_view& j) {
-  return !j.plans || std::ranges::none_of(
-                         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
-}
-
-reason why_hopeless(const job_view& j) {
-  if (!j.plans || j.plans->empty()) return why_none(j);
-  return {kind::infeasible,
-          fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
-                      j.bytes_floor / bytes_per_gb)};
 }
 
 /// The micro-batch of the fastest configuration, kept by all: whatever the number of pipelines, the
@@ -108,12 +96,6 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
   return e && e->samples_per_s > min_speedup * elastic.samples_per_s;
 }
 
-bool same_nodes(allocation a, allocation b) {
-  std::ranges::sort(a, {}, &node_share::node);
-  std::ranges::sort(b, {}, &node_share::node);
-  return a == b;
-}
-
 /// A program of unknown length comes neither before all others nor after them: it counts as much
 /// work as the middle one of the jobs whose length is known.
 void rank_unknown_lengths(std::vector<contender>& all) {
@@ -138,7 +120,7 @@ bool stays(const assigned& a) {
                   : a.mixed && same_nodes(a.mixed->where, a.who->job->where);
 }
 
-class troupe_policy : public policy {
+class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
@@ -200,17 +182,15 @@ class troupe_policy : public policy {
     return again_s;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    const auto& j = it->second;
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     cache_.prepare(s.cluster);
-    if (is_fixed(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
-    if (is_hopeless(j)) return why_hopeless(j);
     const auto pools = pools_of(s.cluster, s.idle);
+    if (is_fixed(s.cluster, pools, j)) return why_training_waits(s, j);
+    if (auto never = why_never(j)) return std::move(*never);
     std::vector<decision> ignored;
     const auto all = contenders_of(s, pools, ignored);
-    const auto mine = std::ranges::find(all, job, [](const contender& x) { return x.job->id; });
+    const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
     if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
     const auto rank = [&](const contender& x) {
       return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
@@ -220,7 +200,6 @@ class troupe_policy : public policy {
     return {kind::insufficient, why_behind(s, *mine, before, s.running.size() - before)};
   }
 
- private:
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
   /// the user's own: nobody knows whether they would go on where they were.
@@ -236,8 +215,8 @@ class troupe_policy : public policy {
       if (j.spec->command.empty() && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
       if (is_fixed(s.cluster, pools, j)) continue;
-      if (is_hopeless(j))
-        out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
+      if (auto never = why_never(j))
+        out.push_back(give_up(id, std::move(*never)));
       else
         jobs.push_back(&j);
     }

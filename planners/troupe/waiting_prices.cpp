@@ -63,13 +63,6 @@ double job_costs::of_run(double time_s, double weight, double price) const {
 
 namespace {
 
-double weight_of(const cluster& c, const allocation& where) {
-  const auto speeds = relative_speeds(c);
-  double weight = 0;
-  for (const auto& n : where) weight += n.gpus * speeds[c.nodes[n.node].gpu];
-  return weight;
-}
-
 /// With so many samples/s, or, if that is sooner, with its fastest configuration as soon as all
 /// jobs with less work have ended.
 double time_to_end(const contender& x, double samples_per_s, double start_s, double others_end_s,
@@ -85,6 +78,7 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
   const double restart_s = c.settings.restart_s;
+  const auto speeds = relative_speeds(c);
   std::vector<bool> placed(contenders.size());
   for (const auto& a : all)
     if (a.has_gpus()) placed[static_cast<std::size_t>(a.who - contenders.data())] = true;
@@ -111,7 +105,7 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
     const double run_s =
         time_to_end(x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
     before_s = std::max(before_s, run_s);
-    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, a->mixed->where),
+    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, speeds, a->mixed->where),
                          o ? behind.in(o->pool) : behind.highest());
   }
   std::ranges::sort(waiting, {}, by_work);
