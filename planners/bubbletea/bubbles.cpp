@@ -18,6 +18,9 @@ void append(idle_windows& all, double begin, double end) {
 
 }  // namespace
 
+// The steps of an iteration come first, then its tail: the copy of the gradients, the exchange with
+// the peers and the update. Hosts exchange gradients while the device is idle, so that the part of
+// the tail between copy and update is a bubble; devices that exchange by themselves are busy in it.
 idle_windows busy_times(const timetable& t, std::size_t stage) {
   idle_windows busy;
   const auto each = t.steps_of_iteration(stage);
@@ -31,6 +34,10 @@ idle_windows busy_times(const timetable& t, std::size_t stage) {
   return busy;
 }
 
+// Walks the busy times period by period, keeping the end of the last one. A window is opened there,
+// and closed a guard before the next busy time begins: operations are not interrupted, and one that
+// takes longer than predicted delays the training only by what exceeds the guard. Two busy times
+// less than a guard apart have no window between them.
 idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
                               double from_s, double to_s, double guard_s) {
   idle_windows windows;
@@ -61,6 +68,8 @@ std::vector<idle_windows> bubbles(const timetable& t, double from_s, double to_s
   return all;
 }
 
+// Both lists are in order, so that `p` never goes back: one pass over each, but for promised times
+// that reach over several windows, which every one of these windows looks at.
 idle_windows without(const idle_windows& windows, const idle_windows& promised) {
   idle_windows left;
   auto p = promised.begin();

@@ -26,6 +26,8 @@ tl::expected<prefill_promise, decline_reason> prefill_forecast::admit(const pref
   return promised;
 }
 
+// The real prefill may be ahead of the plan or behind it; where the plan still runs a piece of the
+// prompt, the device is free at once.
 void prefill_forecast::over(std::uint64_t id, double now_s) {
   advance(now_s);
   const auto at = group_of_.find(id);
@@ -57,7 +59,7 @@ std::vector<prefill_forecast::begun_prompt> prefill_forecast::take_begun(double 
   advance(now_s);
   std::vector<begun_prompt> all;
   for (const auto id : std::exchange(begun_, {})) {
-    // Short ones may have ended as well.
+    // A prompt that is shorter than the time between two calls has ended by now as well.
     const auto at = group_of_.find(id);
     const double end_s = at == group_of_.end() ? now_s : packing_.planned_end_s(at->second, id);
     all.push_back({id, end_s});
@@ -79,7 +81,9 @@ void prefill_forecast::look_at_group(std::uint32_t group, double now_s) {
   for (const auto& g : packing_.groups()[group].guests) look(g.device, now_s);
 }
 
-/// Lets an idle device begin what it can.
+/// Lets an idle device begin its next piece, or wakes it when one may begin. A device has at most
+/// one valid event: a later look() supersedes it by its sequence number, because removing an event
+/// from the middle of a heap would cost a search.
 void prefill_forecast::look(std::uint32_t device, double now_s) {
   auto& d = devices_[device];
   if (d.piece) return;
@@ -96,7 +100,9 @@ void prefill_forecast::look(std::uint32_t device, double now_s) {
     begun_.push_back(next.piece->request);
 }
 
-/// What has begun and ended up to now, as planned.
+/// Carries out the plan up to now: pieces end when they were predicted to, each end lets its device
+/// and the next guest of the group go on. Events of one instant go by the order in which they were
+/// expected, so that the same calls give the same promises everywhere.
 void prefill_forecast::advance(double now_s) {
   while (!due_.empty() && due_.front().at_s <= now_s) {
     std::pop_heap(due_.begin(), due_.end());

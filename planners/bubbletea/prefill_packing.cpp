@@ -74,6 +74,9 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
   find_kinds();
 }
 
+// Groups of one kind (equal guests and hops) need equal work for a prompt: it is computed once for
+// each kind, not for each of thousands of groups. A kind's room is the longest bubble that any of
+// its devices has ever had, by which an operation that fits nowhere is declined without a search.
 void prefill_packing::find_kinds() {
   kinds_.clear();
   prepared_tokens_ = 0;
@@ -122,6 +125,8 @@ bool prefill_packing::goes_before(const prefill_prompt& a, const prefill_prompt&
 
 // ---- the plan of a group
 
+// The queue's first position that may still change: behind the prompts that the first guest has
+// ended, and behind the one that it has begun.
 std::size_t prefill_packing::begun(const group_state& g) {
   const auto at = g.guests[0].current - g.first;
   return at + (at < g.queue.size() && g.queue[at].begun ? 1 : 0);
@@ -156,6 +161,9 @@ double prefill_packing::earliest_s(double now_s) const {
   return one_queue ? std::max(now_s, last_begin_s_) : now_s;
 }
 
+// A pipeline of the group's guests: guest i begins a tile when guest i - 1 has handed it on and its
+// own previous tile has ended. Walking tile by tile over all guests visits each pair once, in an
+// order in which both are known.
 double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const {
   const auto& guests = groups_[group].guests;
   for (std::size_t tile = 0; tile < w.hop_s.size(); ++tile) {
@@ -186,7 +194,8 @@ void prefill_packing::plan_from(std::uint32_t group, std::size_t position, curso
   set_key(group, at[0].at_s);
 }
 
-/// The rest of a prompt that may have begun.
+/// The rest of a prompt that may have begun: the same walk, from where each guest is. Inputs that
+/// have arrived count by their real times (ready_s), others by the plan.
 double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, cursors& at) const {
   const auto& guests = groups_[group].guests;
   for (std::size_t tile = 0; tile < e.work->hop_s.size(); ++tile) {
@@ -204,7 +213,9 @@ double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, curs
   return at.back().at_s;
 }
 
-/// All of the group's promises, from how far they are.
+/// Plans all of the group's promises anew, from how far they are. Promises stay as they were made
+/// even if the new plan breaks them: they were answers, and what a decoder does about a late
+/// prefill is its own decision.
 void prefill_packing::plan_again(std::uint32_t group, double now_s) {
   auto& g = states_[group];
   auto at = free_of(g);
@@ -231,6 +242,8 @@ void prefill_packing::set_windows(std::uint32_t device, idle_windows windows, do
   plan_again(d.group, now_s);
 }
 
+// Under resumable the plan's granularity is refined once: operations that were counted as done
+// count as sixteen each from then on, so that progress keeps its meaning.
 void prefill_packing::set_factor(std::uint32_t device, double factor, double now_s) {
   auto& d = devices_[device];
   if (d.group == none) return;
@@ -253,6 +266,8 @@ void prefill_packing::set_factor(std::uint32_t device, double factor, double now
   }
 }
 
+// Entries are addressed by number, not by position: those behind the removed one move up by one,
+// and guests that are past it count one less.
 bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s) {
   auto& g = states_[group];
   const auto it = std::ranges::find(g.queue, id, [](const auto& e) { return e.request.id; });
@@ -285,6 +300,9 @@ void prefill_packing::delay(std::uint32_t group, double until_s, double now_s) {
 
 // ---- admission
 
+// by_free_ is ordered by a lower bound of the time at which a group's first guest is free. Bounds
+// are raised lazily, when a search comes to the group (best_place): time passes for all groups, and
+// updating thousands of them for each admission would cost more than the search.
 void prefill_packing::set_key(std::uint32_t group, double key) {
   auto& g = states_[group];
   by_free_.erase({g.key, group});
@@ -316,8 +334,11 @@ std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t gr
   return p;
 }
 
-/// Groups in the order in which they are free. A request that goes before promised ones may begin
-/// sooner than that, so that for it all groups are examined.
+/// Branch and bound over the groups in the order in which they are free. A group that is free at t
+/// ends the prompt no sooner than t + min_s, the longest of its guests' own times; the search ends
+/// when that exceeds the best end so far, or the deadline. A request that goes before promised ones
+/// may begin sooner than its group is free, so that for it all groups are examined. `full`: a group
+/// could take it but for max_promised.
 std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_prompt& r,
                                                                   double now_s, bool& full) {
   const bool first_begin = options_.rule == packing_rule::whole;
@@ -403,7 +424,9 @@ bool prefill_packing::reorder(std::uint32_t group, std::size_t from,
   return true;
 }
 
-/// Puts those first that fill the present bubble of the first guest best.
+/// Puts those first that fill the present bubble of the first guest best. Only the first guest
+/// chooses, when it is about to begin a prompt: the others follow its order. A set whose order
+/// would break a promise is given up for its longest member that breaks none.
 void prefill_packing::look_ahead(std::uint32_t group, double now_s) {
   auto& g = states_[group];
   const auto& windows = first_windows(group);
@@ -416,7 +439,7 @@ void prefill_packing::look_ahead(std::uint32_t group, double now_s) {
   auto chosen = fill_bubble(windows[at.window].end - at.at_s, times_s);
   for (auto& i : chosen) i += from;
   if (reorder(group, from, chosen, now_s)) return;
-  // Then the longest alone that delays nobody too much.
+  // The longest prompt alone whose preference breaks no promise.
   std::ranges::stable_sort(chosen, std::ranges::greater{},
                            [&](auto i) { return times_s[i - from]; });
   for (const auto i : chosen)
@@ -425,6 +448,9 @@ void prefill_packing::look_ahead(std::uint32_t group, double now_s) {
 
 // ---- execution
 
+// A piece is as many operations of the guest's present tile as the bubble holds; the rest follows
+// in the next bubble. The guest whose entry waits for input asks again when that arrives (ended()
+// of the guest before it), one that waits for a bubble at the bubble's begin.
 next_piece prefill_packing::next(std::uint32_t device, double now_s) {
   const auto& d = devices_[device];
   const auto& windows = d.windows;
@@ -461,6 +487,8 @@ next_piece prefill_packing::next(std::uint32_t device, double now_s) {
           never};
 }
 
+// Hands the tile to the next guest, and moves on to the next tile or entry. Guests end an entry in
+// their order, so that it is at the front of the queue when the last one ends it.
 bool prefill_packing::ended(const prefill_piece& piece) {
   auto& g = states_[piece.group];
   auto& own = g.guests[piece.guest];

@@ -17,7 +17,8 @@
 #include "planners/bubbletea/prefill_work.hpp"
 
 // Which prompts are prefilled in which bubbles (docs/planners/bubbletea.md): each is promised or
-// declined at once.
+// declined at once (BubbleTea, section 5: a prompt that no bubble can take is left to the GPUs that
+// only serve). All times are in seconds of one clock.
 
 namespace troupe::planners {
 
@@ -63,15 +64,22 @@ struct prefill_piece {
   bool operator==(const prefill_piece&) const = default;
 };
 
-/// What a device does next: a piece from now on, or nothing before `again_s` (never: until another
+/// A device's next work: a piece from now on, or nothing before `again_s` (never: until another
 /// guest of its group ends a piece, or a request is admitted).
 struct next_piece {
   std::optional<prefill_piece> piece;
   double again_s = never;
 };
 
-/// The state of a prefill controller: what is promised, and how far it is. A copy is independent.
-/// Times never decrease from call to call.
+/// The promises of a prefill controller, and how far each is. Every group keeps the plan of all its
+/// promised prompts: after each of them a cursor per guest. A new prompt is inserted by its order,
+/// walked through the windows from the cursors before it, and those behind it are walked again; a
+/// group in which one of these would end too late does not take it. So no promise breaks another.
+///
+/// Invariants: a group's guests run its prompts in the order of the queue, and each hands on its
+/// tiles in order; a prompt that has begun is never put behind another; the entries before a
+/// guest's `current` have ended on it. A copy is independent. Times never decrease from call to
+/// call. Not thread-safe.
 class prefill_packing {
  public:
   /// Windows by device, up to a horizon; a group's guests name their devices, and each device is
@@ -84,7 +92,7 @@ class prefill_packing {
   /// free soonest the one where the prefill ends first; under rule whole, where it begins first.
   tl::expected<prefill_promise, decline_reason> admit(const prefill_prompt& r, double now_s);
 
-  /// What the device does now. Precondition: its last piece has ended.
+  /// The device's work from now on. Precondition: its last piece has ended.
   next_piece next(std::uint32_t device, double now_s);
 
   /// The piece, which next() gave, has ended as planned. True: it was its request's last one.
@@ -95,8 +103,8 @@ class prefill_packing {
   /// promised.
   void set_windows(std::uint32_t device, idle_windows windows, double now_s);
 
-  /// A promised prompt of this group has ended otherwise than by the last ended(), or nobody needs
-  /// it: its pieces that still run count as ended now. False: the group does not have it.
+  /// A promised prompt of this group has ended otherwise than by the last ended(), or was
+  /// cancelled: its pieces that still run count as ended now. False: the group does not have it.
   bool remove(std::uint32_t group, std::uint64_t id, double now_s);
 
   /// The device's guest takes `factor` times as long as its group said at first, also for what is
@@ -161,7 +169,7 @@ class prefill_packing {
   struct group_kind {
     std::uint32_t example = 0;
     std::vector<double> room_s;                // by guest: the longest bubble of any of them
-    std::shared_ptr<const prefill_work> work;  // of a prompt of prepared_tokens_
+    std::shared_ptr<const prefill_work> work;  // for prepared_tokens_
   };
   struct place {
     std::uint32_t group = 0;
@@ -207,7 +215,7 @@ class prefill_packing {
   std::vector<group_kind> kinds_;
   std::uint32_t prepared_tokens_ = 0;
   std::optional<prefill_prompt> last_;  // goes behind all promised ones
-  double last_begin_s_ = 0;             // of the last promised one; for rule whole
+  double last_begin_s_ = 0;             // the last promised one's; for rule whole
   double horizon_s_ = 0;
   std::size_t promised_ = 0;
 };
