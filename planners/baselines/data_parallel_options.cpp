@@ -10,6 +10,9 @@
 
 namespace troupe::planners {
 
+// The user asks for a count without knowing every type's memory. Where no pool holds the job at any
+// of the counts, the user is taken to have asked for twice as many, until some pool does or all are
+// too small: else jobs that the paper's workloads contain could never run.
 expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec& job,
                                                 std::vector<std::uint32_t> counts) {
   const auto pools = pools_of(c, idle_index{c});
@@ -52,6 +55,7 @@ std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const jo
   return out;
 }
 
+// A job may have no plan of the user's very count, because its memory or batch does not allow it.
 std::uint32_t requested(const job_view& j) {
   std::uint32_t best = 0, max = 0;
   for (const auto& p : *j.plans) {

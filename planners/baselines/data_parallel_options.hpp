@@ -10,6 +10,10 @@
 
 namespace troupe::planners {
 
+// The choices of Gandiva, Gavel and ElasticFlow as Crius' evaluation has them (docs/planners/
+// baselines.md): these systems decide by the throughput of data parallelism, and know the counts of
+// GPUs that their users chose.
+
 /// Data-parallel plans of these counts on every pool that the job may use. Where a pool holds the
 /// job at a count but only with its parallelism adapted, that plan; if no count of any pool holds
 /// it, of twice the counts, and so on. Refuses what no pool can hold at all.

@@ -1,5 +1,8 @@
-// ElasticFlow (docs/planners/baselines.md): on each type the minimum satisfactory share of every
-// admitted job, then marginal throughput. Counts are elastic; types are the users'.
+// ElasticFlow (Gu et al., ASPLOS 2023; docs/planners/baselines.md): on each type the minimum
+// satisfactory share of every admitted job (Algorithm 1), then marginal throughput (Algorithm 2).
+// Counts are elastic; types are the users', so that each pool is decided on its own. A deadline is
+// a promise: a job is admitted only if all admitted jobs can still meet theirs, and dropped
+// otherwise.
 
 #include "planners/baselines/elasticflow.hpp"
 
@@ -46,6 +49,7 @@ class elastic_pool {
     c.plans.erase(std::unique(c.plans.begin(), c.plans.end(), same), c.plans.end());
     for (const auto* p : c.plans) c.shape.curve.push_back({p->gpus(), p->samples_per_s});
     c.shape.work = std::ceil(iterations_left(s_, j)) * j.spec->global_batch * measured_slowdown(j);
+    // A reserve before the deadline, beside the restart that a change of the share costs.
     constexpr double margin_s = 10;
     c.shape.deadline_s = deadlines_ && j.spec->deadline_s
                              ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s -
@@ -60,7 +64,8 @@ class elastic_pool {
     std::vector<elastic_job> shapes;
     for (const auto& c : jobs_) shapes.push_back(c.shape);
     auto minimum = minimum_shares(shapes, capacity());
-    // After a node was lost what was promised may be impossible: everybody does what they can.
+    // After the loss of a node the promises may be impossible to keep: shares then follow marginal
+    // throughput alone.
     if (!minimum) minimum.emplace(jobs_.size(), 0);
     const auto shares = elastic_shares(shapes, std::move(*minimum), capacity());
     place(shares, out);
@@ -74,7 +79,8 @@ class elastic_pool {
     return gpus;
   }
 
-  /// A program of unknown length may need all of its time: nothing is promised to others before.
+  /// A program of unknown length may need all of its time on its smallest count: none of it is
+  /// promised to others.
   static double work_to_deadline(const elastic_job& j) {
     constexpr double rounding = 1 - 1e-9;
     if (j.deadline_s == never || j.curve.empty()) return j.work;
@@ -144,7 +150,7 @@ class elastic_pool {
     const auto& j = *c.job;
     if (where == j.where) return;
     if (where.empty() && free_.has(j.where))
-      free_.take(j.where);  // nobody else needs what it has
+      free_.take(j.where);  // no other job needs its GPUs
     else if (where.empty())
       out.insert(out.begin(), {kind::stop, j.id, {}, {}, {}});
     else if (j.where.empty())

@@ -1,5 +1,8 @@
 // First come, first served (docs/planners/baselines.md): the user's number and type of GPUs, in
-// order; a job that cannot start blocks all jobs after it.
+// order; a job that cannot start blocks all jobs after it. The policy of a plain batch queue,
+// without backfilling. It never changes a request: a job that runs out of memory is given up, and
+// one that asks for more than the cluster has is refused at once, for it would block the queue for
+// ever.
 
 #include <fmt/format.h>
 
@@ -16,7 +19,7 @@ namespace {
 
 using kind = reason::kind;
 
-// What the user asks for, within what the job may use.
+// The user's request, within the job's limits.
 struct request {
   std::uint32_t gpus = 0;
   std::string type;  // empty: any
@@ -30,8 +33,8 @@ request request_of(const job_spec& job) {
 // Constant for a cluster: computed once per pass.
 struct supply {
   std::vector<gpu_index> types;                // fastest first
-  std::vector<std::uint64_t> gpus;             // of each type, idle or not, within its quota
-  std::vector<std::vector<node_index>> nodes;  // of each type, largest first
+  std::vector<std::uint64_t> gpus;             // by type: idle or not, within its quota
+  std::vector<std::vector<node_index>> nodes;  // by type: largest first
   std::uint32_t max_tensor = 1;
 
   explicit supply(const cluster& c)
@@ -94,7 +97,9 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
-  bool one_could = false;  // some type has the memory, idle or not
+  // Some type has the memory, idle or not: the job waits for it rather than start on one that is
+  // too small.
+  bool one_could = false;
   for (const auto g : types) {
     if (const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt) {
       auto d = on(*where);

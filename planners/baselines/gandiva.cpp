@@ -1,5 +1,7 @@
 // Gandiva (Xiao et al., OSDI 2018) as Crius' evaluation has it (docs/planners/baselines.md): the
 // user's own count on whatever type has room, growing on idle GPUs and shrinking when others wait.
+// Growing and shrinking is the paper's "grow-shrink"; its time slicing and packing of several jobs
+// on a GPU are not here, since a restart costs more than a slice.
 
 #include <algorithm>
 #include <optional>
@@ -14,7 +16,7 @@
 namespace troupe::planners {
 namespace {
 
-/// One decision. Types are alike to it.
+/// One decision. Gandiva ignores GPU types: a pool is as good as any other that has room.
 class gandiva_round {
  public:
   gandiva_round(const snapshot& s, random_source& random, std::vector<decision>& out)
@@ -134,7 +136,7 @@ class gandiva final : public data_parallel_policy {
     const auto pools = pools_of(s.cluster, s.idle);
     const free_gpus free{s.cluster, s.idle};
     const auto wanted = requested(j);
-    std::uint32_t max = 0;  // of any pool that it could start on
+    std::uint32_t max = 0;  // in any pool that it could start on
     bool room = false;
     for (const auto& o : options_on(pools, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;

@@ -1,5 +1,6 @@
-// Sia (docs/planners/baselines.md): every 60 s an integer program over all jobs, then a placement
-// of the resulting counts.
+// Sia (Jayaram Subramanya et al., SOSP 2023; docs/planners/baselines.md): every 60 s an integer
+// program over all jobs, then a placement of the resulting counts. The program decides counts of
+// GPUs of a type; nodes come afterwards, because counts of powers of two can always be packed.
 
 #include "planners/baselines/sia.hpp"
 
@@ -26,7 +27,8 @@ struct grant {
 };
 
 // Assigns a group's result to its jobs: present configurations to the oldest, then the cheapest
-// ones.
+// ones. The program does not distinguish equal jobs, so that any assignment is optimal; this one
+// moves none without need, and favours age.
 std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answer) {
   std::vector<grant> out;
   for (std::size_t g = 0; g < problem.groups.size(); ++g) {
@@ -122,7 +124,7 @@ class sia : public queue_policy {
     for (const auto& g : problem.groups) {
       if (std::ranges::find(g.jobs, &j) == g.jobs.end()) continue;
       const auto& x =
-          *std::ranges::min_element(g.choices, {}, [](const auto& x) { return x.how.gpus(); });
+          *std::ranges::min_element(g.choices, {}, [](const auto& y) { return y.how.gpus(); });
       return {kind::insufficient,
               fmt::format("could start on {} {}, of which {} are idle; earlier rounds assigned "
                           "them to other jobs",

@@ -39,6 +39,8 @@ std::vector<std::uint32_t> pools_of_nodes(const cluster& c, const std::vector<gp
   return pool_of;
 }
 
+/// The option that a running job has: same pool, number of GPUs and split. None for GPUs of several
+/// pools, or for a split that is no longer the fastest.
 std::optional<std::size_t> present_option(const std::vector<configuration>& options,
                                           const std::vector<std::uint32_t>& pool_of,
                                           const job_view& j) {
@@ -85,8 +87,9 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   return plans;
 }
 
-/// Is Algorithm 1's pipeline, which may use every pool, so much faster than any one pool that the
-/// training is placed there to its end?
+/// Is Algorithm 1's pipeline, which may use every pool, fast enough to give up elasticity for it?
+/// The training would hold these GPUs to its end; 1.25 times the fastest pool's speed must make up
+/// for that.
 bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& elastic,
                             planning_budget& budget) {
   constexpr double min_speedup = 1.25;
@@ -120,6 +123,9 @@ bool stays(const assigned& a) {
                   : a.mixed && same_nodes(a.mixed->where, a.who->job->where);
 }
 
+/// Rules 1 to 5 of docs/planners/troupe.md. Everything is decided from scratch at every call; that
+/// the same state gives the same GPUs until something happens follows from snapshot::at_change(),
+/// by which work left does not shrink while nothing happens.
 class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
@@ -169,8 +175,8 @@ class troupe_policy : public queue_policy {
     return out;
   }
 
-  /// When the next of the jobs that are left alone may be changed. Even if none waits and no GPU is
-  /// idle, two of them may be better off with each other's GPUs.
+  /// The time at which the next of the jobs that are left alone may be changed. Even if none waits
+  /// and no GPU is idle, two of them may be better off with each other's GPUs.
   double decide_again_s(const snapshot& s) const override {
     if (s.waiting.empty() && s.running.size() < 2 && s.idle.total_idle() == 0) return 0;
     double again_s = 0;
@@ -202,7 +208,7 @@ class troupe_policy : public queue_policy {
 
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
-  /// the user's own: nobody knows whether they would go on where they were.
+  /// the user's own, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
     if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, pools, j).options.empty());
@@ -269,7 +275,7 @@ class troupe_policy : public queue_policy {
           runs && same_nodes(where, j.where) && (!a.option || a.option == a.who->present);
       if (stays) continue;
       if (where.empty() && runs && free.has(j.where)) {
-        free.take(j.where);  // no room for its change, and nobody else has its GPUs
+        free.take(j.where);  // no room for its change, and no other job has its GPUs
         continue;
       }
       if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
@@ -281,7 +287,7 @@ class troupe_policy : public queue_policy {
   }
 
   const troupe_options options_;
-  mutable configuration_cache cache_;  // of a pure function
+  mutable configuration_cache cache_;  // memory of a pure function
 };
 
 }  // namespace

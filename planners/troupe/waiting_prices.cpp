@@ -49,6 +49,9 @@ void waiting_prices::change(const contender& x, double sign) {
   if (weight > 0) for_each_pool([&](std::size_t p) { prices_[p] += sign / weight; });
 }
 
+// Jobs that arrive later cannot be listed; their number is that of an M/M/1 queue with this load,
+// rho^2 / (1 - rho) in the mean. A price per weight lets a job that holds much of the cluster pay
+// for all of them, for as long as it cannot be stopped for them (hold_restarts).
 job_costs::job_costs(const cluster& c, double total_weight, double load, const troupe_options& o)
     : o_{o}, restart_s_{c.settings.restart_s}, load_{std::min(load, o.max_load)} {
   // Jobs that would wait in a queue of this load with one server.
@@ -63,8 +66,8 @@ double job_costs::of_run(double time_s, double weight, double price) const {
 
 namespace {
 
-/// With so many samples/s, or, if that is sooner, with its fastest configuration as soon as all
-/// jobs with less work have ended.
+/// Its time to the end at samples_per_s, or, if that is sooner, with its fastest configuration as
+/// soon as all jobs with less work have ended.
 double time_to_end(const contender& x, double samples_per_s, double start_s, double others_end_s,
                    double restart_s) {
   const double end_s = start_s + x.samples_left / samples_per_s;
@@ -75,6 +78,10 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 
 }  // namespace
 
+// The objective of rule 4: total time of all jobs under an assignment, in seconds. A running job
+// costs of_run(); a waiting one its shortest run, and its work times the price of the jobs behind
+// it, the least work first. An estimate: jobs keep what they have, except that each may take its
+// fastest configuration when all shorter ones have ended.
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
   const double restart_s = c.settings.restart_s;
@@ -110,7 +117,7 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
   }
   std::ranges::sort(waiting, {}, by_work);
   for (const auto* x : waiting) {
-    // Of a job that is stopped, the second start is work that nobody asked for.
+    // A stopped job starts twice; the second start is work that the change itself causes.
     const double starts = x->runs() ? costs.price_factor() : 1;
     loss += behind.lowest(*x) * (x->work() + starts * restart_s * x->table->efficient_weight);
     behind.remove(*x);
