@@ -9,6 +9,9 @@
 
 namespace troupe::planners {
 
+// The order in which every policy serves jobs, and small steps of a pass over the queue that most
+// policies share.
+
 /// Larger priority first, order of arrival within one priority.
 inline void by_priority(std::vector<const job_view*>& jobs) {
   const auto priority = [](const job_view* j) { return j->spec->priority; };

@@ -28,7 +28,9 @@ std::string types_of(const job_spec& job) {
   return job.required_gpu_type.empty() ? "" : fmt::format(" of type {}", job.required_gpu_type);
 }
 
-/// The best GPU for a decoder among the idle ones; none: no GPU that it may use is idle.
+/// The best GPU for a decoder among the idle ones; none: no GPU that it may use is idle. Types with
+/// enough memory come by memory, the smallest first, and the index has the nodes of a type with the
+/// fewest idle GPUs first: large GPUs and whole nodes stay free for jobs that need them.
 std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, const job_spec& job,
                                    const plan& how) {
   for (const auto g : idle.types_above(how.bytes_per_gpu)) {
@@ -41,7 +43,7 @@ std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, con
   return {};
 }
 
-/// Has it run out of memory with this plan?
+/// Has it run out of memory with this plan? A decoder has one plan: there is no larger one to try.
 bool too_small(const job_view& j, const plan& how) {
   return how.bytes_per_gpu <= j.bytes_floor;
 }
@@ -53,7 +55,8 @@ reason why_too_small(const plan& how) {
                       how.bytes_per_gpu / bytes_per_gb)};
 }
 
-/// Parts of a snapshot with and without serve jobs.
+/// Parts of a snapshot with and without serve jobs. Policies of the papers do not know jobs without
+/// an end; they see a cluster from which the decoders' GPUs are missing.
 class split_jobs {
  public:
   explicit split_jobs(const snapshot& s)
@@ -79,6 +82,7 @@ class split_jobs {
   split_views waiting_, running_, moving_;
 };
 
+/// The reason names the rule and its figures, for `troupe explain`.
 decision start_of(const cluster& c, const job_view& j, const plan& how, node_index n) {
   decision d{decision::kind::start, j.id, how, {{n, 1}}, {}};
   d.why = {reason::kind::invalid,
@@ -103,6 +107,8 @@ class serving_policy final : public wrapped_policy {
     return inner().decide_again_s(jobs.rest(s, s.idle));
   }
 
+  /// Decoders first: people wait for their answers, and a decoder takes one GPU. They stop no job,
+  /// so that one that was submitted to a full cluster waits for the next GPU that is released.
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const split_jobs jobs{s};
     if (!jobs.any()) return inner().decide(s, random);
