@@ -13,6 +13,10 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
+// Limits on GPUs are checked by planners while they search, and by the orchestrator when it
+// commits; limits of time (seconds) and cost (the cluster file's unit of price) when plans are
+// made.
+//
 // Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with
 // exact_gpus, gpus) of which type (required_gpu_type), how long the work may take (slo_s,
 // deadline_s) and what it may cost (budget).
@@ -40,8 +44,8 @@ std::string_view bound_key(const job_spec& job);
 /// numbers of its nodes.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
-/// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least
-/// `price` if that violates slo_s, deadline_s or budget.
+/// Rejects, with the limit and the figure of the best plan, work that takes at least `run_s` and
+/// costs at least `price` if that violates slo_s, deadline_s or budget.
 expected<void> within_limits(const job_spec& job, double run_s, double price);
 
 /// Removes the plans (or candidates) that violate a limit: first those that take too long, then

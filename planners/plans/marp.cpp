@@ -16,6 +16,12 @@ namespace {
 
 using kind = reason::kind;
 
+// Frenzy, section IV.A: memory per GPU is a closed form of the data and tensor parallel sizes
+// (model/stage_memory.hpp), so that all splits can be enumerated: divisors of the batch times
+// powers of two within a node. The paper leaves the order of the plans open; here a plan is rated
+// on the worst of the types that can hold it, because HAS may give it any of them
+// (docs/planners/marp.md).
+
 // Cached properties of a GPU type.
 struct type_facts {
   std::vector<node_index> nodes;  // largest first
@@ -40,6 +46,7 @@ std::vector<std::uint32_t> divisors(std::uint32_t n) {
   return low;
 }
 
+// Job files are checked before; studies and plug-ins call this with specs of their own.
 expected<void> check(const cluster& c, const job_spec& job) {
   const auto& m = job.model;
   if (c.gpus.empty() || c.nodes.empty()) return refuse(kind::infeasible, "the cluster has no GPU");
@@ -58,6 +65,9 @@ expected<void> check(const cluster& c, const job_spec& job) {
   return {};
 }
 
+// Packed on the type's own nodes, the largest first: how well a job does on scattered GPUs is not
+// known when it is submitted.
+//
 // Computes speed and price of a plan on each feasible type, and its score.
 void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types,
               candidate& x) {
@@ -80,6 +90,7 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
   }
 }
 
+// Ties go to the plan that leaves more to others: fewer GPUs, less memory, smaller tensor groups.
 bool better(const candidate& a, const candidate& b) {
   if (a.score != b.score) return a.score > b.score;
   if (a.how.gpus() != b.how.gpus()) return a.how.gpus() < b.how.gpus();
@@ -120,6 +131,8 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
 
   std::vector<candidate> all;
+  // The loops visit every split; the first one that would fit but for the number of GPUs explains a
+  // refusal best, since it is the smallest of them.
   double min_bytes = std::numeric_limits<double>::infinity();
   std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
@@ -139,6 +152,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
         gpus += types[g].gpus;
         for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
       }
+      // Whole groups on nodes suffice: then HAS and the policies never split one.
       x.how.tensor_in_node = groups >= d;
       if (gpus == 0) continue;
       const bool bound = job.max_gpus && *job.max_gpus < gpus;

@@ -19,6 +19,8 @@ bool has_mixed_plan(const job_view& j) {
   return j.plans && std::ranges::any_of(*j.plans, [&](const plan& p) { return can_mix(j, p); });
 }
 
+// HAS (Frenzy, Algorithm 1) on the GPUs that the job may use, but keeping tensor groups within
+// nodes.
 std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& idle,
                                            const job_view& j,
                                            const std::function<bool(const allocation&)>& accepts) {

@@ -8,6 +8,8 @@
 
 namespace troupe::planners {
 
+// Jobs that no pool of like GPUs can hold, under policies that count GPUs by pool (sia, troupe).
+
 /// Whether the job has a plan without stages that needs more memory than what did not suffice.
 bool has_mixed_plan(const job_view& j);
 

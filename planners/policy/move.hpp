@@ -13,6 +13,8 @@
 
 namespace troupe::planners {
 
+// `troupe move`: a user moves a running training (docs/operating.md).
+
 /// The requested shape and place of a running training. Fields that are 0 or empty stay as they
 /// are.
 struct move_wish {

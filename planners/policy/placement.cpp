@@ -26,7 +26,9 @@ namespace {
 constexpr std::uint64_t searched_units = 50'000'000;
 constexpr std::size_t searched_plans = 4;  // per job
 
-/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs.
+/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs, so that
+/// peers of a stage share as few links as possible. GPUs that share a stage are of one node. Nodes
+/// slower than the row's slowest stage are left out: the row's time was computed without them.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
@@ -87,6 +89,13 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
                             best.data_parallel, best.pipeline_parallel, idle.total_idle(), which));
 }
 
+/// When a training starts, and with how much of what it wants. A training holds its GPUs to its
+/// end, so that a start on too few is as costly as a long wait:
+///  - with stages and pipelines given, it waits for all of them, unless the GPUs that exist now
+///  (idle
+///    or in use) could never suffice and nodes have had `lease_s` to appear;
+///  - otherwise it waits for half of the speed of its best plan, unless nothing else runs.
+/// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             const job_spec& spec, planning_budget& budget) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
@@ -144,7 +153,7 @@ std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& id
 /// much worse than the best plan on the whole cluster.
 expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, const job_view& j,
                                      planning_budget& budget) {
-  constexpr double max_score = 2;  // of the best plan's
+  constexpr double max_score = 2;  // times the best plan's
   const auto& best = j.plans->front();
   const auto wait = [&] { return too_few_idle(best.gpus(), best, all); };
   std::optional<idle_index> allowed;
@@ -159,6 +168,9 @@ expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, c
   return placed_plan{std::move(p.how), std::move(p.where)};
 }
 
+/// A later attempt prefers the shape of the last one, since the results of a training depend on it:
+/// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
+/// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
                             planning_budget& budget) {
   if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
@@ -220,6 +232,9 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
   return p;
 }
 
+// MARP first for everything that is not a pipeline: its plans name no GPU and stay valid while the
+// cluster's occupancy changes. A pipeline's stages depend on the GPUs they are cut for, so that one
+// plan on the empty cluster stands for all: start_trainings makes the real one at the time.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
   if (has_exact_gpus(job)) return exact_plans(c, job);
@@ -285,8 +300,8 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
       out.push_back(give_up(j->id, why_none(*j)));
       continue;
     }
-    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for
-    // others.
+    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
+    // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
     auto placed = place(s, rest, *j, own);
     budget.spend(budget.left() / 2 - own.left());

@@ -18,7 +18,7 @@
 
 namespace troupe::planners {
 
-/// Does the job say `train`, `slots` or `pipeline`?
+/// Whether the job file has `train`, `slots` or `pipeline`.
 bool is_pipeline_job(const job_spec& job);
 /// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
 /// stage can hold.
@@ -28,7 +28,7 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 cluster with_more_headroom(cluster c, double memory_factor);
 
 /// The stages of a plan with a given number of stages and batch split: cut by split_model for GPUs
-/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model says.
+/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model predicts.
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom);
 

@@ -16,6 +16,11 @@
 
 namespace troupe::planners {
 
+// A policy is a pure function from a snapshot of the cluster to decisions. The controller's
+// scheduler calls it, checks each decision by fits(), and lets the orchestrator carry it out; the
+// simulator calls the same object. Wrappers (wrapped_policy.hpp) add to every policy what the paper
+// behind it does not have.
+
 /// One decision. A stopped job returns to the queue with its progress. A moved job is also stopped,
 /// and its new GPUs are reserved until it has started there; stopping and starting it in the same
 /// list is equivalent. A start whose GPUs are still being released waits, and they are reserved.
@@ -54,12 +59,12 @@ class policy {
   /// 0: called on every arrival and departure. Otherwise: called once per this many seconds.
   virtual double round_s() const { return 0; }
 
-  /// Of a policy that is called on arrivals and departures: seconds after which it is to be called
-  /// again even if nothing happens; 0: need not be.
+  /// For a policy that is called on arrivals and departures: seconds after which it is to be called
+  /// again even if nothing happens; 0: never.
   virtual double decide_again_s(const snapshot&) const { return 0; }
 
   /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
-  /// under this policy. Unless it says otherwise, plans_for's (placement.hpp).
+  /// under this policy. By default plans_for's (placement.hpp).
   virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                                planning_budget& budget) const {
     return plans_for(c, job, budget);
@@ -71,8 +76,7 @@ class policy {
   virtual bool starts_requested_number() const { return false; }
 
   /// Whether it places a job itself; `pipelines`: the job runs as pipelines that are planned here
-  /// (job_view::training). The controller places the other jobs by with_trainings
-  /// (pipeline/).
+  /// (job_view::training). The controller places the other jobs by with_trainings.
   virtual bool places(const job_spec& job, bool pipelines) const {
     (void)job;
     return !pipelines;

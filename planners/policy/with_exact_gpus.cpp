@@ -54,6 +54,10 @@ class exact_gpus_policy final : public wrapped_policy {
   }
 
  private:
+  /// Policies that count GPUs of one pool (Gandiva, Gavel, ElasticFlow, Crius) never start a
+  /// program that needs nodes of two, and would block it for ever. Only the front of the queue is
+  /// looked at, and only up to the first job that is not such a program or finds no room: nothing
+  /// overtakes a job that the policy had reasons to leave waiting.
   static void start_first(const snapshot& s, std::vector<decision>& decisions) {
     std::set<job_id> decided;
     auto idle = s.idle;

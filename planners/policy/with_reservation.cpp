@@ -24,8 +24,13 @@ struct choice {
   std::uint32_t missing = 0;  // those that are not
 };
 
+// Without a reservation a stream of small programs could keep a large one waiting for ever: as soon
+// as two GPUs are free of the eight that it needs, somebody takes them. Backfilling, the usual
+// cure, needs to know when running jobs end. Here the nodes that lack the fewest GPUs are kept for
+// the first such program, and everything else of the cluster is used as before.
+
 /// `count` GPUs of a type, at most `per_node` of a node and in groups of `group`, on the nodes with
-/// the most idle ones; nothing: there are not so many.
+/// the most idle ones; nothing: the type has fewer.
 std::optional<choice> choose(const snapshot& s, gpu_index gpu, std::uint32_t count,
                              std::uint32_t per_node, std::uint32_t group) {
   std::vector<node_index> nodes;
@@ -76,6 +81,8 @@ class reserving_policy final : public wrapped_policy {
   explicit reserving_policy(std::shared_ptr<const policy> inner)
       : wrapped_policy{std::move(inner)} {}
 
+  /// The policy decides a second time only if its first decisions would take reserved GPUs: it may
+  /// start the program itself, in a way that reservation_of does not foresee.
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     const auto r = reservation_of(s);

@@ -13,6 +13,10 @@ namespace troupe::planners {
 
 namespace {
 
+/// Published policies place jobs on counts of GPUs; none of them cuts a model into stages or
+/// chooses datacenters. So trainings are placed before them by Algorithm 1, and the policy decides
+/// about the rest of the cluster. The policies troupe, espresso and crius place them themselves
+/// (places()).
 class trainings_policy final : public wrapped_policy {
  public:
   explicit trainings_policy(std::shared_ptr<const policy> inner)
