@@ -128,6 +128,7 @@ class prefill_packing {
 
  private:
   static constexpr std::uint32_t none = 0xffffffff;
+  static constexpr double tiny = 1e-9;         // seconds: rounding of times
   using cursors = std::vector<device_cursor>;  // by guest
 
   /// A device of the training, and the guest on it.
@@ -180,6 +181,7 @@ class prefill_packing {
   void find_kinds();
   void prepare(std::uint32_t tokens);
   std::optional<decline_reason> impossible(const prefill_prompt& r, double now_s) const;
+  static bool in_time(double end_s, double by_s) { return end_s < never && end_s <= by_s; }
   static bool goes_before(const prefill_prompt& a, const prefill_prompt& b);
 
   static std::size_t begun(const group_state& g);

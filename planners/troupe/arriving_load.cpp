@@ -26,7 +26,7 @@ double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
     busy_s +=
         std::min(samples / table.cluster_samples_per_s + restart_s / gpus, (now_s - a.at_s) / gpus);
   }
-  constexpr double min_share = 0.1;  // least share of the GPUs that counts as free for arriving jobs
+  constexpr double min_share = 0.1;  // share of the GPUs that arriving jobs count on
   double held = 0;
   for (const auto& [id, j] : s.running)
     if (j.submitted_s < first_s) held += total_gpus(j.where);
