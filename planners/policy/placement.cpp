@@ -27,8 +27,8 @@ constexpr std::uint64_t searched_units = 50'000'000;
 constexpr std::size_t searched_plans = 4;  // per job
 
 /// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs, so that
-/// peers of a stage share as few links as possible. GPUs that share a stage are of one node. Nodes
-/// slower than the row's slowest stage are left out: the row's time was computed without them.
+/// a stage's pipelines are on few nodes. GPUs that share a stage are of one node. Nodes below the
+/// selection's least speed are left out: the row's time was computed without them.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
@@ -91,9 +91,8 @@ tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, cons
 
 /// When a training starts, and with how much of what it wants. A training holds its GPUs to its
 /// end, so that a start on too few is as costly as a long wait:
-///  - with stages and pipelines given, it waits for all of them, unless the GPUs that exist now
-///  (idle
-///    or in use) could never suffice and nodes have had `lease_s` to appear;
+///  - with stages and pipelines given, it waits for all of them, unless the present GPUs (idle or
+///    in use) could never suffice and nodes have had `lease_s` to appear;
 ///  - otherwise it waits for half of the speed of its best plan, unless nothing else runs.
 /// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
 expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
