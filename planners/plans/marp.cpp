@@ -131,8 +131,8 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
 
   std::vector<candidate> all;
-  // The loops visit every split; the first one that would fit but for the number of GPUs explains a
-  // refusal best, since it is the smallest of them.
+  // The loops visit every split, the smallest first: the first one that would fit but for the
+  // number of GPUs explains a refusal best.
   double min_bytes = std::numeric_limits<double>::infinity();
   std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
@@ -152,7 +152,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
         gpus += types[g].gpus;
         for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
       }
-      // Whole groups on nodes suffice: then HAS and the policies never split one.
+      // Enough whole groups on nodes exist: policies then never split one.
       x.how.tensor_in_node = groups >= d;
       if (gpus == 0) continue;
       const bool bound = job.max_gpus && *job.max_gpus < gpus;
