@@ -19,7 +19,8 @@ inline void by_priority(std::vector<const job_view*>& jobs) {
   std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
-/// The waiting programs, or trainings, in queue order.
+/// The waiting programs, or trainings, in queue order: pointers into the snapshot's list, which is
+/// in the order of arrival.
 inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
   std::vector<const job_view*> jobs;
   jobs.reserve(trainings ? 0 : waiting.size());
@@ -29,7 +30,9 @@ inline std::vector<const job_view*> in_order(const job_views& waiting, bool trai
   return jobs;
 }
 
-/// Why a job without plans can never run on this cluster.
+/// Why a job without plans can never run on this cluster: the planner's own reason. After an
+/// attempt that ran out of memory, plans are made with the headroom that it implies, which may
+/// leave none.
 inline reason why_none(const job_view& j) {
   reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "no plan fits it"} : j.why;
   if (j.out_of_memory > 0)
@@ -37,6 +40,7 @@ inline reason why_none(const job_view& j) {
   return why;
 }
 
+/// The answer to a question about a job that has started, ended or never existed.
 inline reason not_waiting(job_id job) {
   return {reason::kind::unknown, "job " + std::to_string(job) + " is not waiting"};
 }
