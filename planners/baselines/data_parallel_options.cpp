@@ -10,6 +10,9 @@
 
 namespace troupe::planners {
 
+// The user asks for a count without knowing every type's memory. Where no pool holds the job at any
+// of the counts, the user is taken to have asked for twice as many, until some pool does or all are
+// too small: else jobs that the paper's workloads contain could never run.
 expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec& job,
                                                 std::vector<std::uint32_t> counts) {
   const auto pools = pools_of(c, idle_index{c});
@@ -52,6 +55,7 @@ std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const jo
   return out;
 }
 
+// A job may have no plan of the user's very count, because its memory or batch does not allow it.
 std::uint32_t requested(const job_view& j) {
   std::uint32_t best = 0, max = 0;
   for (const auto& p : *j.plans) {
@@ -69,6 +73,20 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 
 bool may_be_moved(const job_view& j) {
   return is_resumable(*j.spec) && j.plans && !j.plans->empty();
+}
+
+bool data_parallel_policy::places(const job_spec& job, bool) const {
+  return !is_pipeline_job(job);
+}
+
+expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, const job_spec& job,
+                                                           planning_budget& budget) const {
+  if (!job.command.empty()) return policy::plans_of(c, job, budget);
+  return data_parallel_plans(c, job, counts_for(job));
+}
+
+reason data_parallel_policy::why_waits(const snapshot& s, const job_view& j) const {
+  return j.plans && !j.plans->empty() ? why_behind(s, j) : why_none(j);
 }
 
 }  // namespace troupe::planners

@@ -6,8 +6,13 @@
 
 #include "planners/cluster/snapshot.hpp"
 #include "planners/policy/adaptive_plan.hpp"
+#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
+
+// The choices of Gandiva, Gavel and ElasticFlow as Crius' evaluation has them (docs/planners/
+// baselines.md): these systems decide by the throughput of data parallelism, and know the counts of
+// GPUs that their users chose.
 
 /// Data-parallel plans of these counts on every pool that the job may use. Where a pool holds the
 /// job at a count but only with its parallelism adapted, that plan; if no count of any pool holds
@@ -29,5 +34,23 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 
 /// Has it plans, and can it be stopped and started elsewhere?
 bool may_be_moved(const job_view& j);
+
+/// The part that Gandiva, Gavel and ElasticFlow have in common: they choose among data-parallel
+/// plans of a few counts of GPUs, of one pool each, and leave all pipelines to with_trainings.
+class data_parallel_policy : public queue_policy {
+ public:
+  bool plans_by_request() const final { return true; }
+  bool places(const job_spec& job, bool pipelines) const final;
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const final;
+
+ private:
+  /// The counts of GPUs to plan a job for, ascending.
+  virtual std::vector<std::uint32_t> counts_for(const job_spec& job) const = 0;
+  /// Why a job waits that has plans.
+  virtual reason why_behind(const snapshot& s, const job_view& j) const = 0;
+
+  reason why_waits(const snapshot& s, const job_view& j) const final;
+};
 
 }  // namespace troupe::planners

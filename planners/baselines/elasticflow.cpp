@@ -1,5 +1,8 @@
-// ElasticFlow (docs/planners/baselines.md): on each type the minimum satisfactory share of every
-// admitted job, then marginal throughput. Counts are elastic; types are the users'.
+// ElasticFlow (Gu et al., ASPLOS 2023; docs/planners/baselines.md): on each type the minimum
+// satisfactory share of every admitted job (Algorithm 1), then marginal throughput (Algorithm 2).
+// Counts are elastic; types are the users', so that each pool is decided on its own. A deadline is
+// a promise: a job is admitted only if all admitted jobs can still meet theirs, and dropped
+// otherwise.
 
 #include "planners/baselines/elasticflow.hpp"
 
@@ -46,6 +49,7 @@ class elastic_pool {
     c.plans.erase(std::unique(c.plans.begin(), c.plans.end(), same), c.plans.end());
     for (const auto* p : c.plans) c.shape.curve.push_back({p->gpus(), p->samples_per_s});
     c.shape.work = std::ceil(iterations_left(s_, j)) * j.spec->global_batch * measured_slowdown(j);
+    // A reserve before the deadline, beside the restart that a change of the share costs.
     constexpr double margin_s = 10;
     c.shape.deadline_s = deadlines_ && j.spec->deadline_s
                              ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s -
@@ -60,7 +64,8 @@ class elastic_pool {
     std::vector<elastic_job> shapes;
     for (const auto& c : jobs_) shapes.push_back(c.shape);
     auto minimum = minimum_shares(shapes, capacity());
-    // After a node was lost what was promised may be impossible: everybody does what they can.
+    // After the loss of a node the promises may be impossible to keep: shares then follow marginal
+    // throughput alone.
     if (!minimum) minimum.emplace(jobs_.size(), 0);
     const auto shares = elastic_shares(shapes, std::move(*minimum), capacity());
     place(shares, out);
@@ -74,7 +79,8 @@ class elastic_pool {
     return gpus;
   }
 
-  /// A program of unknown length may need all of its time: nothing is promised to others before.
+  /// A program of unknown length may need all of its time on its smallest count: none of it is
+  /// promised to others.
   static double work_to_deadline(const elastic_job& j) {
     constexpr double rounding = 1 - 1e-9;
     if (j.deadline_s == never || j.curve.empty()) return j.work;
@@ -99,12 +105,10 @@ class elastic_pool {
       for (const auto& a : admitted) shapes.push_back(a.shape);
       if (minimum_shares(shapes, gpus)) continue;
       std::erase_if(admitted, [&](const elastic_candidate& a) { return a.job == c.job; });
-      out.push_back({decision::kind::give_up,
-                     c.job->id,
-                     {},
-                     {},
-                     {reason::kind::infeasible,
-                      "its deadline cannot be met beside those of the jobs admitted before"}});
+      out.push_back(
+          give_up(c.job->id, {reason::kind::infeasible,
+                              "its deadline cannot be met beside those of the jobs admitted "
+                              "before"}));
     }
     jobs_ = std::move(admitted);
   }
@@ -146,7 +150,7 @@ class elastic_pool {
     const auto& j = *c.job;
     if (where == j.where) return;
     if (where.empty() && free_.has(j.where))
-      free_.take(j.where);  // nobody else needs what it has
+      free_.take(j.where);  // no other job needs its GPUs
     else if (where.empty())
       out.insert(out.begin(), {kind::stop, j.id, {}, {}, {}});
     else if (j.where.empty())
@@ -162,24 +166,13 @@ class elastic_pool {
   std::vector<elastic_candidate> jobs_;
 };
 
-class elasticflow final : public policy {
+class elasticflow final : public data_parallel_policy {
  public:
   elasticflow(std::string name, bool deadlines) : name_{std::move(name)}, deadlines_{deadlines} {}
 
   std::string_view name() const override { return name_; }
   /// Deadlines come nearer while nothing happens.
   double round_s() const override { return deadlines_ ? 60 : 0; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    std::vector<std::uint32_t> counts;
-    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
-      if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
-    return data_parallel_plans(c, job, counts);
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
@@ -196,21 +189,23 @@ class elasticflow final : public policy {
       if (j->plans && !j->plans->empty())
         all[home_of(s.cluster, pools, *j)].add(*j);
       else
-        out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        out.push_back(give_up(j->id, why_none(*j)));
     }
     for (auto& p : all) p.decide(out);
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    std::vector<std::uint32_t> counts;
+    for (std::uint32_t n = 1; n <= std::max(8U, 4 * job.gpus); n *= 2)
+      if (!job.max_gpus || n <= *job.max_gpus) counts.push_back(n);
+    return counts;
+  }
+  reason why_behind(const snapshot&, const job_view&) const override {
     return {reason::kind::insufficient, "its minimum share is not free on its type"};
   }
 
- private:
   /// The pool of the type that its user has in mind; where that cannot hold it, of its best plan.
   static std::size_t home_of(const cluster& c, const std::vector<gpu_pool>& pools,
                              const job_view& j) {

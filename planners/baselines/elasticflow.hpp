@@ -9,6 +9,9 @@
 
 namespace troupe::planners {
 
+// Rates are in samples per second and work in samples, or any other unit in both. Times are in
+// seconds from now.
+
 /// Throughput of a job at one count of GPUs. Counts ascend.
 struct scaling_point {
   std::uint32_t gpus = 0;
@@ -17,7 +20,7 @@ struct scaling_point {
 
 struct elastic_job {
   std::vector<scaling_point> curve;
-  double work = 0;        // left to do
+  double work = 0;        // remaining
   double deadline_s = 0;  // from now; infinite: none
 };
 

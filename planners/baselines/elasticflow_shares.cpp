@@ -9,7 +9,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// GPUs that are left from each time on.
+/// GPUs that are free from each time on, as a step function: the reservations of the jobs that were
+/// filled in before. Rule of Algorithm 1: a job runs on its share whenever that many GPUs are free.
 class free_profile {
  public:
   explicit free_profile(std::uint32_t gpus) { free_[0] = gpus; }
@@ -41,6 +42,9 @@ class free_profile {
 
 }  // namespace
 
+// Progressive filling in the order of deadlines. A job takes the smallest share that is enough,
+// because scaling is concave: more GPUs end it sooner but cost more GPU-seconds, which later jobs
+// may need.
 std::optional<std::vector<std::uint32_t>> minimum_shares(const std::vector<elastic_job>& jobs,
                                                          std::uint32_t gpus) {
   free_profile left{gpus};
@@ -59,6 +63,9 @@ std::optional<std::vector<std::uint32_t>> minimum_shares(const std::vector<elast
   return shares;
 }
 
+// Greedy by marginal throughput per GPU, which is optimal for concave curves. Throughputs of
+// different models are not comparable in samples: each counts relative to the job's own at its
+// smallest count.
 std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
                                           std::vector<std::uint32_t> shares, std::uint32_t gpus) {
   std::uint32_t left = gpus;

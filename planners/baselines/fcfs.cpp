@@ -1,5 +1,8 @@
 // First come, first served (docs/planners/baselines.md): the user's number and type of GPUs, in
-// order; a job that cannot start blocks all jobs after it.
+// order; a job that cannot start blocks all jobs after it. The policy of a plain batch queue,
+// without backfilling. It never changes a request: a job that runs out of memory is given up, and
+// one that asks for more than the cluster has is refused at once, for it would block the queue for
+// ever.
 
 #include <fmt/format.h>
 
@@ -16,7 +19,7 @@ namespace {
 
 using kind = reason::kind;
 
-// What the user asks for, within what the job may use.
+// The user's request, within the job's limits.
 struct request {
   std::uint32_t gpus = 0;
   std::string type;  // empty: any
@@ -30,8 +33,8 @@ request request_of(const job_spec& job) {
 // Constant for a cluster: computed once per pass.
 struct supply {
   std::vector<gpu_index> types;                // fastest first
-  std::vector<std::uint64_t> gpus;             // of each type, idle or not, within its quota
-  std::vector<std::vector<node_index>> nodes;  // of each type, largest first
+  std::vector<std::uint64_t> gpus;             // by type: idle or not, within its quota
+  std::vector<std::vector<node_index>> nodes;  // by type: largest first
   std::uint32_t max_tensor = 1;
 
   explicit supply(const cluster& c)
@@ -94,7 +97,9 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
-  bool one_could = false;  // some type has the memory, idle or not
+  // Some type has the memory, idle or not: the job waits for it rather than start on one that is
+  // too small.
+  bool one_could = false;
   for (const auto g : types) {
     if (const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt) {
       auto d = on(*where);
@@ -109,7 +114,7 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   return one_could ? std::nullopt : blind;
 }
 
-class fcfs : public policy {
+class fcfs : public queue_policy {
  public:
   std::string_view name() const override { return "fcfs"; }
   bool plans_by_request() const override { return true; }  // whether there are any
@@ -126,37 +131,34 @@ class fcfs : public policy {
     std::vector<decision> out;
     if (s.waiting.empty()) return out;
     const supply all(s.cluster);
-    std::optional<idle_index> rest;
-    const idle_index* idle = &s.idle;
+    remaining_idle idle{s.idle};
     for (const auto* j : in_order(s.waiting)) {
       const auto types = types_for(s.cluster, all, *j);
       if (!types) {
-        out.push_back({decision::kind::give_up, j->id, {}, {}, types.error()});
+        out.push_back(give_up(j->id, types.error()));
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
       if (!d) break;  // the first job blocks the queue
-      if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, d->where);
+      idle.take(d->where);
       out.push_back(std::move(*d));
     }
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     const auto* head = in_order(s.waiting).front();
-    if (head->id != job) {
+    if (head->id != j.id) {
       return {kind::insufficient,
               fmt::format("queued behind job {}, the head of the queue", head->id)};
     }
     const supply all(s.cluster);
-    const auto types = types_for(s.cluster, all, it->second);
+    const auto types = types_for(s.cluster, all, j);
     if (!types) return types.error();
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
-    const auto wish = request_of(*it->second.spec);
+    const auto wish = request_of(*j.spec);
     return {kind::insufficient,
             fmt::format("requests {} {}; {} are idle", wish.gpus,
                         wish.type.empty() ? "GPUs of one type" : wish.type, idle)};

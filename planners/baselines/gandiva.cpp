@@ -1,5 +1,7 @@
 // Gandiva (Xiao et al., OSDI 2018) as Crius' evaluation has it (docs/planners/baselines.md): the
 // user's own count on whatever type has room, growing on idle GPUs and shrinking when others wait.
+// Growing and shrinking is the paper's "grow-shrink"; its time slicing and packing of several jobs
+// on a GPU are not here, since a restart costs more than a slice.
 
 #include <algorithm>
 #include <optional>
@@ -14,7 +16,7 @@
 namespace troupe::planners {
 namespace {
 
-/// One decision. Types are alike to it.
+/// One decision. Gandiva ignores GPU types: a pool is as good as any other that has room.
 class gandiva_round {
  public:
   gandiva_round(const snapshot& s, random_source& random, std::vector<decision>& out)
@@ -31,7 +33,7 @@ class gandiva_round {
     bool all = true;
     for (const auto* j : queue) {
       if (!j->plans || j->plans->empty()) {
-        out_.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        out_.push_back(give_up(j->id, why_none(*j)));
         continue;
       }
       if (!start(*j) && !shrink_for(*j)) all = false;
@@ -112,17 +114,9 @@ class gandiva_round {
   free_gpus free_;
 };
 
-class gandiva final : public policy {
+class gandiva final : public data_parallel_policy {
  public:
   std::string_view name() const override { return "gandiva"; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    return data_parallel_plans(c, job, {job.gpus, 2 * job.gpus});
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     std::vector<decision> out;
@@ -130,20 +124,19 @@ class gandiva final : public policy {
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
-    return {reason::kind::insufficient, why_no_room(s, it->second)};
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override {
+    return {job.gpus, 2 * job.gpus};
+  }
+  reason why_behind(const snapshot& s, const job_view& j) const override {
+    return {reason::kind::insufficient, why_no_room(s, j)};
   }
 
- private:
   static std::string why_no_room(const snapshot& s, const job_view& j) {
     const auto pools = pools_of(s.cluster, s.idle);
     const free_gpus free{s.cluster, s.idle};
     const auto wanted = requested(j);
-    std::uint32_t max = 0;  // of any pool that it could start on
+    std::uint32_t max = 0;  // in any pool that it could start on
     bool room = false;
     for (const auto& o : options_on(pools, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;

@@ -1,5 +1,7 @@
-// Gavel (docs/planners/baselines.md): every 360 s a linear program over all jobs and types, then
-// jobs take turns by how far they are behind their share.
+// Gavel (Narayanan et al., OSDI 2020; docs/planners/baselines.md): every 360 s a linear program
+// over all jobs and types (section 4), then jobs take turns by how far they are behind their share
+// (the round-based mechanism of section 5). A share is a fraction of time, so that the turns
+// realize over many rounds what no single round can.
 
 #include "planners/baselines/gavel.hpp"
 
@@ -21,7 +23,7 @@
 namespace troupe::planners {
 namespace {
 
-/// A job, what it could have on each pool, and its share of time there.
+/// A job, its plan on each pool, and its share of time there.
 struct gavel_candidate {
   const job_view* job = nullptr;
   std::vector<const plan*> plans;  // by pool; null: it cannot run there
@@ -53,11 +55,11 @@ class gavel_round {
   }
 
  private:
-  using turn = std::tuple<double, std::size_t, std::uint32_t>;  // the least first
+  using turn = std::tuple<double, std::size_t, std::uint32_t>;  // -priority, candidate, pool
 
   void add(const job_view& j, bool runs) {
     if (!j.plans || j.plans->empty()) {
-      out_.push_back({decision::kind::give_up, j.id, {}, {}, why_none(j)});
+      out_.push_back(give_up(j.id, why_none(j)));
       return;
     }
     gavel_candidate c{&j, std::vector<const plan*>(pools_.size()),
@@ -69,7 +71,8 @@ class gavel_round {
     candidates_.push_back(std::move(c));
   }
 
-  /// Jobs with the same throughputs are one row of the program.
+  /// Jobs with the same throughputs are one row of the program, weighted by their number: equal
+  /// jobs have equal shares in some optimum, and the program stays small with thousands of jobs.
   void share_time() {
     std::vector<double> capacity;
     for (const auto& p : pools_) capacity.push_back(double{1} * p.nodes.size() * p.node_gpus);
@@ -91,8 +94,12 @@ class gavel_round {
       if (row[i] > 0) candidates_[i].share = x[row[i] - 1];
   }
 
-  /// A job's share of a type over the share of time in which it has worked, since it was submitted:
-  /// those that are furthest behind first, and those that run before others that are as far.
+  /// Priority: a job's share of a type over the part of its share that it has received. The authors
+  /// count the rounds of each job on each type; a policy here keeps no memory between calls, so
+  /// that the part received is the job's progress, as a time at the rate of its share, over its
+  /// age. Jobs furthest behind come first; a pair's present type counts a quarter more, so that
+  /// jobs which are about as far behind do not swap GPUs in every round. 0.01 keeps new jobs
+  /// finite.
   std::vector<turn> turns() const {
     std::vector<turn> all;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -101,7 +108,7 @@ class gavel_round {
       const double age_s = std::max(1.0, s_.now_s - c.job->submitted_s);
       const double done =
           1 - std::ceil(iterations_left(s_, *c.job)) / static_cast<double>(spec.iterations);
-      double rate = 0;  // of its share
+      double rate = 0;  // samples/s that its share gives
       for (std::size_t p = 0; p < pools_.size(); ++p)
         if (c.plans[p]) rate += c.share[p] * c.plans[p]->samples_per_s;
       const double whole_s = rate > 0 ? spec.global_batch * double(spec.iterations) / rate : 1;
@@ -140,21 +147,13 @@ class gavel_round {
   std::vector<gavel_candidate> candidates_;
 };
 
-class gavel final : public policy {
+class gavel final : public data_parallel_policy {
  public:
   gavel(std::string name, gavel_objective objective)
       : name_{std::move(name)}, objective_{objective} {}
 
   std::string_view name() const override { return name_; }
   double round_s() const override { return 360; }
-  bool plans_by_request() const override { return true; }
-
-  bool places(const job_spec& job, bool) const override { return !is_pipeline_job(job); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    if (!job.command.empty()) return policy::plans_of(c, job, budget);
-    return data_parallel_plans(c, job, {job.gpus});
-  }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
@@ -163,17 +162,14 @@ class gavel final : public policy {
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+ private:
+  std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
+  reason why_behind(const snapshot&, const job_view& j) const override {
     return {reason::kind::insufficient,
             fmt::format("requests {} GPUs of one type; other jobs are further behind their share",
-                        requested(it->second))};
+                        requested(j))};
   }
 
- private:
   std::string name_;
   gavel_objective objective_;
 };

@@ -7,6 +7,9 @@
 
 namespace troupe::planners {
 
+// Rates are in any unit that is the same for all types of a job: objectives compare each job with
+// itself. The max-min objective is their policy LAS (least attained service).
+
 struct gavel_job {
   double gpus = 0;            // scale factor
   double weight = 1;          // jobs that it stands for

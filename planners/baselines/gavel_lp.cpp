@@ -1,5 +1,12 @@
 // Gavel's linear programs. Rows: one a job, one a type, and for max-min one a job more. Columns:
-// X[job][type] where the job can run, then the least throughput.
+// X[job][type] where the job can run, then the least throughput. With z_m the GPUs of job m, n_t
+// those of type t and r_mt its throughput there, relative to the job's own scale:
+//
+//   sum over t of X[m][t] <= 1,   sum over m of z_m X[m][t] <= n_t,   X >= 0,
+//   max-sum: maximize the sum of r_mt X[m][t];
+//   max-min: maximize y with y <= z_m * sum over t of r_mt X[m][t] for each m.
+//
+// A row that stands for w equal jobs has w in place of 1; its X is divided among them at the end.
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +35,7 @@ std::vector<std::vector<double>> gavel_allocation(const std::vector<gavel_job>& 
                                                   gavel_objective objective) {
   constexpr double infinite = linear_program::infinite;
   linear_program p;
-  std::vector<std::pair<std::size_t, std::size_t>> names;  // of columns: job, type
+  std::vector<std::pair<std::size_t, std::size_t>> names;  // by column: job, type
   const auto job_rows = jobs.size(), type_rows = capacity.size();
   const bool fair = objective == gavel_objective::max_min;
   for (const auto& j : jobs) p.add_row(-infinite, j.weight);

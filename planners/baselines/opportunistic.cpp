@@ -18,14 +18,17 @@ namespace {
 
 using kind = reason::kind;
 
-/// What a job's next attempt asks for.
+/// The request of a job's next attempt.
 struct next_attempt {
   std::uint32_t gpus = 0;
-  std::vector<gpu_index> types;  // of these, fastest first
-  bool larger = false;           // of more memory than the last attempt's smallest, as many
+  std::vector<gpu_index> types;  // allowed ones, fastest first
+  bool larger = false;           // the same number, with more memory than the smallest so far
 };
 
-/// What jobs may ask for on a cluster, after what their attempts were.
+/// The requests that jobs can still make on a cluster, after their earlier attempts. A user without
+/// a memory model tries the fastest GPUs, then the same number of larger ones, and only then more
+/// of them: twice as many, which need less memory each. Each failure costs an attempt, and that is
+/// what Frenzy's prediction saves.
 class opportunistic_attempts {
  public:
   explicit opportunistic_attempts(const cluster& c)
@@ -69,8 +72,8 @@ class opportunistic_attempts {
   }
 
  private:
-  // How many GPUs did not suffice. An attempt of which this was not written down had the user's
-  // number, doubled by each before it.
+  // The number of GPUs that did not suffice. Journals of older versions do not have it: an attempt
+  // then had the user's number, doubled by each attempt before it.
   static std::uint64_t tried(const job_view& j) {
     if (j.tried_gpus > 0) return j.tried_gpus;
     return std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
@@ -90,7 +93,7 @@ class opportunistic_attempts {
     return some;
   }
 
-  // The types with the most memory that together have so many GPUs for the job.
+  // The types with the most memory that together have `gpus` GPUs for the job.
   std::vector<gpu_index> largest(const job_spec& job, std::uint64_t gpus) const {
     auto min = types_;
     std::ranges::sort(min, std::greater{}, [&](gpu_index g) { return c_.gpus[g].memory_bytes(); });
@@ -112,7 +115,7 @@ std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& type
   return sum;
 }
 
-class opportunistic : public policy {
+class opportunistic : public queue_policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
   bool plans_by_request() const override { return true; }  // whether there are any
@@ -130,29 +133,25 @@ class opportunistic : public policy {
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
     const opportunistic_attempts attempts{s.cluster};
     const auto max_tensor = largest_node(s.cluster);
-    std::optional<idle_index> rest;
-    const idle_index* idle = &s.idle;
+    remaining_idle idle{s.idle};
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
       if (auto why = attempts.hopeless(*j)) {
-        out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
+        out.push_back(give_up(j->id, std::move(*why)));
         continue;
       }
       auto start = has_exact_gpus(*j->spec) ? place_exact(s.cluster, *idle, *j)
                                             : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
-      if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, start->where);
+      idle.take(start->where);
       out.push_back(
           {decision::kind::start, j->id, std::move(start->how), std::move(start->where), {}});
     }
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    const auto& j = it->second;
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     const opportunistic_attempts attempts{s.cluster};
     if (auto why = attempts.hopeless(j)) return *why;
     const auto next = attempts.next(j);
@@ -162,7 +161,6 @@ class opportunistic : public policy {
                                             why_these(s.cluster, j, next), idle)};
   }
 
- private:
   static std::optional<placed_plan> attempt(const cluster& c, const idle_index& idle,
                                             const job_view& j,
                                             const opportunistic_attempts& attempts,

@@ -1,5 +1,6 @@
-// Sia (docs/planners/baselines.md): every 60 s an integer program over all jobs, then a placement
-// of the resulting counts.
+// Sia (Jayaram Subramanya et al., SOSP 2023; docs/planners/baselines.md): every 60 s an integer
+// program over all jobs, then a placement of the resulting counts. The program decides counts of
+// GPUs of a type; nodes come afterwards, because counts of powers of two can always be packed.
 
 #include "planners/baselines/sia.hpp"
 
@@ -26,7 +27,8 @@ struct grant {
 };
 
 // Assigns a group's result to its jobs: present configurations to the oldest, then the cheapest
-// ones.
+// ones. The program does not distinguish equal jobs, so that any assignment is optimal; this one
+// moves none without need, and favours age.
 std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answer) {
   std::vector<grant> out;
   for (std::size_t g = 0; g < problem.groups.size(); ++g) {
@@ -69,7 +71,7 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   }
 }
 
-class sia : public policy {
+class sia : public queue_policy {
  public:
   explicit sia(const sia_options& options) : options_{options} {}
 
@@ -80,9 +82,7 @@ class sia : public policy {
     std::vector<decision> out;
     if (s.waiting.empty() && s.running.empty()) return out;
     auto problem = make_sia_problem(s, options_);
-    for (const auto* j : problem.hopeless) {
-      out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
-    }
+    for (const auto* j : problem.hopeless) out.push_back(give_up(j->id, why_hopeless(*j)));
     if (nothing_to_gain(problem)) return out;
     auto round = solve_sia_round(s, std::move(problem), options_);
     auto grants = grants_of(round.problem, round.answer);
@@ -101,7 +101,8 @@ class sia : public policy {
     for (auto& g : grants) {
       if (g.where.empty()) continue;
       const bool runs = !g.job->where.empty();
-      if (runs && same(g.where, g.job->where) && (g.present || same(g.choice->how, g.job->how))) {
+      if (runs && same_nodes(g.where, g.job->where) &&
+          (g.present || same(g.choice->how, g.job->how))) {
         stays.insert(g.job->id);
       } else {
         starts.push_back({decision::kind::start, g.job->id, g.choice->how, std::move(g.where), {}});
@@ -114,20 +115,16 @@ class sia : public policy {
     return out;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     const auto problem = make_sia_problem(s, options_);
-    if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
-      return why_hopeless(it->second);
-    }
-    if (std::ranges::find(problem.mixed, &it->second, &sia_mixed::job) != problem.mixed.end())
-      return why_mixed_waits(s, it->second);
+    if (std::ranges::find(problem.hopeless, &j) != problem.hopeless.end()) return why_hopeless(j);
+    if (std::ranges::find(problem.mixed, &j, &sia_mixed::job) != problem.mixed.end())
+      return why_mixed_waits(s, j);
     for (const auto& g : problem.groups) {
-      if (std::ranges::find(g.jobs, &it->second) == g.jobs.end()) continue;
-      const auto fewest =
-          std::ranges::min_element(g.choices, {}, [](const auto& x) { return x.how.gpus(); });
-      const auto& x = *fewest;
+      if (std::ranges::find(g.jobs, &j) == g.jobs.end()) continue;
+      const auto& x =
+          *std::ranges::min_element(g.choices, {}, [](const auto& y) { return y.how.gpus(); });
       return {kind::insufficient,
               fmt::format("could start on {} {}, of which {} are idle; earlier rounds assigned "
                           "them to other jobs",
@@ -138,7 +135,6 @@ class sia : public policy {
                                             options_.max_waiting)};
   }
 
- private:
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
     const auto min = std::ranges::find_if(
         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
@@ -160,12 +156,6 @@ class sia : public policy {
   static bool same(const plan& a, const plan& b) {
     return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&
            a.pipeline_parallel == b.pipeline_parallel;
-  }
-  static bool same(allocation a, allocation b) {
-    const auto by_node = [](const node_share& x, const node_share& y) { return x.node < y.node; };
-    std::ranges::sort(a, by_node);
-    std::ranges::sort(b, by_node);
-    return a == b;
   }
 
   sia_options options_;

@@ -16,6 +16,7 @@
 
 namespace troupe::planners {
 
+/// The authors' published defaults, but for the solver's limits.
 struct sia_options {
   double fairness_power = -0.5;  // p: a configuration costs goodput^p
   double unassigned = 1.1;       // lambda_n: cost of a job without GPUs
@@ -41,7 +42,7 @@ struct sia_group {
   std::vector<const job_view*> jobs;  // in order of arrival
   bool running = false;
   std::vector<sia_choice> choices;
-  std::size_t present = none;  // of running jobs: the present choice, if it is still valid
+  std::size_t present = none;  // running jobs: their choice, if it is still valid
 
   static constexpr std::size_t none = ~std::size_t{0};
 };
@@ -63,7 +64,7 @@ struct sia_problem {
 
 struct sia_answer {
   std::vector<std::vector<std::uint32_t>> taken;  // [group][choice]: jobs
-  double cost = 0;                                // of all jobs, including those without GPUs
+  double cost = 0;                                // all jobs', including those without GPUs
 };
 
 /// `granted`: jobs whose GPUs are not to be assigned.

@@ -1,4 +1,16 @@
-// Sia's integer program.
+// Sia's integer program (SOSP 2023, section 3.4): minimize the cost of all jobs, where each has at
+// most one configuration and each pool its GPUs. Relative to no GPUs a choice gains lambda_n minus
+// its cost:
+//
+//   maximize sum of gain_c x_c   with   sum over the choices c of group g of x_c <= jobs_g,
+//                                       sum over the choices c of pool p of gpus_c x_c <= room_p,
+//   x integer: jobs of the group that get the choice.
+//
+// Equal jobs share columns (sia_group), without loss: a solution is a number of jobs per choice.
+// Three steps keep a round short. The relaxation is mostly integral; if not, a rounded solution
+// within the gap ends the search; if not, reduced costs fix the columns that no better solution
+// would change, and branch and bound runs over the others, limited by nodes, not by time, so that
+// it is deterministic.
 
 #include <algorithm>
 #include <cmath>
@@ -113,7 +125,9 @@ struct relaxation {
 };
 
 // Fixes columns by their reduced costs: those that have this value in every solution better than
-// `best` by more than `slack`.
+// `best` by more than `slack`. Moving a column off its bound by one job worsens the relaxation by
+// its reduced cost; where that exceeds the distance to the best known solution, no better one does
+// it.
 std::vector<bool> decided(const program& p, const relaxation& lp, double best, double slack) {
   const auto reduced = lp.solver.reduced_costs();
   std::vector<bool> known(p.columns.size());

@@ -1,5 +1,7 @@
 // Sia's jobs that no pool can hold (docs/planners/baselines.md): the authors' integer program has
-// no place for them, but its costs say whether it would give them GPUs.
+// no column for GPUs of several types. Its objective still decides: such a job gets GPUs if the
+// total cost of all jobs is then smaller than without it. One more program is solved for each such
+// job that runs, and for the first that waits and finds room; there are few, and usually none.
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +13,8 @@
 namespace troupe::planners {
 namespace {
 
-// What the round's jobs cost less than without GPUs. A job of several pools has one configuration,
-// whose normalized goodput is its number of GPUs.
+// The gain of a round: by how much its jobs cost less than without GPUs. A job of several pools has
+// one configuration, whose normalized goodput is its number of GPUs.
 double gain_of(const sia_round& r, const sia_options& o) {
   double gain = -r.answer.cost;
   for (const auto& g : r.problem.groups) gain += o.unassigned * static_cast<double>(g.jobs.size());

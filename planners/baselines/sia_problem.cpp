@@ -1,4 +1,8 @@
-// Sia's integer program: pools, and for each job its configurations with their costs.
+// Sia's integer program: pools, and for each job its configurations with their costs. A row of
+// goodputs is divided by its minimum and multiplied by its smallest count, so that jobs of
+// different models compare; a configuration then costs goodput^p with p < 0 (section 3.4). Goodput
+// here is the cost model's samples per second: the batch is fixed, hence statistical efficiency
+// is 1.
 
 #include <algorithm>
 #include <cmath>
@@ -99,8 +103,8 @@ double restart_factor(const snapshot& s, const job_view& j, const sia_options& o
                   std::round(r * 50) / 50);  // in steps, so that more jobs are equal
 }
 
-// A configuration is a number of GPUs of a pool. How the job is split over them is not compared:
-// with adaptive parallelism (adaptive_plan.hpp) it runs with another split than its table has.
+// A configuration is a number of GPUs of a pool. The split of the job over them is not compared:
+// with adaptive parallelism (adaptive_plan.hpp) the job runs with another split than its table has.
 std::size_t present_choice(const shape_table& t, const std::vector<gpu_pool>& pools,
                            const job_view& j) {
   const auto gpus = total_gpus(j.where);

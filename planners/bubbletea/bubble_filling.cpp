@@ -7,6 +7,11 @@ namespace troupe::planners {
 
 namespace {
 
+/// Filling a bubble is a knapsack problem whose values are its weights. The longest time first
+/// leaves at most half of the room where all times are short against it. Where they are not, one
+/// long prompt may leave a gap that a slightly longer one would have filled: exchanges close it.
+/// An exact solution by dynamic programming would cost as many steps as the room has units of time,
+/// for each bubble of each group; packing_bound shows how little it could gain.
 struct filling {
   const std::vector<double>& times_s;
   std::vector<std::size_t> longest_first;

@@ -10,10 +10,13 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr std::size_t units = 1000;  // of a window
+constexpr std::size_t units = 1000;  // per window
 
-/// No subset whose sum is at most `room_s` has a longer sum. `times_s` ascending. Times are rounded
-/// down to units, and what that leaves out is added for as many as could fit.
+/// Subset sum on a grid: bit n is set if some subset's sum is n units. Rounding down lets no true
+/// subset appear longer than the room; adding a unit for each time that could take part makes up
+/// for it, so that the result stays an upper bound. A thousand units are one shift of a bit set a
+/// time. No subset whose sum is at most `room_s` has a longer sum. `times_s` ascending. Times are
+/// rounded down to units, and what that leaves out is added for as many as could fit.
 double subset_bound_s(double room_s, const std::vector<double>& times_s) {
   const double unit_s = room_s / units;
   std::bitset<units + 1> reached;
@@ -38,6 +41,7 @@ double packing_bound_s(packing_rule rule, const idle_windows& windows,
   if (rule == packing_rule::chunked || rule == packing_rule::resumable) return total_s(windows);
   auto times_s = offered_s;
   std::ranges::sort(times_s);
+  // Windows repeat with the iterations: few lengths, each solved once.
   std::map<std::int64_t, double> known;  // by length, rounded up to nanoseconds
   double sum = 0;
   for (const auto& w : windows) {

@@ -1,33 +1,9 @@
 #include "planners/bubbletea/prefill_forecast.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace troupe::planners {
-
-idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
-                              double from_s, double to_s, double guard_s) {
-  idle_windows windows;
-  double idle_from = from_s;
-  // A period's last times may reach into the next one.
-  for (double period = std::floor((from_s - origin_s) / period_s) - 1;; ++period) {
-    const double zero_s = origin_s + period * period_s;
-    if (zero_s >= to_s && idle_from >= to_s) return windows;
-    for (const auto& b : busy) {
-      if (b.end <= b.begin || zero_s + b.end <= from_s) continue;
-      const double until = std::min(zero_s + b.begin - guard_s, to_s);
-      if (until > idle_from) windows.push_back({idle_from, until});
-      if (zero_s + b.begin - guard_s >= to_s) return windows;
-      idle_from = std::max(idle_from, zero_s + b.end);
-    }
-    // It is always idle.
-    if (zero_s >= to_s) {
-      if (to_s > idle_from) windows.push_back({idle_from, to_s});
-      return windows;
-    }
-  }
-}
 
 prefill_forecast::prefill_forecast(packing_options options, std::vector<prefill_group> groups,
                                    std::size_t devices, std::uint32_t max_tokens)
@@ -50,6 +26,8 @@ tl::expected<prefill_promise, decline_reason> prefill_forecast::admit(const pref
   return promised;
 }
 
+// The real prefill may be ahead of the plan or behind it; where the plan still runs a piece of the
+// prompt, the device is free at once.
 void prefill_forecast::over(std::uint64_t id, double now_s) {
   advance(now_s);
   const auto at = group_of_.find(id);
@@ -81,7 +59,7 @@ std::vector<prefill_forecast::begun_prompt> prefill_forecast::take_begun(double 
   advance(now_s);
   std::vector<begun_prompt> all;
   for (const auto id : std::exchange(begun_, {})) {
-    // Short ones may have ended as well.
+    // A prompt that is shorter than the time between two calls has ended by now as well.
     const auto at = group_of_.find(id);
     const double end_s = at == group_of_.end() ? now_s : packing_.planned_end_s(at->second, id);
     all.push_back({id, end_s});
@@ -103,7 +81,9 @@ void prefill_forecast::look_at_group(std::uint32_t group, double now_s) {
   for (const auto& g : packing_.groups()[group].guests) look(g.device, now_s);
 }
 
-/// Lets an idle device begin what it can.
+/// Lets an idle device begin its next piece, or wakes it when one may begin. A device has at most
+/// one valid event: a later look() supersedes it by its sequence number, because removing an event
+/// from the middle of a heap would cost a search.
 void prefill_forecast::look(std::uint32_t device, double now_s) {
   auto& d = devices_[device];
   if (d.piece) return;
@@ -120,7 +100,9 @@ void prefill_forecast::look(std::uint32_t device, double now_s) {
     begun_.push_back(next.piece->request);
 }
 
-/// What has begun and ended up to now, as planned.
+/// Carries out the plan up to now: pieces end when they were predicted to, each end lets its device
+/// and the next guest of the group go on. Events of one instant go by the order in which they were
+/// expected, so that the same calls give the same promises everywhere.
 void prefill_forecast::advance(double now_s) {
   while (!due_.empty() && due_.front().at_s <= now_s) {
     std::pop_heap(due_.begin(), due_.end());

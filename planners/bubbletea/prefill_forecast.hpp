@@ -7,21 +7,16 @@
 
 #include "planners/bubbletea/prefill_packing.hpp"
 
-// What a prefill controller knows of the bubbles: promises over a horizon that goes on, windows
-// that move when a stage says when it really began, and prompts that end sooner or later than
-// planned.
+// The prefill controller's model of the bubbles (docs/planners/bubbletea.md, "Forecasts"): promises
+// over a horizon that goes on, windows that move when a stage reports when it really began, and
+// prompts that end sooner or later than planned. All times are in seconds of the controller's
+// clock.
 
 namespace troupe::planners {
 
-/// Windows of a device that is busy at these times of every `period_s`, counted from `origin_s`, in
-/// [from_s, to_s). A window ends `guard_s` before the next of these times begins; shorter ones are
-/// left out. The times are ascending and may touch; a period's end before the next one's begin.
-/// Precondition: period_s > 0.
-idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
-                              double from_s, double to_s, double guard_s);
-
-/// A packing whose prompts run as planned, but for what it is told. Times never decrease from call
-/// to call.
+/// A packing that plays its own plan: up to `now_s` every device has run what next() gave it,
+/// unless a call below corrects that. Times never decrease from call to call. Not thread-safe; its
+/// owner is the gateway's prefill controller.
 class prefill_forecast {
  public:
   prefill_forecast() = default;
@@ -37,18 +32,18 @@ class prefill_forecast {
   /// The prompt has ended or is cancelled. Unknown ones are ignored.
   void over(std::uint64_t id, double now_s);
 
-  /// The device's guest takes so many times as long as its group said at first.
+  /// The device's guest takes `factor` times as long as its group declared at first.
   void set_factor(std::uint32_t device, double factor, double now_s);
 
-  /// A prompt of this group should have ended that long ago: later ones may be as late.
+  /// A prompt of this group should have ended `by_s` seconds ago: later ones may be as late.
   void late(std::uint32_t group, double by_s, double now_s);
 
-  /// A prompt whose first piece has begun, and when it will end.
+  /// A prompt whose first piece has begun, and the planned end of its last one.
   struct begun_prompt {
     std::uint64_t id = 0;
     double end_s = 0;
   };
-  /// Those since the last call, in that order.
+  /// The prompts that have begun since the last call, in the order of their beginnings.
   std::vector<begun_prompt> take_begun(double now_s);
   /// When the next piece begins or ends; never: not before something is admitted or changes.
   double next_event_s() const;
@@ -67,7 +62,7 @@ class prefill_forecast {
   };
   struct device_state {
     std::optional<prefill_piece> piece;  // that runs
-    std::uint64_t expected = 0;          // sequence of the event that counts; 0: none
+    std::uint64_t expected = 0;  // sequence of its valid event; older ones are stale. 0: none
   };
 
   void advance(double now_s);
@@ -79,7 +74,7 @@ class prefill_forecast {
   std::vector<device_state> devices_;
   std::vector<event> due_;  // a heap
   std::uint64_t sequence_ = 0;
-  std::map<std::uint64_t, std::uint32_t> group_of_;  // of promised prompts, by id
+  std::map<std::uint64_t, std::uint32_t> group_of_;  // promised prompts, by id
   std::vector<std::uint64_t> begun_;
 };
 

@@ -13,7 +13,9 @@ namespace troupe::planners {
 
 namespace {
 
-/// The layers of each guest of a group of that many; empty: they do not fit.
+/// The layers of each guest of a group of that many; empty: they do not fit. Every layer weighs the
+/// same, so that an even cut is the fastest pipeline; a guest's hidden vectors do not grow with its
+/// layers and are subtracted from its room first.
 std::vector<std::uint32_t> layers_of(const served_layer& layer, const prefill_group_options& o,
                                      std::uint32_t guests) {
   if (guests > layer.layers) return {};
@@ -34,7 +36,9 @@ reason too_large(const served_layer& layer, const prefill_group_options& o, std:
                   m.cache / bytes_per_gb, m.hidden / bytes_per_gb, o.guest_bytes / bytes_per_gb)};
 }
 
-/// The number of groups of each stage's peers.
+/// The number of groups of each stage's peers. Without a wanted depth as many groups as memory
+/// allows: a group of few guests hands tiles on less often, and more groups take prompts at a time.
+/// Peers that do not divide evenly make groups of two sizes, and both must hold the layers.
 expected<std::uint32_t> groups_of_stage(const pipeline_layout& layout, const served_layer& layer,
                                         const prefill_group_options& o) {
   const auto pipelines = layout.pipelines;
@@ -52,6 +56,8 @@ expected<std::uint32_t> groups_of_stage(const pipeline_layout& layout, const ser
   return refuse(too_large(layer, o, max));
 }
 
+/// The slowest of the group's hops counts for all of them, so that a prompt's plan needs one hop
+/// time per tile, whatever pair of guests hands it on.
 prefill_group make_group(const cluster& c, const pipeline_layout& layout, const served_layer& layer,
                          const std::vector<std::uint32_t>& peers, std::uint32_t stage,
                          const std::vector<std::uint32_t>& layers) {

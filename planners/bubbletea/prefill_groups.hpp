@@ -35,10 +35,12 @@ struct prefill_group_options {
   std::optional<std::uint32_t> depth;  // guests of a group, at least; none: as few as memory allows
   double guest_bytes = 0;              // memory of a device beside its training
   std::uint32_t tokens = 0;            // the longest prompt that must fit
-  std::uint32_t rows = 0;              // of an operation, at most
+  std::uint32_t rows = 0;              // an operation's largest number of them
 };
 
-/// Groups of the peers of each stage, which are all in one datacenter: with G = pipelines / depth,
+/// Groups of the peers of each stage, which are all in one datacenter, so that no hidden vector
+/// crosses the WAN. The paper ties prefill pipelines to DP-cells, which a re-plan may change; peers
+/// stay together. With G = pipelines / depth,
 /// group g has the peers p with p mod G = g, and each about as many layers. Groups of stage 0
 /// first. Fails if the layers do not fit, if there are fewer pipelines than `depth`, or if several
 /// GPUs share a stage.

@@ -6,13 +6,11 @@
 #include <utility>
 
 #include "messages/base/invariant.hpp"
-#include "planners/bubbletea/bubble_filling.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-constexpr double tiny = 1e-9;  // seconds
 // A guest that measures its operations fits them into bubbles as they come. They are shorter than
 // the plan's (a sublayer on 64 rows), and bubbles longer or shorter than planned: what counts is
 // the time together.
@@ -24,10 +22,6 @@ bool same_kind(const prefill_group& a, const prefill_group& b) {
          std::ranges::equal(a.guests, b.guests, [](const auto& x, const auto& y) {
            return x.layers == y.layers && x.rate == y.rate;
          });
-}
-
-bool in_time(double end_s, double by_s) {
-  return end_s < never && end_s <= by_s;
 }
 
 double longest_s(const idle_windows& windows) {
@@ -52,28 +46,31 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
                                  std::vector<idle_windows> windows, std::uint32_t cache_tokens)
     : options_{options},
       groups_{std::move(groups)},
-      windows_{std::move(windows)},
-      factors_(windows_.size(), 1.0),
+      devices_(windows.size()),
       cache_tokens_{cache_tokens},
-      states_(groups_.size()),
-      guest_of_device_(windows_.size(), {none, none}) {
-  for (const auto& w : windows_)
-    if (!w.empty()) horizon_s_ = std::max(horizon_s_, w.back().end);
+      states_(groups_.size()) {
+  for (std::size_t d = 0; d < windows.size(); ++d) {
+    if (!windows[d].empty()) horizon_s_ = std::max(horizon_s_, windows[d].back().end);
+    devices_[d].windows = std::move(windows[d]);
+  }
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
     auto& s = states_[g];
     const auto& guests = groups_[g].guests;
-    s.current.assign(guests.size(), 0);
-    s.running.assign(guests.size(), false);
-    s.free.resize(guests.size());
+    s.guests.resize(guests.size());
     for (std::uint32_t i = 0; i < guests.size(); ++i) {
-      TROUPE_INVARIANT(guest_of_device_[guests[i].device].first == none);
-      guest_of_device_[guests[i].device] = {g, i};
+      auto& d = devices_[guests[i].device];
+      TROUPE_INVARIANT(d.group == none);
+      d.group = g;
+      d.guest = i;
     }
     by_free_.insert({s.key, g});
   }
   find_kinds();
 }
 
+// Groups of one kind (equal guests and hops) need equal work for a prompt: it is computed once for
+// each kind, not for each of thousands of groups. A kind's room is the longest bubble that any of
+// its devices has ever had, by which an operation that fits nowhere is declined without a search.
 void prefill_packing::find_kinds() {
   kinds_.clear();
   prepared_tokens_ = 0;
@@ -86,7 +83,7 @@ void prefill_packing::find_kinds() {
       kinds_.push_back({g, std::vector<double>(guests.size(), 0.0), nullptr});
     for (std::uint32_t i = 0; i < guests.size(); ++i) {
       auto& room_s = kinds_[states_[g].kind].room_s[i];
-      room_s = std::max(room_s, longest_s(windows_[guests[i].device]));
+      room_s = std::max(room_s, longest_s(devices_[guests[i].device].windows));
     }
   }
 }
@@ -122,8 +119,10 @@ bool prefill_packing::goes_before(const prefill_prompt& a, const prefill_prompt&
 
 // ---- the plan of a group
 
+// The queue's first position that may still change: behind the prompts that the first guest has
+// ended, and behind the one that it has begun.
 std::size_t prefill_packing::begun(const group_state& g) {
-  const auto at = g.current[0] - g.first;
+  const auto at = g.guests[0].current - g.first;
   return at + (at < g.queue.size() && g.queue[at].begun ? 1 : 0);
 }
 
@@ -135,9 +134,15 @@ std::size_t prefill_packing::position_of(const group_state& g, const prefill_pro
   return position;
 }
 
+prefill_packing::cursors prefill_packing::free_of(const group_state& g) {
+  cursors all;
+  for (const auto& guest : g.guests) all.push_back(guest.free);
+  return all;
+}
+
 prefill_packing::cursors prefill_packing::before(const group_state& g, std::size_t position,
                                                  double now_s) {
-  auto at = position > 0 ? g.queue[position - 1].after : g.free;
+  auto at = position > 0 ? g.queue[position - 1].after : free_of(g);
   for (auto& c : at) c.at_s = std::max(c.at_s, now_s);
   return at;
 }
@@ -150,12 +155,16 @@ double prefill_packing::earliest_s(double now_s) const {
   return one_queue ? std::max(now_s, last_begin_s_) : now_s;
 }
 
+// A pipeline of the group's guests: guest i begins a tile when guest i - 1 has handed it on and its
+// own previous tile has ended. Walking tile by tile over all guests visits each pair once, in an
+// order in which both are known.
 double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const {
   const auto& guests = groups_[group].guests;
   for (std::size_t tile = 0; tile < w.hop_s.size(); ++tile) {
     double ready_s = 0;
     for (std::size_t i = 0; i < guests.size(); ++i) {
-      if (!at[i].carry_out(windows_[guests[i].device], w.guests[i][tile], ready_s)) return never;
+      if (!at[i].carry_out(devices_[guests[i].device].windows, w.guests[i][tile], ready_s))
+        return never;
       ready_s = at[i].at_s + w.hop_s[tile];
     }
   }
@@ -179,7 +188,8 @@ void prefill_packing::plan_from(std::uint32_t group, std::size_t position, curso
   set_key(group, at[0].at_s);
 }
 
-/// The rest of a prompt that may have begun.
+/// The rest of a prompt that may have begun: the same walk, from where each guest is. Inputs that
+/// have arrived count by their real times (ready_s), others by the plan.
 double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, cursors& at) const {
   const auto& guests = groups_[group].guests;
   for (std::size_t tile = 0; tile < e.work->hop_s.size(); ++tile) {
@@ -190,19 +200,21 @@ double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, curs
       auto run = e.work->guests[i][tile];
       if (tile == p.tile) run.count -= p.done;
       if (p.ready_s[tile] < never) ready_s = p.ready_s[tile];
-      if (!at[i].carry_out(windows_[guests[i].device], run, ready_s)) return never;
+      if (!at[i].carry_out(devices_[guests[i].device].windows, run, ready_s)) return never;
       ready_s = at[i].at_s + e.work->hop_s[tile];
     }
   }
   return at.back().at_s;
 }
 
-/// All of the group's promises, from how far they are.
+/// Plans all of the group's promises anew, from how far they are. Promises stay as they were made
+/// even if the new plan breaks them: they were answers, and what a decoder does about a late
+/// prefill is its own decision.
 void prefill_packing::plan_again(std::uint32_t group, double now_s) {
   auto& g = states_[group];
-  auto at = g.free;
+  auto at = free_of(g);
   for (std::size_t i = 0; i < at.size(); ++i)
-    if (!g.running[i]) at[i].at_s = std::max(at[i].at_s, now_s);
+    if (!g.guests[i].running) at[i].at_s = std::max(at[i].at_s, now_s);
   for (auto& e : g.queue) {
     carry_out_rest(group, e, at);
     e.after = at;
@@ -213,30 +225,31 @@ void prefill_packing::plan_again(std::uint32_t group, double now_s) {
 // ---- changes
 
 void prefill_packing::set_windows(std::uint32_t device, idle_windows windows, double now_s) {
-  windows_[device] = std::move(windows);
-  const auto& known = windows_[device];
-  if (!known.empty()) horizon_s_ = std::max(horizon_s_, known.back().end);
-  const auto [group, guest] = guest_of_device_[device];
-  if (group == none) return;
-  auto& g = states_[group];
-  auto& room_s = kinds_[g.kind].room_s[guest];
-  room_s = std::max(room_s, longest_s(known));
-  g.free[guest].window = 0;
-  plan_again(group, now_s);
+  auto& d = devices_[device];
+  d.windows = std::move(windows);
+  if (!d.windows.empty()) horizon_s_ = std::max(horizon_s_, d.windows.back().end);
+  if (d.group == none) return;
+  auto& g = states_[d.group];
+  auto& room_s = kinds_[g.kind].room_s[d.guest];
+  room_s = std::max(room_s, longest_s(d.windows));
+  g.guests[d.guest].free.window = 0;
+  plan_again(d.group, now_s);
 }
 
+// Under resumable the plan's granularity is refined once: operations that were counted as done
+// count as sixteen each from then on, so that progress keeps its meaning.
 void prefill_packing::set_factor(std::uint32_t device, double factor, double now_s) {
-  const auto [group, guest] = guest_of_device_[device];
-  if (group == none) return;
-  auto& rate = groups_[group].guests[guest].rate;
-  const double change = factor / std::exchange(factors_[device], factor);
+  auto& d = devices_[device];
+  if (d.group == none) return;
+  auto& rate = groups_[d.group].guests[d.guest].rate;
+  const double change = factor / std::exchange(d.factor, factor);
   rate.token_s *= change;
   rate.pair_s *= change;
   find_kinds();
   const bool finer = options_.per_layer < measured_per_layer;
   options_.per_layer = measured_per_layer;
   for (std::uint32_t g = 0; g < groups_.size(); ++g) {
-    if (g != group && !finer) continue;
+    if (g != d.group && !finer) continue;
     for (auto& e : states_[g].queue) {
       e.work =
           std::make_shared<const prefill_work>(work_of_tiles(groups_[g], e.work->rows, options_));
@@ -247,17 +260,19 @@ void prefill_packing::set_factor(std::uint32_t device, double factor, double now
   }
 }
 
+// Entries are addressed by number, not by position: those behind the removed one move up by one,
+// and guests that are past it count one less.
 bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s) {
   auto& g = states_[group];
   const auto it = std::ranges::find(g.queue, id, [](const auto& e) { return e.request.id; });
   if (it == g.queue.end()) return false;
   const auto number = g.first + static_cast<std::uint64_t>(it - g.queue.begin());
-  for (std::size_t i = 0; i < g.current.size(); ++i) {
-    if (g.current[i] == number && g.running[i]) {
-      g.running[i] = false;
-      g.free[i].at_s = std::max(g.free[i].at_s, now_s);
+  for (auto& guest : g.guests) {
+    if (guest.current == number && guest.running) {
+      guest.running = false;
+      guest.free.at_s = std::max(guest.free.at_s, now_s);
     }
-    if (g.current[i] > number) --g.current[i];
+    if (guest.current > number) --guest.current;
   }
   g.queue.erase(it);
   --promised_;
@@ -272,14 +287,16 @@ double prefill_packing::planned_end_s(std::uint32_t group, std::uint64_t id) con
 }
 
 void prefill_packing::delay(std::uint32_t group, double until_s, double now_s) {
-  auto& g = states_[group];
-  for (std::size_t i = 0; i < g.free.size(); ++i)
-    if (!g.running[i]) g.free[i].at_s = std::max(g.free[i].at_s, until_s);
+  for (auto& guest : states_[group].guests)
+    if (!guest.running) guest.free.at_s = std::max(guest.free.at_s, until_s);
   plan_again(group, now_s);
 }
 
 // ---- admission
 
+// by_free_ is ordered by a lower bound of the time at which a group's first guest is free. Bounds
+// are raised lazily, when a search comes to the group (best_place): time passes for all groups, and
+// updating thousands of them for each admission would cost more than the search.
 void prefill_packing::set_key(std::uint32_t group, double key) {
   auto& g = states_[group];
   by_free_.erase({g.key, group});
@@ -290,9 +307,10 @@ void prefill_packing::set_key(std::uint32_t group, double key) {
 /// When the group's first guest has nothing promised and a bubble; never: it has none.
 double prefill_packing::free_s(std::uint32_t group, double now_s) {
   auto& g = states_[group];
-  auto at = g.queue.empty() ? g.free[0] : g.queue.back().after[0];
-  const bool any = at.move_to(windows_[groups_[group].guests[0].device], now_s);
-  if (g.queue.empty()) g.free[0] = at;
+  auto& free = g.guests[0].free;
+  auto at = g.queue.empty() ? free : g.queue.back().after[0];
+  const bool any = at.move_to(first_windows(group), now_s);
+  if (g.queue.empty()) free = at;
   return any ? at.at_s : never;
 }
 
@@ -301,18 +319,20 @@ std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t gr
                                                                 double now_s) const {
   const auto& g = states_[group];
   const auto& w = *kinds_[g.kind].work;
-  const auto& device = groups_[group].guests[0].device;
   place p{group, position_of(g, r), 0, 0};
   auto at = before(g, p.position, earliest_s(now_s));
-  if (!at[0].move_to_fitting(windows_[device], w.guests[0][0], at[0].at_s)) return {};
+  if (!at[0].move_to_fitting(first_windows(group), w.guests[0][0], at[0].at_s)) return {};
   p.begin_s = at[0].at_s;
   p.end_s = carry_out(group, w, at);
   if (!in_time(p.end_s, r.latest_s) || !keeps(group, p.position, std::move(at))) return {};
   return p;
 }
 
-/// Groups in the order in which they are free. A request that goes before promised ones may begin
-/// sooner than that, so that for it all groups are examined.
+/// Branch and bound over the groups in the order in which they are free. A group that is free at t
+/// ends the prompt no sooner than t + min_s, the longest of its guests' own times; the search ends
+/// when that exceeds the best end so far, or the deadline. A request that goes before promised ones
+/// may begin sooner than its group is free, so that for it all groups are examined. `full`: a group
+/// could take it but for max_promised.
 std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_prompt& r,
                                                                   double now_s, bool& full) {
   const bool first_begin = options_.rule == packing_rule::whole;
@@ -366,7 +386,7 @@ tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefi
   if (options_.patience > 0)
     e.by_s =
         std::min(e.by_s, now_s + options_.patience * (found->end_s - now_s) + options_.patience_s);
-  for (std::size_t i = 0; i < g.free.size(); ++i)
+  for (std::size_t i = 0; i < g.guests.size(); ++i)
     e.at.push_back({0, 0, std::vector<double>(e.work->hop_s.size(), i == 0 ? 0 : never)});
   auto at = before(g, found->position, earliest_s(now_s));
   e.at[0].ready_s[0] = earliest_s(now_s);
@@ -377,56 +397,20 @@ tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefi
   return prefill_promise{found->group, found->end_s};
 }
 
-// ---- look-ahead
-
-/// Puts these positions of the queue (ascending, all from `from` on) first, if no promise breaks.
-bool prefill_packing::reorder(std::uint32_t group, std::size_t from,
-                              const std::vector<std::size_t>& first, double now_s) {
-  auto& queue = states_[group].queue;
-  auto order = first;
-  for (auto i = from; i < queue.size(); ++i)
-    if (!std::ranges::binary_search(first, i)) order.push_back(i);
-  if (std::ranges::is_sorted(order)) return true;
-  const auto begin = before(states_[group], from, now_s);
-  auto at = begin;
-  for (const auto i : order)
-    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].by_s)) return false;
-  std::vector<entry> moved;
-  for (const auto i : order) moved.push_back(std::move(queue[i]));
-  std::ranges::move(moved, queue.begin() + static_cast<std::ptrdiff_t>(from));
-  plan_from(group, from, begin);
-  return true;
-}
-
-/// Puts those first that fill the present bubble of the first guest best.
-void prefill_packing::look_ahead(std::uint32_t group, double now_s) {
-  auto& g = states_[group];
-  const auto& windows = windows_[groups_[group].guests[0].device];
-  const auto from = begun(g);
-  auto at = g.free[0];
-  if (!at.move_to(windows, now_s) || at.at_s > now_s + tiny) return;
-  std::vector<double> times_s;
-  const auto to = std::min<std::size_t>(g.queue.size(), from + options_.look_ahead);
-  for (auto i = from; i < to; ++i) times_s.push_back(g.queue[i].work->guests[0][0].each_s);
-  auto chosen = fill_bubble(windows[at.window].end - at.at_s, times_s);
-  for (auto& i : chosen) i += from;
-  if (reorder(group, from, chosen, now_s)) return;
-  // Then the longest alone that delays nobody too much.
-  std::ranges::stable_sort(chosen, std::ranges::greater{},
-                           [&](auto i) { return times_s[i - from]; });
-  for (const auto i : chosen)
-    if (reorder(group, from, {i}, now_s)) return;
-}
-
 // ---- execution
 
+// A piece is as many operations of the guest's present tile as the bubble holds; the rest follows
+// in the next bubble. The guest whose entry waits for input asks again when that arrives (ended()
+// of the guest before it), one that waits for a bubble at the bubble's begin.
 next_piece prefill_packing::next(std::uint32_t device, double now_s) {
-  const auto [group, guest] = guest_of_device_[device];
+  const auto& d = devices_[device];
+  const auto& windows = d.windows;
+  const auto group = d.group, guest = d.guest;
   if (group == none) return {};
   auto& g = states_[group];
-  const auto number = g.current[guest] - g.first;
+  auto& own = g.guests[guest];
+  const auto number = own.current - g.first;
   if (number >= g.queue.size()) return {};
-  const auto& windows = windows_[device];
   const bool chooses =
       options_.rule == packing_rule::look_ahead && guest == 0 && !g.queue[number].begun;
   if (chooses) look_ahead(group, now_s);
@@ -435,39 +419,42 @@ next_piece prefill_packing::next(std::uint32_t device, double now_s) {
   if (p.ready_s[p.tile] == never) return {};
   auto run = e.work->guests[guest][p.tile];
   run.count -= p.done;
-  auto at = g.free[guest];
+  auto at = own.free;
   if (!at.move_to_fitting(windows, run, std::max(now_s, p.ready_s[p.tile]))) return {};
   if (at.at_s > now_s + tiny) {
     if (!chooses) return {{}, at.at_s};
     // Another request may fit the next bubble.
-    auto bubble = g.free[guest];
+    auto bubble = own.free;
     bubble.move_to(windows, now_s);
     if (bubble.at_s <= now_s + tiny) bubble.at_s = windows[++bubble.window].begin;
     return {{}, bubble.at_s};
   }
   e.begun = true;
-  g.running[guest] = true;
-  g.free[guest] = at;
+  own.running = true;
+  own.free = at;
   const auto n = at.fitting(windows, run);
   return {prefill_piece{e.request.id, device, group, guest, p.tile, n, at.at_s,
                         at.at_s + n * run.each_s},
           never};
 }
 
+// Hands the tile to the next guest, and moves on to the next tile or entry. Guests end an entry in
+// their order, so that it is at the front of the queue when the last one ends it.
 bool prefill_packing::ended(const prefill_piece& piece) {
   auto& g = states_[piece.group];
-  auto& e = g.queue[g.current[piece.guest] - g.first];
+  auto& own = g.guests[piece.guest];
+  auto& e = g.queue[own.current - g.first];
   TROUPE_INVARIANT(e.request.id == piece.request);
   auto& p = e.at[piece.guest];
-  g.free[piece.guest].at_s = piece.end_s;
-  g.running[piece.guest] = false;
+  own.free.at_s = piece.end_s;
+  own.running = false;
   p.done += piece.operations;
   if (p.done < e.work->guests[piece.guest][p.tile].count) return false;
-  const bool last_guest = piece.guest + 1 == g.free.size();
+  const bool last_guest = piece.guest + 1 == g.guests.size();
   if (!last_guest) e.at[piece.guest + 1].ready_s[p.tile] = piece.end_s + e.work->hop_s[p.tile];
   p.done = 0;
   if (++p.tile < e.work->hop_s.size()) return false;
-  ++g.current[piece.guest];
+  ++own.current;
   if (!last_guest) return false;
   TROUPE_INVARIANT(g.queue.front().request.id == piece.request);
   g.queue.pop_front();

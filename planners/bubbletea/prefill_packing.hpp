@@ -17,7 +17,8 @@
 #include "planners/bubbletea/prefill_work.hpp"
 
 // Which prompts are prefilled in which bubbles (docs/planners/bubbletea.md): each is promised or
-// declined at once.
+// declined at once (BubbleTea, section 5: a prompt that no bubble can take is left to the GPUs that
+// only serve). All times are in seconds of one clock.
 
 namespace troupe::planners {
 
@@ -63,15 +64,22 @@ struct prefill_piece {
   bool operator==(const prefill_piece&) const = default;
 };
 
-/// What a device does next: a piece from now on, or nothing before `again_s` (never: until another
+/// A device's next work: a piece from now on, or nothing before `again_s` (never: until another
 /// guest of its group ends a piece, or a request is admitted).
 struct next_piece {
   std::optional<prefill_piece> piece;
   double again_s = never;
 };
 
-/// The state of a prefill controller: what is promised, and how far it is. A copy is independent.
-/// Times never decrease from call to call.
+/// The promises of a prefill controller, and how far each is. Every group keeps the plan of all its
+/// promised prompts: after each of them a cursor per guest. A new prompt is inserted by its order,
+/// walked through the windows from the cursors before it, and those behind it are walked again; a
+/// group in which one of these would end too late does not take it. So no promise breaks another.
+///
+/// Invariants: a group's guests run its prompts in the order of the queue, and each hands on its
+/// tiles in order; a prompt that has begun is never put behind another; the entries before a
+/// guest's `current` have ended on it. A copy is independent. Times never decrease from call to
+/// call. Not thread-safe.
 class prefill_packing {
  public:
   /// Windows by device, up to a horizon; a group's guests name their devices, and each device is
@@ -84,7 +92,7 @@ class prefill_packing {
   /// free soonest the one where the prefill ends first; under rule whole, where it begins first.
   tl::expected<prefill_promise, decline_reason> admit(const prefill_prompt& r, double now_s);
 
-  /// What the device does now. Precondition: its last piece has ended.
+  /// The device's work from now on. Precondition: its last piece has ended.
   next_piece next(std::uint32_t device, double now_s);
 
   /// The piece, which next() gave, has ended as planned. True: it was its request's last one.
@@ -95,8 +103,8 @@ class prefill_packing {
   /// promised.
   void set_windows(std::uint32_t device, idle_windows windows, double now_s);
 
-  /// A promised prompt of this group has ended otherwise than by the last ended(), or nobody needs
-  /// it: its pieces that still run count as ended now. False: the group does not have it.
+  /// A promised prompt of this group has ended otherwise than by the last ended(), or was
+  /// cancelled: its pieces that still run count as ended now. False: the group does not have it.
   bool remove(std::uint32_t group, std::uint64_t id, double now_s);
 
   /// The device's guest takes `factor` times as long as its group said at first, also for what is
@@ -120,26 +128,41 @@ class prefill_packing {
 
  private:
   static constexpr std::uint32_t none = 0xffffffff;
+  static constexpr double tiny = 1e-9;         // seconds: rounding of times
   using cursors = std::vector<device_cursor>;  // by guest
-  /// A guest's progress with a request.
+
+  /// A device of the training, and the guest on it.
+  struct device_state {
+    idle_windows windows;
+    double factor = 1;                      // on its guest's times, see set_factor()
+    std::uint32_t group = none, guest = 0;  // none: no guest
+  };
+  /// A guest's progress with a prompt.
   struct progress {
     std::uint32_t tile = 0, done = 0;  // operations of the tile
     std::vector<double> ready_s;       // by tile: when its input is there; never: unknown
   };
+  /// A promised prompt.
   struct entry {
     prefill_prompt request;
     std::shared_ptr<const prefill_work> work;
     std::vector<progress> at;  // by guest
-    cursors after;             // as planned
+    cursors after;             // by the plan, when each guest has ended it
     bool begun = false;
-    double by_s = never;  // it must end, whatever goes before it
+    double by_s = never;  // its end by which every reordering must keep it
   };
+  /// A guest's place in the queue of its group.
+  struct guest_state {
+    std::uint64_t current = 0;  // number of its entry
+    bool running = false;       // a piece of that entry
+    device_cursor free;         // after its last piece
+  };
+  /// A group's promises. Entries are numbered in the order of execution; a number stays an entry's
+  /// own while those before it leave the front of the queue.
   struct group_state {
-    std::deque<entry> queue;             // in the order of execution
-    std::uint64_t first = 0;             // the number of the queue's first entry
-    std::vector<std::uint64_t> current;  // by guest: the number of its entry
-    std::vector<bool> running;           // by guest: a piece of that entry
-    cursors free;                        // after the guests' last pieces
+    std::deque<entry> queue;
+    std::uint64_t first = 0;  // number of the queue's first entry
+    std::vector<guest_state> guests;
     std::uint32_t kind = 0;
     double key = 0;  // in by_free_
   };
@@ -147,7 +170,7 @@ class prefill_packing {
   struct group_kind {
     std::uint32_t example = 0;
     std::vector<double> room_s;                // by guest: the longest bubble of any of them
-    std::shared_ptr<const prefill_work> work;  // of a prompt of prepared_tokens_
+    std::shared_ptr<const prefill_work> work;  // for prepared_tokens_
   };
   struct place {
     std::uint32_t group = 0;
@@ -158,10 +181,16 @@ class prefill_packing {
   void find_kinds();
   void prepare(std::uint32_t tokens);
   std::optional<decline_reason> impossible(const prefill_prompt& r, double now_s) const;
+  static bool in_time(double end_s, double by_s) { return end_s < never && end_s <= by_s; }
   static bool goes_before(const prefill_prompt& a, const prefill_prompt& b);
 
   static std::size_t begun(const group_state& g);
   std::size_t position_of(const group_state& g, const prefill_prompt& r) const;
+  /// Windows of the device of a group's first guest.
+  const idle_windows& first_windows(std::uint32_t group) const {
+    return devices_[groups_[group].guests[0].device].windows;
+  }
+  static cursors free_of(const group_state& g);
   static cursors before(const group_state& g, std::size_t position, double now_s);
   double earliest_s(double now_s) const;
   double carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const;
@@ -181,16 +210,14 @@ class prefill_packing {
 
   packing_options options_;
   std::vector<prefill_group> groups_;
-  std::vector<idle_windows> windows_;  // by device
-  std::vector<double> factors_;        // by device, see set_factor()
+  std::vector<device_state> devices_;
   std::uint32_t cache_tokens_;
-  std::vector<group_state> states_;                                       // by group
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> guest_of_device_;  // group and guest
+  std::vector<group_state> states_;                     // by group
   std::set<std::pair<double, std::uint32_t>> by_free_;  // groups; none is free before its key
   std::vector<group_kind> kinds_;
   std::uint32_t prepared_tokens_ = 0;
   std::optional<prefill_prompt> last_;  // goes behind all promised ones
-  double last_begin_s_ = 0;             // of the last promised one; for rule whole
+  double last_begin_s_ = 0;             // the last promised one's; for rule whole
   double horizon_s_ = 0;
   std::size_t promised_ = 0;
 };

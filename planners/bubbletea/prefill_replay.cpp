@@ -8,6 +8,9 @@ namespace troupe::planners {
 
 namespace {
 
+/// A discrete-event simulation with two kinds of events: a device's piece ends, or a device may
+/// begin one. Arrivals come from the trace, before the events of the same instant. Ties of events
+/// go by the order in which they were scheduled, so that a replay is reproducible.
 class replay {
  public:
   replay(prefill_packing packing, std::size_t devices, std::span<const prefill_prompt> requests,

@@ -7,8 +7,10 @@
 
 #include "planners/bubbletea/prefill_packing.hpp"
 
-// What becomes of a trace's prompts if the training keeps its timetable and operations take what is
-// predicted: the packing alone, without actors, network or decoders.
+// The fate of a trace's prompts if the training keeps its timetable and operations take what is
+// predicted: the packing alone, without actors, network or decoders. No part of the product replays
+// traces this way. The header is here because the example, the bench and the tests of the packing
+// share it, and neither bench/ nor tests/ links the example.
 
 namespace troupe::planners {
 

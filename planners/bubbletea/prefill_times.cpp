@@ -21,7 +21,7 @@ expected<served_layer> served_layer_of(const model& m) {
   l.hidden = m.hidden;
   l.parameters = operators[1].parameters + operators[2].parameters;
   l.queries = query_width(m);
-  l.kv_bytes = 2 * 2 * kv_width(m);
+  l.kv_bytes = 2 * 2 * kv_width(m);  // keys and values, two bytes each
   return l;
 }
 
@@ -30,6 +30,8 @@ prefill_rate prefill_rate_of(const served_layer& layer, const gpu_type& gpu, dou
   return {2 * layer.parameters / speed, 4 * layer.queries / speed, half_tokens};
 }
 
+// A roofline: a decode of few sequences is bound by reading weights and caches once, one of many by
+// its products. A GPU type without a memory bandwidth counts its products alone.
 double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t layers,
                 double sequences, double cached) {
   const double flops = 2 * layer.parameters * sequences + 4 * layer.queries * cached;

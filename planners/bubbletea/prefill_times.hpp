@@ -14,14 +14,14 @@ namespace troupe::planners {
 /// A layer of a served model, in half precision. All layers of a model are equal; the embedding,
 /// the last norm and the head are not on the GPUs that prefill.
 struct served_layer {
-  std::uint32_t layers = 0;  // of the model
+  std::uint32_t layers = 0;  // in the whole model
   double hidden = 0;
-  double parameters = 0;  // of a layer
-  double kv_bytes = 0;    // of a token in a layer: keys and values
+  double parameters = 0;  // per layer
+  double kv_bytes = 0;    // per token and layer: keys and values
   double queries = 0;     // width of all heads together: hidden, unless heads have another
 
   double weight_bytes() const { return 2 * parameters; }
-  /// What one guest hands to the next.
+  /// Bytes that one guest hands to the next.
   double hidden_bytes(double tokens) const { return 2 * hidden * tokens; }
   bool operator==(const served_layer&) const = default;
 };
@@ -62,8 +62,8 @@ double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t la
 /// Seconds that `tokens`' hidden vectors take to the next guest.
 double hop_s(const served_layer& layer, const link& to, double tokens);
 
-/// What pipelining adds to a prompt's prefill: `hops` times the above without latency (BubbleTea,
-/// section 6.6: B L H numbers of two bytes a hop).
+/// Seconds that pipelining adds to a prompt's prefill: `hops` times the above without latency
+/// (BubbleTea, section 6.6: B L H numbers of two bytes a hop). `gbps`: gigabits per second.
 double pipeline_overhead_s(const served_layer& layer, double gbps, double tokens,
                            std::uint32_t hops);
 

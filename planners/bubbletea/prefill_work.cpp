@@ -21,7 +21,8 @@ std::vector<std::uint32_t> tiles_of(std::uint32_t tokens, std::uint32_t rows) {
   return all;
 }
 
-/// The most rows of a layer that take at most `op_s`, at the prompt's end.
+/// The largest number of rows, a multiple of 64, on which a layer takes at most `op_s`. At the
+/// prompt's end, where attention reads the most cached tokens: no other tile takes longer.
 std::uint32_t rows_within(const prefill_rate& rate, std::uint32_t tokens, double op_s) {
   std::uint32_t rows = row_multiple;
   // A layer's time grows with its rows: bisection over multiples of 64.
@@ -36,6 +37,9 @@ std::uint32_t rows_within(const prefill_rate& rate, std::uint32_t tokens, double
   return rows;
 }
 
+/// Under resumable an operation must be short, since a bubble's last part is lost if it does not
+/// fit another; and it must not be too short, since few rows use the GPU badly (prefill_rate). The
+/// slowest guest decides for the group: tiles are handed from guest to guest whole.
 std::uint32_t rows_of_tile(const prefill_group& group, std::uint32_t tokens,
                            const packing_options& o) {
   if (o.rule == packing_rule::chunked) return std::max(1u, o.chunk);
@@ -75,6 +79,8 @@ prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const pac
   return work_of_tiles(group, std::move(tiles), o);
 }
 
+// Tiles follow each other: attention of a tile reads all tokens before it, so that a later tile
+// takes longer than an earlier one of the same rows (`cached`).
 prefill_work work_of_tiles(const prefill_group& group, std::vector<std::uint32_t> tiles,
                            const packing_options& o) {
   const bool layerwise = o.rule == packing_rule::resumable;

@@ -8,7 +8,9 @@
 #include "messages/domain/serving.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
-// What a prompt asks of the guests of a group, under each packing rule.
+// The operations of a prompt on the guests of a group, under each packing rule. Rule `whole` is the
+// paper's (BubbleTea, section 5: no prefill starts in a bubble that is too small for it); `chunked`
+// is its future work. Times are in seconds, sizes in tokens.
 
 namespace troupe::planners {
 
@@ -27,15 +29,15 @@ struct packing_options {
   double op_s = 1e-3;              // an operation's longest time, where 64 rows allow it
   std::uint32_t per_layer = 1;     // under resumable: operations of a layer on a tile
   std::uint32_t max_promised = 0;  // prompts of a group that have not ended; 0: no limit
-  std::uint32_t max_tokens = 0;    // of a prompt; 0: no limit
-  // Under look-ahead a prompt ends by so many times its promise and patience_s more, if that is
-  // before its deadline. 0: by its deadline.
+  std::uint32_t max_tokens = 0;    // a prompt's longest; 0: no limit
+  // Under look-ahead a prompt ends by `patience` times its promised duration and patience_s more,
+  // if that is before its deadline. 0: by its deadline.
   double patience = 0, patience_s = 0;
   bool in_order = false;            // promised prompts of a group run as they were promised
   std::uint32_t max_examined = 64;  // groups, once one has been found that keeps the deadline
 };
 
-/// Those of a job; none: there is no such rule.
+/// The options of a job that lends its bubbles; none: there is no such rule.
 std::optional<packing_options> packing_of(const bubble_lending& how);
 
 /// Rows of operations are multiples of this.
@@ -63,7 +65,8 @@ struct prefill_work {
 
 /// Precondition: tokens > 0.
 prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const packing_options& o);
-/// Of tiles of so many rows each.
+/// The same for given tiles, by their rows: a prompt in execution keeps its tiles when its guests'
+/// times change.
 prefill_work work_of_tiles(const prefill_group& group, std::vector<std::uint32_t> rows,
                            const packing_options& o);
 

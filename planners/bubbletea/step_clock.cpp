@@ -17,6 +17,11 @@ void step_clock::plan(window_plan plan) {
   plan_ = std::move(plan);
 }
 
+// A stage waits for its neighbours, so that a wait is as long as planned less the time by which
+// this stage is late against them. That difference changes slowly: the largest one of the last
+// iterations is a cautious forecast of the next. Comparing with the plan's gap of the same
+// iteration, not with the raw waits, keeps iterations of different shape (the first after a
+// barrier) apart.
 double step_clock::earliest_s(std::uint64_t iteration, std::size_t operation, double since_s,
                               std::size_t leave_out) const {
   if (operation >= waits_.size() || waits_[operation].empty() || plan_.shown() == 0) return since_s;
@@ -61,6 +66,9 @@ void delay_budget::wait() {
   if (varies_ && --pause_ == 0) paused_ = false;
 }
 
+/// Four times the budget in one window. On a simulated device the cause is the plan, which will not
+/// improve: paused for good. On a real one it may be a disturbance: all caution comes back first,
+/// and only several such windows in a row pause the guest, each time for longer.
 void delay_budget::on_too_many() {
   if (!varies_) return void(paused_ = true);
   left_out_ = 0;
@@ -71,6 +79,8 @@ void delay_budget::on_too_many() {
   pause_ = std::exchange(next_pause_, std::min(2 * next_pause_, longest_pause));
 }
 
+/// Within four times the budget. The band between a quarter of the budget and the budget changes
+/// nothing, so that the guard settles.
 void delay_budget::adapt(double budget_s) {
   strikes_ = 0;
   next_pause_ = std::max(first_pause, next_pause_ / 2);
@@ -80,7 +90,7 @@ void delay_budget::adapt(double budget_s) {
     shrink();
 }
 
-/// More caution: first what was given up last.
+/// More caution, in the reverse order of shrink().
 void delay_budget::grow() {
   if (left_out_ > 0)
     --left_out_;
@@ -88,6 +98,7 @@ void delay_budget::grow() {
     guard_s_ = std::max(2 * guard_s_, min_guard_s);
 }
 
+/// Less caution: a shorter guard first, then ignored waits where they vary.
 void delay_budget::shrink() {
   const double min_s = smallest_guard * first_s_;
   if (guard_s_ > min_s)

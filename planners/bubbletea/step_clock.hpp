@@ -13,7 +13,9 @@
 
 namespace troupe::planners {
 
-/// Predicts when the next operation of a stage can begin that waits for other stages. Operations
+/// Predicts when the next operation of a stage can begin that waits for other stages. A guest may
+/// use the device until then; a prediction that is too late delays the training, one that is too
+/// early wastes the bubble. Seconds of the stage's clock; single-threaded. Operations
 /// are numbered as in stage_timetable::busy: the steps of the order, then the copy of the gradients
 /// and the update; iterations are counted from the last barrier.
 class step_clock {
@@ -24,19 +26,20 @@ class step_clock {
   step_clock() = default;
   explicit step_clock(window_plan plan) : plan_{std::move(plan)}, waits_(plan_.operations) {}
 
-  /// The plan has other times; what is known of waits remains, if it has as many operations.
+  /// Replaces the plan. Observed waits remain valid if it has the same number of operations.
   void plan(window_plan plan);
 
   /// The earliest time at which an operation is expected that has waited since `since_s`, when the
   /// one before it ended: after the planned gap between the two, less what the same wait was
   /// shorter than planned in any of the last iterations. `since_s` if nothing is known: there is no
   /// plan, or no iteration has shown how long it waits.
-  /// Without the `leave_out` smallest waits, and then whatever the plan says: it knows less of a
-  /// real device. A larger one than there are waits counts as one less than these.
+  /// With `leave_out` > 0: after the shortest of these waits but for the `leave_out` smallest. The
+  /// plan does not count then, since measured waits are the better predictor of a real device.
+  /// `leave_out` is at most the number of waits less one.
   double earliest_s(std::uint64_t iteration, std::size_t operation, double since_s,
                     std::size_t leave_out = 0) const;
 
-  /// It has waited that long, 0 if its input was there.
+  /// The operation has waited `s` seconds, 0 if its input was there.
   void waited(std::uint64_t iteration, std::size_t operation, double s);
 
  private:
@@ -48,22 +51,23 @@ class step_clock {
   std::vector<std::deque<wait>> waits_;  // by operation, the newest last
 };
 
-/// How cautious a guest must be, by the delays that its operations cause. In windows of ten
-/// iterations: the guard before a step is doubled if more than `share` of the time was spent in
-/// delays, halved (down to 1/32 of its first value) if it was less than a quarter of that, and
-/// at four times `share` the guest is paused for good.
+/// How cautious a guest must be, by the delays that its operations cause. A controller with
+/// multiplicative increase and decrease, since neither the length of operations nor the training's
+/// tolerance is known in advance. In windows of ten iterations: the guard before a step is doubled
+/// if more than `share` of the time was spent in delays, halved (down to 1/32 of its first value)
+/// if it was less than a quarter of that, and at four times `share` the guest is paused for good.
 ///
 /// The waits of a real device vary, so that one which reckons with the shortest of them would
 /// hardly ever be lent, and a single pause of the operating system spends more than any budget.
-/// Of such a device (`varies`) more and more of the shortest waits are left out once the guard is
-/// as short as it may be, as long as there are few delays. Too many of them put all of that
-/// back; if they do not end then, the guest is paused: what disturbs the device may end. The next
-/// pause is twice as long; each window without too many delays halves it again.
+/// For such a device (`varies`) more and more of the shortest waits are left out once the guard is
+/// at its minimum, as long as there are few delays. Too many delays put all of that back; if they
+/// do not end then, the guest is paused: what disturbs the device may end. The next pause is twice
+/// as long; each window without too many delays halves it again.
 class delay_budget {
  public:
-  static constexpr double smallest_guard = 1.0 / 32;  // of the first
+  static constexpr double smallest_guard = 1.0 / 32;  // share of the first
   static constexpr std::uint32_t window = 10;         // iterations
-  static constexpr std::size_t max_left_out = 4;      // of step_clock::remembered
+  static constexpr std::size_t max_left_out = 4;      // out of step_clock::remembered
   static constexpr std::uint32_t patience = 3;        // windows with too many delays
   static constexpr std::uint32_t first_pause = 8, longest_pause = 512;  // windows
 
@@ -76,7 +80,7 @@ class delay_budget {
 
   double guard_s() const { return guard_s_; }
   bool paused() const { return paused_; }
-  /// Of the smallest waits, for step_clock::earliest_s.
+  /// The number of smallest waits to ignore, for step_clock::earliest_s.
   std::size_t leave_out() const { return left_out_; }
 
  private:
@@ -90,7 +94,7 @@ class delay_budget {
   bool varies_ = false;
   std::size_t left_out_ = 0;
   std::uint32_t strikes_ = 0;        // windows with too many delays, one after the other
-  double took_s_ = 0, delay_s_ = 0;  // of this window
+  double took_s_ = 0, delay_s_ = 0;  // in this window
   std::uint32_t iterations_ = 0;
   bool paused_ = false;
   std::uint32_t pause_ = 0, next_pause_ = first_pause;  // windows

@@ -4,7 +4,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// Is a timetable from barrier to barrier not too long to be kept?
+/// Is a timetable from barrier to barrier short enough to be kept? Beyond 200 iterations the first
+/// ones, which differ, hardly count: one iteration in the steady state then stands for all.
 bool repeats_windows(const bubble_offer& o) {
   constexpr std::uint64_t max_iterations = 200;
   return o.window > 0 && o.window <= max_iterations;
@@ -12,6 +13,8 @@ bool repeats_windows(const bubble_offer& o) {
 
 }  // namespace
 
+// The offer shows few iterations; window_plan::at derives the others. Without a whole window the
+// last shown iteration but one is used: the last one may end at a barrier.
 idle_windows repeated_busy_times(const bubble_offer& o, const stage_busy_times& s) {
   const window_plan plan{s.busy, s.busy.size() / o.shown, o.iteration_s, o.window, 0};
   const bool windows = repeats_windows(o);

@@ -11,12 +11,16 @@
 
 namespace troupe::planners {
 
+// A window of a training is the iterations from one barrier to the next (every `replan_every`
+// iterations all stages wait for the trainer). Within it pipelines run on without waiting, so that
+// its first iterations differ from the later ones, which repeat, and the last one differs again.
+
 /// When a stage's device computes in the iterations from one barrier of its training to the next:
 /// the times of the first ones, of which the others follow (messages/wire/prefill.hpp, busy_time).
 /// Seconds from where the first stage's first step after the barrier begins.
 struct window_plan {
   std::vector<busy_time> busy;  // by iteration, then operation
-  std::size_t operations = 0;   // of an iteration
+  std::size_t operations = 0;   // per iteration
   double iteration_s = 0;
   std::uint64_t window = 0;  // iterations; 0: there are no barriers
   double barrier_s = 0;      // this stage's wait before its first operation after a barrier

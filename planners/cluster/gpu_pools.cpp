@@ -9,12 +9,14 @@ bool gpu_pool::contains(const allocation& where) const {
       where, [&](const node_share& n) { return std::ranges::binary_search(nodes, n.node); });
 }
 
+// The number of nodes must divide the GPUs, and each node must be large enough for its part.
 bool gpu_pool::has_equal(std::uint32_t gpus) const {
   for (std::uint32_t n = 1; n <= nodes.size() && n <= gpus; ++n)
     if (gpus % n == 0 && gpus / n <= node_gpus) return true;
   return false;
 }
 
+// A cluster has a handful of pools: a linear search per node is faster than a map.
 std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle) {
   std::vector<gpu_pool> pools;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
@@ -39,6 +41,7 @@ std::vector<std::uint32_t> counts_of(const gpu_pool& p) {
   return counts;
 }
 
+// As place_counts would on an empty pool, so that estimates are of placements that exist.
 allocation pack(const gpu_pool& p, std::uint32_t gpus) {
   allocation where;
   for (std::size_t i = 0; gpus > 0; ++i) {
@@ -47,6 +50,12 @@ allocation pack(const gpu_pool& p, std::uint32_t gpus) {
     gpus -= take;
   }
   return where;
+}
+
+bool same_nodes(allocation a, allocation b) {
+  std::ranges::sort(a, {}, &node_share::node);
+  std::ranges::sort(b, {}, &node_share::node);
+  return a == b;
 }
 
 free_gpus::free_gpus(const cluster& c, const idle_index& idle) : free_(c.nodes.size()) {
@@ -65,6 +74,8 @@ void free_gpus::give_back(const allocation& where) {
   for (const auto& n : where) free_[n.node] += n.gpus;
 }
 
+// Staying is free, moving costs a restart: the present place comes first. Within a node the fullest
+// one that has room keeps the others whole for larger counts.
 allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocation& present) const {
   if (total_gpus(present) == gpus && p.contains(present) && has(present)) return present;
   allocation where;
@@ -76,6 +87,7 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
     if (best != nullptr) where.push_back({*best, gpus});
     return where;
   }
+  // Counts of at least a node's size are whole nodes (counts_of).
   for (const auto n : p.nodes) {
     if (free_[n] != p.node_gpus) continue;
     where.push_back({n, p.node_gpus});
@@ -84,6 +96,7 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
   return {};
 }
 
+// Nodes by their free GPUs: from `first` on all have enough, and the first of these fit best.
 allocation free_gpus::find_equal(const gpu_pool& p, std::uint32_t gpus) const {
   std::vector<node_index> by_free{p.nodes};
   std::ranges::stable_sort(by_free, {}, [&](node_index n) { return free_[n]; });
@@ -102,7 +115,8 @@ allocation free_gpus::find_equal(const gpu_pool& p, std::uint32_t gpus) const {
 
 namespace {
 
-// Returns how many found no room.
+// Places the grants in order, and returns the number of those that found no room. `keep`: unchanged
+// grants take their present GPUs before any other is placed.
 std::size_t place(const gpu_pool& p, const std::vector<count_grant*>& grants, free_gpus& free,
                   bool keep) {
   std::size_t failed = 0;
@@ -122,6 +136,9 @@ std::size_t place(const gpu_pool& p, const std::vector<count_grant*>& grants, fr
 
 }  // namespace
 
+// Keeping costs nothing and moves no job, so it is tried first. Where it leaves somebody without
+// GPUs although the count fits the pool, fragmentation is the cause, and packing from empty nodes
+// cures it; it is accepted only if more grants find room, because every job that it moves restarts.
 void place_counts(const std::vector<gpu_pool>& pools, std::vector<count_grant>& grants,
                   free_gpus& free) {
   std::vector<std::vector<count_grant*>> by_pool(pools.size());

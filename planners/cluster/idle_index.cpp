@@ -7,6 +7,9 @@
 
 namespace troupe::planners {
 
+// Everything that depends on the cluster alone. Names compare as text: n10 comes before n2. Stable
+// sorts keep the file's order among equals, so that the same file gives
+// the same decisions everywhere.
 std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) {
   auto l = std::make_shared<layout>();
   for (const auto& g : c.gpus) l->memory_bytes.push_back(g.memory_bytes());
@@ -35,6 +38,7 @@ std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) 
   return l;
 }
 
+// A type's tree has a place for each idle count up to its largest node's, for each of its nodes.
 idle_index::idle_index(const cluster& c)
     : fixed_(lay_out(c)), idle_(c.nodes.size()), idle_of_type_(c.gpus.size()) {
   std::vector<std::size_t> max(c.gpus.size());
@@ -49,12 +53,14 @@ idle_index::position idle_index::place(node_index n, std::uint32_t idle) const {
   return std::size_t{idle} * fixed_->shelves[fixed_->type[n]].size() + fixed_->shelf_rank[n];
 }
 
+// Erases the node at its old place and inserts it at the new one; sums by type follow.
 void idle_index::set_idle(node_index n, std::uint32_t idle) {
   TROUPE_INVARIANT(n < idle_.size());
   idle = std::min(idle, fixed_->gpus[n]);
   const auto old = idle_[n];
   if (idle == old) return;
   const auto g = fixed_->type[n];
+  // Nodes without idle GPUs are no members: searches never come across them.
   if (old > 0) trees_[g].erase(place(n, old));
   if (idle > 0) trees_[g].insert(place(n, idle));
   idle_[n] = idle;

@@ -12,7 +12,12 @@ namespace troupe::planners {
 
 /// Idle GPUs of a cluster, indexed in the order in which planners search, so that decisions do not
 /// slow down with the cluster: for each GPU type (types by memory), nodes by idle count, then by
-/// name. Updates and all queries below are O(log nodes). A copy shares everything that is constant.
+/// name (the order of HAS: Frenzy, Algorithm 1). Updates and all queries below are O(log nodes). A
+/// copy shares everything that is constant.
+///
+/// A type's nodes are a shelf, sorted by name; a node with k idle GPUs is the member
+/// k * (size of the shelf) + (its rank on it) of the type's bit_tree. So the members' order is that
+/// of (idle count, name), and "the first node with at least k" is one search.
 class idle_index {
  public:
   explicit idle_index(const cluster& c);
@@ -23,7 +28,7 @@ class idle_index {
   std::uint32_t idle_of(gpu_index g) const { return idle_of_type_[g]; }
   std::uint32_t total_idle() const { return total_; }
 
-  /// Idle GPUs whose memory is more than `bytes`.
+  /// Idle GPUs whose memory is more than `bytes`. O(GPU types).
   std::uint32_t idle_above(double bytes) const;
 
   /// GPU types by memory, then by index.
@@ -38,7 +43,7 @@ class idle_index {
   // an index in that order, valid until the node's idle count changes.
   using position = std::size_t;
   static constexpr position none = bit_tree::none;
-  /// The first node with at least `least` idle GPUs (least > 0), or none.
+  /// The first node with at least `min` idle GPUs (min > 0), or none.
   position first_with(gpu_index g, std::uint32_t min) const;
   /// The next one in order, or none.
   position after(gpu_index g, position p) const { return trees_[g].at_or_after(p + 1); }
@@ -52,7 +57,7 @@ class idle_index {
   struct layout {
     std::vector<gpu_index> types_by_memory;
     std::vector<double> memory_bytes;                        // by type
-    std::vector<std::vector<node_index>> shelves;            // by type: its nodes, by name
+    std::vector<std::vector<node_index>> shelves;            // by type: nodes, sorted by name
     std::vector<std::uint32_t> name_rank, shelf_rank, gpus;  // by node
     std::vector<gpu_index> type;                             // by node
   };

@@ -11,7 +11,8 @@ namespace troupe::planners {
 
 /// Limit on the cost of planning one job, so that no job blocks the controller. Counted in units of
 /// work, not seconds: the same job gets the same plans everywhere, and a virtual run is
-/// reproducible. A real controller adds a time limit.
+/// reproducible. A real controller adds a time limit, because units do not account for a machine
+/// that is overloaded. Not thread-safe: each planning thread has its own.
 class planning_budget {
  public:
   /// One unit is roughly the work for one stage or one piece of a model: some 10 ns.
@@ -23,7 +24,8 @@ class planning_budget {
                            std::function<bool()> out_of_time = {})
       : units_{units}, left_{units}, out_of_time_{std::move(out_of_time)} {}
 
-  /// Spends units; false if they are exhausted: stop, and keep what was found so far.
+  /// Spends units; false if they are exhausted: stop, and keep what was found so far. Once false it
+  /// stays false.
   bool spend(std::uint64_t units) {
     if (units > left_ || timed_out()) {
       left_ = 0;
@@ -34,7 +36,7 @@ class planning_budget {
   }
   bool exhausted() const { return left_ == 0; }
   std::uint64_t left() const { return left_; }
-  /// The time limit was hit: the result says nothing about the job.
+  /// The time limit was hit: no conclusion about the job can be drawn from the result.
   bool late() const { return late_; }
 
   reason none_found() const {

@@ -1,11 +1,16 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "planners/cluster/snapshot.hpp"
 
 namespace troupe::planners {
+
+// The order in which every policy serves jobs, and small steps of a pass over the queue that most
+// policies share.
 
 /// Larger priority first, order of arrival within one priority.
 inline void by_priority(std::vector<const job_view*>& jobs) {
@@ -14,7 +19,8 @@ inline void by_priority(std::vector<const job_view*>& jobs) {
   std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
-/// The waiting programs, or trainings, in queue order.
+/// The waiting programs, or trainings, in queue order: pointers into the snapshot's list, which is
+/// in the order of arrival.
 inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
   std::vector<const job_view*> jobs;
   jobs.reserve(trainings ? 0 : waiting.size());
@@ -24,7 +30,9 @@ inline std::vector<const job_view*> in_order(const job_views& waiting, bool trai
   return jobs;
 }
 
-/// Why a job without plans can never run on this cluster.
+/// Why a job without plans can never run on this cluster: the planner's own reason. After an
+/// attempt that ran out of memory, plans are made with the headroom that it implies, which may
+/// leave none.
 inline reason why_none(const job_view& j) {
   reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "no plan fits it"} : j.why;
   if (j.out_of_memory > 0)
@@ -32,9 +40,43 @@ inline reason why_none(const job_view& j) {
   return why;
 }
 
-/// Removes an allocation from the idle GPUs.
-inline void take(idle_index& idle, const allocation& where) {
-  for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);
+/// The answer to a question about a job that has started, ended or never existed.
+inline reason not_waiting(job_id job) {
+  return {reason::kind::unknown, "job " + std::to_string(job) + " is not waiting"};
 }
+
+/// The job in any of the snapshot's lists, or null.
+inline const job_view* view_of(const snapshot& s, job_id job) {
+  for (const auto* views : {&s.waiting, &s.running, &s.moving})
+    if (const auto at = views->find(job); at != views->end()) return &at->second;
+  return nullptr;
+}
+
+/// Removes an allocation from the idle GPUs, as far as they are idle: a job that is stopped in the
+/// same decisions may still have some of them.
+inline void take(idle_index& idle, const allocation& where) {
+  for (const auto& share : where) {
+    const auto n = idle.idle(share.node);
+    idle.set_idle(share.node, n - std::min(n, share.gpus));
+  }
+}
+
+/// Idle GPUs from which a pass takes. Copied at the first change: on a full cluster most passes
+/// start nothing, and an index of thousands of nodes is not cheap to copy.
+class remaining_idle {
+ public:
+  explicit remaining_idle(const idle_index& all) : all_{all} {}
+
+  const idle_index& operator*() const { return rest_ ? *rest_ : all_; }
+  const idle_index* operator->() const { return &**this; }
+  void take(const allocation& where) {
+    if (!rest_) rest_.emplace(all_);
+    planners::take(*rest_, where);
+  }
+
+ private:
+  const idle_index& all_;
+  std::optional<idle_index> rest_;
+};
 
 }  // namespace troupe::planners

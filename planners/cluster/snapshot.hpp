@@ -16,17 +16,21 @@
 
 namespace troupe::planners {
 
-/// What a running job has reported last.
+// The input of every policy (policy/policy.hpp): all that is known of a cluster and its jobs at one
+// time, as plain values. Times are in seconds of the controller's clock, wall or virtual; memory is
+// in bytes. A snapshot refers to its lists: it is valid during one call.
+
+/// A running job's last report.
 struct reported_progress {
   std::uint64_t iteration = 0;
   double at_s = 0;
   double iteration_s = 0;  // measured; greater than 0
 };
 
-/// A job as a policy sees it: plain values.
+/// A job as a policy sees it: plain values. `how` and `where` of a waiting job are empty.
 struct job_view {
   job_id id = 0;
-  bool training = false;  // runs as pipelines that are planned here (runs_as_pipelines)
+  bool training = false;  // runs as pipelines of planned stages (policy/placement.hpp)
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;
   /// The policy's plans for it (policy::plans_of), best first. Identical jobs share one list
@@ -35,10 +39,10 @@ struct job_view {
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
   std::uint32_t attempts = 0;       // leases so far
-  std::uint32_t out_of_memory = 0;  // of these, the number that ran out of memory
-  double bytes_floor = 0;           // plans that need at most this have run out of memory
-  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none,
-  // or it was so long ago that nobody wrote it down.
+  std::uint32_t out_of_memory = 0;  // attempts that ran out of memory
+  double bytes_floor = 0;           // per GPU: plans that need at most this have run out of memory
+  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest of them. 0:
+  // there was none, or it is from a journal that did not record it yet.
   std::uint32_t tried_gpus = 0;
   double tried_bytes = 0;
   // While it is running:
@@ -47,8 +51,8 @@ struct job_view {
   allocation where;
   double iteration_s = 0;                       // expected, of the present attempt
   std::optional<reported_progress> reported{};  // in the present attempt
-  // Of its last attempt; 0: none.
-  std::uint32_t rows = 0;  // of a micro-batch
+  // The last attempt's shape; 0: there was none.
+  std::uint32_t rows = 0;  // samples per micro-batch
   std::uint32_t data_parallel = 0;
   /// The memory that it turned out to need, relative to what is planned with the cluster's
   /// headroom; `plans` already have it.
@@ -58,28 +62,31 @@ struct job_view {
 using job_views = std::map<job_id, job_view>;
 inline const job_views no_jobs;
 
-/// A node whose GPUs cannot be used at present, for people.
+/// A node whose GPUs cannot be used now, for explanations.
 struct unusable_node {
   node_index node = 0;
   const char* state = "";  // "absent" or "drained"
 };
 
-/// A job that was submitted lately, whether or not it has ended since.
+/// A job that was submitted lately, whether or not it has ended since. Policy troupe estimates the
+/// load from these.
 struct arrival {
   double at_s = 0;
   std::shared_ptr<const job_spec> spec;
   std::shared_ptr<const std::vector<plan>> plans;  // as in job_view
 };
 
-/// Input of a policy: the state at `now_s`.
+/// Input of a policy: the state at `now_s`. Built by the controller's scheduler from the ledger,
+/// and by tests by hand.
 struct snapshot {
   double now_s = 0;
   const troupe::cluster& cluster;
   const idle_index& idle;
   const job_views& waiting;  // programs and trainings, in order of arrival
   const job_views& running;  // jobs that are being stopped are in neither
-  /// Jobs about to start: their GPUs (`how`, `where`) do not count as idle, and they are in neither
-  /// list above. Another decision about one of them cancels the pending start.
+  /// Jobs about to start, whose GPUs are still being released by others: their GPUs (`how`,
+  /// `where`) do not count as idle, and they are in neither list above. Another decision about one
+  /// of them cancels the pending start.
   const job_views& moving = no_jobs;
   std::span<const unusable_node> unusable{};  // for why_waiting(); none: not known
   /// The last time at which a job arrived, started or ended, or a node changed; none: now. A policy
@@ -88,7 +95,8 @@ struct snapshot {
   std::optional<double> changed_s{};
   std::span<const arrival> arrivals{};  // the latest, oldest first
 
-  /// The same when it last changed.
+  /// The same at the time of its last change: work left then does not shrink between two changes,
+  /// and decisions that depend on it do not either.
   snapshot at_change() const {
     auto s = *this;
     s.now_s = changed_s.value_or(now_s);

@@ -10,7 +10,7 @@ namespace {
 // DistributedDataParallel and DeepSpeed send gradients from two buckets of 25 MiB by default.
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
-state_bytes states_of(const memory_options& o) {
+state_bytes bytes_per_parameter(const memory_options& o) {
   const bool full = is_single(o), bf16 = o.precision == "bf16";
   state_bytes each{full ? 4.0 : 2.0, full ? 4.0 : 2.0, full || bf16 ? 0.0 : 4.0};
   const double number = bf16 ? 2 : 4;
@@ -32,7 +32,7 @@ double adapter_parameters(const model& m, const memory_options& o) {
   return o.lora_rank * m.layers * sides;
 }
 
-/// Samples in flight on a GPU.
+/// Samples in flight on a GPU: its share of the batch, in micro-batches if the job has them.
 double samples_in_flight(const job_spec& job, std::uint32_t data) {
   const double mine = (std::uint64_t{job.global_batch} + data - 1) / data;
   if (job.memory->micro_batch > 0) return std::min<double>(job.memory->micro_batch, mine);
@@ -49,19 +49,24 @@ bool has_autocast(const job_spec& job) {
   return job.memory && job.kernels == "eager" && is_mixed(*job.memory);
 }
 
-/// What a layer keeps for one sample, divided among `t` GPUs, in half precision.
+/// Activations that a layer keeps for one sample, divided among `t` GPUs, in half precision
+/// (Korthikanti et al., equations 1 to 4; r and x of docs/planners/memory.md). Parts of the
+/// residual stream are whole on each GPU of a tensor group, since sequence parallelism is not
+/// modelled.
 struct layer_bytes {
   double rest = 0, matrices = 0;  // attention's matrices: what selective checkpointing drops
 };
 layer_bytes layer_of(const job_spec& job, double t) {
   const auto& m = job.model;
   const double s = m.sequence, h = m.hidden, a = m.heads;
-  const double divided = (16 + 8 * query_width(m) / h) / t;  // of the MLP, and of attention
+  const double divided = (16 + 8 * query_width(m) / h) / t;  // MLP and attention
   const auto each = kept_by_kernels(job);
   return {s * h * (2 * each.stream + divided), each.matrix * a * s * s / t};
 }
 
-/// Of all layers, for one sample, divided among `t` GPUs.
+/// Activations of all layers, for one sample, divided among `t` GPUs: all of them; all but
+/// attention's matrices, of which one layer's exist at a time (selective); or each layer's input,
+/// and one layer's activations at a time (full).
 double activation_bytes(const job_spec& job, double t) {
   const auto& m = job.model;
   const auto& o = *job.memory;
@@ -93,7 +98,7 @@ double gathered_bytes(const model& m, const state_bytes& each, double parameters
   return 2 * each.weight * parameters / std::max(layers, 1.0) / t;
 }
 
-/// What collectives and the update need beside the states.
+/// Buffers of collectives and the update, beside the states.
 double buffer_bytes(const job_spec& job, const state_bytes& each, double data, double t) {
   const auto& o = *job.memory;
   const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
@@ -131,7 +136,7 @@ double backward_forwards(const job_spec& job, double plain) {
 
 namespace {
 
-/// MARP's, with what the job's kernels keep.
+/// MARP's memory, corrected by what the job's kernels keep more or less than the formula's.
 memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
   const auto& m = job.model;
   auto parts = marp_memory(m, job.global_batch, data, tensor);
@@ -151,7 +156,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   const auto& o = *job.memory;
   const double t = tensor, d = data;
   const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   const double samples = samples_in_flight(job, data);
   const double number = is_single(o) ? 2 : 1;  // the formulas are of half precision
@@ -174,7 +179,7 @@ memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
   const double t = p.tensor_parallel, d = load.pipelines;
   const double all = shape_of(job.model).parameters;
   const double trained = p.parameters * trained_parameters(job) / all;
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   memory_parts parts;
   parts.weights = each.weight * ((o.lora_rank > 0 ? p.parameters : 0) + trained) / shard(3);
@@ -192,7 +197,7 @@ memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
 double unshared_bytes_per_parameter(const job_spec& job) {
   const auto& o = *job.memory;
   if (o.gb > 0 || o.lora_rank > 0) return 0;
-  const auto each = states_of(o);
+  const auto each = bytes_per_parameter(o);
   return (o.zero >= 3 ? 0 : each.weight) + (o.zero >= 2 ? 0 : each.gradient) +
          (o.zero >= 1 ? 0 : each.optimizer);
 }

@@ -30,8 +30,8 @@ struct kept_by_number {
 };
 kept_by_number kept_by_kernels(const job_spec& job);
 
-/// What a program of unknown memory is planned with: any GPU has that. If it runs out of memory,
-/// the headroom that this implies asks for a GPU with more.
+/// The memory that a program of unknown memory is planned with: any GPU has that. If it runs out of
+/// memory, the headroom that this implies asks for a GPU with more.
 inline constexpr double unknown_program_bytes = 1e6;
 
 /// Memory per GPU of a plan of the job: the above with the cluster's headroom, or memory_gb

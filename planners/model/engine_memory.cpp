@@ -25,7 +25,7 @@ count block(count n, count each) {
 /// The sizes of a stage on one of its GPUs.
 struct sizes {
   count tokens, hidden, sequence, vocabulary;  // tokens of a micro-batch
-  count heads, width, inner;                   // of the GPU; width: of its heads together
+  count heads, width, inner;                   // on the GPU; width: all of its heads
   count attentions, mlps;
   bool embedding, head, tied;
 
@@ -100,9 +100,9 @@ count activation_bytes(const sizes& s) {
          (streams + (s.embedding ? 1 : 0)) * s.stream();
 }
 
-/// What all sublayers use in turn.
+/// Scratch that all sublayers use in turn: the largest need counts once.
 count scratch_bytes(const sizes& s) {
-  const count parts = std::min<count>((s.tokens + 63) / 64, 64);  // of sums over rows
+  const count parts = std::min<count>((s.tokens + 63) / 64, 64);  // partial sums over rows
   return block(2 * parts * std::max(s.widest(), s.hidden), wide) + block(s.tokens * s.heads, wide) +
          2 * block(s.tokens * s.hidden, narrow) + block(s.tokens * s.widest(), narrow) +
          (s.head ? block(s.tokens, wide) : 0);
@@ -141,6 +141,8 @@ std::uint64_t head_width(const model& m) {
   return up(m.vocabulary, 128);
 }
 
+// The device allocates each purpose as a few pools at the start of a training, so that a sum of
+// rounded blocks is exact. Integers until the end: doubles would round sums of products this large.
 memory_parts engine_memory(const model& m, const stage_part& part, const stage_load& load) {
   const sizes s{m, part, load.rows};
   const auto width = head_width(m);

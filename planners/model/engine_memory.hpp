@@ -20,8 +20,8 @@ inline constexpr state_bytes engine_states{2, 4, 12};
 /// gpu/cuda/host/stage.cpp.
 std::uint64_t head_width(const model& m);
 
-/// Of one of the GPUs that share the stage. A stage that recomputes keeps the activations of one
-/// micro-batch, others of all that are in flight.
+/// Memory of one of the GPUs that share the stage. A stage that recomputes keeps the activations of
+/// one micro-batch, others of all that are in flight.
 memory_parts engine_memory(const model& m, const stage_part& p, const stage_load& load);
 
 /// The same for a cut of the model into stages: what grows with a stage's pieces, of one or several

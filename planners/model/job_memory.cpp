@@ -10,8 +10,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// Of the activations of one sample: what stays for every micro-batch in flight, and what exists
-/// beside it for the micro-batch whose backward runs.
+/// Bytes of the activations of one sample: those that stay for every micro-batch in flight, and
+/// those that exist beside them for the micro-batch whose backward runs.
 struct kept_activations {
   double in_flight = 0, at_work = 0;
 };
@@ -29,7 +29,7 @@ double matrix_bytes(const job_spec& job, const stage_part& p) {
   return kept_by_kernels(job).matrix * p.kernels.matrices / p.tensor_parallel;
 }
 
-/// Of all of the stage. A model of operators keeps their outputs, whatever its kernels.
+/// Activations of all of the stage. A model of operators keeps their outputs, whatever its kernels.
 double whole_bytes(const job_spec& job, const stage_part& p) {
   if (!job.model.operators.empty()) return p.activation_bytes;
   const kept_by_number each = kept_by_kernels(job), marp;
@@ -41,7 +41,7 @@ std::uint32_t attentions_of(const stage_part& p) {
   return (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
 }
 
-/// Of the largest layer of the stage, or of the part of it that is there.
+/// Activations of the largest layer of the stage, or of the part of it that is there.
 double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
   const auto& m = job.model;
   if (!m.operators.empty()) {
@@ -68,7 +68,8 @@ double layer_inputs(const job_spec& job, const stage_part& p) {
   return 2.0 * job.model.sequence * job.model.hidden * (attentions_of(p) + p.first % 2);
 }
 
-/// The load's word counts between keeping all and recomputing a stage.
+/// The load decides between keeping all and recomputing a stage; recomputing layers, and the memory
+/// keys of a program, are decided by the job.
 recomputation recomputation_in(const job_spec& job, const stage_load& load) {
   const auto how = recomputation_of(job);
   if (how == recomputation::layers || job.memory) return how;
@@ -91,11 +92,6 @@ kept_activations kept_by(const job_spec& job, const stage_part& p, recomputation
   return {all - matrices, attentions_of(p) > 0 ? matrices / attentions_of(p) : 0};
 }
 
-memory_parts states_by_marp(const stage_part& p) {
-  return {marp_states.weight * p.parameters, marp_states.gradient * p.parameters,
-          marp_states.optimizer * p.parameters};
-}
-
 bool names_its_memory(const job_spec& job) {
   return job.memory && job.memory->gb > 0;
 }
@@ -104,7 +100,7 @@ bool names_its_memory(const job_spec& job) {
 
 recomputation recomputation_of(const job_spec& job) {
   if (recomputes_layers(job.pipeline)) return recomputation::layers;
-  if (job.memory)  // a program's own words
+  if (job.memory)  // the program's declaration
     return job.memory->checkpointing == "full" ? recomputation::layers : recomputation::none;
   return job.pipeline.recompute ? recomputation::stages : recomputation::none;
 }
@@ -121,7 +117,8 @@ bool divides_words(const job_spec& job) {
 
 memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
   if (is_on_engine(job)) return engine_memory(job.model, p, load);
-  auto parts = job.memory ? program_stage_memory(job, p, load) : states_by_marp(p);
+  auto parts =
+      job.memory ? program_stage_memory(job, p, load) : states_of(marp_states, p.parameters);
   const auto how = recomputation_in(job, load);
   const auto kept = kept_by(job, p, how);
   const double rows = precision_of(job) * load.rows, held = load.held;

@@ -28,7 +28,7 @@ recomputation timed_recomputation_of(const job_spec& job);
 /// Megatron-LM; each of the built-in trainer's has them whole.
 bool divides_words(const job_spec& job);
 
-/// Of one of the GPUs that share the stage.
+/// Memory of one of the GPUs that share the stage, in bytes.
 memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load);
 
 /// The sum with a cluster's headroom (cluster_settings::memory_headroom), or memory_gb unchanged.

@@ -16,8 +16,8 @@ struct parts {
 };
 
 // Parameter counts follow the reference implementations: GPT-2 (learned positions, biases), Llama
-// (RMS norm, gated MLP, grouped-query attention, biases where it says so), BertForPreTraining,
-// ViTForImageClassification.
+// (RMS norm, gated MLP, grouped-query attention, biases where its configuration has them),
+// BertForPreTraining, ViTForImageClassification.
 parts parts_of(const model& m) {
   const double h = m.hidden, s = m.sequence, v = m.vocabulary;
   const double i = m.intermediate == 0 ? 4 * h : m.intermediate;
@@ -55,7 +55,8 @@ parts parts_of(const model& m) {
   return p;
 }
 
-/// Of a sublayer; a gated MLP has a product more, and attention its four and the two of its matrix.
+/// Kernels of a sublayer; a gated MLP has a product more, and attention its four and the two of its
+/// matrix.
 kernel_counts sublayer_kernels(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden;
   kernel_counts k{m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
@@ -162,6 +163,8 @@ divisible sublayer_parameters(const model& m, double all) {
 
 }  // namespace
 
+// Prefix sums make any range of pieces a difference: searches over cuts ask for thousands of
+// ranges.
 model_chain::model_chain(const model& m, bool divided_words)
     : before_(1), divided_words_{divided_words} {
   if (!m.operators.empty()) {

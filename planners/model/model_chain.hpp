@@ -10,12 +10,13 @@
 
 namespace troupe::planners {
 
-/// What the kernels of a forward do beside FLOPs, for one sample, whoever shares it.
+/// Work of a forward's kernels beside FLOPs, for one sample, not divided among the GPUs of a tensor
+/// group.
 struct kernel_counts {
   double products = 0;         // matrix products
   double stream = 0;           // numbers that pieces hand on
   double matrices = 0;         // numbers of attention matrices
-  double attention_flops = 0;  // of the products that make and use these
+  double attention_flops = 0;  // the products that make and use these
   double logits = 0;           // numbers
 
   kernel_counts& operator+=(const kernel_counts& other);
@@ -47,10 +48,10 @@ struct divisible {
 
 /// A range of a model's pieces, for one sample.
 struct chain_range {
-  divisible flops;  // of a forward pass, matrix products only
+  divisible flops;  // a forward pass, matrix products only
   divisible parameters;
   divisible kept_bytes;     // activations kept from its forward to its backward, half precision
-  double output_bytes = 0;  // of the last piece, half precision
+  double output_bytes = 0;  // the last piece's, half precision
   kernel_counts kernels;
 };
 

@@ -14,19 +14,15 @@ double marp_parameters(const model& m) {
   return v * h + l * (12 * h * h + 13 * h);
 }
 
-namespace {
-
-memory_parts states(const state_bytes& each, double parameters) {
+memory_parts states_of(const state_bytes& each, double parameters) {
   return {each.weight * parameters, each.gradient * parameters, each.optimizer * parameters};
 }
-
-}  // namespace
 
 memory_parts marp_memory(const model& m, std::uint32_t global_batch, std::uint32_t data,
                          std::uint32_t tensor) {
   const double t = tensor;
   const double b = (std::uint64_t{global_batch} + data - 1) / data;  // samples of one replica
-  auto parts = states(marp_states, marp_parameters(m) / t);
+  auto parts = states_of(marp_states, marp_parameters(m) / t);
   if (!m.operators.empty()) {
     double sum = 0;
     for (const auto& op : m.operators) sum += op.output_bytes;
@@ -50,7 +46,7 @@ memory_parts megatron_memory(const model& m, double samples, std::uint32_t tenso
   // Divided: QKV, attention output, both matrices of the MLP, and the column-parallel biases.
   // Replicated: the row-parallel biases, both norms, and the position embedding.
   const double layer = (12 * h * h + 7 * h) / t + 6 * h;
-  auto parts = states(megatron_states, vocabulary * h + s * h + l * layer + 2 * h);
+  auto parts = states_of(megatron_states, vocabulary * h + s * h + l * layer + 2 * h);
   // Korthikanti et al., eq. 2, plus what it omits outside the layers: the dropout mask of the
   // embedding, the inputs of the last norm and of the head, and the fp32 logits.
   parts.activations = s * samples * h * l * (10 + 24 / t + 5 * a * s / (h * t));
@@ -60,7 +56,7 @@ memory_parts megatron_memory(const model& m, double samples, std::uint32_t tenso
 
 memory_parts memory_of(const stage_part& p, const stage_load& load) {
   const double whole = load.recompute ? 1 : load.held;  // micro-batches with all activations
-  auto parts = states(marp_states, p.parameters);
+  auto parts = states_of(marp_states, p.parameters);
   parts.inputs = input_bytes(p, load);
   parts.activations = load.rows * whole * p.activation_bytes;
   return parts;

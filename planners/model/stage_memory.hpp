@@ -15,11 +15,11 @@ namespace troupe::planners {
 struct memory_parts {
   double weights = 0, gradients = 0;
   double optimizer = 0;    // Adam's moments, and master weights
-  double inputs = 0;       // of micro-batches that are recomputed
+  double inputs = 0;       // micro-batches that are recomputed
   double activations = 0;  // kept from forward to backward
   double ends = 0;         // outside the layers: masks, the last norm's input, logits
-  double buffers = 0;      // of collectives: gradient buckets, gathered weights
-  double context = 0;      // of the runtime
+  double buffers = 0;      // collectives: gradient buckets, gathered weights
+  double context = 0;      // the runtime's
 
   double total() const {
     return ((weights + gradients) + optimizer) + inputs + activations + ends + buffers + context;
@@ -40,6 +40,9 @@ inline constexpr state_bytes megatron_states{2, 4, 12};
 /// CUDA's context and the kernels that PyTorch loads with it: 1343 MiB on a V100
 /// (docs/planners/memory.md). No GPU has said yet what the engine's is, which loads fewer.
 inline constexpr double cuda_context_bytes = 1343.0 * 1024 * 1024;
+
+/// The states of a number of parameters.
+memory_parts states_of(const state_bytes& each, double parameters);
 
 // -- whole models, as papers count them
 
@@ -70,7 +73,7 @@ struct stage_part {
   double flops = 0, parameters = 0;
   double activation_bytes = 0;  // kept from its forward to its backward
   double output_bytes = 0;
-  kernel_counts kernels{};  // of all of the stage
+  kernel_counts kernels{};  // for the whole stage
   bool last = false;        // it ends with the model's head
 
   bool operator==(const stage_part&) const = default;

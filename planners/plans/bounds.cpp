@@ -12,7 +12,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// Leaves as many idle GPUs of a type as its quota allows, on the nodes that have most.
+/// Leaves as many idle GPUs of a type as its quota allows, on the nodes that have most: of the same
+/// number of GPUs the fewest nodes, hence the fastest links.
 void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
   std::vector<node_index> nodes;
   for (auto p = idle.before(g, idle_index::none); p != idle_index::none; p = idle.before(g, p))
@@ -26,6 +27,9 @@ void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
 
 }  // namespace
 
+// Bounds are enforced by taking GPUs away, not by a check in each search: every planner searches
+// idle GPUs already, and sees only allowed ones. Jobs without bounds, which are most, share the
+// index itself.
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted) {
   restricted.reset();
@@ -43,6 +47,7 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
   return restricted ? *restricted : idle;
 }
 
+// The smaller of the job's own limit and the type's quota.
 std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
   if (!allows(job, c.gpus[g])) return 0;
   constexpr auto any = std::numeric_limits<std::uint32_t>::max();
@@ -56,6 +61,7 @@ std::string_view bound_key(const job_spec& job) {
 
 namespace {
 
+/// Launchers of distributed programs start the same number of processes on every node.
 expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
   if (const auto n = total_gpus(where); n != job.gpus)
     return refuse(reason::kind::invalid,
@@ -94,6 +100,8 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
   return {};
 }
 
+// The figure is of the best plan (fastest or cheapest), so that the user learns by how much the
+// limit is missed; a price is given of plans that are fast enough.
 expected<void> within_limits(const job_spec& job, double run_s, double price) {
   for (const auto& [name, limit] : {std::pair{"slo_s", job.slo_s}, {"deadline_s", job.deadline_s}})
     if (limit && run_s > *limit)

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/cluster.hpp"
@@ -10,6 +13,10 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 
+// Limits on GPUs are checked by planners while they search, and by the orchestrator when it
+// commits; limits of time (seconds) and cost (the cluster file's unit of price) when plans are
+// made.
+//
 // Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with
 // exact_gpus, gpus) of which type (required_gpu_type), how long the work may take (slo_s,
 // deadline_s) and what it may cost (budget).
@@ -37,8 +44,25 @@ std::string_view bound_key(const job_spec& job);
 /// numbers of its nodes.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
-/// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least
-/// `price` if that violates slo_s, deadline_s or budget.
+/// Rejects, with the limit and the figure of the best plan, work that takes at least `run_s` and
+/// costs at least `price` if that violates slo_s, deadline_s or budget.
 expected<void> within_limits(const job_spec& job, double run_s, double price);
+
+/// Removes the plans (or candidates) that violate a limit: first those that take too long, then
+/// those that cost too much, by their `run_s(x)` in seconds and `price(x)`. Fails, with the figure
+/// of the best one, if none of them is left after a step.
+template <class candidate, class seconds, class cost>
+expected<void> drop_beyond_limits(const job_spec& job, std::vector<candidate>& all, seconds run_s,
+                                  cost price) {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  double fastest_s = infinite, cheapest = infinite;
+  for (const auto& x : all) fastest_s = std::min<double>(fastest_s, run_s(x));
+  if (auto ok = within_limits(job, fastest_s, 0); !ok) return ok;
+  std::erase_if(all, [&](const candidate& x) { return !within_limits(job, run_s(x), 0); });
+  for (const auto& x : all) cheapest = std::min<double>(cheapest, price(x));
+  if (auto ok = within_limits(job, 0, cheapest); !ok) return ok;
+  std::erase_if(all, [&](const candidate& x) { return !within_limits(job, 0, price(x)); });
+  return {};
+}
 
 }  // namespace troupe::planners

@@ -20,7 +20,8 @@ namespace {
 
 using kind = reason::kind;
 
-/// The nodes of the plan's types with at least so many idle GPUs, those with the fewest first.
+/// The nodes of the plan's types with at least `min` idle GPUs, those with the fewest first: the
+/// index's order for one type, merged for several.
 std::vector<node_index> nodes_with(const cluster& c, const idle_index& idle, const plan& how,
                                    std::uint32_t min) {
   std::vector<node_index> nodes;
@@ -34,7 +35,7 @@ std::vector<node_index> nodes_with(const cluster& c, const idle_index& idle, con
   return nodes;
 }
 
-/// The first `nodes` of these, all of one datacenter; empty: no datacenter has so many.
+/// The first `nodes` of these, all of one datacenter; empty: no datacenter has that many of them.
 std::vector<node_index> of_one_datacenter(const cluster& c, const std::vector<node_index>& from,
                                           std::uint32_t nodes) {
   std::vector<std::vector<node_index>> by_datacenter(c.datacenters.size());
@@ -54,6 +55,8 @@ allocation as_many_of_each(const std::vector<node_index>& nodes, std::uint32_t e
 
 }  // namespace
 
+// The number of nodes ascends over the divisors of the GPUs: fewer nodes mean less traffic between
+// them. A placement within one datacenter is preferred even on more nodes than one across the WAN.
 allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how) {
   const auto gpus = how.gpus();
@@ -86,6 +89,7 @@ std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
   return {};
 }
 
+// Running out of memory raises the floor; plans at or below it would run out again.
 std::optional<reason> why_never(const job_view& j) {
   if (!j.plans || j.plans->empty()) return why_none(j);
   if (std::ranges::any_of(*j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; }))
@@ -97,6 +101,9 @@ std::optional<reason> why_never(const job_view& j) {
 
 namespace {
 
+/// Plans of a fixed number of GPUs: MARP would choose the number. For each GPU type the fastest
+/// (data, tensor) split that fits its memory; several types together only if no single one will do,
+/// since a mix runs at the speed of the slowest.
 class exact_planner {
  public:
   exact_planner(const cluster& c, const job_spec& job)
@@ -119,8 +126,9 @@ class exact_planner {
   }
 
  private:
-  /// Data and tensor parallel sizes that suit the batch and the heads; where none do, so many
-  /// replicas, whatever they compute.
+  /// Data and tensor parallel sizes that suit the batch and the heads; where none do, one replica
+  /// per GPU: the program may split in ways of its own, and its number of GPUs is its user's
+  /// decision.
   std::vector<plan> splits() const {
     std::vector<plan> out;
     // A tensor group is of one node; of an assumed model there is none.
@@ -154,6 +162,7 @@ class exact_planner {
     return best;
   }
 
+  /// The number of GPUs is given, so that samples/s per GPU (objective efficient) is samples/s.
   double worth(const plan& p) const {
     return job_.objective == "cheapest" && p.cost_per_hour > 0 ? p.samples_per_s / p.cost_per_hour
                                                                : p.samples_per_s;
@@ -165,14 +174,7 @@ class exact_planner {
       return job_.global_batch / p.samples_per_s * static_cast<double>(job_.iterations);
     };
     const auto price = [&](const plan& p) { return p.cost_per_hour * run_s(p) / 3600; };
-    double fastest_s = std::numeric_limits<double>::infinity(), cheapest = fastest_s;
-    for (const auto& p : all) fastest_s = std::min(fastest_s, run_s(p));
-    if (auto ok = within_limits(job_, fastest_s, 0); !ok) return ok;
-    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, run_s(p), 0); });
-    for (const auto& p : all) cheapest = std::min(cheapest, price(p));
-    if (auto ok = within_limits(job_, 0, cheapest); !ok) return ok;
-    std::erase_if(all, [&](const plan& p) { return !within_limits(job_, 0, price(p)); });
-    return {};
+    return planners::drop_beyond_limits(job_, all, run_s, price);
   }
 
   // -- why there is no plan
@@ -186,7 +188,8 @@ class exact_planner {
     return text;
   }
 
-  /// The largest number below that the cluster has as many of each node of; 0: none.
+  /// The largest smaller number that some nodes have equally; 0: none within 64 of it. For the
+  /// message to a user who asked for one GPU too many.
   std::uint32_t next_smaller() const {
     constexpr std::uint32_t tried = 64;
     auto job = job_;
@@ -200,6 +203,8 @@ class exact_planner {
     return 0;
   }
 
+  /// From the hardest obstacle to the mildest: no such type, no GPU with the memory, too few of
+  /// them, the quota, and last the shape of the nodes, for which a smaller number may help.
   reason why_none_fits() const {
     if (c_.gpus.empty() || c_.nodes.empty()) return {kind::infeasible, "the cluster has no GPU"};
     if (types_.empty())

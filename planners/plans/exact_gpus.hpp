@@ -10,17 +10,17 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/snapshot.hpp"
-#include "planners/plans/explicit_plan.hpp"
+#include "planners/plans/fits.hpp"
 
-// Programs that run on exactly as many GPUs as their users say (has_exact_gpus), as many of each
-// node: what every policy plans for them, and where it puts them (docs/planners/README.md).
+// Programs that run on exactly the number of GPUs that their users request (has_exact_gpus), the
+// same number on each node: their plans and places under every policy (docs/planners/baselines.md).
 
 namespace troupe::planners {
 
-/// Its plans, best by its objective first: one for each GPU type that has so many with enough
-/// memory. Of several types only where no single one has. Where no split of that number suits the
-/// model's batch and heads, the number and the memory alone count. Fails, with what would be
-/// needed, if no GPUs of this cluster can run it within its limits (bounds.hpp).
+/// Its plans, best by its objective first: one for each GPU type that has this number
+/// with enough memory. Of several types only where no single one has. Where no split of that number
+/// suits the model's batch and heads, the number and the memory alone count. Fails, with what would
+/// be needed, if no GPUs of this cluster can run it within its limits (bounds.hpp).
 expected<std::vector<plan>> exact_plans(const cluster& c, const job_spec& job);
 
 /// Idle GPUs of the plan's types for it, as many of each node: of one datacenter if possible, then

@@ -11,7 +11,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// Takes each pipeline's GPUs for a stage from the first nodes that have them.
+/// Takes each pipeline's GPUs for a stage from the first nodes that have them. A group of GPUs that
+/// share a stage is of one node; in the order of the cluster file, so that a user can foresee it.
 expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_t pipelines,
                          std::vector<std::uint32_t>& left, allocation& where) {
   std::uint32_t missing = pipelines;
@@ -37,6 +38,8 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
 
 }  // namespace
 
+// The user's cut is taken as it is: no balance is checked, and memory is left to fits(), whose
+// refusal names the GPU that is too small.
 expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
                                      const std::vector<stage_request>& stages,
                                      std::uint32_t pipelines) {

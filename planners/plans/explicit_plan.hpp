@@ -8,25 +8,21 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
+#include "planners/plans/fits.hpp"
 
 namespace troupe::planners {
 
 /// A stage that a user requests.
 struct stage_request {
   gpu_index gpu = 0;
-  std::uint32_t pieces = 0;  // of the model
+  std::uint32_t pieces = 0;  // consecutive ones of the model
   std::uint32_t tensor_parallel = 1;
 };
 
-struct placed_plan {
-  plan how;  // samples_per_s: of the closed form
-  allocation where;
-};
-
 /// A plan of exactly these stages, in that many pipelines, on the first idle GPUs of each stage's
-/// type. The batch is split as the job says (split_batch). Fails if the stages are not the whole
-/// model, the batch cannot be split, or too few GPUs of a type are idle. Does not check memory:
-/// fits() does.
+/// type; samples_per_s by the closed form (cost/plan_time.hpp). The batch is split by the job's
+/// keys (split_batch). Fails if the stages are not the whole model, the batch cannot be split, or
+/// too few GPUs of a type are idle. Does not check memory: fits() does.
 expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
                                      const std::vector<stage_request>& stages,
                                      std::uint32_t pipelines);

@@ -18,6 +18,9 @@ expected<void> holds(const cluster& c, node_index n, double bytes) {
                             bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
 }
 
+// A GPU must have more memory than the plan needs, as in the listing of Frenzy's Algorithm 1; MARP
+// and HAS compare in the same way, so that no plan of theirs is refused here.
+
 /// Memory: every GPU needs the plan's bytes_per_gpu, or in a plan with stages its stage's.
 expected<void> memory_fits(const cluster& c, const plan& how, const allocation& where) {
   if (how.stages.empty()) {
@@ -35,6 +38,8 @@ expected<void> memory_fits(const cluster& c, const plan& how, const allocation& 
 
 }  // namespace
 
+// Cheap and final checks first. The idle GPUs come last, so that `infeasible` (never) is not hidden
+// by `insufficient` (not now).
 expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
                     const allocation& where) {
   using kind = reason::kind;

@@ -27,6 +27,8 @@ candidate look(const idle_index& idle, gpu_index g, idle_index::position at) {
 
 }  // namespace
 
+// Algorithm 1, first step: plans are in MARP's order, and the first one that the idle
+// GPUs can serve wins, whichever GPUs these are.
 std::optional<std::size_t> first_servable(const idle_index& idle, std::span<const plan> plans,
                                           double bytes_floor) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -41,6 +43,10 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes) {
   return best_fit(idle, gpus, idle.types_above(bytes));
 }
 
+// Algorithm 1, second step: nodes sorted by idle GPUs, memory and name; the first that holds all
+// remaining GPUs ends the search, else the last one (with the most idle GPUs) is taken whole. The
+// paper sorts all nodes; here each type's nodes are sorted already (idle_index), and a step
+// compares one candidate per type. `end` hides the nodes that are taken without changing the index.
 allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types,
                     std::uint32_t group) {
   allocation where;

@@ -1,6 +1,7 @@
 #include "planners/plans/marp.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -14,6 +15,12 @@ namespace troupe::planners {
 namespace {
 
 using kind = reason::kind;
+
+// Frenzy, section IV.A: memory per GPU is a closed form of the data and tensor parallel sizes
+// (model/stage_memory.hpp), so that all splits can be enumerated: divisors of the batch times
+// powers of two within a node. The paper leaves the order of the plans open; here a plan is rated
+// on the worst of the types that can hold it, because HAS may give it any of them
+// (docs/planners/marp.md).
 
 // Cached properties of a GPU type.
 struct type_facts {
@@ -39,6 +46,7 @@ std::vector<std::uint32_t> divisors(std::uint32_t n) {
   return low;
 }
 
+// Job files are checked before; studies and plug-ins call this with specs of their own.
 expected<void> check(const cluster& c, const job_spec& job) {
   const auto& m = job.model;
   if (c.gpus.empty() || c.nodes.empty()) return refuse(kind::infeasible, "the cluster has no GPU");
@@ -57,6 +65,9 @@ expected<void> check(const cluster& c, const job_spec& job) {
   return {};
 }
 
+// Packed on the type's own nodes, the largest first: how well a job does on scattered GPUs is not
+// known when it is submitted.
+//
 // Computes speed and price of a plan on each feasible type, and its score.
 void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types,
               candidate& x) {
@@ -79,29 +90,12 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
   }
 }
 
+// Ties go to the plan that leaves more to others: fewer GPUs, less memory, smaller tensor groups.
 bool better(const candidate& a, const candidate& b) {
   if (a.score != b.score) return a.score > b.score;
   if (a.how.gpus() != b.how.gpus()) return a.how.gpus() < b.how.gpus();
   if (a.how.bytes_per_gpu != b.how.bytes_per_gpu) return a.how.bytes_per_gpu < b.how.bytes_per_gpu;
   return a.how.tensor_parallel < b.how.tensor_parallel;
-}
-
-// Applies the limits of time and cost. Fails if no plan remains.
-expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
-  const auto run_s = [&](const candidate& x) {
-    return x.slowest_iteration_s * static_cast<double>(job.iterations);
-  };
-  double fastest_s = std::numeric_limits<double>::infinity();
-  for (const auto& x : all) fastest_s = std::min(fastest_s, run_s(x));
-  if (auto ok = within_limits(job, fastest_s, 0); !ok) return ok;
-  const double max_s = std::min(job.slo_s.value_or(std::numeric_limits<double>::infinity()),
-                                job.deadline_s.value_or(std::numeric_limits<double>::infinity()));
-  std::erase_if(all, [&](const auto& x) { return run_s(x) > max_s; });
-  double cheapest = std::numeric_limits<double>::infinity();
-  for (const auto& x : all) cheapest = std::min(cheapest, x.dearest_run);
-  if (auto ok = within_limits(job, 0, cheapest); !ok) return ok;
-  if (job.budget) std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
-  return {};
 }
 
 // Why no plan of any size is feasible, by memory and number of GPUs.
@@ -137,6 +131,8 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
 
   std::vector<candidate> all;
+  // The loops visit every split, the smallest first: the first one that would fit but for the
+  // number of GPUs explains a refusal best.
   double min_bytes = std::numeric_limits<double>::infinity();
   std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
@@ -156,6 +152,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
         gpus += types[g].gpus;
         for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
       }
+      // Enough whole groups on nodes exist: policies then never split one.
       x.how.tensor_in_node = groups >= d;
       if (gpus == 0) continue;
       const bool bound = job.max_gpus && *job.max_gpus < gpus;
@@ -174,7 +171,11 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
   if (all.empty()) return refuse(none_fits(c, job, too_many, min_bytes));
-  if (auto ok = drop(job, all); !ok) return refuse(ok.error());
+  const auto run_s = [&](const candidate& x) {
+    return x.slowest_iteration_s * static_cast<double>(job.iterations);
+  };
+  if (auto ok = drop_beyond_limits(job, all, run_s, std::mem_fn(&candidate::dearest_run)); !ok)
+    return refuse(ok.error());
   std::ranges::stable_sort(all, better);
   std::vector<plan> plans;
   for (auto& x : all) plans.push_back(std::move(x.how));

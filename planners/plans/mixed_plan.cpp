@@ -19,13 +19,15 @@ bool has_mixed_plan(const job_view& j) {
   return j.plans && std::ranges::any_of(*j.plans, [&](const plan& p) { return can_mix(j, p); });
 }
 
-std::optional<mixed_plan> find_mixed_plan(const cluster& c, const idle_index& idle,
-                                          const job_view& j) {
+// HAS (Frenzy, Algorithm 1) on the GPUs that the job may use, but keeping tensor groups within
+// nodes.
+std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& idle,
+                                           const job_view& j,
+                                           const std::function<bool(const allocation&)>& accepts) {
   if (!j.plans) return {};
   if (has_exact_gpus(*j.spec)) {
     auto p = place_exact(c, idle, j);
-    if (!p) return {};
-    return mixed_plan{std::move(p->how), std::move(p->where)};
+    return p && accepts(p->where) ? std::move(p) : std::nullopt;
   }
   std::optional<idle_index> restricted;
   const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
@@ -33,7 +35,7 @@ std::optional<mixed_plan> find_mixed_plan(const cluster& c, const idle_index& id
     if (!can_mix(j, how) || allowed.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
     auto where = best_fit(allowed, how.gpus(), allowed.types_above(how.bytes_per_gpu),
                           how.tensor_in_node ? how.tensor_parallel : 1);
-    if (!where.empty()) return mixed_plan{how, std::move(where)};
+    if (!where.empty() && accepts(where)) return placed_plan{how, std::move(where)};
   }
   return {};
 }

@@ -6,6 +6,7 @@
 
 namespace troupe::planners {
 
+// Stages may differ in their tensor groups; the largest one is shown, as it decides the node size.
 std::string split_text(const plan& how) {
   const auto data = fmt::format("data {}", how.data_parallel);
   if (how.stages.empty()) return fmt::format("{} x tensor {}", data, how.tensor_parallel);
@@ -15,6 +16,7 @@ std::string split_text(const plan& how) {
   return max > 1 ? fmt::format("{} x tensor {}", pipeline, max) : pipeline;
 }
 
+// Pieces of a transformer are sublayers, two per layer (model_chain.hpp).
 std::string size_text(const model& m, const plan_stage& stage) {
   if (m.operators.empty()) return fmt::format("{:g} layers", stage.count / 2.0);
   return fmt::format("{} operators", stage.count);

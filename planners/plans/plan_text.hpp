@@ -8,6 +8,8 @@
 
 namespace troupe::planners {
 
+// Words for plans in reports and explanations.
+
 /// A plan's split, for people: "data 2 x tensor 4", or "data 2 x 3 stages".
 std::string split_text(const plan& how);
 

@@ -11,9 +11,9 @@ namespace troupe::planners {
 
 namespace {
 
-/// "2 on r2, which is absent", of each node with GPUs of these types that cannot be used.
+/// "2 on r2, which is absent", for each node with GPUs of these types that cannot be used.
 std::vector<std::string> unusable_of(const snapshot& s, const std::vector<gpu_index>& types) {
-  constexpr std::size_t shown = 4;  // nodes
+  constexpr std::size_t shown = 4;  // nodes; the rest are summed up, or the sentence has no end
   std::vector<std::string> out;
   std::size_t nodes = 0, gpus_of_others = 0;
   for (const auto& lost : s.unusable) {
@@ -40,6 +40,7 @@ std::string idle_text(const snapshot& s, const plan& how) {
   return text;
 }
 
+// A quota is per type, so that idle GPUs beyond it do not help the job.
 std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how) {
   std::uint32_t sum = 0;
@@ -53,6 +54,7 @@ std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec&
   return sum;
 }
 
+// A sum may suffice where no nodes have equal parts of it.
 bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how) {
   if (idle_for(c, idle, job, how) < how.gpus()) return false;
   return !has_exact_gpus(job) || !place_exact(c, idle, job, how).empty();

@@ -8,7 +8,8 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/snapshot.hpp"
 
-// Which GPUs a waiting job lacks, and why, for people.
+// The GPUs that a waiting job lacks, and why, for `troupe explain` and `why_waiting`. Counts are
+// GPUs.
 
 namespace troupe::planners {
 
@@ -21,7 +22,7 @@ std::string idle_text(const snapshot& s, const plan& how);
 std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how);
 
-/// Do these suffice; of a program with an exact number, can they be placed?
+/// Whether these suffice; for a program with an exact number, whether they can be placed.
 bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how);
 
 /// How many GPUs of the plans' types are of nodes that cannot be used, for the end of a sentence:

@@ -11,6 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
+/// The type of the user's request, or the one with the most memory.
 gpu_index type_in_mind(const cluster& c, const job_spec& job) {
   gpu_index best = 0;
   for (gpu_index g = 0; g < c.gpus.size(); ++g) {
@@ -26,6 +27,10 @@ double reference_iteration_s(const cluster& c, const job_spec& job, std::uint32_
   return marp(c, job) ? nominal_iteration_s(c, job, gpus) : never;
 }
 
+// Published traces give durations in seconds on the hardware of their cluster. Dividing by the time
+// of an iteration on the type that the user had in mind turns them into work, which then takes
+// longer or shorter on other GPUs. Without a type the largest one counts, as a user would choose
+// it.
 double nominal_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus) {
   const auto type = type_in_mind(c, job);
   allocation where;

@@ -7,6 +7,8 @@
 
 namespace troupe::planners {
 
+// The length of traced jobs in iterations (docs/traces.md).
+
 /// Seconds per iteration on `gpus` GPUs of the type that the job's user requested (job.gpu_type;
 /// empty: the type with the most memory), with the best split, filling node after node. A trace's
 /// duration divided by this is the number of iterations. Infinity: the cluster's GPUs cannot hold

@@ -24,6 +24,9 @@ std::optional<job_view> placed_by_request(const job_spec& job) {
   return wish;
 }
 
+// The layout that a competent user would choose for a given number of GPUs: the fastest that fits.
+// If none fits, the one that needs the least memory is returned with bytes_per_gpu 0: fcfs and
+// opportunistic start the job nevertheless, and it runs out of memory as it would for its user.
 plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor,
                std::uint32_t max_tensor) {
   if (max_tensor == 0) max_tensor = largest_node(c);
@@ -66,6 +69,8 @@ std::vector<gpu_index> fastest_first(const cluster& c) {
   return types;
 }
 
+// A job on GPUs of several types runs at the speed of the slowest, so that one type that has enough
+// comes before any mix, even if it is slower than the fastest.
 std::optional<allocation> fastest_idle(const idle_index& idle, std::uint32_t gpus,
                                        const std::vector<gpu_index>& types) {
   if (gpus == 0) return {};

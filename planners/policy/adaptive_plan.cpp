@@ -20,8 +20,9 @@ namespace troupe::planners {
 
 namespace {
 
-/// Pieces of each stage, by FLOPs; no stage's parameters are more than a GPU's memory holds, if
-/// that can be.
+/// Pieces of each stage: cut_evenly minimizes the largest stage's FLOPs among cuts whose stages fit
+/// a GPU's memory. Where there is no such cut, the even cut alone is returned, and even_plan
+/// rejects it by the exact memory.
 std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape,
                                     const stage_load& load) {
   const model_chain chain{job.model, divides_words(job)};
@@ -42,6 +43,9 @@ job_spec scheduled(job_spec job) {
 
 }  // namespace
 
+// Simulated work names no schedule; it is evaluated under Megatron-LM's 1F1B, which all systems of
+// the evaluation in Crius' paper use. The closed form is exact enough to compare shapes, and an
+// adaptive policy asks for hundreds of them.
 std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& asked,
                               const even_shape& shape, const allocation& where) {
   const auto& m = asked.model;
@@ -84,6 +88,8 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
   return even_plan(c, pool, job, shape, pack(pool, shape.gpus()));
 }
 
+// All ways to write the number of GPUs as d * p * t with p and t powers of two: at most
+// log2(n)^2 / 2 shapes.
 std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                   const allocation& where) {
   const auto gpus = total_gpus(where);
@@ -102,6 +108,9 @@ std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const 
   return adaptive_plan(c, pool, job, pack(pool, gpus));
 }
 
+// The baselines of Crius "schedule jobs with data profiled from data parallelism": they expect of n
+// GPUs what n / unit replicas of the smallest unit that holds the job give, even where another
+// shape would be faster.
 std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                        std::uint32_t gpus) {
   for (std::uint32_t unit = 1; unit <= gpus; unit *= 2) {
@@ -128,6 +137,10 @@ std::optional<plan> fastest_plan(const cluster& c, const gpu_pool& pool, const j
   return best;
 }
 
+/// Runs jobs with another plan than the policy had in mind, on the GPUs that it granted. A grant
+/// that spans pools keeps the policy's own plan. The search is repeated for every start of alike
+/// jobs on alike GPUs, so that answers are remembered; the cache is emptied when it is full, not
+/// pruned.
 class adaptive_parallelism final : public wrapped_policy {
  public:
   explicit adaptive_parallelism(std::shared_ptr<const policy> inner)
@@ -136,7 +149,7 @@ class adaptive_parallelism final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     for (auto& d : decisions) {
-      if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
+      if (!d.starts()) continue;
       const auto* j = view_of(s, d.job);
       if (j && j->plans && j->spec->command.empty() && !is_training(*j->spec))
         replan(s.cluster, *j, d);
@@ -145,12 +158,6 @@ class adaptive_parallelism final : public wrapped_policy {
   }
 
  private:
-  static const job_view* view_of(const snapshot& s, job_id job) {
-    for (const auto* views : {&s.waiting, &s.running, &s.moving})
-      if (const auto at = views->find(job); at != views->end()) return &at->second;
-    return nullptr;
-  }
-
   void replan(const cluster& c, const job_view& j, decision& d) const {
     for (const auto& pool : pools_of(c, idle_index{c})) {
       if (!pool.contains(d.where)) continue;
@@ -172,7 +179,7 @@ class adaptive_parallelism final : public wrapped_policy {
     double bytes_floor = 0;
     gpu_index gpu = 0;
     std::uint32_t node_gpus = 0, datacenter = 0;
-    std::vector<std::uint32_t> gpus;  // of each node
+    std::vector<std::uint32_t> gpus;  // by node
 
     auto operator<=>(const question&) const = default;
   };

@@ -11,7 +11,7 @@
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/policy/policy.hpp"
 
-// What a job could do on so many GPUs that are alike (docs/planners/baselines.md): with any
+// The speed of a job on a number of GPUs that are alike (docs/planners/baselines.md): with any
 // parallelism, and with data parallelism alone, which is all that the baselines of Crius'
 // evaluation know.
 
@@ -32,13 +32,13 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
 /// On whole nodes, and what is left over.
 std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                               const even_shape& shape);
-/// The fastest of all shapes on exactly these GPUs; on so many, on whole nodes.
+/// The fastest of all shapes on exactly these GPUs; the second form on `gpus` GPUs in whole nodes.
 std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                   const allocation& where);
 std::optional<plan> adaptive_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                   std::uint32_t gpus);
-/// The fewest GPUs that hold the job, replicated to so many: what scaling by data parallelism alone
-/// expects. None: they are fewer than the job needs, or not a multiple.
+/// The fewest GPUs that hold the job, replicated to `gpus`: the expectation of a system that scales
+/// by data parallelism alone. None: they are fewer than the job needs, or not a multiple.
 std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                        std::uint32_t gpus);
 

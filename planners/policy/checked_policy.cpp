@@ -24,6 +24,10 @@ auto guarded(const std::string& who, F&& call) {
   }
 }
 
+// fits() and the evaluation of plans index the cluster by the numbers in a decision, and divide by
+// the sizes of its plan. Both are checked here, once, so that a plug-in's mistake becomes a
+// sentence that names it, and no invariant of the controller fails.
+
 /// Why the plan cannot be checked by fits() at all; empty: it can.
 std::string objection_to(const cluster& c, const plan& how) {
   if (how.data_parallel == 0 || how.tensor_parallel == 0 || how.pipeline_parallel == 0)
@@ -40,9 +44,8 @@ std::string objection_to(const cluster& c, const plan& how) {
 }
 
 std::string objection_to(const snapshot& s, const decision& d) {
-  if (!s.waiting.contains(d.job) && !s.running.contains(d.job) && !s.moving.contains(d.job))
-    return "which is neither waiting nor running";
-  if (d.what != decision::kind::start && d.what != decision::kind::move) return {};
+  if (!view_of(s, d.job)) return "which is neither waiting nor running";
+  if (!d.starts()) return {};
   for (const auto& share : d.where)
     if (share.node >= s.cluster.nodes.size())
       return fmt::format("on node {} of {}", share.node, s.cluster.nodes.size());

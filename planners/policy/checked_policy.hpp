@@ -14,7 +14,8 @@ class policy_failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Wraps a policy that may be faulty, such as a plug-in. Exceptions, and decisions about a job,
+/// Wraps a policy that may be faulty, such as a plug-in: a fault must end in a sentence about the
+/// policy, not in the controller. Exceptions, and decisions about a job,
 /// node or GPU type that does not exist, make decide() throw policy_failure with a sentence that
 /// begins with `who` ("the policy 'mine'"). Whether a start fits is left to fits().
 class checked_policy final : public wrapped_policy {

@@ -14,6 +14,8 @@ bool has_pipelines(const job_spec& job, const plan& how) {
   return !how.stages.empty() || is_pipeline_job(job);
 }
 
+/// A plan with bytes_per_gpu 0 is one whose memory its policy did not predict (fcfs,
+/// opportunistic); the formula then counts without headroom: the job runs if it can.
 double bytes_of(const job_spec& job, const plan& how) {
   return has_pipelines(job, how) || how.bytes_per_gpu > 0
              ? how.bytes_per_gpu

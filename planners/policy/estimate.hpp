@@ -8,7 +8,10 @@
 
 namespace troupe::planners {
 
-/// The expected result of a start.
+// The expected result of a decision: time by the cost model, memory by the formula that counts for
+// the job (docs/planners/cost_model.md, memory.md). Simulated work then behaves exactly so.
+
+/// The expected result of a start. Bytes are per GPU, for the stage that needs most.
 struct start_estimate {
   double iteration_s = 0;
   double bytes_per_gpu = 0;

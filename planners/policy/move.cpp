@@ -26,6 +26,10 @@ expected<void> check_names(const cluster& c, const move_wish& wish) {
   return {};
 }
 
+// A move is an ordinary placement of Algorithm 1 with the user's wishes as the job's own, on a
+// cluster where the job's GPUs are idle. The orchestrator then reserves the new GPUs, lets the
+// training save, and starts it there.
+
 /// The requested nodes' GPUs that are idle or the job's own.
 idle_index room_for(const cluster& c, const idle_index& idle, const job_view& job,
                     const move_wish& wish) {
@@ -37,6 +41,7 @@ idle_index room_for(const cluster& c, const idle_index& idle, const job_view& jo
   return room;
 }
 
+/// Unset wishes are the present shape. A cut by the user belongs to its number of stages.
 job_spec wished(const job_view& job, const move_wish& wish) {
   auto spec = *job.spec;
   auto& p = spec.pipeline;
@@ -49,6 +54,7 @@ job_spec wished(const job_view& job, const move_wish& wish) {
   return spec;
 }
 
+/// GPUs may differ within the same shape and place: that alone is no reason to restart a training.
 /// Does the job already have the requested shape and place?
 bool has_already(const cluster& c, const job_view& job, const move_wish& wish, const plan& to) {
   const auto is_wanted = [&](const node_share& share) {
@@ -70,8 +76,8 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
   return job;
 }
 
-expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
-                                       const job_view& job, const move_wish& wish) {
+expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
+                                const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
   if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");
@@ -83,6 +89,8 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
   if (const auto bad = admission::objection_to(spec))
     return refuse(kind::invalid, fmt::format("{}: {}", bad->key, bad->problem));
   planning_budget budget{planning_budget::units_a_decision};
+  // The micro-batch size is kept if a placement allows it: results then differ only in the order in
+  // which gradients are summed.
   auto to = place_pipelines(c, room, with_rows(spec, job.rows), true, budget);
   if (!to) to = place_pipelines(c, room, spec, true, budget);
   if (!to) return to;

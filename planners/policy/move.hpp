@@ -13,6 +13,8 @@
 
 namespace troupe::planners {
 
+// `troupe move`: a user moves a running training (docs/operating.md).
+
 /// The requested shape and place of a running training. Fields that are 0 or empty stay as they
 /// are.
 struct move_wish {
@@ -24,8 +26,8 @@ struct move_wish {
 /// Where to move a running training: to GPUs that are idle or its own. Keeps the micro-batch size
 /// if the batch can be split that way, so that its results change only by the order of summation.
 /// Fails if nothing fits, if the job's limits are exceeded, or if the job already runs that way.
-expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
-                                       const job_view& job, const move_wish& wish);
+expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
+                                const move_wish& wish);
 
 /// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
 /// there was none): with the same micro-batch size, unless the job sets it.

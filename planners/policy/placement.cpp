@@ -26,7 +26,9 @@ namespace {
 constexpr std::uint64_t searched_units = 50'000'000;
 constexpr std::size_t searched_plans = 4;  // per job
 
-/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs.
+/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs, so that
+/// a stage's pipelines are on few nodes. GPUs that share a stage are of one node. Nodes below the
+/// selection's least speed are left out: the row's time was computed without them.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
@@ -79,8 +81,22 @@ std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const
 
 namespace {
 
-expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
-                                   const job_spec& spec, planning_budget& budget) {
+/// `which`: a remark on the idle GPUs.
+tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, const idle_index& idle,
+                                    const std::string& which = {}) {
+  return refuse(reason::kind::insufficient,
+                fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
+                            best.data_parallel, best.pipeline_parallel, idle.total_idle(), which));
+}
+
+/// When a training starts, and with how much of what it wants. A training holds its GPUs to its
+/// end, so that a start on too few is as costly as a long wait:
+///  - with stages and pipelines given, it waits for all of them, unless the present GPUs (idle or
+///    in use) could never suffice and nodes have had `lease_s` to appear;
+///  - otherwise it waits for half of the speed of its best plan, unless nothing else runs.
+/// On a cluster that is too small for the wished shape, fewer pipelines or stages will do.
+expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
+                            const job_spec& spec, planning_budget& budget) {
   // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
   // the one GPU that another job has just released.
   constexpr double min_share = 0.5;
@@ -98,10 +114,7 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
       in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
               : best.gpus();
   const auto wait = [&](std::uint64_t needed) {
-    return refuse(reason::kind::insufficient,
-                  fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
-                              best.data_parallel, best.pipeline_parallel, idle.total_idle(),
-                              left_out(s.cluster, spec)));
+    return too_few_idle(needed, best, idle, left_out(s.cluster, spec));
   };
   if (idle.total_idle() == 0) return wait(wanted);
   if (fits_cluster && in_full && (!settled || present >= wanted)) {
@@ -122,31 +135,26 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
 }
 
 /// The first of the job's plans whose stages have idle GPUs of their types.
-std::optional<pipeline_placement> place_planned(const snapshot& s, const idle_index& idle,
-                                                const job_view& j) {
+std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& idle,
+                                         const job_view& j) {
   for (const auto& how : *j.plans) {
     std::vector<stage_request> stages;
     for (const auto& x : how.stages)
       stages.push_back({x.gpu.value_or(0), x.count, x.tensor_parallel});
     auto p = plan_of_stages(s.cluster, idle, *j.spec, stages, how.data_parallel);
     if (!p || !fits(s.cluster, idle, how, p->where)) continue;
-    return pipeline_placement{how, std::move(p->where)};
+    return placed_plan{how, std::move(p->where)};
   }
   return {};
 }
 
 /// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
 /// much worse than the best plan on the whole cluster.
-expected<pipeline_placement> place_searched(const snapshot& s, const idle_index& all,
-                                            const job_view& j, planning_budget& budget) {
-  constexpr double max_score = 2;  // of the best plan's
+expected<placed_plan> place_searched(const snapshot& s, const idle_index& all, const job_view& j,
+                                     planning_budget& budget) {
+  constexpr double max_score = 2;  // times the best plan's
   const auto& best = j.plans->front();
-  const auto wait = [&] {
-    return refuse(
-        reason::kind::insufficient,
-        fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", best.gpus(),
-                    best.data_parallel, best.pipeline_parallel, all.total_idle()));
-  };
+  const auto wait = [&] { return too_few_idle(best.gpus(), best, all); };
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
   if (idle.total_idle() == 0) return wait();
@@ -156,11 +164,14 @@ expected<pipeline_placement> place_searched(const snapshot& s, const idle_index&
   auto& p = found->plans.front();
   const bool alone = s.running.empty() && s.moving.empty();
   if (!alone && plan_score(*j.spec, p) > max_score * plan_score(*j.spec, {best, {}})) return wait();
-  return pipeline_placement{std::move(p.how), std::move(p.where)};
+  return placed_plan{std::move(p.how), std::move(p.where)};
 }
 
-expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
-                                   planning_budget& budget) {
+/// A later attempt prefers the shape of the last one, since the results of a training depend on it:
+/// the micro-batch size always, and the number of pipelines unless another is 1.25 times as fast.
+/// A job that ran out of memory is planned as if all jobs took more (with_more_headroom).
+expected<placed_plan> place(const snapshot& s, const idle_index& all, const job_view& j,
+                            planning_budget& budget) {
   if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
   if (j.memory_factor != 1) {
     const auto c = with_more_headroom(s.cluster, j.memory_factor);
@@ -198,15 +209,14 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
   return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
 }
 
-expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& all,
-                                             const job_spec& job, bool as_wished,
-                                             planning_budget& budget) {
+expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
+                                      bool as_wished, planning_budget& budget) {
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(c, all, job, allowed);
   const auto s = select_placement(c, idle, job, as_wished, budget);
   if (!s) return refuse(s.error());
   const auto& row = *s->chosen();
-  pipeline_placement p;
+  placed_plan p;
   p.how.data_parallel = row.data_parallel;
   p.how.pipeline_parallel = s->stages;
   p.how.tensor_parallel = std::max(1U, job.pipeline.tensor_parallel);
@@ -221,6 +231,9 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   return p;
 }
 
+// MARP first for everything that is not a pipeline: its plans name no GPU and stay valid while the
+// cluster's occupancy changes. A pipeline's stages depend on the GPUs they are cut for, so that one
+// plan on the empty cluster stands for all: start_trainings makes the real one at the time.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
   if (has_exact_gpus(job)) return exact_plans(c, job);
@@ -283,11 +296,11 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
   auto& rest = room.emplace(s.idle);
   for (const auto* j : jobs) {
     if (!j->plans || j->plans->empty()) {
-      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      out.push_back(give_up(j->id, why_none(*j)));
       continue;
     }
-    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for
-    // others.
+    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
+    // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
     auto placed = place(s, rest, *j, own);
     budget.spend(budget.left() / 2 - own.left());

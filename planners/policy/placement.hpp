@@ -10,6 +10,7 @@
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/policy/policy.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
@@ -17,7 +18,7 @@
 
 namespace troupe::planners {
 
-/// Does the job say `train`, `slots` or `pipeline`?
+/// Whether the job file has `train`, `slots` or `pipeline`.
 bool is_pipeline_job(const job_spec& job);
 /// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
 /// stage can hold.
@@ -26,15 +27,8 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 /// The cluster for a job that needs `memory_factor` times the memory that was predicted.
 cluster with_more_headroom(cluster c, double memory_factor);
 
-/// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,
-/// tensor_parallel as the job says.
-struct pipeline_placement {
-  plan how;  // samples_per_s: global_batch / the time of an iteration
-  allocation where;
-};
-
 /// The stages of a plan with a given number of stages and batch split: cut by split_model for GPUs
-/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model says.
+/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model predicts.
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom);
 
@@ -42,13 +36,14 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 /// already.
 std::optional<double> bytes_by_marp(const cluster& c, const job_spec& job, const plan& how);
 
-/// Places the job on idle GPUs that it may use, by select_placement. `as_wished`: with exactly the
-/// stages and pipelines that the job requests; otherwise with at most as many.
-expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
-                                             const job_spec& job, bool as_wished,
-                                             planning_budget& budget);
-inline expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
-                                                    const job_spec& job, bool as_wished) {
+/// Places the job on idle GPUs that it may use, by select_placement (ATLAS, Algorithm 1). The
+/// result satisfies fits(); its datacenters are in the pipeline's order, tensor_parallel is the
+/// job's, and samples_per_s is global_batch over the time of an iteration. `as_wished`: with
+/// exactly the stages and pipelines that the job requests; otherwise with at most as many.
+expected<placed_plan> place_pipelines(const cluster& c, const idle_index& idle, const job_spec& job,
+                                      bool as_wished, planning_budget& budget);
+inline expected<placed_plan> place_pipelines(const cluster& c, const idle_index& idle,
+                                             const job_spec& job, bool as_wished) {
   planning_budget budget;
   return place_pipelines(c, idle, job, as_wished, budget);
 }

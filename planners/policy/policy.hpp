@@ -4,15 +4,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
 #include "planners/cluster/planning_budget.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cluster/snapshot.hpp"
 #include "planners/policy/estimate.hpp"
 
 namespace troupe::planners {
+
+// A policy is a pure function from a snapshot of the cluster to decisions. The controller's
+// scheduler calls it, checks each decision by fits(), and lets the orchestrator carry it out; the
+// simulator calls the same object. Wrappers (wrapped_policy.hpp) add to every policy what the paper
+// behind it does not have.
 
 /// One decision. A stopped job returns to the queue with its progress. A moved job is also stopped,
 /// and its new GPUs are reserved until it has started there; stopping and starting it in the same
@@ -27,7 +34,15 @@ struct decision {
   std::optional<double> grace_s{};  // move: time to save; none: the cluster's
   /// start, move: the expected result; none: estimate_start()'s.
   std::optional<start_estimate> expected{};
+
+  /// Whether the job gets GPUs by it.
+  bool starts() const { return what == kind::start || what == kind::move; }
 };
+
+/// No plan can ever run the job.
+inline decision give_up(job_id job, reason why) {
+  return {decision::kind::give_up, job, {}, {}, std::move(why)};
+}
 
 /// See placement.hpp.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
@@ -44,12 +59,12 @@ class policy {
   /// 0: called on every arrival and departure. Otherwise: called once per this many seconds.
   virtual double round_s() const { return 0; }
 
-  /// Of a policy that is called on arrivals and departures: seconds after which it is to be called
-  /// again even if nothing happens; 0: need not be.
+  /// For a policy that is called on arrivals and departures: seconds after which it is to be called
+  /// again even if nothing happens; 0: never.
   virtual double decide_again_s(const snapshot&) const { return 0; }
 
   /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
-  /// under this policy. Unless it says otherwise, plans_for's (placement.hpp).
+  /// under this policy. By default plans_for's (placement.hpp).
   virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                                planning_budget& budget) const {
     return plans_for(c, job, budget);
@@ -61,8 +76,7 @@ class policy {
   virtual bool starts_requested_number() const { return false; }
 
   /// Whether it places a job itself; `pipelines`: the job runs as pipelines that are planned here
-  /// (job_view::training). The controller places the other jobs by with_trainings
-  /// (pipeline/).
+  /// (job_view::training). The controller places the other jobs by with_trainings.
   virtual bool places(const job_spec& job, bool pipelines) const {
     (void)job;
     return !pipelines;
@@ -73,6 +87,18 @@ class policy {
 
   /// Why a job is waiting, as a sentence. For people only.
   virtual reason why_waiting(const snapshot& s, job_id job) const = 0;
+};
+
+/// A policy that explains the jobs of the queue, and no others.
+class queue_policy : public policy {
+ public:
+  reason why_waiting(const snapshot& s, job_id job) const final {
+    const auto at = s.waiting.find(job);
+    return at != s.waiting.end() ? why_waits(s, at->second) : not_waiting(job);
+  }
+
+ private:
+  virtual reason why_waits(const snapshot& s, const job_view& j) const = 0;
 };
 
 /// A policy by its name (frenzy, fcfs, ...), or null.

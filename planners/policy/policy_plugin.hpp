@@ -18,7 +18,7 @@ namespace troupe::planners {
 /// Description of a plug-in. Plain C up to `abi`; the fields after one that differs from the
 /// program's own value are not used.
 struct policy_plugin {
-  std::uint32_t format;  // of this struct
+  std::uint32_t format;  // version of this struct
   const char* abi;       // plugin_abi, of the headers that it was compiled with
   policy* (*make)();     // with new; may throw
 };

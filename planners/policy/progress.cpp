@@ -6,6 +6,10 @@
 
 namespace troupe::planners {
 
+// A report is evidence, so that what the attempt was expected to do counts only before the first
+// one. The time since then is extrapolated at the measured speed; without a report the first
+// restart_s of an attempt do no work. At least one iteration is left: a job that is behind its
+// estimate must not look finished, or shortest-first orders would divide by 0.
 double iterations_left(const snapshot& s, const job_view& j) {
   double done = static_cast<double>(j.iterations_done);
   if (j.reported)
@@ -20,6 +24,8 @@ double measured_slowdown(const job_view& j) {
   return j.reported && j.iteration_s > 0 ? j.reported->iteration_s / j.iteration_s : 1;
 }
 
+// Slower iterations than expected count as more work, not as another speed: whatever configuration
+// the job gets next is expected to be slower than planned by the same factor.
 double samples_left(const snapshot& s, const job_view& j) {
   return iterations_left(s, j) * j.spec->global_batch * measured_slowdown(j);
 }

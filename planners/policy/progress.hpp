@@ -2,7 +2,8 @@
 
 #include "planners/cluster/snapshot.hpp"
 
-// How far jobs are, as policies count on it.
+// The progress of jobs, as policies count on it: in iterations and samples; times in seconds
+// (docs/planners/troupe.md, "The decision": left(j)).
 
 namespace troupe::planners {
 

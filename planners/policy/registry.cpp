@@ -8,6 +8,9 @@ namespace troupe::planners {
 #include "planners/policy/policies.def"
 #undef TROUPE_POLICY
 
+// policies.def is the one list of policies: this file makes a factory table of it, and the names
+// of the command line follow. Beside it a policy needs a line in CMakeLists.txt.
+
 namespace {
 
 struct entry {

@@ -20,6 +20,11 @@ using kind = reason::kind;
 
 const std::string replayed_word{"\0replayed", 9};
 
+// A replayed job has no model: its trace gives the time of an iteration on its number of GPUs,
+// maybe for each GPU type. Policies know programs with an exact number of GPUs, which have plans by
+// type and are not resized either, so a replayed job is shown to them as one of these. The word in
+// its command contains a zero byte, which no file or command line can have.
+
 /// Nothing is known of their memory; policies leave out plans that need none.
 constexpr double any_bytes = 1;
 
@@ -116,12 +121,8 @@ class replayed_policy final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const auto seen = seen_by_inner(s);
     auto decisions = inner().decide(seen, random);
-    for (auto& d : decisions) {
-      if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
-      for (const auto* views : {&seen.waiting, &seen.running, &seen.moving})
-        if (const auto at = views->find(d.job); at != views->end())
-          expect(s.cluster, at->second, d);
-    }
+    for (auto& d : decisions)
+      if (const auto* j = d.starts() ? view_of(seen, d.job) : nullptr) expect(s.cluster, *j, d);
     return decisions;
   }
 
@@ -134,10 +135,12 @@ class replayed_policy final : public wrapped_policy {
   }
 
  private:
-  /// Views as the inner policy sees them. Of a long list few change between two calls.
+  /// Views as the inner policy sees them. Between two calls few entries of a long list change, and
+  /// making them all anew would take longer than the policy itself: the copies of the last call are
+  /// kept and compared with the present list, in one pass over both.
   struct followed_views {
     job_views seen;
-    std::map<job_id, job_view> original;  // of the same jobs
+    std::map<job_id, job_view> original;  // the same jobs as they were given
   };
 
   snapshot seen_by_inner(const snapshot& s) const {
@@ -228,7 +231,7 @@ class replayed_policy final : public wrapped_policy {
   using list_key = std::vector<std::tuple<std::uint32_t, gpu_index, double>>;
 
   std::shared_ptr<const replayed_times> times_;
-  // Of pure functions: nothing that is answered depends on what was asked before.
+  // Caches of pure functions: no answer depends on earlier questions.
   mutable followed_views waiting_, running_, moving_;
   mutable std::uint64_t version_ = 0;
   mutable std::map<std::string, known_program, std::less<>> programs_;

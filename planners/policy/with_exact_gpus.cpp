@@ -24,16 +24,6 @@ bool has_any(const job_views& jobs) {
   return std::ranges::any_of(jobs, [](const auto& entry) { return is_exact(entry.second); });
 }
 
-const job_view* view_of(const snapshot& s, job_id job) {
-  for (const auto* views : {&s.waiting, &s.running, &s.moving})
-    if (const auto at = views->find(job); at != views->end()) return &at->second;
-  return nullptr;
-}
-
-bool is_start(const decision& d) {
-  return d.what == decision::kind::start || d.what == decision::kind::move;
-}
-
 class exact_gpus_policy final : public wrapped_policy {
  public:
   explicit exact_gpus_policy(std::shared_ptr<const policy> inner)
@@ -47,7 +37,7 @@ class exact_gpus_policy final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     std::erase_if(decisions, [&](const decision& d) {
-      const auto* j = is_start(d) ? view_of(s, d.job) : nullptr;
+      const auto* j = d.starts() ? view_of(s, d.job) : nullptr;
       return j && is_exact(*j) && !within_bounds(s.cluster, *j->spec, d.where);
     });
     if (has_any(s.waiting) && s.idle.total_idle() > 0) start_first(s, decisions);
@@ -64,15 +54,16 @@ class exact_gpus_policy final : public wrapped_policy {
   }
 
  private:
+  /// Policies that count GPUs of one pool (Gandiva, Gavel, ElasticFlow, Crius) never start a
+  /// program that needs nodes of two, and would block it for ever. Only the front of the queue is
+  /// looked at, and only up to the first job that is not such a program or finds no room: nothing
+  /// overtakes a job that the policy had reasons to leave waiting.
   static void start_first(const snapshot& s, std::vector<decision>& decisions) {
     std::set<job_id> decided;
     auto idle = s.idle;
     for (const auto& d : decisions) {
       decided.insert(d.job);
-      if (!is_start(d)) continue;
-      for (const auto& share : d.where)  // some are of jobs that are stopped
-        idle.set_idle(share.node,
-                      idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+      if (d.starts()) take(idle, d.where);
     }
     std::vector<const job_view*> queue;
     for (const auto& [id, j] : s.waiting) queue.push_back(&j);

@@ -24,8 +24,13 @@ struct choice {
   std::uint32_t missing = 0;  // those that are not
 };
 
+// Without a reservation a stream of small programs could keep a large one waiting for ever: as soon
+// as two GPUs are free of the eight that it needs, somebody takes them. Backfilling, the usual
+// cure, needs to know when running jobs end. Here the nodes that lack the fewest GPUs are kept for
+// the first such program, and everything else of the cluster is used as before.
+
 /// `count` GPUs of a type, at most `per_node` of a node and in groups of `group`, on the nodes with
-/// the most idle ones; nothing: there are not so many.
+/// the most idle ones; nothing: the type has fewer.
 std::optional<choice> choose(const snapshot& s, gpu_index gpu, std::uint32_t count,
                              std::uint32_t per_node, std::uint32_t group) {
   std::vector<node_index> nodes;
@@ -76,6 +81,8 @@ class reserving_policy final : public wrapped_policy {
   explicit reserving_policy(std::shared_ptr<const policy> inner)
       : wrapped_policy{std::move(inner)} {}
 
+  /// The policy decides a second time only if its first decisions would take reserved GPUs: it may
+  /// start the program itself, in a way that reservation_of does not foresee.
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     const auto r = reservation_of(s);
@@ -89,18 +96,12 @@ class reserving_policy final : public wrapped_policy {
   /// Whether jobs that come after the program would start on its GPUs, and it would not start.
   static bool takes(const snapshot& s, const std::vector<decision>& decisions,
                     const reservation& r) {
-    const auto starts = [](const decision& d) {
-      return d.what == decision::kind::start || d.what == decision::kind::move;
-    };
     const auto& program = s.waiting.at(r.job);
     auto idle = s.idle;
     for (const auto& d : decisions) {
-      if (!starts(d)) continue;
+      if (!d.starts()) continue;
       if (d.job == r.job) return false;
-      if (comes_before(s, d.job, program)) continue;
-      for (const auto& share : d.where)
-        idle.set_idle(share.node,
-                      idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+      if (!comes_before(s, d.job, program)) take(idle, d.where);
     }
     return std::ranges::any_of(
         r.where, [&](const node_share& kept) { return idle.idle(kept.node) < kept.gpus; });

@@ -5,39 +5,18 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "planners/policy/placement.hpp"
+#include "planners/policy/split_views.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-bool places(const policy& p, const job_view& j) {
-  return p.places(*j.spec, j.training);
-}
-
-/// A list without the jobs that a policy does not place; the list itself if there are none.
-class placed_jobs {
- public:
-  placed_jobs(const policy& by, const job_views& all) : all_{all} {
-    some_ = std::ranges::any_of(all, [&](const auto& j) { return !places(by, j.second); });
-    if (!some_) return;
-    for (const auto& [id, j] : all) {
-      auto& list = places(by, j) ? placed_ : others_;
-      list.emplace_hint(list.end(), id, j);
-    }
-  }
-  const job_views& placed() const { return some_ ? placed_ : all_; }
-  const job_views& others() const { return others_; }
-
- private:
-  const job_views& all_;
-  bool some_ = false;
-  job_views placed_, others_;
-};
-
+/// Published policies place jobs on counts of GPUs; none of them cuts a model into stages or
+/// chooses datacenters. So trainings are placed before them by Algorithm 1, and the policy decides
+/// about the rest of the cluster. The policies troupe, espresso and crius place them themselves
+/// (places()).
 class trainings_policy final : public wrapped_policy {
  public:
   explicit trainings_policy(std::shared_ptr<const policy> inner)
@@ -52,28 +31,32 @@ class trainings_policy final : public wrapped_policy {
   }
 
   double decide_again_s(const snapshot& s) const override {
-    const placed_jobs waiting{inner(), s.waiting}, running{inner(), s.running};
-    return inner().decide_again_s(s.with(s.idle, waiting.placed(), running.placed()));
+    const auto waiting = split(s.waiting), running = split(s.running);
+    return inner().decide_again_s(s.with(s.idle, waiting.seen(), running.seen()));
   }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    const placed_jobs waiting{inner(), s.waiting}, running{inner(), s.running};
+    const auto waiting = split(s.waiting), running = split(s.running);
     std::vector<decision> all;
     std::optional<idle_index> room;
-    const auto rest = start_trainings(s.with(s.idle, waiting.others(), s.running), all, room);
-    auto others = inner().decide(s.with(rest.idle, waiting.placed(), running.placed()), random);
+    const auto rest = start_trainings(s.with(s.idle, waiting.own(), s.running), all, room);
+    auto others = inner().decide(s.with(rest.idle, waiting.seen(), running.seen()), random);
     std::ranges::move(others, std::back_inserter(all));
     return all;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto at = s.waiting.find(job);
-    if (at == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (!inner().places(*at->second.spec, at->second.training))
-      return why_training_waits(s, at->second);
-    const placed_jobs waiting{inner(), s.waiting}, running{inner(), s.running};
-    return inner().why_waiting(s.with(s.idle, waiting.placed(), running.placed()), job);
+    if (at == s.waiting.end()) return not_waiting(job);
+    if (is_own(at->second)) return why_training_waits(s, at->second);
+    const auto waiting = split(s.waiting), running = split(s.running);
+    return inner().why_waiting(s.with(s.idle, waiting.seen(), running.seen()), job);
+  }
+
+ private:
+  bool is_own(const job_view& j) const { return !inner().places(*j.spec, j.training); }
+  split_views split(const job_views& all) const {
+    return {all, [this](const job_view& j) { return is_own(j); }};
   }
 };
 

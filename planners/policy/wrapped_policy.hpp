@@ -9,7 +9,8 @@
 
 namespace troupe::planners {
 
-/// Another policy, of which a subclass overrides some functions.
+/// Another policy, of which a subclass overrides some functions. Wrappers are stacked: what each
+/// adds is independent of the policy inside, plug-ins included.
 class wrapped_policy : public policy {
  public:
   std::string_view name() const override { return inner_->name(); }

@@ -1,6 +1,7 @@
 #include "planners/serving/with_serving.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
+#include "planners/policy/split_views.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 #include "planners/serving/decoder_memory.hpp"
 
@@ -26,7 +28,9 @@ std::string types_of(const job_spec& job) {
   return job.required_gpu_type.empty() ? "" : fmt::format(" of type {}", job.required_gpu_type);
 }
 
-/// The best GPU for a decoder among the idle ones; none: no GPU that it may use is idle.
+/// The best GPU for a decoder among the idle ones; none: no GPU that it may use is idle. Types with
+/// enough memory come by memory, the smallest first, and the index has the nodes of a type with the
+/// fewest idle GPUs first: large GPUs and whole nodes stay free for jobs that need them.
 std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, const job_spec& job,
                                    const plan& how) {
   for (const auto g : idle.types_above(how.bytes_per_gpu)) {
@@ -39,7 +43,7 @@ std::optional<node_index> best_fit(const cluster& c, const idle_index& idle, con
   return {};
 }
 
-/// Has it run out of memory with this plan?
+/// Has it run out of memory with this plan? A decoder has one plan: there is no larger one to try.
 bool too_small(const job_view& j, const plan& how) {
   return how.bytes_per_gpu <= j.bytes_floor;
 }
@@ -51,47 +55,34 @@ reason why_too_small(const plan& how) {
                       how.bytes_per_gpu / bytes_per_gb)};
 }
 
-/// Parts of a snapshot with and without serve jobs.
+/// Parts of a snapshot with and without serve jobs. Policies of the papers do not know jobs without
+/// an end; they see a cluster from which the decoders' GPUs are missing.
 class split_jobs {
  public:
   explicit split_jobs(const snapshot& s)
-      : waiting_{s.waiting}, running_{s.running}, moving_{s.moving} {}
+      : waiting_{s.waiting, is_decoder},
+        running_{s.running, is_decoder},
+        moving_{s.moving, is_decoder} {}
 
-  bool any() const { return waiting_.any() || running_.any() || moving_.any(); }
+  bool any() const { return waiting_.any_own() || running_.any_own() || moving_.any_own(); }
   std::vector<const job_view*> waiting_decoders() const {
-    auto all = waiting_.decoders();
+    std::vector<const job_view*> all;
+    for (const auto& [id, j] : waiting_.own()) all.push_back(&j);
     by_priority(all);
     return all;
   }
   snapshot rest(const snapshot& s, const idle_index& idle) const {
-    return {s.now_s,          s.cluster,  idle,        waiting_.others(), running_.others(),
-            moving_.others(), s.unusable, s.changed_s, s.arrivals};
+    return {s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
+            moving_.seen(), s.unusable, s.changed_s, s.arrivals};
   }
 
  private:
-  /// A list, and a copy without its serve jobs if it has any.
-  class list {
-   public:
-    explicit list(const job_views& all) : all_{all} {
-      for (const auto& [id, j] : all)
-        if (is_serving(*j.spec)) decoders_.push_back(&j);
-      if (decoders_.empty()) return;
-      for (const auto& [id, j] : all)
-        if (!is_serving(*j.spec)) others_.emplace_hint(others_.end(), id, j);
-    }
-    bool any() const { return !decoders_.empty(); }
-    const std::vector<const job_view*>& decoders() const { return decoders_; }
-    const job_views& others() const { return any() ? others_ : all_; }
+  static bool is_decoder(const job_view& j) { return is_serving(*j.spec); }
 
-   private:
-    const job_views& all_;
-    std::vector<const job_view*> decoders_;
-    job_views others_;
-  };
-
-  list waiting_, running_, moving_;
+  split_views waiting_, running_, moving_;
 };
 
+/// The reason names the rule and its figures, for `troupe explain`.
 decision start_of(const cluster& c, const job_view& j, const plan& how, node_index n) {
   decision d{decision::kind::start, j.id, how, {{n, 1}}, {}};
   d.why = {reason::kind::invalid,
@@ -116,6 +107,8 @@ class serving_policy final : public wrapped_policy {
     return inner().decide_again_s(jobs.rest(s, s.idle));
   }
 
+  /// Decoders first: people wait for their answers, and a decoder takes one GPU. They stop no job,
+  /// so that one that was submitted to a full cluster waits for the next GPU that is released.
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const split_jobs jobs{s};
     if (!jobs.any()) return inner().decide(s, random);
@@ -123,12 +116,12 @@ class serving_policy final : public wrapped_policy {
     std::vector<decision> all;
     for (const auto* j : jobs.waiting_decoders()) {
       if (!j->plans || j->plans->empty()) {
-        all.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        all.push_back(give_up(j->id, why_none(*j)));
         continue;
       }
       const auto& how = j->plans->front();
       if (too_small(*j, how)) {
-        all.push_back({decision::kind::give_up, j->id, {}, {}, why_too_small(how)});
+        all.push_back(give_up(j->id, why_too_small(how)));
         continue;
       }
       const auto n = best_fit(s.cluster, idle, *j->spec, how);
@@ -137,8 +130,7 @@ class serving_policy final : public wrapped_policy {
       take(idle, all.back().where);
     }
     auto others = inner().decide(jobs.rest(s, idle), random);
-    all.insert(all.end(), std::make_move_iterator(others.begin()),
-               std::make_move_iterator(others.end()));
+    std::ranges::move(others, std::back_inserter(all));
     return all;
   }
 

@@ -5,12 +5,12 @@
 
 #include "planners/policy/policy.hpp"
 
-// Decoders of served models (`serve:` of a job), under every policy. A decoder takes one GPU until
-// it is cancelled.
+// Decoders of served models (`serve:` of a job; docs/serving.md) under every policy. A decoder
+// takes one GPU until it is cancelled.
 
 namespace troupe::planners {
 
-/// The plan of a decoder: one GPU with more memory than decoder_memory_of says and the cluster's
+/// The plan of a decoder: one GPU with more memory than decoder_memory_of gives and the cluster's
 /// headroom adds. Fails, with the figures, if no GPU that the job may use has it.
 expected<std::vector<plan>> decoder_plans(const cluster& c, const job_spec& job);
 

@@ -4,6 +4,11 @@
 
 namespace troupe::planners {
 
+// The utilization of a queue, estimated from its latest arrivals: work that arrived over the
+// capacity in the same time. It decides how much a GPU-second costs jobs that have not come yet.
+// Work is counted in seconds of the whole cluster, so that it needs no assumption on which GPUs do
+// it. A job whose length is overstated (by its user, or by a wrong model) could make the load
+// arbitrarily large; the time since its arrival bounds its share.
 double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
                      configuration_cache& tables) {
   if (s.arrivals.empty()) return 0;
@@ -21,7 +26,7 @@ double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
     busy_s +=
         std::min(samples / table.cluster_samples_per_s + restart_s / gpus, (now_s - a.at_s) / gpus);
   }
-  constexpr double min_share = 0.1;  // of the GPUs, for those that arrive
+  constexpr double min_share = 0.1;  // share of the GPUs that arriving jobs count on
   double held = 0;
   for (const auto& [id, j] : s.running)
     if (j.submitted_s < first_s) held += total_gpus(j.where);

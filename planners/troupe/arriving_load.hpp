@@ -6,12 +6,14 @@
 
 namespace troupe::planners {
 
+// The term "load" of docs/planners/troupe.md, "The decision".
+
 /// The work of the latest arrivals (snapshot::arrivals) as a share of what the cluster, without the
 /// GPUs that older jobs hold now, could do in the time in which they came; more than 1: they come
 /// faster than it can run them. A job counts the seconds that it and its start take of all GPUs,
-/// each pool running its most efficient configuration, but no more than it can have had since it
-/// came. Those that came at the time of the first one are left out: since when they came is not
-/// known. 0: nothing has come since.
+/// each pool running its most efficient configuration, but no more than the time since it came.
+/// Those that came at the time of the first one are left out: since when they came is not known. 0:
+/// nothing has come since.
 double arriving_load(const snapshot& s, const std::vector<gpu_pool>& pools,
                      configuration_cache& tables);
 

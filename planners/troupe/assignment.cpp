@@ -10,9 +10,7 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "planners/plans/bounds.hpp"
-#include "planners/plans/exact_gpus.hpp"
-#include "planners/plans/has.hpp"
+#include "planners/plans/mixed_plan.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 #include "planners/troupe/waiting_prices.hpp"
@@ -23,8 +21,10 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// Jobs in the order in which they are served. A heap, whose end is sorted as far as it was asked
-/// for: of a long queue only the front is ever looked at.
+/// Jobs in the order in which they are served (rule 1): by priority, overdue ones first, then by
+/// the work left. The least work first minimizes the average completion time on one server; an
+/// overdue job goes before shorter ones, so that a stream of them cannot starve it. A heap whose
+/// front is sorted only as far as it is read: GPUs are gone long before a long queue is.
 class service_order {
  public:
   service_order(const std::vector<contender>& contenders, double now_s, const troupe_options& o) {
@@ -59,27 +59,30 @@ class service_order {
     }
   };
   std::vector<ranked> all_;
-  std::size_t heap_size_ = 0;  // what follows is sorted, the first job last
+  std::size_t heap_size_ = 0;  // elements behind it are sorted, the first job last
 };
 
+/// One assignment (rules 2 and 3). Jobs are served in order, each with the configuration that costs
+/// all jobs least: its own time, plus what those behind it wait for the GPUs that it holds. Only
+/// counts of GPUs of pools are assigned; pool_capacity keeps them placeable. Greedy, in one pass: a
+/// choice is not taken back, except that GPUs which are left over go to the jobs that gain the
+/// most.
 class assigner {
  public:
   assigner(const cluster& c, const std::vector<gpu_pool>& pools, const free_gpus& free,
-           double now_s, const std::vector<double>& weights, const job_costs& costs,
-           const troupe_options& o)
+           double now_s, const job_costs& costs, const troupe_options& o)
       : c_{c},
         pools_{pools},
         free_{free},
         now_s_{now_s},
-        weights_{weights},
         costs_{costs},
         o_{o},
         speeds_{relative_speeds(c)} {
     for (const auto& p : pools_) room_.emplace_back(p, free_);
   }
 
-  /// `behind`: the prices of all contenders. `keep`: every job that runs keeps what it has, or
-  /// grows onto what nobody else gets.
+  /// `behind`: the prices of all contenders. `keep`: every job that runs keeps its GPUs, or grows
+  /// onto GPUs that no other job gets.
   std::vector<assigned> assign(const std::vector<contender>& contenders, service_order& order,
                                waiting_prices behind, bool keep) && {
     first_ = contenders.data();
@@ -134,6 +137,9 @@ class assigner {
     out_.push_back(std::move(a));
   }
 
+  // Staying as it is is one of the options of a running job; it is the cheapest for a while, since
+  // any other costs a restart (start_s). Jobs that share a table have the same options: where the
+  // first of them that waits found no room, none of them will.
   void serve(const contender& x, std::size_t jobs_behind, const waiting_prices& behind) {
     if (!x.runs() && refused_.contains(x.table)) return;  // room only shrinks
     const double factor = costs_.price_factor();
@@ -141,7 +147,7 @@ class assigner {
     double best = infinite;
     if (x.runs() && !x.present)
       best = costs_.of_run(x.samples_left / x.job->spec->global_batch * x.job->iteration_s,
-                           weight_of(x.job->where), a.price);
+                           weight_of(c_, speeds_, x.job->where), a.price);
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < x.options().size(); ++i) {
       const auto& o = x.options()[i];
@@ -168,11 +174,11 @@ class assigner {
 
   // -- on GPUs of several pools
 
-  // Goes on where it is, if nobody before it has these GPUs.
+  // The job goes on where it is, if no job before it has these GPUs.
   bool stay_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (a.who->present || !reserve(j.where)) return false;
-    a.mixed = std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{j.how, j.where});
+    a.mixed = std::make_shared<const placed_plan>(placed_plan{j.how, j.where});
     return true;
   }
 
@@ -180,28 +186,12 @@ class assigner {
   void start_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (!j.plans) return;
-    if (has_exact_gpus(*j.spec)) return start_exact(a);
-    std::optional<idle_index> restricted;
-    const auto beside = idle_beside();
-    const auto& idle = allowed_idle(c_, beside, *j.spec, restricted);
-    for (const auto& how : *j.plans) {
-      if (!how.stages.empty()) continue;  // for one pool
-      if (how.bytes_per_gpu <= j.bytes_floor || idle.idle_above(how.bytes_per_gpu) < how.gpus())
-        continue;
-      auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
-                            how.tensor_in_node ? how.tensor_parallel : 1);
-      if (where.empty() || !reserve(where)) continue;
-      a.mixed =
-          std::make_shared<const assigned::mixed_gpus>(assigned::mixed_gpus{how, std::move(where)});
-      return;
-    }
-  }
-
-  void start_exact(assigned& a) {
-    auto p = place_exact(c_, idle_beside(), *a.who->job);
-    if (!p || !reserve(p->where)) return void(refused_.insert(a.who->table));
-    a.mixed = std::make_shared<const assigned::mixed_gpus>(
-        assigned::mixed_gpus{std::move(p->how), std::move(p->where)});
+    auto found = find_mixed_plan(c_, idle_beside(), j,
+                                 [this](const allocation& where) { return reserve(where); });
+    if (found)
+      a.mixed = std::make_shared<const placed_plan>(std::move(*found));
+    else if (has_exact_gpus(*j.spec))
+      refused_.insert(a.who->table);
   }
 
   // Takes these very GPUs, if what was assigned before can be placed beside them.
@@ -218,13 +208,7 @@ class assigner {
     for (std::size_t p = 0; p < pools_.size(); ++p) room_[p].update(pools_[p], free_);
   }
 
-  double weight_of(const allocation& where) const {
-    double w = 0;
-    for (const auto& n : where) w += n.gpus * speeds_[c_.nodes[n.node].gpu];
-    return w;
-  }
-
-  // What is idle when all that was assigned is placed.
+  // The idle GPUs once all assigned counts are placed.
   idle_index idle_beside() const {
     std::vector<count_grant> grants;
     for (const auto& a : out_) {
@@ -251,6 +235,8 @@ class assigner {
     }
   };
 
+  // The change of one job's configuration that saves most seconds per GPU more. With no job waiting
+  // GPUs cost nothing, so that the price is 0; a saving below min_saving is not worth a restart.
   std::optional<change> best_change(std::size_t who) const {
     const auto& a = out_[who];
     if (!a.option || is_settling(*a.who)) return {};
@@ -284,6 +270,9 @@ class assigner {
     return changes;
   }
 
+  // Rule 3: steepest ascent over a heap of each job's best change. A change is checked again when
+  // it is popped, because others have taken room since; a job that frees room makes all of them
+  // stale.
   void grow() {
     auto changes = best_changes();
     while (!changes.empty()) {
@@ -309,7 +298,6 @@ class assigner {
   const std::vector<gpu_pool>& pools_;
   free_gpus free_;
   double now_s_;
-  const std::vector<double>& weights_;  // of pools
   const job_costs& costs_;
   const troupe_options& o_;
   std::vector<double> speeds_;
@@ -370,6 +358,11 @@ bool obeys_priority(const std::vector<assigned>& kept, const std::vector<assigne
 
 }  // namespace
 
+// Rule 4: two candidate assignments, one from scratch and one in which running jobs keep their
+// GPUs. Choosing between whole assignments, not job by job, lets several jobs change together where
+// only the sum of the changes pays off; the difference in loss must exceed a fixed number of
+// restarts for each job that is stopped, so that estimates which are slightly wrong do not move
+// jobs back and forth.
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load, const troupe_options& o) {
@@ -379,8 +372,7 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   waiting_prices behind{weights};
   for (const auto& x : contenders) behind.add(x);
   const auto assigned_to = [&](bool keep) {
-    return assigner{c, pools, free, now_s, weights, costs, o}.assign(contenders, order, behind,
-                                                                     keep);
+    return assigner{c, pools, free, now_s, costs, o}.assign(contenders, order, behind, keep);
   };
   auto anew = assigned_to(false);
   const auto stopped = changed(anew);

@@ -9,18 +9,22 @@
 #include "messages/domain/cluster.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/snapshot.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/troupe/configurations.hpp"
 
-// Who gets how many GPUs of which pool (docs/planners/troupe.md). Nodes are chosen afterwards.
+// The number of GPUs of each pool for every job (docs/planners/troupe.md, "The decision", rules 1
+// to 4). Nodes are chosen afterwards (rule 5). Times are in seconds; a weight is a number of GPUs,
+// each counted by its speed over that of the cluster's fastest type; work is in seconds of such a
+// GPU.
 
 namespace troupe::planners {
 
 struct troupe_options {
-  double price_factor = 2;    // of a GPU-second, for the jobs that wait behind
+  double price_factor = 2;    // on the price of a GPU-second, for the jobs that wait behind
   double max_load = 0.95;     // arriving_load, as far as it counts
   double arriving = 4;        // factor of the price for expected arrivals
   double hold_restarts = 13;  // restarts: later the job may be stopped for it
-  double min_saving = 0.2;    // of the time left, for a change that only uses idle GPUs
+  double min_saving = 0.2;    // share of the time left, for a change that only uses idle GPUs
   double stop_cost = 16;      // restarts that a change of a running job is counted as
   double overdue_times = 1;   // shortest runs after its submission until a job is overdue
   double settle_starts = 20;  // in restarts after its start, until which a job is left alone
@@ -32,13 +36,13 @@ struct contender {
   const job_view* job = nullptr;
   const configuration_table* table = nullptr;
   double samples_left = 0;
-  double start_left_s = 0;             // of its present start
+  double start_left_s = 0;             // until its present start ends
   std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
-  double assumed_work = 0;             // of a program of unknown length; all have the same
+  double assumed_work = 0;             // for programs of unknown length; all have the same
 
   const std::vector<configuration>& options() const { return table->options; }
   bool runs() const { return !job->where.empty(); }
-  /// What is left of it, in seconds of a GPU of the fastest type.
+  /// The work left, in seconds of a GPU of the fastest type, by its most efficient configuration.
   double work() const {
     return assumed_work > 0 ? assumed_work : samples_left * table->sample_cost;
   }
@@ -57,27 +61,23 @@ double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
 /// Whether a running job began too recently to be stopped or moved.
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);
 
-/// What a contender gets.
+/// A contender's share of an assignment.
 struct assigned {
-  /// GPUs of several pools, where no single pool can hold it.
-  struct mixed_gpus {
-    plan how;
-    allocation where;
-  };
-
   const contender* who = nullptr;
-  std::optional<std::size_t> option;          // none: nothing, or `mixed`
-  std::shared_ptr<const mixed_gpus> mixed{};  // apart: few have it, and assignments are sorted
-  std::size_t behind = 0;                     // jobs, when it was served
-  double price = 0;  // seconds that they wait for a GPU-second of the fastest type
+  std::optional<std::size_t> option;  // none: nothing, or `mixed`
+  /// GPUs of several pools, where no single pool can hold it. Allocated apart: few jobs have it,
+  /// and assignments are sorted.
+  std::shared_ptr<const placed_plan> mixed{};
+  std::size_t behind = 0;  // jobs, when it was served
+  double price = 0;        // seconds that they wait for a GPU-second of the fastest type
 
   bool has_gpus() const { return option || mixed; }
 };
 
 /// Every job in its order on the GPUs that are worth most to all, if that saves more than it costs
 /// to stop and move running jobs; else these keep what they have, or grow. `free`: idle GPUs and
-/// those of all contenders; `load`: see arriving_load. Of each contender that runs, and of those
-/// waiting that were looked at before the GPUs were gone.
+/// those of all contenders; `load`: see arriving_load. The result has each contender that runs, and
+/// those waiting ones that were considered before the GPUs were gone.
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,
                              double now_s, double load = 0, const troupe_options& o = {});

@@ -22,6 +22,7 @@ constexpr std::size_t largest_cache = 4096;  // lists
 
 }  // namespace
 
+// A number in the job file is a wish to keep: only a shape that is left open entirely may change.
 bool is_elastic(const job_spec& job) {
   const auto& w = job.pipeline;
   const bool open = w.stages == 0 && w.data_parallel == 0 && w.tensor_parallel == 0 &&
@@ -39,6 +40,12 @@ std::vector<double> relative_speeds(const cluster& c) {
   return speeds;
 }
 
+double weight_of(const cluster& c, const std::vector<double>& speeds, const allocation& where) {
+  double weight = 0;
+  for (const auto& n : where) weight += n.gpus * speeds[c.nodes[n.node].gpu];
+  return weight;
+}
+
 double worth(const job_spec& job, const plan& how) {
   if (job.objective == "fastest") return how.samples_per_s;
   if (job.objective == "cheapest")
@@ -48,8 +55,8 @@ double worth(const job_spec& job, const plan& how) {
 
 namespace {
 
-/// The fastest split on so many GPUs of the pool. By the job's plans, if it has any: they know how
-/// much memory it turned out to need.
+/// The fastest split on `gpus` GPUs of the pool. By the job's plans, if it has any: they account
+/// for the memory that it turned out to need.
 std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::uint32_t gpus,
                                   const job_view& j, std::uint32_t max_tensor) {
   const auto& job = *j.spec;
@@ -75,6 +82,9 @@ std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::u
   return best;
 }
 
+/// A pool's configurations, the fewest GPUs first. Counts that are not faster than a smaller one
+/// are left out here, once, instead of being compared in every decision: the job would hold more
+/// GPUs for nothing.
 std::vector<configuration> configurations_in(const cluster& c, const std::vector<gpu_pool>& pools,
                                              std::uint32_t p, const job_view& j, double speed,
                                              std::uint32_t max_tensor) {
@@ -104,7 +114,7 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
   std::vector<configuration> out;
   for (std::uint32_t p = 0; p < pools.size(); ++p) {
     auto of_pool = configurations_in(c, pools, p, j, speeds[pools[p].gpu], max_tensor);
-    // It would keep what it gets to its end, whoever comes.
+    // A program keeps its GPUs to its end, whatever jobs arrive later.
     if (!j.spec->command.empty() && !of_pool.empty())
       of_pool = {*std::ranges::max_element(
           of_pool, {}, [&](const configuration& x) { return worth(*j.spec, x.how); })};
@@ -133,6 +143,8 @@ double fastest(const std::vector<configuration>& options, const job_view& j) {
 
 }  // namespace
 
+// Entries are keyed by the address of a list of plans. The entry holds the list, so that its
+// address is not used again; one that only the cache holds belongs to jobs that are gone.
 void configuration_cache::prepare(const cluster& c) {
   if (!(cluster_ == c)) {
     entries_.clear();

@@ -12,13 +12,16 @@
 
 namespace troupe::planners {
 
-inline constexpr double min_gain = 1.005;  // of a larger count of GPUs over a smaller one
+inline constexpr double min_gain =
+    1.005;  // speed of a larger count of GPUs over that of a smaller one
 
-/// One way to run a job: so many GPUs of one pool, split as is fastest there.
+// The choices of a job under policy troupe (docs/planners/troupe.md, "Configurations").
+
+/// One way to run a job: a number of GPUs of one pool, with the split that is fastest there.
 struct configuration {
   std::uint32_t pool = 0;  // index into pools_of()
   plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
-  double weight = 0;       // of its GPUs: each one's speed over that of the cluster's fastest type
+  double weight = 0;       // see weight_of()
   std::uint32_t gpus = 0;  // how.gpus(), which counts those of all stages
 };
 
@@ -29,7 +32,12 @@ bool is_elastic(const job_spec& job);
 /// Speed of each GPU type over that of the cluster's fastest.
 std::vector<double> relative_speeds(const cluster& c);
 
-/// What a job's objective counts: samples/s, a GPU of it, or for a unit of cost.
+/// Weight of an allocation, by these speeds: the number of GPUs of the cluster's fastest type that
+/// would be as fast.
+double weight_of(const cluster& c, const std::vector<double>& speeds, const allocation& where);
+
+/// A plan's value by the job's objective: samples/s (fastest), samples/s per GPU (efficient), or
+/// samples/s per unit of cost and hour (cheapest).
 double worth(const job_spec& job, const plan& how);
 
 /// Every configuration that the job's memory and bounds allow on the whole cluster, pool by pool,
@@ -40,16 +48,17 @@ double worth(const job_spec& job, const plan& how);
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j);
 
-/// What alike jobs can run with.
+/// The configurations of alike jobs, with the figures that decisions need of them.
 struct configuration_table {
   std::vector<configuration> options;  // configurations_of()
-  std::vector<std::uint32_t> pools;    // of these, each once
+  std::vector<std::uint32_t> pools;    // those of the options, each once
   /// Seconds of a GPU of the fastest type that a sample costs at best; of a job without options by
   /// the plans it has.
   double sample_cost = 0;
   double fastest_samples_per_s = 0;  // likewise
-  double efficient_weight = 0;       // of the option that costs a sample so much
-  /// Of all GPUs together, if each pool runs copies of the job with its most efficient option.
+  double efficient_weight = 0;       // weight of the option with sample_cost
+  /// Samples/s of all GPUs together, if each pool runs copies of the job with its most efficient
+  /// option.
   double cluster_samples_per_s = 0;
 };
 

@@ -28,6 +28,10 @@ bool is_overdue(const snapshot& s, const job_view& j, const troupe_options& o) {
 
 }  // namespace
 
+// Algorithm 1 knows idle GPUs, not prices. For each training it is therefore shown a cluster in
+// which the jobs that come after the training do not exist, and those that come before it hold
+// their GPUs. The jobs whose GPUs it takes are contenders, and the assignment that follows places
+// them anew.
 void start_fixed_trainings(const snapshot& s, const job_views& trainings,
                            const std::vector<contender>& contenders, const troupe_options& o,
                            free_gpus& free, std::vector<decision>& out) {

@@ -35,6 +35,9 @@ std::uint64_t units_of(const job_spec& job, std::uint32_t gpus) {
 
 }  // namespace
 
+// Plans are made once, when a job is submitted, and each takes a search over all even shapes. So
+// only one pool of each kind is planned for (the largest: a smaller one has the same counts, but
+// fewer), and a pool is given up after four counts that gain nothing.
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
                                   const job_spec& job, planning_budget& budget) {
   constexpr int max_useless = 4;
@@ -63,6 +66,8 @@ std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>&
   return out;
 }
 
+// Pools of one type may be in datacenters with different links, so that a plan's speed is evaluated
+// again where there are several.
 std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
                                       std::uint32_t pool, std::uint32_t gpus, const job_spec& job,
                                       const std::vector<plan>& plans, double bytes_floor) {

@@ -12,6 +12,8 @@
 
 namespace troupe::planners {
 
+// The pipelines among a job's configurations (docs/planners/troupe.md, "Configurations").
+
 /// The fastest even pipelines (planners/policy/adaptive_plan.hpp) of simulated work on each kind
 /// of pool and count, the fewest GPUs first. A count that is not at least 0.5 % faster than a
 /// smaller one of the same pool is left out, and so is everything beyond four of these in a row. A
@@ -19,8 +21,8 @@ namespace troupe::planners {
 std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
                                   const job_spec& job, planning_budget& budget);
 
-/// Of these the fastest on so many GPUs of the pool, with its speed there, that needs more than
-/// `bytes_floor`.
+/// The fastest of these on `gpus` GPUs of the pool that needs more than `bytes_floor` bytes per
+/// GPU, with its speed there.
 std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
                                       std::uint32_t pool, std::uint32_t gpus, const job_spec& job,
                                       const std::vector<plan>& plans, double bytes_floor);

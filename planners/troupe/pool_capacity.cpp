@@ -24,6 +24,10 @@ std::size_t pool_capacity::classes_for(std::uint32_t gpus) const {
   return k;
 }
 
+// Counts of 2^k GPUs behave like blocks of a buddy allocator: a block of a size is made of two of
+// the half, and packing the largest first leaves no holes. It is then enough to count, for each
+// size, how many blocks of it are free, and to subtract from all smaller sizes what a count takes.
+//
 // Blocks of a size that a count takes up: whole nodes hold `node / size` blocks each.
 bool pool_capacity::fits(std::uint32_t gpus) const {
   const auto node = size_.back();

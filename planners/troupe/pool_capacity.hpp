@@ -7,6 +7,8 @@
 
 namespace troupe::planners {
 
+/// The room of docs/planners/troupe.md, rule 2, in GPUs and blocks of them.
+///
 /// Whether a set of counts (counts_of()) can be placed on a pool's free GPUs, whatever node each
 /// of them is on in the end. Exact where node sizes are powers of two, since then each count
 /// divides the next larger one; else it may promise too much.

@@ -34,6 +34,8 @@ std::string behind_text(const assigned& a) {
 
 }  // namespace
 
+// Every figure of a sentence is one that the decision used; a sentence that restated a rule without
+// its figures could not be checked by its reader.
 std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();

@@ -6,7 +6,8 @@
 #include "planners/cluster/snapshot.hpp"
 #include "planners/troupe/assignment.hpp"
 
-// A sentence for people about each thing that Troupe's policy decides, with its figures.
+// A sentence for `troupe explain` about each decision of Troupe's policy, with its figures: GPUs,
+// seconds, and seconds of waiting per GPU-second (docs/planners/troupe.md, "Checks").
 
 namespace troupe::planners {
 

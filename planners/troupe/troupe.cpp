@@ -10,6 +10,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
@@ -38,6 +39,8 @@ std::vector<std::uint32_t> pools_of_nodes(const cluster& c, const std::vector<gp
   return pool_of;
 }
 
+/// The option that a running job has: same pool, number of GPUs and split. None for GPUs of several
+/// pools, or for a split that is no longer the fastest.
 std::optional<std::size_t> present_option(const std::vector<configuration>& options,
                                           const std::vector<std::uint32_t>& pool_of,
                                           const job_view& j) {
@@ -49,19 +52,6 @@ std::optional<std::size_t> present_option(const std::vector<configuration>& opti
     if (options[i].pool == pool && options[i].gpus == gpus && same_shape(options[i].how, j.how))
       return i;
   return {};
-}
-
-// Nothing of this job can be decided here: it has no plan, or runs out of memory with each of them.
-bool is_hopeless(const job_view& j) {
-  return !j.plans || std::ranges::none_of(
-                         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
-}
-
-reason why_hopeless(const job_view& j) {
-  if (!j.plans || j.plans->empty()) return why_none(j);
-  return {kind::infeasible,
-          fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
-                      j.bytes_floor / bytes_per_gb)};
 }
 
 /// The micro-batch of the fastest configuration, kept by all: whatever the number of pipelines, the
@@ -97,8 +87,9 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job, planni
   return plans;
 }
 
-/// Is Algorithm 1's pipeline, which may use every pool, so much faster than any one pool that the
-/// training is placed there to its end?
+/// Is Algorithm 1's pipeline, which may use every pool, fast enough to give up elasticity for it?
+/// The training would hold these GPUs to its end; 1.25 times the fastest pool's speed must make up
+/// for that.
 bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& elastic,
                             planning_budget& budget) {
   constexpr double min_speedup = 1.25;
@@ -106,12 +97,6 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
   if (!across) return false;
   const auto e = evaluate(c, job, across->how, across->where, fidelity::closed);
   return e && e->samples_per_s > min_speedup * elastic.samples_per_s;
-}
-
-bool same_nodes(allocation a, allocation b) {
-  std::ranges::sort(a, {}, &node_share::node);
-  std::ranges::sort(b, {}, &node_share::node);
-  return a == b;
 }
 
 /// A program of unknown length comes neither before all others nor after them: it counts as much
@@ -138,7 +123,10 @@ bool stays(const assigned& a) {
                   : a.mixed && same_nodes(a.mixed->where, a.who->job->where);
 }
 
-class troupe_policy : public policy {
+/// Rules 1 to 5 of docs/planners/troupe.md. Everything is decided from scratch at every call; that
+/// the same state gives the same GPUs until something happens follows from snapshot::at_change(),
+/// by which work left does not shrink while nothing happens.
+class troupe_policy : public queue_policy {
  public:
   explicit troupe_policy(const troupe_options& options) : options_{options} {}
   std::string_view name() const override { return "troupe"; }
@@ -187,8 +175,8 @@ class troupe_policy : public policy {
     return out;
   }
 
-  /// When the next of the jobs that are left alone may be changed. Even if none waits and no GPU is
-  /// idle, two of them may be better off with each other's GPUs.
+  /// The time at which the next of the jobs that are left alone may be changed. Even if none waits
+  /// and no GPU is idle, two of them may be better off with each other's GPUs.
   double decide_again_s(const snapshot& s) const override {
     if (s.waiting.empty() && s.running.size() < 2 && s.idle.total_idle() == 0) return 0;
     double again_s = 0;
@@ -200,17 +188,15 @@ class troupe_policy : public policy {
     return again_s;
   }
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
-    const auto& j = it->second;
+ private:
+  reason why_waits(const snapshot& s, const job_view& j) const override {
     cache_.prepare(s.cluster);
-    if (is_fixed(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
-    if (is_hopeless(j)) return why_hopeless(j);
     const auto pools = pools_of(s.cluster, s.idle);
+    if (is_fixed(s.cluster, pools, j)) return why_training_waits(s, j);
+    if (auto never = why_never(j)) return std::move(*never);
     std::vector<decision> ignored;
     const auto all = contenders_of(s, pools, ignored);
-    const auto mine = std::ranges::find(all, job, [](const contender& x) { return x.job->id; });
+    const auto mine = std::ranges::find(all, j.id, [](const contender& x) { return x.job->id; });
     if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
     const auto rank = [&](const contender& x) {
       return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
@@ -220,10 +206,9 @@ class troupe_policy : public policy {
     return {kind::insufficient, why_behind(s, *mine, before, s.running.size() - before)};
   }
 
- private:
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
-  /// the user's own: nobody knows whether they would go on where they were.
+  /// the user's own, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
     if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, pools, j).options.empty());
@@ -236,8 +221,8 @@ class troupe_policy : public policy {
       if (j.spec->command.empty() && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
       if (is_fixed(s.cluster, pools, j)) continue;
-      if (is_hopeless(j))
-        out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
+      if (auto never = why_never(j))
+        out.push_back(give_up(id, std::move(*never)));
       else
         jobs.push_back(&j);
     }
@@ -290,7 +275,7 @@ class troupe_policy : public policy {
           runs && same_nodes(where, j.where) && (!a.option || a.option == a.who->present);
       if (stays) continue;
       if (where.empty() && runs && free.has(j.where)) {
-        free.take(j.where);  // no room for its change, and nobody else has its GPUs
+        free.take(j.where);  // no room for its change, and no other job has its GPUs
         continue;
       }
       if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
@@ -302,7 +287,7 @@ class troupe_policy : public policy {
   }
 
   const troupe_options options_;
-  mutable configuration_cache cache_;  // of a pure function
+  mutable configuration_cache cache_;  // memory of a pure function
 };
 
 }  // namespace

@@ -49,6 +49,9 @@ void waiting_prices::change(const contender& x, double sign) {
   if (weight > 0) for_each_pool([&](std::size_t p) { prices_[p] += sign / weight; });
 }
 
+// Jobs that arrive later cannot be listed; their number is that of an M/M/1 queue with this load,
+// rho^2 / (1 - rho) in the mean. A price per weight lets a job that holds much of the cluster pay
+// for all of them, for as long as it cannot be stopped for them (hold_restarts).
 job_costs::job_costs(const cluster& c, double total_weight, double load, const troupe_options& o)
     : o_{o}, restart_s_{c.settings.restart_s}, load_{std::min(load, o.max_load)} {
   // Jobs that would wait in a queue of this load with one server.
@@ -63,15 +66,8 @@ double job_costs::of_run(double time_s, double weight, double price) const {
 
 namespace {
 
-double weight_of(const cluster& c, const allocation& where) {
-  const auto speeds = relative_speeds(c);
-  double weight = 0;
-  for (const auto& n : where) weight += n.gpus * speeds[c.nodes[n.node].gpu];
-  return weight;
-}
-
-/// With so many samples/s, or, if that is sooner, with its fastest configuration as soon as all
-/// jobs with less work have ended.
+/// Its time to the end at samples_per_s, or, if that is sooner, with its fastest configuration as
+/// soon as all jobs with less work have ended.
 double time_to_end(const contender& x, double samples_per_s, double start_s, double others_end_s,
                    double restart_s) {
   const double end_s = start_s + x.samples_left / samples_per_s;
@@ -82,9 +78,14 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 
 }  // namespace
 
+// The objective of rule 4: total time of all jobs under an assignment, in seconds. A running job
+// costs of_run(); a waiting one its shortest run, and its work times the price of the jobs behind
+// it, the least work first. An estimate: jobs keep what they have, except that each may take its
+// fastest configuration when all shorter ones have ended.
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
   const double restart_s = c.settings.restart_s;
+  const auto speeds = relative_speeds(c);
   std::vector<bool> placed(contenders.size());
   for (const auto& a : all)
     if (a.has_gpus()) placed[static_cast<std::size_t>(a.who - contenders.data())] = true;
@@ -111,12 +112,12 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
     const double run_s =
         time_to_end(x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
     before_s = std::max(before_s, run_s);
-    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, a->mixed->where),
+    loss += costs.of_run(run_s, o ? o->weight : weight_of(c, speeds, a->mixed->where),
                          o ? behind.in(o->pool) : behind.highest());
   }
   std::ranges::sort(waiting, {}, by_work);
   for (const auto* x : waiting) {
-    // Of a job that is stopped, the second start is work that nobody asked for.
+    // A stopped job starts twice; the second start is work that the change itself causes.
     const double starts = x->runs() ? costs.price_factor() : 1;
     loss += behind.lowest(*x) * (x->work() + starts * restart_s * x->table->efficient_weight);
     behind.remove(*x);

@@ -7,7 +7,7 @@
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/troupe/assignment.hpp"
 
-// What time on GPUs costs the other jobs (docs/planners/troupe.md, "The decision", 2).
+// The cost of time on GPUs for the other jobs (docs/planners/troupe.md, "The decision", rule 2).
 
 namespace troupe::planners {
 
@@ -27,7 +27,7 @@ class waiting_prices {
   void remove(const contender& x) { change(x, -1); }
   double in(std::size_t pool) const;
   double highest() const;
-  /// Of the pools that the job can use.
+  /// The lowest price of the pools that the job can use.
   double lowest(const contender& x) const;
 
  private:
@@ -37,13 +37,13 @@ class waiting_prices {
   std::vector<double> prices_;  // by pool
 };
 
-/// What a decision costs all jobs.
+/// The cost of a decision for all jobs, in seconds.
 class job_costs {
  public:
   /// `load`: see arriving_load.
   job_costs(const cluster& c, double total_weight, double load, const troupe_options& o);
 
-  /// Of the waiting prices: more jobs arrive while those that are here wait.
+  /// Factor on the waiting prices: more jobs arrive while those that are here wait.
   double price_factor() const { return o_.price_factor / (1 - load_); }
   /// Seconds that all jobs lose if one holds GPUs of this weight for so long: itself, those behind
   /// it by `price`, and those that arrive before it may be stopped for them.
@@ -54,7 +54,7 @@ class job_costs {
   double restart_s_, load_, arriving_price_ = 0;
 };
 
-/// What all jobs lose under an assignment, in seconds: the running ones until their ends, the
+/// The loss of all jobs under an assignment, in seconds: the running ones until their ends, the
 /// waiting ones behind these and behind one another, the least work first.
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs);

@@ -35,9 +35,9 @@ struct running_training {
     sample::add_nodes(c, sample::a100_40, 2, 2);
     return c;
   }
-  expected<pipeline_placement> to(const move_wish& w) const { return plan_move(c, idle, job, w); }
+  expected<placed_plan> to(const move_wish& w) const { return plan_move(c, idle, job, w); }
   /// Fits what is idle and what the job has.
-  bool fits_there(const pipeline_placement& p) const {
+  bool fits_there(const placed_plan& p) const {
     auto room = idle;
     for (const auto& share : job.where)
       room.set_idle(share.node, room.idle(share.node) + share.gpus);
