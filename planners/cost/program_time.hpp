@@ -9,15 +9,16 @@
 #include "planners/cost/stage_time.hpp"
 
 // The time of an iteration of a program, of which only the model and the split are known
-// (docs/planners/cost_model.md).
+// (docs/planners/cost_model.md, "A program").
 
 namespace troupe::planners {
 
-/// The time of an iteration, by component.
+/// The time of an iteration, by component. For pipelines, compute_s has the slowest stage's steps
+/// with their all-reduces.
 struct iteration_estimate {
-  double compute_s = 0;    // forward, backward, update; of pipelines, the slowest stage's
-  double tensor_s = 0;     // tensor-parallel all-reduces; of pipelines in compute_s
-  double data_s = 0;       // the part of the gradients' all-reduce that is not hidden
+  double compute_s = 0;    // forward, backward, update
+  double tensor_s = 0;     // tensor-parallel all-reduces of a program
+  double data_s = 0;       // the part of a program's gradient all-reduce that is not hidden
   double pipeline_s = 0;   // everything else of a pipeline: waits, transfers, updates
   double iteration_s = 0;  // the sum
   double samples_per_s = 0;

@@ -183,7 +183,7 @@ class cell_timer {
         p.tail_s = std::max(0.0, sums - hidden) + p.update_s;
       }
   }
-  /// A stage's plan of so many replicas, or of as many as it can have.
+  /// A stage's plan with `data` replicas, or with as many as it can have.
   const stage_plan& plan_with(std::size_t i, std::uint32_t data) const {
     const auto tensor = std::max(1U, stages_[i].gpus / data);
     return space_.plans[i][static_cast<std::size_t>(std::bit_width(tensor) - 1)];

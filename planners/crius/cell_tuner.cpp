@@ -52,7 +52,7 @@ std::optional<plan> plan_of_replicas(const cluster& c, const gpu_pool& pool, con
 
 }  // namespace
 
-// Of N = 2^n GPUs, the middle of Figure 11 is tensor = 2^(n/2), "half-hybrid parallelism"; with an
+// For N = 2^n GPUs the middle of Figure 11 is tensor = 2^(n/2), "half-hybrid parallelism"; with an
 // odd n both halves include the plans on either side of it.
 bool kept_by_tuner(std::uint32_t gpus, bool favoured_data, std::uint32_t tensor) {
   const auto log = std::bit_width(gpus) - 1;

@@ -81,7 +81,7 @@ class crius_round {
 
     static constexpr std::size_t none = ~std::size_t{0};
   };
-  // Of solve(), in crius_solver_round.cpp:
+  // Steps of solve(), in crius_solver_round.cpp:
   void add_waiting(std::vector<decision>& out);
   std::vector<alike_jobs> group_jobs() const;
   void place(std::vector<std::pair<std::size_t, std::size_t>> wishes, std::vector<decision>& out);

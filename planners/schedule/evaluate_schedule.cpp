@@ -428,7 +428,7 @@ class execution {
   std::vector<double> ends_;                   // of iterations
   std::vector<double> activation_, gradient_;  // arrival times, by stage, then micro-batch
   std::vector<hop> hops_;                      // (cell, hop, direction)
-  std::vector<link> links_;                    // inside datacentres
+  std::vector<link> links_;                    // inside datacenters
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
   std::vector<std::uint32_t> asked_;

@@ -5,7 +5,7 @@
 
 #include "planners/schedule/schedule.hpp"
 
-// What a schedule takes when stage actors execute it (docs/planners/pipelines.md, "best"; its
+// The time of a schedule when stage actors execute it (docs/planners/pipelines.md, "best"; its
 // links: docs/planners/cost_model.md, "Links"). All times are seconds; a shape in slots has slots.
 
 namespace troupe::planners {
@@ -104,11 +104,12 @@ expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
 
 /// The time of an iteration when stage actors execute the schedule's orders, whatever times the
 /// orders were made for. A stage begins each step as soon as it is free and its input has arrived.
-/// Of the transfers that wait for a cell's WAN hop in one direction, the smallest rank goes first,
-/// and the link is never held for one that has not arrived. Transfers on a link inside a datacenter
-/// share its bandwidth. An iteration ends when every stage has done its all-reduce and update;
-/// stages that are done begin the next one. The result is the mean over times.iterations, of which
-/// at most eight are simulated and the others extrapolated. Infinite if the orders deadlock.
+/// Among the transfers that wait for a cell's WAN hop in one direction, the smallest rank goes
+/// first, and the link is never held for one that has not arrived. Transfers on a link inside a
+/// datacenter share its bandwidth. An iteration ends when every stage has done its all-reduce and
+/// update; stages that are done begin the next one. The result is the mean over times.iterations,
+/// of which at most eight are simulated and the others extrapolated. Infinite if the orders
+/// deadlock.
 double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times);
 
 }  // namespace troupe::planners

@@ -13,8 +13,8 @@ namespace troupe::planners {
 /// Term (3), trips: a lower bound of what a stage does beyond one trip Y. Of its m - 1 other
 /// micro-batches, between one round of w and all of them wait for another trip; each trip takes the
 /// place of w steps, and the rest takes z each: k Y + (m - 1 - k w) z, linear in k, so the two ends
-/// suffice. Or so many trips begin at the next stage, which holds one micro-batch less, that no
-/// step is left: n - c trips of Y and c of Y', c = n w - (m - 1). `held` is w, `trip_s` Y,
+/// suffice. Or n trips leave no step over, because c of them begin at the next stage, which holds
+/// one micro-batch less: n - c trips of Y and c of Y', c = n w - (m - 1). `held` is w, `trip_s` Y,
 /// `behind_s` Y' of the next stage, `step_s` z.
 inline double trips_s(std::uint32_t microbatches, std::uint32_t held, double trip_s,
                       double behind_s, double step_s) {

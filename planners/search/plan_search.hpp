@@ -30,7 +30,7 @@ double plan_score(const job_spec& job, const placed_plan& p);
 /// and of GPUs that share a stage, and every set of stages by GPU type; each set in its best order
 /// and cut (stage_cut.hpp). Plans keep quota, slo_s, deadline_s, budget and max_gpus. Fails if
 /// there is none: the error names the limit that would have to change. When `budget` is exhausted,
-/// returns the best so far; `bound` then says how far from the optimum they can be.
+/// returns the best so far; `bound` then limits how far from the optimum they are.
 expected<plan_search_result> search_plans(const cluster& c, const idle_index& idle,
                                           const job_spec& job, std::size_t wanted,
                                           planning_budget& budget);

@@ -470,10 +470,10 @@ class cut_search : cut_terms {
   bool share_nodes_ = false;                            // stages of a pipeline
   bool alike_ = true;                                   // sends between all types
   std::vector<std::vector<std::uint32_t>> max_pieces_;  // of a stage, by type and stages behind
-  std::vector<std::vector<double>> max_work_;           // with so many stages behind or more
-  std::vector<double> max_load_;                        // of any stage; likewise
-  std::vector<std::size_t> types_;                      // of the stages
-  std::vector<std::uint32_t> weights_;  // sets of used stages are numbered in mixed radix
+  std::vector<std::vector<double>> max_work_;  // by type and stages behind, or more of them
+  std::vector<double> max_load_;               // of any stage; likewise
+  std::vector<std::size_t> types_;             // of the stages
+  std::vector<std::uint32_t> weights_;         // sets of used stages are numbered in mixed radix
   std::uint32_t all_ = 0;
   double min_through_s_ = never;
   std::vector<rest> sets_;

@@ -12,8 +12,8 @@
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/fits.hpp"
 
-// Places sets of stages (Espresso, section III.C; docs/planners/plan_search.md). A set says how
-// many stages there are of each type, not which nodes they are on; layout.cpp fills nodes in a
+// Places sets of stages (Espresso, section III.C; docs/planners/plan_search.md). A set has
+// numbers of stages by type, but not the nodes that they are on; layout.cpp fills nodes in a
 // fixed way once order and cut are known. So the search for these sees the links that any placement
 // could have at best (routes_of), its result is a bound, and the plan is scored by evaluate() on
 // its real nodes. Where every stage has a node for itself and the nodes of a type are equal
