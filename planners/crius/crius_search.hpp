@@ -72,8 +72,7 @@ class scheduling_search {
     rescaling what;
     std::uint32_t from = 0, freed = 0, to = 0, taken = 0;
     double gain = 0;
-    double reduced =
-        0;  // gain, less the price of the GPUs that it takes, plus that of those it frees
+    double reduced = 0;  // gain, less the price of GPUs taken, plus that of GPUs freed
   };
   /// The best rescalings that make room for an arrival.
   struct room {
