@@ -219,9 +219,4 @@ allocation pack(const cluster& c, const std::vector<node_index>& largest_first,
   return where;
 }
 
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
-                                    gpu_index type, const cost_constants& k) {
-  return estimate_iteration(c, job, how, pack(c, nodes_of_type(c, type), how.gpus()), k);
-}
-
 }  // namespace troupe::planners

@@ -30,12 +30,8 @@ struct iteration_estimate {
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k = {});
 
-/// The same on GPUs of one type, packed as tightly as that type's nodes allow: MARP's ranking. If
-/// there are fewer GPUs than the plan needs, more nodes of the same kind are assumed.
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
-                                    gpu_index type, const cost_constants& k = {});
-
-/// A type's nodes, largest first, and the tightest packing of a number of GPUs on them.
+/// A type's nodes, largest first, and the tightest packing of a number of GPUs on them. If there
+/// are fewer GPUs than that, more nodes of the same kind are assumed.
 std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type);
 allocation pack(const cluster& c, const std::vector<node_index>& largest_first, std::uint32_t gpus);
 

@@ -76,7 +76,6 @@ class stage_determination {
     for (auto s = stages_; s > 0; --s) {
       const auto& c = cuts_[index(s, left, at)];
       out.stages.insert(out.stages.begin(), {c.from, at - c.from, c.gpus});
-      out.flops_a_gpu = std::max(out.flops_a_gpu, flops(c.from, at) / c.gpus);
       at = c.from;
       left -= c.gpus;
     }

@@ -26,7 +26,6 @@ struct cell_stage {
 
 struct cell_stages {
   std::vector<cell_stage> stages;  // empty: no cut is possible
-  double flops_a_gpu = 0;          // the largest FLOPs per GPU of a stage
   double cut_bytes = 0;            // sum over the edges between stages
   bool cheapest_edges = false;     // no other edges are cheaper: the paper's rule has the same cut
 };

@@ -73,8 +73,7 @@ bool is_kept(const cell& of, std::size_t stage, std::uint32_t tensor) {
 tuning tune(const cell& of) {
   const auto half = restricted(
       of.space, [&](std::size_t i, const stage_plan& p) { return is_kept(of, i, p.tensor); });
-  return {*best_assembly(half), *best_assembly(of.space), assemblies_of(half),
-          assemblies_of(of.space)};
+  return {*best_assembly(half), *best_assembly(of.space), assemblies_of(half)};
 }
 
 whole_space full_space(const std::vector<cell>& all, const cell& of) {

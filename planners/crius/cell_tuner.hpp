@@ -32,7 +32,7 @@ struct cell {
 struct tuning {
   assembly favoured;  // the best of the half of each stage's plans that the estimate favoured
   assembly exact;     // the best of all plans of the Cell
-  double measured_plans = 0, full_plans = 0;
+  double measured_plans = 0;  // assemblies that the paper would measure
 };
 
 /// Tunes as the paper does, and exactly, for comparison. Precondition: the Cell has an estimate.

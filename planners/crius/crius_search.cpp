@@ -7,9 +7,9 @@
 
 // The search for a scheduling choice (section 6.1): a knapsack with one constraint per pool and at
 // most `depth` items of different jobs, where an item takes GPUs of one pool and frees some of
-// another. All subsets of n running jobs with k other Cells each are (n k)^depth, too many for
-// thousands of jobs at every event, and greedy moves do not find rescalings that only pay together.
-// Four things make the exact search quick:
+// another. With n running jobs and k other Cells for each there are some (n k)^depth choices, too
+// many for thousands of jobs at every event, and greedy moves miss rescalings that only pay
+// together. Four things make the exact search quick:
 //
 // - Items that free and take the same GPUs are interchangeable: the best `depth` of each kind are
 //   enough (keep_best_of_kind).

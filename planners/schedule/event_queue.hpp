@@ -5,9 +5,9 @@
 
 namespace troupe::planners {
 
-/// The event loop of a simulated pipeline, shared by evaluation, rules and search (this folder).
-/// `event` has its time `at`, in the unit of the costs, and `a < b` if a happens later: the heap
-/// then has the earliest in front. O(log n) per event.
+/// The event loop of a simulated pipeline, shared by evaluation, rules and search
+/// (docs/planners/pipelines.md). `event` has its time `at`, in the unit of the costs, and `a < b`
+/// if a happens later: the heap then has the earliest in front. O(log n) per event.
 template <class event>
 class event_queue {
  public:

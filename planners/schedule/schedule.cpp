@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "messages/base/invariant.hpp"
-#include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 #include "planners/schedule/schedule_search.hpp"
@@ -152,13 +151,6 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
 
 }  // namespace
 
-double pipeline_schedule::utilization() const {
-  double work = 0;
-  for (const auto& stage : tasks)
-    for (const auto& t : stage) work += t.end - t.begin;
-  return length > 0 ? work / (length * static_cast<double>(tasks.size())) : 0;
-}
-
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name) {
   if (auto ok = check(shape); !ok) return refuse(ok.error());
   if (name == "best") return best_of(shape);
@@ -170,12 +162,6 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
     return made;
   }
   return refuse(reason::kind::unknown, fmt::format("unknown schedule '{}'", name));
-}
-
-std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each) {
-  std::vector<std::uint32_t> result;
-  for (; each > 0 && stages > 0; stages -= result.back()) result.push_back(std::min(each, stages));
-  return result;
 }
 
 // A rank is the position among the transfers that wait for the same link, so it is counted per
@@ -207,10 +193,6 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
     }
   }
   return result;
-}
-
-std::vector<std::string_view> pipeline_schedule_names() {
-  return {schedule_names.begin(), schedule_names.end()};
 }
 
 }  // namespace troupe::planners

@@ -70,9 +70,6 @@ struct pipeline_shape {
   }
 };
 
-/// `stages` over datacenters of `each` stages, the last with the remainder; 0: all in one.
-std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each);
-
 /// One task of a stage.
 struct stage_task {
   using kind = stage_step::kind;
@@ -106,21 +103,16 @@ struct pipeline_schedule {
   const std::vector<stage_task>& of(std::uint32_t pipeline, std::uint32_t stage) const {
     return tasks[pipeline * shape.stages + stage];
   }
-  /// Utilization: the fraction of all stages' time in which they compute.
-  double utilization() const;
 };
 
-/// gpipe, megatron, varuna, varuna-forward-first, atlas, atlas-least-progress, best. Fails for an
-/// unknown name, an invalid shape, and a memory limit that no order can keep.
+/// `name`: one of schedule_names (messages/domain/schedules.hpp). Fails for an unknown name, an
+/// invalid shape, and a memory limit that no order can keep.
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name);
 
 /// The orders of stage actors, by pipeline * stages + stage: the schedule's tasks in order, each
 /// with the rank of the tensor that it sends over the WAN: its position by time among the transfers
 /// of its cell (or pipeline, if the WAN is not shared), hop and direction. 0 if it sends none.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule);
-
-/// The names that schedule_pipeline knows, `best` last.
-std::vector<std::string_view> pipeline_schedule_names();
 
 /// The rounds of a 1F1B stage with at most `held` micro-batches in flight (precondition: 0 < held),
 /// term (2) of docs/planners/plan_search.md: a micro-batch begins only when the one `held` before

@@ -101,10 +101,5 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 /// many. Returns a table of one row. Limited by `budget` and max_gpus.
 expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
                                      bool as_wished, planning_budget& budget);
-inline expected<selection> select_placement(const cluster& c, const idle_index& idle,
-                                            const job_spec& job, bool as_wished) {
-  planning_budget budget;
-  return select_placement(c, idle, job, as_wished, budget);
-}
 
 }  // namespace troupe::planners

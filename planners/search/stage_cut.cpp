@@ -121,8 +121,7 @@ class cut_search : cut_terms {
   /// The stages that are still to come, in front, when a part of the set is used.
   struct rest {
     std::uint32_t stages = 0;
-    double through_s = never, forward_s = never,
-           backward_s = never;     // least s per FLOP of any type
+    double through_s = never, forward_s = never, backward_s = never;  // least of any type, s/FLOP
     double rate = 0;               // of all of them together (iteration_bound::rate)
     double sums_s = never;         // least s per byte of gradients
     std::uint32_t max_pieces = 0;  // that they can have within the limit; the head counts as one

@@ -12,13 +12,13 @@
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/fits.hpp"
 
-// Places sets of stages (Espresso, section III.C; docs/planners/plan_search.md). A set has
-// numbers of stages by type, but not the nodes that they are on; layout.cpp fills nodes in a
-// fixed way once order and cut are known. So the search for these sees the links that any placement
-// could have at best (routes_of), its result is a bound, and the plan is scored by evaluate() on
-// its real nodes. Where every stage has a node for itself and the nodes of a type are equal
-// (`alike`, a cloud's instances), all placements have the same links and the bound is exact. Costs
-// that sets share, a table of ranges per micro-batch size and a bound per depth, are made once.
+// Places sets of stages (Espresso, section III.C; docs/planners/plan_search.md). A set has numbers
+// of stages by type, but not the nodes that they are on; layout.cpp fills nodes in a fixed way once
+// order and cut are known. So the search for these sees the links that any placement could have at
+// best (routes_of), its result is a bound, and the plan is scored by evaluate() on its real nodes.
+// Where every stage has a node for itself and the nodes of a type are equal (`alike`, a cloud's
+// instances), all placements have the same links and the bound is exact. Costs that sets share, a
+// table of ranges per micro-batch size and a bound per depth, are made once.
 
 namespace troupe::planners {
 

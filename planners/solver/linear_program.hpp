@@ -29,8 +29,6 @@ class linear_program {
   /// Returns the column's index. Precondition: each row at most once.
   std::size_t add_column(std::vector<entry> entries, double cost, double upper = infinite);
 
-  std::size_t columns() const { return columns_.size(); }
-
  private:
   friend class linear_solver;
 
