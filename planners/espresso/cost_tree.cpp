@@ -6,7 +6,6 @@
 #include <numeric>
 #include <queue>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,23 +14,18 @@
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/espresso/shift_pieces.hpp"
+#include "planners/espresso/tree_node.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/search/plan_search.hpp"
 #include "planners/search/stage_placer.hpp"
 
-// Espresso's cost trees (Algorithm 1; docs/planners/espresso.md). The number of sets grows with the
-// number of GPUs to the power of their types, and each has to be ordered, cut and simulated, so
-// listing them (`exhaustive`) does not do. The paper walks each tree in the order of an upper bound
-// (equation 4) and prunes by equation 5; as that is no lower bound on mixed GPUs, it can lose the
-// cheapest plan.
-//
-// Here it is a best-first search over all trees at once. Invariant: a node's min_cost is at most
-// the cost of every plan below it, since completion_bound.hpp completes it with the best that could
-// follow. So when the smallest min_cost is no less than the cost of the best plan, that is the
-// optimum. Each evaluation is as late as possible: a node is a bound, then the closed form of its
-// best cut, then, only if it is again the cheapest in the queue, a simulated schedule; no schedule
-// is shorter than the closed form (but for the overlap of two iterations), so each cost is a lower
-// bound of the next.
+// A best-first search over all cost trees at once (tree_node.hpp has the idea). Invariant: a node's
+// min_cost is at most the cost of every plan below it, since completion_bound.hpp completes it with
+// the best that could follow. So when the smallest min_cost is no less than the cost of the best
+// plan, that is the optimum. Each evaluation is as late as possible: a node is a bound, then the
+// closed form of its best cut, then, only if it is again the cheapest in the queue, a simulated
+// schedule; no schedule is shorter than the closed form (but for the overlap of two iterations), so
+// each cost is a lower bound of the next.
 //
 // The placer's cut is the best by the closed form, not by simulation: sets for which another cut
 // may still be cheaper are kept in `left_` and examined at the end, as far as time allows. Their
@@ -42,30 +36,6 @@
 
 namespace troupe::planners {
 namespace {
-
-/// A path from the root of a tree, which is a division and a number of stages (Figure 6): the
-/// numbers of stages of the first types. Types are decided in a fixed order, so no set has two
-/// paths.
-struct tree_node {
-  double min_cost = 0;  // lower bound of the cost of any completion
-  std::uint64_t number = 0;
-  std::size_t division = 0;
-  std::uint32_t stages = 0;  // of a pipeline, when it is complete
-  std::size_t types = 0;     // decided
-  stage_counts counts;
-  // For a complete node that was left: the next step of look_closer. 1, 2: search again for the
-  // best cut; 3: simulate all cuts; 4: there are too many.
-  std::uint8_t looked_at = 0;
-  // For a complete node that was placed: the plan, and by which placer. min_cost is then the cost
-  // by the closed form, below which no schedule is.
-  std::shared_ptr<const set_plan> placed = nullptr;
-  provision_placer placer = provision_placer::exact;
-
-  /// The queue's order: the least cost first, then the oldest.
-  bool operator<(const tree_node& other) const {
-    return std::tie(other.min_cost, other.number) < std::tie(min_cost, number);
-  }
-};
 
 class cost_trees {
  public:
@@ -197,8 +167,7 @@ class cost_trees {
     next_ask_ = first && out_.plan ? spent_ : over ? never_units : 2 * spent_;
   }
 
-  /// Continues a quick search until it has spent `units` in all, or found the first plan. True: it
-  /// has ended.
+  /// Continues a quick search until it has spent `units`, or has the first plan. True: it ended.
   bool ask(std::unique_ptr<cost_trees>& quick, provision_placer placer, std::uint64_t units) {
     const bool begun = quick != nullptr;
     if (!begun) {
@@ -222,8 +191,7 @@ class cost_trees {
     return quick->queue_.empty();
   }
 
-  /// Lines 19 to 21: a child for each number of stages of the next type that later types can
-  /// complete.
+  /// Lines 19 to 21: a child for each possible number of stages of the next type.
   void extend(const tree_node& node, std::uint32_t missing) {
     const auto& types = placer_.divisions()[node.division].types;
     std::uint32_t others = 0;  // of the types after this one
@@ -237,7 +205,6 @@ class cost_trees {
     }
   }
 
-  /// Queues a node unless it is pruned.
   void offer(tree_node node, std::uint32_t missing) {
     if (may_be_answer(node, missing)) queue_.push(std::move(node));
   }
@@ -300,7 +267,6 @@ class cost_trees {
     if (possible && may_be_answer(node, 0)) place(node);
   }
 
-  /// `exhaustive`: every set of every division, without bounds.
   void list_all() {
     for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
       const auto& types = placer_.divisions()[d].types;
@@ -335,7 +301,6 @@ class cost_trees {
     return price;
   }
 
-  /// Lines 9 to 13: stagePlacer.
   void place(const tree_node& node) {
     ++out_.search.placed;
     place_by(options_.placer, node);
@@ -499,7 +464,6 @@ class cost_trees {
     return all_s / iterations() * (1 + 1e-12);
   }
 
-  /// Units spent since the last call.
   std::uint64_t units() {
     const auto all = work_ + placer_.units();
     return all - std::exchange(spent_, all);

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "messages/base/time.hpp"
 
@@ -83,6 +86,25 @@ struct label_order {
     return a.delay +
            (equal_sends ? a.next_delay - b.next_delay : std::max(0.0, b.forward - a.forward));
   }
+};
+
+/// Keeps the `max` labels with the smallest bounds: the search is then no longer exact.
+inline void keep_smallest_bounds(std::vector<cut_label>& all, std::size_t max) {
+  if (all.size() <= max) return;
+  std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(max), {},
+                           [](const cut_label& l) {
+                             return std::pair{l.min_s, l.begin};
+                           });
+  all.resize(max);
+}
+
+/// Lower bound of the tail from the stages in front. The longest tail is at least their mean: the
+/// mean of their sums less the backwards and sends that hide them, where a backward takes at most
+/// own_s / (m - 1).
+struct mean_sums {
+  double shown_s = 0, hidden = 0;
+
+  double tail_s(double own_s) const { return std::max(0.0, shown_s - hidden * own_s); }
 };
 
 }  // namespace troupe::planners

@@ -1,7 +1,6 @@
 #include "planners/search/stage_cut.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -9,34 +8,19 @@
 #include "messages/base/time.hpp"
 #include "planners/search/cut_terms.hpp"
 
-// The search for the order and the cut of a set of stages (docs/planners/plan_search.md, "The order
-// and the cut"). p stages in all orders, with all cuts of n pieces, are p! / (product of counts!) *
-// C(n - 1, p - 1) plans, too many to evaluate. Balancing work by speed does not do either: a stage
-// further in front waits longer for each micro-batch and holds more of them in memory, so speed,
-// order and memory have to be weighed together.
-//
-// Stages are added from the last to the first, because what follows a stage decides how long a
-// micro-batch is away from it, and so how often it must wait. A label (cut_label.hpp) is one way to
-// use a part of the set for the last pieces. This is a shortest-path search with several criteria:
-// of labels with the same part of the set, first piece and front type, only those are kept that no
-// other dominates in everything that the stages in front can still turn into time (label_order),
-// and whose lower bound is within a limit.
-//
-// Invariant: whenever a label is dropped, either a kept one is no worse under every completion, or
-// no completion is within the limit. So the best cut survives, and the result is exact for the
-// closed form. There are product(counts + 1) parts; each label has O(types * pieces) extensions;
-// how many labels survive has no polynomial bound. Hence the fallbacks of cut_for: a few labels of
-// each part, nearly equal labels that stand for each other, or the set's bound alone.
+// The search that stage_cut.hpp describes. Invariant: whenever a label is dropped, either a kept
+// one is no worse under every completion, or no completion is within the limit. So the best cut
+// survives, and the result is exact for the closed form. There are product(counts + 1) parts; each
+// label has O(types * pieces) extensions; how many labels survive has no polynomial bound. Hence
+// the fallbacks of cut_for: a few labels of each part, nearly equal labels that stand for each
+// other, or the set's bound alone.
 
 namespace troupe::planners {
-
-std::uint32_t cut_problem::stages() const {
-  return std::accumulate(counts.begin(), counts.end(), 0U);
-}
 
 namespace {
 
 constexpr auto never_steps = std::numeric_limits<std::uint64_t>::max();
+constexpr double max_parts = 200'000;  // each has labels in memory
 
 class cut_search : cut_terms {
   using label = cut_label;
@@ -111,7 +95,7 @@ class cut_search : cut_terms {
     labels_[0][0].begin = p_.table->size();
     for (std::size_t set = 0; set < all_; ++set) {
       if (only_best) keep_best(set);
-      keep_best(labels_[set], max_labels);
+      keep_smallest_bounds(labels_[set], max_labels);
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
       if (steps_ > until) return false;
     }
@@ -145,14 +129,7 @@ class cut_search : cut_terms {
     }
   }
 
-  /// Lower bound of the tail from the stages in front. The longest tail is at least their mean: the
-  /// mean of their sums less the backwards and sends that hide them, where a backward takes at most
-  /// own_s / (m - 1).
-  struct mean_sums {
-    double shown_s = 0, hidden = 0;
-
-    double tail_s(double own_s) const { return std::max(0.0, shown_s - hidden * own_s); }
-  };
+  /// The mean tail of the stages in front of a label that begins at `begin`.
   mean_sums sums_before(std::uint32_t begin, const rest& r) const {
     const double earlier = (r.stages - 1) / 2.0, hidden = earlier / (m_ - 1);
     if (p_.pipelines == 1 || !p_.own_links || !(hidden <= 1)) return {};
@@ -214,8 +191,7 @@ class cut_search : cut_terms {
       while (good(max + 1)) ++max;
       max_pieces_[type][behind] = max;
     }
-    // From the front to the end: the most work and the longest forward at or in front of a
-    // position.
+    // From the front to the end: the most work and the longest forward from a position on.
     auto& work = max_work_[type];
     work[stages_] = 0;
     double load = 0;
@@ -244,7 +220,6 @@ class cut_search : cut_terms {
     }
     return s + work * slowest;
   }
-  /// Whether a stage of this type is left, and may come next in a given order.
   bool may_add(std::size_t set, std::size_t type) const {
     return used_of(set, type) < p_.counts[type] &&
            (p_.order.empty() || p_.order[sets_[set].stages - 1] == type);
@@ -365,7 +340,6 @@ class cut_search : cut_terms {
     return true;
   }
 
-  /// Whether a stage that is put in front of one of its own type must send to another node.
   bool leaves_node(std::size_t set, const label& from, label& front) const {
     if (const auto& leaves = p_.leaves_node[from.type]; !leaves.empty())
       return leaves[p_.counts[from.type] - 1 - used_of(set, from.type)];
@@ -391,7 +365,6 @@ class cut_search : cut_terms {
     return {span, std::max(span + std::max(min_after_, sums.tail_s(own)),
                            l.through + own + l.tail + ahead_s)};
   }
-  /// Use of a card by both directions; of a shared card only the larger one is certain.
   double link_s(double backward_s, double forward_s) const {
     return p_.own_links ? backward_s + forward_s : std::max(backward_s, forward_s);
   }
@@ -428,16 +401,6 @@ class cut_search : cut_terms {
     all.resize(kept);
   }
 
-  /// Keeps the labels with the smallest bounds: no longer exact.
-  static void keep_best(std::vector<label>& all, std::size_t max_labels) {
-    if (all.size() <= max_labels) return;
-    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(max_labels), {},
-                             [](const label& l) {
-                               return std::pair{l.min_s, l.begin};
-                             });
-    all.resize(max_labels);
-  }
-
   /// The label of the whole set with the smallest bound; with shared links, up to seven others.
   stage_cut best_cut() {
     auto& all = labels_[all_];
@@ -449,7 +412,6 @@ class cut_search : cut_terms {
     return out;
   }
 
-  /// Follows the parents: from the first stage to the last.
   std::vector<cut_stage> stages_of(label l) const {
     std::vector<cut_stage> out;
     std::size_t set = all_;
@@ -484,13 +446,6 @@ class cut_search : cut_terms {
   std::uint64_t steps_ = 0;
 };
 
-/// Parts of the set, each of which has labels in memory.
-bool has_too_many_sets(const cut_problem& p) {
-  double sets = 1;
-  for (const auto n : p.counts) sets *= n + 1.0;
-  return sets > 200'000;
-}
-
 }  // namespace
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
@@ -498,7 +453,7 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   if (problem.stages() > problem.table->size()) return {};
   stage_cut first;
   first.bound_s = problem.bound->of(problem.counts);
-  if (has_too_many_sets(problem)) return first;
+  if (problem.parts() > max_parts) return first;
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
   const bool rough = effort.rough && problem.lower_bound && limit_s < never;
   cut_search search{problem, memory};
@@ -531,7 +486,7 @@ std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem
                                                                double limit_s, std::uint64_t& steps,
                                                                cut_memory& memory,
                                                                std::uint64_t max_steps) {
-  if (has_too_many_sets(problem)) return {};
+  if (problem.parts() > max_parts) return {};
   if (problem.stages() > problem.table->size()) return std::vector<stage_cut::alternative>{};
   cut_search search{problem, memory};
   auto out = search.all_within(limit_s, max_steps);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -48,7 +49,13 @@ struct cut_problem {
   std::vector<std::size_t> order;  // types of the stages, to search for the cut alone; empty: both
 
   std::size_t types() const { return counts.size(); }
-  std::uint32_t stages() const;
+  std::uint32_t stages() const { return std::accumulate(counts.begin(), counts.end(), 0U); }
+  /// Parts of the set: the subsets of its stages, by numbers of each type.
+  double parts() const {
+    double n = 1;
+    for (const auto count : counts) n *= count + 1.0;
+    return n;
+  }
 };
 
 /// A stage of a cut, in the pipeline's order.
@@ -83,6 +90,19 @@ struct cut_effort {
 struct cut_memory {
   std::vector<std::vector<cut_label>> labels;
 };
+
+// The search for the order and the cut of a set of stages (docs/planners/plan_search.md, "The order
+// and the cut"). p stages in all orders, with all cuts of n pieces, are p! / (product of counts!) *
+// C(n - 1, p - 1) plans, too many to evaluate. Balancing work by speed does not do either: a stage
+// further in front waits longer for each micro-batch and holds more of them in memory, so speed,
+// order and memory have to be weighed together.
+//
+// Stages are added from the last to the first, because what follows a stage decides how long a
+// micro-batch is away from it, and so how often it must wait. A label (cut_label.hpp) is one way to
+// use a part of the set for the last pieces. This is a shortest-path search with several criteria:
+// of labels with the same part of the set, first piece and front type, only those are kept that no
+// other dominates in everything that the stages in front can still turn into time (label_order),
+// and whose lower bound is within a limit.
 
 /// The shortest iteration over all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer

@@ -246,7 +246,7 @@ TEST_CASE("a node's link is shared by its stages' sums of gradients") {
   const auto c = two_types();
   const auto pools = pools_of(c, idle_index{c});
   const auto job = sample::job(sample::gpt2_350m, 64, 8);
-  const cell_stages stages{{{0, 12, 2}, {12, 12, 2}, {24, 12, 2}, {36, 12, 2}}, 0, 0, false};
+  const cell_stages stages{{{0, 12, 2}, {12, 12, 2}, {24, 12, 2}, {36, 12, 2}}, 0, false};
   const auto plans = space_of(c, pools.front(), job, stages).plans;
   REQUIRE(plans.size() == 4);
   // Two pipelines, each on a node. The last stage's sums begin first, and the link is through when
