@@ -23,7 +23,7 @@ constexpr double forward_s = 0.02;
 
 /// ATLAS's pipelines, with a forward of 20 ms and C = 3.
 timetable training(std::uint32_t stages, std::uint32_t pipelines, std::uint32_t microbatches) {
-  pipeline_shape shape{stages, pipelines, microbatches, split_evenly(stages, stages / 3), 3,
+  pipeline_shape shape{stages, pipelines, microbatches, {stages / 3, stages / 3, stages / 3}, 3,
                        {},     {}};
   shape.costs = {forward_s, forward_s, 2 * forward_s, 0, 3 * forward_s, 0};
   const auto made = schedule_pipeline(shape, "atlas-least-progress");

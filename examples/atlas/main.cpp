@@ -1,5 +1,6 @@
 // The ATLAS paper's Figures 6 and 8 to 11, in virtual time: README.md.
 #include "atlas/testbed.hpp"
+#include "messages/domain/schedules.hpp"
 
 namespace {
 
@@ -33,7 +34,7 @@ void figure9_in_slots() {
     shape.costs.wan = 3;
     fmt::print("M = {:2}", m);
     std::map<std::string, double> s;
-    for (const auto name : planners::pipeline_schedule_names()) {
+    for (const auto name : schedule_names) {
       s[std::string{name}] = must(planners::schedule_pipeline(shape, name)).length;
       fmt::print("   {} {:.0f}", name, s[std::string{name}]);
     }

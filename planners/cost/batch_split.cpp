@@ -15,6 +15,8 @@ pipeline_costs costs_in_slots(const job_spec& job) {
   return {s.forward, job.pipeline.recompute ? s.recompute : 0, s.backward, s.lan, s.wan, 0};
 }
 
+// More micro-batches mean shorter bubbles but smaller products; four per stage is GPipe's rule,
+// which Crius (section 5.1) and this project follow where the job leaves it open.
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines) {
   if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
   if (pipelines == 0 || job.global_batch % pipelines != 0) return {};
@@ -82,6 +84,10 @@ double communication_to_compute(const pipeline_costs& costs) {
   return costs.forward > 0 ? costs.wan / costs.forward : 0;
 }
 
+// Rule 1 of ATLAS (section 4.4). In a cell of fewer than C pipelines a transfer takes longer than a
+// forward even over the bandwidth of the whole cell, which leaves bubbles; so a remainder smaller
+// than that is avoided by making all cells slightly larger. It ends: a cell of all pipelines has no
+// remainder.
 std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
   const double c = std::ceil(communication_to_compute(costs) - 1e-9);
   const auto min = static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));

@@ -16,12 +16,13 @@ double memory_bytes_s(const gpu_type& gpu) {
   return gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);
 }
 
-/// One kernel for each operation, whatever attention's is.
+/// Whether the program launches one kernel per operation outside of attention.
 bool is_eager(const job_spec& job) {
   return job.kernels == "eager" || job.kernels == "sdpa";
 }
 
-/// Of a forward of one sample.
+/// Bytes that elementwise operations move in the forward of one sample: w (n_s (15/t + 3) + 3 n_m /
+/// t), and the logits.
 double elementwise_bytes(const job_spec& job, const gpu_work& w) {
   const auto& k = constants;
   const bool fused_layers = job.kernels == "flash";
@@ -35,6 +36,8 @@ double elementwise_bytes(const job_spec& job, const gpu_work& w) {
   return (has_single_precision(job) ? 4 : 2) * numbers + logit * w.kernels.logits;
 }
 
+/// Time of an update beside its bytes: gradient norms, loss scaling, the loader; for eager programs
+/// a launch per parameter.
 double update_overhead_s(const job_spec& job, const gpu_work& w) {
   if (!is_eager(job)) return constants.update_s;
   return w.kernels.products * constants.eager_update_us * 1e-6;
@@ -61,6 +64,11 @@ double ring_share(const gpu_type& gpu) {
   return gpu.kernel_us > 0 ? 0.8 : 1;
 }
 
+// The formulas of docs/planners/cost_model.md, "Kernels". A matrix product loses `kernel_us`
+// whatever its size, which is the same as an efficiency that grows with its work; elementwise
+// operations are bound by memory; and a forward cannot be faster than the host launches its
+// kernels. They are added and not overlapped, since each operation waits for the one before. Where
+// FlashAttention keeps no attention matrix, the backward repeats a part of attention's forward.
 kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_work& w,
                           double backward) {
   const double speed = flops_s(job, gpu), memory = memory_bytes_s(gpu);
@@ -71,7 +79,7 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
   if (gpu.kernel_us == 0) return t;
   t.forward_s += w.kernels.products * gpu.kernel_us * 1e-6;
   if (memory > 0) t.forward_s += w.rows * elementwise_bytes(job, w) / memory;
-  // The least that a micro-batch's forward takes, however fast the GPU.
+  // The host's launches are a lower limit, however fast the GPU is.
   const double launches = w.kernels.products * launch_s(job, gpu);
   t.backward_s = std::max(backward * t.forward_s, backward * launches);
   if (has_no_matrix(job.kernels))

@@ -5,58 +5,62 @@
 #include "planners/model/model_chain.hpp"
 
 // How long kernels take: matrix products by their size, elementwise operations by the bytes that
-// they move, and never less than their launches take the host (docs/planners/cost_model.md).
+// they move, and never less than their launches take the host (docs/planners/cost_model.md,
+// "Kernels", whose symbols the comments name). A roofline alone is too fast for small products and
+// unfused operations.
 
 namespace troupe::planners {
 
-/// What the formulas leave open, chosen by published runs (tests/planners/published_runs.csv).
+/// The free parameters of the formulas, fitted to published runs
+/// (tests/planners/published_runs.csv).
 struct kernel_constants {
-  double memory_share = 0.625;  // of the bandwidth, reached by elementwise operations
-  // Numbers that those read and write for each that a layer hands on: of what GPUs that share it
-  // divide, and of what each of them has whole. With FlashAttention's generation of kernels, less.
+  double memory_share = 0.625;  // M: share of the bandwidth that elementwise operations reach
+  // Numbers read and written per number that a layer outputs (n_s): in parts that the GPUs of a
+  // layer divide, and in parts that each of them has whole. `flash_share` of them with fused
+  // layers.
   double divided_passes = 15, whole_passes = 3, flash_share = 0.3;
-  double eager_matrix_passes = 4, matrix_passes = 3;  // over attention's matrix, forward
-  double flash_recompute = 0.5;                       // of attention's forward, again in backward
-  double logit_bytes = 4;                             // each moved, forward
-  // The same where each operation of the loss reads and writes all logits: a third of what forward
-  // and backward move (docs/planners/cost_model.md counts them).
+  double eager_matrix_passes = 4, matrix_passes = 3;  // n_m: over attention's matrix, forward
+  double flash_recompute = 0.5;  // share of attention's forward that backward repeats
+  double logit_bytes = 4;        // moved per logit, forward
+  // The same if each operation of the loss reads and writes all logits: a third of what forward and
+  // backward move (the page counts them).
   double loss_by_operations_bytes = 52.0 / 3;
-  // What the host takes to launch a product and the operations around it, forward.
+  // L: host time to launch a product and the operations around it, forward.
   double eager_launch_us = 270, launch_us = 70;
-  // An update: what it takes beside its bytes, for each of the model's products, or in all.
+  // Time of an update beside its bytes: per product of the model, or in all.
   double eager_update_us = 1250, update_s = 0.02;
-  double update_bytes = 28;  // AdamW's, a parameter, in single precision: reads 16, writes 12
+  double update_bytes = 28;  // per parameter, AdamW in single precision: reads 16, writes 12
 };
 
-/// What matrix products of a job reach on a GPU of this type however large they are, FLOP/s: of
-/// half precision, unless the job says another one.
+/// P e: the rate of large matrix products on a GPU of this type, FLOP/s; in the job's precision,
+/// half precision by default.
 double flops_s(const gpu_type& gpu);
 double flops_s(const job_spec& job, const gpu_type& gpu);
 
-/// What an iteration of a job asks of one GPU.
+/// One GPU's work in an iteration.
 struct gpu_work {
-  double flops = 0;       // its share of a forward of one sample
-  double parameters = 0;  // that it updates
-  double tensor = 1;      // GPUs that share the layers
-  double rows = 1;        // samples of a micro-batch
+  double flops = 0;       // its share of the forward of one sample
+  double parameters = 0;  // parameters that it updates
+  double tensor = 1;      // t: GPUs that share the layers
+  double rows = 1;        // samples per micro-batch
   kernel_counts kernels;  // of the layers, shared or not; logits: its own
 };
 
 struct kernel_times {
-  double forward_s = 0, backward_s = 0;  // a micro-batch's
-  double update_s = 0;
+  double forward_s = 0, backward_s = 0;  // per micro-batch
+  double update_s = 0;                   // per iteration
 };
 
-/// `backward`: of a forward. A type without kernel_us takes its FLOPs over flops_s, and an update
-/// its bytes.
+/// Times of one GPU's kernels. `backward`: the backward's FLOPs in forwards. For a type without
+/// kernel_us a forward is FLOPs over flops_s alone, and an update its bytes over the bandwidth.
 kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_work& work,
                           double backward);
 
-/// What the host takes to launch a product and the operations around it; 0 for a type without
+/// L in seconds: host time to launch a product and the operations around it; 0 for a type without
 /// kernel_us.
 double launch_s(const job_spec& job, const gpu_type& gpu);
 
-/// The share of a link's rate that sums among a node's GPUs reach, where nobody measured it.
+/// The share of a link's rate that all-reduces inside a node reach, if there is no measurement.
 double ring_share(const gpu_type& gpu);
 
 }  // namespace troupe::planners

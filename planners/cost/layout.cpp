@@ -23,7 +23,7 @@ struct site {
   std::uint32_t first = 0, stages = 0;
   std::size_t open = 0;  // nodes before this one are used up
 
-  /// The first node with enough GPUs for a stage, or null.
+  /// The first node of the lease with enough GPUs of the stage's type, or null.
   stock* find(const cluster& c, const plan_stage& stage) {
     while (open < stocks.size() && stocks[open].left.empty()) ++open;
     for (auto i = open; i < stocks.size(); ++i)
@@ -34,6 +34,7 @@ struct site {
   }
 };
 
+/// The lease's nodes by datacenter, both in the lease's order.
 expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_part>& parts) {
   std::vector<site> sites;
   for (const auto& part : parts) {
@@ -48,7 +49,8 @@ expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_p
   return sites;
 }
 
-/// Assigns consecutive stages to each datacenter while its GPUs suffice for all pipelines.
+/// Assigns consecutive stages to each datacenter while its GPUs suffice for all pipelines. Fails if
+/// that leaves GPUs over: a lease has exactly the plan's GPUs.
 expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>& sites) {
   std::uint32_t next = 0;
   for (auto& s : sites) {
@@ -71,6 +73,8 @@ expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>&
                                                    how.stages.size() - next, how.stages.size()));
 }
 
+/// Deterministic first fit: a plan and a lease always give the same layout, so that planner and
+/// trainer agree without exchanging it.
 expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>& parts,
                                 const plan& how) {
   if (how.stages.empty() || how.data_parallel == 0)
@@ -105,6 +109,7 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
   return layout;
 }
 
+/// An allocation as a lease with GPUs 0, 1, ... of each node.
 std::vector<lease_part> numbered(const allocation& where) {
   std::vector<lease_part> parts;
   for (const auto& share : where) {

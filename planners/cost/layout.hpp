@@ -10,11 +10,12 @@
 #include "planners/cost/model_partition.hpp"
 
 // Assignment of stages to GPUs (ATLAS, section 4.2): consecutive stages are placed in one
-// datacenter, and all peers of a stage always are, so that gradients never cross the WAN.
+// datacenter as long as they fit, and all peers of a stage always are, so that gradients never
+// cross the WAN.
 
 namespace troupe::planners {
 
-/// The GPUs of one stage: one, or several of a node.
+/// The GPUs of one stage: one, or several of one node.
 struct device_place {
   node_index node = 0;
   std::vector<std::uint16_t> devices;
@@ -26,8 +27,8 @@ struct pipeline_layout {
   std::uint32_t stages = 1, pipelines = 1;
   std::vector<device_place> places;                 // pipeline * stages + stage
   std::vector<stage_part> parts;                    // of the model, by stage
-  std::vector<std::uint32_t> datacenters;           // that hold stages, in the pipeline's order
-  std::vector<std::uint32_t> stages_of_datacenter;  // as many of them
+  std::vector<std::uint32_t> datacenters;           // those with stages, in the pipeline's order
+  std::vector<std::uint32_t> stages_of_datacenter;  // number of stages, as `datacenters`
 
   const device_place& at(std::uint32_t pipeline, std::uint32_t stage) const {
     return places[std::size_t{pipeline} * stages + stage];
@@ -43,7 +44,7 @@ struct pipeline_layout {
 /// enough free GPUs of the stage's type. Fails if GPUs remain or the stages do not match the model.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, const plan& how);
-/// The same before GPUs have indices: each node's are numbered from 0.
+/// The same before the lease has chosen GPUs: those of each node are numbered from 0.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& where,
                                             const job_spec& job, const plan& how);
 
@@ -51,9 +52,9 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& 
 expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const allocation& where,
                                                   const plan& how);
 
-/// Stages per datacenter, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
-/// there are GPUs for all pipelines, at most `max_each` (0: no limit). If the sum is less than
-/// `stages`, they do not fit.
+/// Stages per datacenter, given the GPUs of each in order (ATLAS, Algorithm 1, lines 2 to 10): as
+/// many as there are GPUs for all pipelines, at most `max_each` (0: no limit). If the sum is less
+/// than `stages`, they do not fit.
 std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std::uint32_t stages,
                                      std::uint32_t pipelines, std::uint32_t max_each);
 

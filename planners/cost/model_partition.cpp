@@ -18,6 +18,15 @@ constexpr double rounding = 1e-12;  // sums may have been added in another order
 // Above this number of steps the search for the least sum of squares is skipped.
 constexpr std::uint64_t max_cut_steps = 4'000'000;
 
+// The cut of a chain into ranges whose largest weight is minimal. Cutting at equal shares of the
+// total puts an unlucky layer on the wrong side, and a dynamic program over (ranges, links) with
+// the maximum alone costs O(parts * links^2). Instead: for a given maximum, a greedy walk that
+// makes each range as long as it may be uses the fewest ranges, so it decides in O(links) whether
+// the maximum is possible; bisection over doubles finds the least one exactly, to the last bit.
+// Many cuts have that maximum, and the rest should be even, too (micro-batches wait at uneven
+// stages): among them a dynamic program minimizes the sum of squares, restricted to the windows in
+// which each range can begin. Beyond 4 million steps that is skipped, and the greedy cut is the
+// answer.
 using links = std::vector<chain_link>;
 
 /// Parameters of a cut.
@@ -26,7 +35,9 @@ struct cutting {
   double max_size = never, last_share = 1;
 };
 
-/// Are that many ranges enough? Greedy from the front, each range as long as possible.
+/// Whether the chain can be cut so that no range exceeds `max`: greedy from the front, each range
+/// as long as possible, as no cut with as many ranges gets further. A link that alone exceeds `max`
+/// can only be in the last range, which counts less.
 bool suffice(const links& chain, const cutting& by, double max) {
   const auto last_from = by.parts - 1;  // index from which the last range may begin
   std::uint32_t used = 1;
@@ -80,8 +91,9 @@ std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by,
   return cut;
 }
 
-/// The links at which a range may begin, by number of remaining ranges, if no range's sum exceeds
-/// `most`: the links before and after must fit their ranges.
+/// The links at which a range may begin, by the number of ranges from it on, if no range's sum
+/// exceeds `max`: the links before must fit the ranges before it, and those behind the ranges that
+/// remain.
 struct window {
   std::vector<double> before;  // prefix sums of the weights
   double max, last_share;
@@ -113,8 +125,8 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
   const double max = min_largest(chain, by) * (1 + rounding);
   if (max == never) return {};
   const auto n = chain.size();
-  // By number of ranges and first link: the least sum of squares to the end, and the first range's
-  // length.
+  // By number of ranges and first link: the least sum of squares from there to the end, and the
+  // length of the first of these ranges.
   std::vector<double> squares(n + 1, never), next(n + 1);
   std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
   squares[n] = 0;
@@ -150,7 +162,7 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
 
 namespace {
 
-/// A GPU's part of a range of the chain, divided among `tensor` GPUs.
+/// The part of each of `tensor` GPUs of a range of the chain.
 stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
                    std::uint32_t pieces, std::uint32_t tensor) {
   auto r = chain.range(first, count);
@@ -166,7 +178,7 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           first + count == chain.size()};
 }
 
-/// Parameters of a tied head on each GPU of the last of several stages.
+/// Parameters of the copy of a tied embedding on each GPU of the last of several stages.
 double tied_copy(const model_chain& chain, std::uint32_t tensor) {
   return chain.tied_parameters() / (chain.has_divided_words() ? tensor : 1);
 }
@@ -188,6 +200,7 @@ std::vector<stage_part> parts_of(const model_chain& chain, const model& m,
   return parts;
 }
 
+/// `pieces` as evenly as possible, the larger parts first.
 std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) {
   std::vector<std::uint32_t> counts;
   for (std::uint32_t s = 0; s < stages; ++s)
@@ -195,6 +208,9 @@ std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) 
   return counts;
 }
 
+/// Balances forward, recompute and backward. The last stage does not recompute, so with recomputing
+/// its work counts (1 + backward) / (2 + backward). If no cut fits the memory, it is cut without
+/// that limit: the caller reports what is missing.
 std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
                                            std::uint32_t stages, const stage_load& load) {
   const double backward = cost_constants{}.backward;

@@ -28,6 +28,7 @@ expected<batch_split> batch_of(const job_spec& job, const plan& how) {
                             job.global_batch, how.data_parallel));
 }
 
+/// Times every stage of a layout, then its links, then what schedules and simulation need of both.
 class timer {
  public:
   timer(const cluster& c, const job_spec& job, pipeline_layout layout, batch_split batch,
@@ -53,7 +54,7 @@ class timer {
   const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
     return out_.costs[std::size_t{pipeline} * at().stages + stage];
   }
-  /// The fastest path: peers usually have the same kind of node.
+  /// Peers usually have equal nodes, so the costs of the pipeline before are copied if they do.
   stage_costs costs_at(std::uint32_t p, std::uint32_t s) const {
     const auto node = at().at(p, s).node;
     if (p > 0) {
@@ -65,7 +66,8 @@ class timer {
     return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows, pipelines_);
   }
 
-  /// The slowest stage and the slowest hop.
+  /// The slowest stage and the slowest hop of each kind, for schedules with one cost per kind of
+  /// step.
   pipeline_costs slowest_costs() const {
     if (job_.slots) return costs_in_slots(job_);
     pipeline_costs out{0, 0, 0, 0, 0, 0};
@@ -112,9 +114,10 @@ class timer {
     t.links = routes.links();
     if (divides_words(job_)) put_messages_into_steps();
   }
-  /// A program's stage sends a message, and waits for one, before its host launches what follows,
-  /// as in Megatron-LM's 1F1B. So the way is a part of the sender's step. Interleaved stages have
-  /// as many messages as parts, and send both ways at once.
+  /// A program's stage sends a message and waits for one before its host launches the next step, as
+  /// in Megatron-LM's 1F1B (docs/planners/cost_model.md, "Stages"). So the transfer and the launch
+  /// become parts of the sender's step. Interleaved stages have a message per part, and send both
+  /// ways at once.
   void put_messages_into_steps() {
     auto& t = out_.times;
     const double v = std::max(1U, job_.pipeline.virtual_stages), each_way = v > 1 ? v / 2 : 1;
@@ -161,9 +164,9 @@ class timer {
     return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
   }
 
-  /// Time for stages to all-reduce their gradients with their peers, and a tied embedding's with
-  /// the other stage that has it, on otherwise idle links: from the last backward to the begin of
-  /// the update, without copying gradients to the host.
+  /// By stage: the time to all-reduce gradients with its peers, and a tied embedding's with the
+  /// other stage that has it, on otherwise idle links: from the last backward to the begin of the
+  /// update, without copying gradients to the host.
   std::vector<double> exchanges() const {
     std::vector<double> out(at().stages, 0.0);
     const auto& routes = out_.times.routes;
@@ -186,7 +189,7 @@ class timer {
   timed_plan out_;
 };
 
-/// `layout`: of all pipelines of the plan, or of the first ones.
+/// `layout`: all pipelines of the plan, or the first ones, which stand for all.
 expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const plan& how,
                                  expected<pipeline_layout> layout) {
   if (!layout) return refuse(layout.error());
@@ -195,12 +198,12 @@ expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const pl
   return timer{c, job, std::move(*layout), *batch, how.data_parallel}.time();
 }
 
-/// The time of one micro-batch in a stage, neither the first nor the last one.
+/// z: the time of one micro-batch in a stage.
 double step_s(const step_costs& k) {
   return k.forward + k.recompute + k.backward;
 }
 
-/// The maximum time of a link that activations and their gradients use in an iteration.
+/// The largest use of a link by activations and their gradients in an iteration, s.
 double busiest_link_s(const timed_plan& t) {
   std::vector<double> used(t.times.links, 0.0);
   const double m = t.shape.microbatches;
@@ -211,11 +214,11 @@ double busiest_link_s(const timed_plan& t) {
   return used.empty() ? 0 : *std::ranges::max_element(used);
 }
 
-/// What passes the cards (or the links inside a node) that only one stage of one pipeline uses, by
-/// stage: the most of any pipeline, beyond a micro-batch's path to the last stage and back. When a
-/// stage has done its first backward, at most as many of its activations are sent as it holds in
-/// flight; all others and all of its gradients are still to pass, and the last of these has the way
-/// back to the first stage before it.
+/// Term (4), cards, less S, by stage (docs/planners/plan_search.md): (m - w) a + (m - 1) g on
+/// cards, or links inside a node, that only one stage of one pipeline uses; the largest of all
+/// pipelines. When a stage has done its first backward, at most w of its activations have been
+/// sent; the others and all further gradients still have to pass its card, and the last of them
+/// then returns to the first stage.
 std::vector<double> beyond_cards_s(const timed_plan& t) {
   const auto stages = t.shape.stages, m = t.shape.microbatches;
   std::vector<double> out(stages, 0.0);
@@ -246,9 +249,10 @@ std::vector<double> beyond_cards_s(const timed_plan& t) {
   return out;
 }
 
-/// How much later than alone the first micro-batch comes back to each stage, because its gradients
-/// share cards with the activations that these stages send at the same time. No stage in front may
-/// have more load than lets those arrive before: else it is not known.
+/// Term (5), first micro-batch, by stage: how much later than alone it comes back, as its gradients
+/// share cards with the activations that the stages behind send at the same time. Certain only if
+/// no stage in front takes longer for a micro-batch than Y / w of each stage behind it, so that
+/// those activations are there; otherwise all are 0.
 std::vector<double> delays_s(const timed_plan& t) {
   const auto& shape = t.shape;
   const auto stages = shape.stages;
@@ -276,8 +280,8 @@ std::vector<double> delays_s(const timed_plan& t) {
   return out;
 }
 
-/// How much later a pipeline's first stage, whose backwards and gradients are through at `begin_s`,
-/// or the last one is through because both sum a tied embedding.
+/// How much longer the first or the last stage of a pipeline takes because both sum a tied
+/// embedding. `first`: index of the first stage, whose gradients are on the host at `begin_s`.
 double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_backward_s,
                         double begin_s) {
   const auto last = first + t.shape.stages - 1;
@@ -291,7 +295,8 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
 }
 
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last
-/// backward: all-reduces on the same link run one after the other.
+/// backward. All-reduces on the same link run one after the other, from the last stage on, whose
+/// backwards end first.
 double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s,
                      bool lower_bound) {
   const auto& shape = t.shape;
@@ -321,12 +326,18 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
   return end;
 }
 
-/// Lower bound for any 1F1B order, per stage: the first forward arrives, the stage does all of its
-/// work and waits for the first gradient meanwhile, and the last gradient returns to stage 0; or,
-/// as a stage begins a micro-batch only when the one as many as it holds before has returned, these
-/// rounds follow each other. Neither is the iteration shorter than the busiest shared link. A stage
-/// with `v` parts of the model begins and ends with one of them, and sends v times as often
-/// (Narayanan et al., section 2.2); its rounds are not known.
+// The iteration of 1F1B without a schedule (docs/planners/plan_search.md, "Lower bounds for known
+// stages"). Simulating a schedule costs O(tasks * log(tasks)), too much for the thousands of plans
+// that a search evaluates; this is O(pipelines * stages). The usual formula, one pass plus (m - 1)
+// times the slowest stage, ignores that a stage holds only w micro-batches and so waits for round
+// trips. Here every stage gives chains of events that happen one after the other in any 1F1B order:
+// (1) its first forward arrives, it does all of its work and waits for the first gradient
+// meanwhile, and the last gradient returns to stage 0; (2) a stage begins a micro-batch only when
+// the one w before it has returned, so the rounds follow each other; with `lower_bound` (3) to (5),
+// too. The longest chain counts, and no less than the busiest shared link; then the sums and
+// updates that backwards do not hide. With `v` parts of the model per stage, filling and draining
+// take 1/v as long, and tensors are sent v times as often (Narayanan et al., section 2.2); there
+// the rounds are not bounded.
 double closed_form_s(const timed_plan& t, double v, bool lower_bound) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
@@ -373,7 +384,8 @@ double closed_form_s(const timed_plan& t, double v, bool lower_bound) {
   return end_of_sums_s(t, last_backward_s, lower_bound);
 }
 
-/// The plan's first pipelines, as they are among all of them.
+/// Times the plan's first pipelines, with the peers that they have among all
+/// (repeated_pipelines.hpp).
 expected<timed_plan> time_first(const cluster& c, const job_spec& job, const plan& how,
                                 const allocation& where, std::uint32_t pipelines) {
   auto some = how;
@@ -383,6 +395,7 @@ expected<timed_plan> time_first(const cluster& c, const job_spec& job, const pla
   return time_layout(c, job, how, lay_out_pipelines(c, first, job, some));
 }
 
+/// Step times by stage, where `choose` picks one of two peers' values.
 template <class Choose>
 std::vector<step_costs> of_peers(const pipeline_shape& shape, const measured_times& times,
                                  Choose choose) {

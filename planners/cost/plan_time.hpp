@@ -26,8 +26,8 @@ struct timed_plan {
   pipeline_layout layout;
   batch_split batch;
   std::vector<stage_costs> costs;  // pipeline * stages + stage
-  pipeline_shape shape;            // of the slowest peers, with updates and all-reduces
-  measured_times times;            // of every single stage
+  pipeline_shape shape;            // the slowest peer of each stage, with updates and all-reduces
+  measured_times times;            // every single stage
 };
 
 /// For a plan with stages. Fails if they do not match the GPUs or the job's batch.
@@ -36,19 +36,19 @@ expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan
 expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
                                const allocation& where);
 
-/// Each stage's step times, of its slowest or its fastest peer; empty if some are unknown.
+/// The step times of each stage's slowest or fastest peer; empty if some are unknown (0).
 std::vector<step_costs> slowest_peers(const pipeline_shape& shape, const measured_times& times);
 std::vector<step_costs> fastest_peers(const pipeline_shape& shape, const measured_times& times);
 /// The longest update and all-reduce among each stage's peers.
 std::vector<double> longest_tails(const pipeline_shape& shape, const measured_times& times);
 
 enum class fidelity : std::uint8_t {
-  /// Closed form of 1F1B by its slowest stage, with the wait for the first gradient; plus the
-  /// all-reduces and updates that backwards of earlier stages do not hide. Makes no schedule.
+  /// Closed form of 1F1B, terms (1) and (2) of docs/planners/plan_search.md, plus the all-reduces
+  /// and updates that backwards of earlier stages do not hide. Makes no schedule.
   closed,
-  /// The closed form, and no less than longer chains of events: trips to the last stage and back
-  /// between steps of a stage, and what passes each stage's own network card. Simulated schedules
-  /// of 1F1B take no less, but for updates that the next iteration hides.
+  /// The closed form and longer chains of events, terms (3) to (5): trips to the last stage and
+  /// back between steps of a stage, and tensors that pass each stage's own network card. Simulated
+  /// schedules of 1F1B are not shorter, but for updates that the next iteration hides.
   lower_bound,
   /// Makes the job's schedule and simulates it step by step: what the trainer expects.
   simulated
@@ -64,7 +64,7 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job, con
 /// The job's schedule, or `best`.
 std::string schedule_name(const job_spec& job);
 
-/// The job with its device kind: its own, else simulated for slot jobs, else `device`.
+/// The job with a device kind: sim for slot jobs, else its own, else `device`.
 job_spec with_device(job_spec job, const std::string& device);
 
 }  // namespace troupe::planners

@@ -21,8 +21,8 @@ bool same_sizes(const model_profile& p, const model& m) {
          p.tied_head == m.tied_head;
 }
 
-/// The measured points of one sequence length and number of GPUs, by micro-batch size, and the
-/// weights of two of them.
+/// The measured points of one sequence length and number of GPUs, by micro-batch size: the one
+/// nearest to `rows`, and the two between or beyond which a straight line gives the time.
 class line {
  public:
   line(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows,
@@ -66,13 +66,14 @@ const device_profile* own_profile(const job_spec& job) {
   return job.train && !job.train->profile.empty() ? &job.train->profile.front() : nullptr;
 }
 
-/// Was it measured on the kind of device that the job uses?
+/// Whether the profile was measured on the job's kind of device; simulated devices use any.
 bool is_used(const device_profile& p, const job_spec& job) {
   const auto device = job.train ? job.train->device : std::string{};
   return !job.slots && (device.empty() || device == "sim" || device == p.kind);
 }
 
-/// A ring of t devices: the bytes that each sends, in tensor sizes, and the number of steps.
+/// A ring of t devices: the bytes that each sends, as a multiple of the tensor's, and the number of
+/// steps.
 double ring_share(double t) {
   return 2 * (t - 1) / t;
 }
@@ -80,7 +81,8 @@ double ring_steps(double t) {
   return 2 * (t - 1);
 }
 
-/// Interpolates between the measured numbers of devices.
+/// A value for t devices from the measured numbers of devices, in which it is taken to be linear in
+/// `ring`, the ring's steps or bytes; in proportion to `ring` outside of the range.
 template <class Took>
 double among(const std::vector<all_reduce_rate>& all, double t, double (*ring)(double), Took took) {
   const auto high = std::ranges::find_if(all, [&](const auto& r) { return r.devices >= t; });
@@ -113,6 +115,9 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
                             p.device, found->name, m.sequence));
 }
 
+// A stage's time is the sum of its parts: its attentions, its MLPs, and one of four rests that were
+// measured as a whole (plain, with embedding, with head, with both), since the work outside of
+// layers does not grow with their number.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows) {
   const line shared{sizes, sequence, rows, stage.tensor_parallel};
@@ -154,6 +159,8 @@ const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu) 
   return nullptr;
 }
 
+// The alpha-beta model with measured coefficients: a small tensor gives the time of the steps, and
+// the difference to a large one the time per byte.
 double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
              std::uint32_t devices, double bytes) {
   const double t = devices;
@@ -185,7 +192,8 @@ double profiled_flops_s(const device_profile& p, const model& m) {
 
 namespace {
 
-/// For GPUs that share a stage.
+/// The source of all-reduce times among the GPUs of a stage, as the end of a sentence; empty: one
+/// GPU.
 std::string source_of_sums(const job_spec& job, const gpu_type& gpu, bool profiled) {
   const auto t = job.pipeline.tensor_parallel;
   if (t <= 1) return "";

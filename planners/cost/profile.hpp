@@ -10,22 +10,22 @@
 #include "messages/domain/profile.hpp"
 
 // Stage times composed from the measured times of their parts (docs/profiles.md). A profile belongs
-// to the cluster or the job: nothing is read here.
+// to the cluster or the job: no file is read here. Times are seconds.
 
 namespace troupe::planners {
 
-/// The parts of a stage.
+/// The parts that a stage consists of.
 struct stage_make {
   std::uint32_t attentions = 0, mlps = 0;
   bool has_embedding = false, has_head = false;
-  bool keeps_activations = false;     // for backward; the last stage always does
+  bool keeps_activations = false;     // from forward to backward; the last stage always does
   std::uint32_t tensor_parallel = 1;  // GPUs that share it
 };
 
 struct profiled_stage {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0, gradients_s = 0;
-  bool extrapolated = false;  // the micro-batch is outside the measured range
-  bool with_sums = false;     // the times include the all-reduces of the GPUs that share it
+  bool extrapolated = false;  // the micro-batch size is outside the measured range
+  bool with_sums = false;     // times include the all-reduces among the GPUs of the stage
 };
 
 /// The profile's entries for a model. Fails if there are none, or none of its sequence length. The
@@ -36,16 +36,16 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
 /// the range they are extrapolated through the nearest two (not below 0), or with a single size in
 /// proportion, and marked as such; updates and gradients, which do not depend on the micro-batch
 /// size, are those of the nearest. A forward that keeps activations takes as long as a recompute.
-/// If so many GPUs that share a stage were not measured, each takes its part of one GPU's times.
+/// If stages on this number of GPUs were not measured, each GPU takes its part of one GPU's times.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows);
 
-/// The profile for a job's estimates on this type: the job's own, else the type's, if it is of the
-/// kind of device that computes and has the model; null: none.
+/// The profile for a job's estimates on this type: the job's own, else the type's, if it was
+/// measured on the job's kind of device and has the model; null: none.
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu);
 
 /// The profile for all-reduces inside a node, whatever the model: the job's own, else the type's,
-/// if it is of the kind of device that computes and has any; null: none.
+/// if it was measured on the job's kind of device and has any; null: none.
 const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu);
 
 /// Seconds of an all-reduce of `bytes` on `devices` GPUs of a node. From `measured`, by number of
@@ -55,7 +55,8 @@ const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu);
 double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
              std::uint32_t devices, double bytes);
 
-/// Operations per second (the cost model's, forward and backward) of the whole model on one device.
+/// FLOP/s of the whole model on one device, by the cost model's count for forward and backward; 0:
+/// the profile does not have the model.
 double profiled_flops_s(const device_profile& p, const model& m);
 
 /// The source of a job's estimates on this type, for display: "the cost model", or the profile's

@@ -11,6 +11,7 @@
 namespace troupe::planners {
 namespace {
 
+/// A kind of link, as slow as the slowest that was seen.
 struct channel {
   double bytes_s = std::numeric_limits<double>::infinity();
   double latency_s = 0;
@@ -21,10 +22,10 @@ struct channel {
   }
 };
 
-// The slowest links that an allocation makes a job use.
+/// The slowest GPUs and links of an allocation: mixed types run at the speed of the slowest.
 struct topology {
-  kernel_times kernels;   // the slowest of its GPUs without profile
-  double profiled_s = 0;  // an iteration's work on its slowest GPU with one, alone
+  kernel_times kernels;   // of the slowest GPU without a profile
+  double profiled_s = 0;  // an iteration's work on the slowest GPU with a profile, alone
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
@@ -51,7 +52,7 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
   }
 }
 
-/// How the fullest replica's samples are cut, and what that asks of a GPU.
+/// The micro-batches of the fullest replica, and the work of one of its GPUs.
 struct replica {
   double microbatches = 1, rows = 1;
   gpu_work work;
@@ -94,11 +95,13 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
   return t;
 }
 
-// Can every group of `size` GPUs be formed inside a node; inside a datacenter?
+/// Whether every group of GPUs can be formed inside a node, and inside a datacenter.
 struct group_span {
   bool in_node = true, in_datacenter = true;
 };
 
+/// For `groups` groups of `size` GPUs: each node (datacenter) has room for floor(GPUs / size) of
+/// them.
 group_span span_of_groups(const cluster& c, const allocation& where, std::uint32_t size,
                           std::uint32_t groups) {
   std::uint32_t in_nodes = 0, in_datacenters = 0;
@@ -122,7 +125,7 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
   return slowest;
 }
 
-/// Of the fullest replica.
+/// The fullest replica: ceil(B / d) samples, which all others wait for.
 replica replica_of(const job_spec& job, const plan& how, const model_shape& shape,
                    const cost_constants& k) {
   const double tensor = how.tensor_parallel;
@@ -141,6 +144,9 @@ replica replica_of(const job_spec& job, const plan& how, const model_shape& shap
 
 }  // namespace
 
+// The table of docs/planners/cost_model.md, "A program": compute, then tensor-parallel all-reduces,
+// then the part of the gradients' all-reduce that is not hidden. Added up, as each waits for the
+// one before.
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
@@ -180,7 +186,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
     e.data_s = std::max(0.0, whole - k.overlap * backward_s);
-    // So does every micro-batch before the last one, beside its own work.
+    // Every micro-batch before the last one gathers, too, hidden behind its own work.
     if (gathers) e.data_s += (m - 1) * std::max(0.0, whole - (e.compute_s - update_s) / m);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
@@ -211,11 +217,6 @@ allocation pack(const cluster& c, const std::vector<node_index>& largest_first,
     gpus -= take;
   }
   return where;
-}
-
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
-                                    gpu_index type, const cost_constants& k) {
-  return estimate_iteration(c, job, how, pack(c, nodes_of_type(c, type), how.gpus()), k);
 }
 
 }  // namespace troupe::planners

@@ -9,15 +9,16 @@
 #include "planners/cost/stage_time.hpp"
 
 // The time of an iteration of a program, of which only the model and the split are known
-// (docs/planners/cost_model.md).
+// (docs/planners/cost_model.md, "A program").
 
 namespace troupe::planners {
 
-/// The time of an iteration, by component.
+/// The time of an iteration, by component. For pipelines, compute_s has the slowest stage's steps
+/// with their all-reduces.
 struct iteration_estimate {
-  double compute_s = 0;    // forward, backward, update; of pipelines, the slowest stage's
-  double tensor_s = 0;     // tensor-parallel all-reduces; of pipelines in compute_s
-  double data_s = 0;       // the part of the gradients' all-reduce that is not hidden
+  double compute_s = 0;    // forward, backward, update
+  double tensor_s = 0;     // tensor-parallel all-reduces of a program
+  double data_s = 0;       // the part of a program's gradient all-reduce that is not hidden
   double pipeline_s = 0;   // everything else of a pipeline: waits, transfers, updates
   double iteration_s = 0;  // the sum
   double samples_per_s = 0;
@@ -29,12 +30,8 @@ struct iteration_estimate {
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k = {});
 
-/// The same on GPUs of one type, packed as tightly as that type's nodes allow: MARP's ranking. If
-/// there are fewer GPUs than the plan needs, more nodes of the same kind are assumed.
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
-                                    gpu_index type, const cost_constants& k = {});
-
-/// A type's nodes, largest first, and the tightest packing of a number of GPUs on them.
+/// A type's nodes, largest first, and the tightest packing of a number of GPUs on them. If there
+/// are fewer GPUs than that, more nodes of the same kind are assumed.
 std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type);
 allocation pack(const cluster& c, const std::vector<node_index>& largest_first, std::uint32_t gpus);
 

@@ -7,7 +7,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// Whether a node's GPUs are like another one's to all that computes or sends there.
+/// Whether two shares of nodes are equal in everything that computes or sends.
 bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
   const auto &x = c.nodes[a.node], &y = c.nodes[b.node];
   return a.gpus == b.gpus && x.gpu == y.gpu && x.datacenter == y.datacenter && x.intra == y.intra &&
@@ -16,6 +16,11 @@ bool are_alike(const cluster& c, const node_share& a, const node_share& b) {
 
 }  // namespace
 
+// Timing a plan costs O(pipelines * stages + links), and a data-parallel plan may have a thousand
+// equal pipelines. If pipelines fill equal nodes without gaps, the layout repeats after `full`
+// pipelines, lcm(GPUs per pipeline, GPUs per node) GPUs: every later pipeline has the same links
+// and peers as one of the first block. Two blocks are timed, so that a stage has peers inside its
+// node and on others, whose number is then scaled. Only worth it from four blocks on.
 std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const plan& how,
                                  const allocation& where) {
   if (where.empty() || how.stages.empty() || job.slots) return 0;

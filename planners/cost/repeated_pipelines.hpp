@@ -6,11 +6,14 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 
+// Estimating plans with many equal pipelines by a few of them (docs/planners/cost_model.md,
+// "Stages", fidelity closed).
+
 namespace troupe::planners {
 
-/// Of a plan whose pipelines fill whole nodes of one kind, how many of the first ones stand for
-/// all: they fill their nodes and as many again, so that each has peers on its own and on other
-/// nodes. 0: the plan is not such a one, or has hardly more pipelines.
+/// The number of first pipelines that stand for all of a plan whose pipelines fill equal nodes:
+/// those of one block of full nodes and of a second one, so that each has peers on its own node and
+/// on others. 0: the plan has other pipelines, or fewer than twice as many.
 std::uint32_t repeated_pipelines(const cluster& c, const job_spec& job, const plan& how,
                                  const allocation& where);
 

@@ -11,7 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// The profile's parts of a stage, or of the whole model as one stage.
+/// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
 stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool last) {
   stage_make made;
   made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
@@ -23,7 +23,7 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
   return made;
 }
 
-/// Measured times instead of the cost model's. Returns whether they include all-reduces.
+/// Replaces the cost model's times by measured ones. Returns whether they include all-reduces.
 bool set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
   const auto& m = job.model;
@@ -56,8 +56,8 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   c.backward_s += sums_s(cpu ? 2 : 1);
 }
 
-/// What a stage asks of each of its GPUs. LoRA trains few parameters, and ZeRO's pipelines update a
-/// part each.
+/// The work of each GPU of a stage. LoRA trains few parameters, and with ZeRO each pipeline updates
+/// a part of them.
 gpu_work work_of(const job_spec& job, const stage_part& p, std::uint32_t rows,
                  std::uint32_t pipelines) {
   gpu_work w{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows, p.kernels};
@@ -78,7 +78,7 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
   return time_kernels(job, gpu, w, 0).forward_s;
 }
 
-/// Bytes that stages send, relative to half precision; those of the built-in trainer are in single
+/// Width of transferred numbers relative to half precision; the built-in trainer sends single
 /// precision.
 double transferred_width(const job_spec& job, bool profiled) {
   const bool real =
@@ -138,6 +138,8 @@ double ring_s(double bytes, double members, double bytes_s, double latency_s, do
   return 2 * (members - 1) / members * bytes * rings / bytes_s + 2 * (members - 1) * latency_s;
 }
 
+// In order of trust: the job's own measured times, a profile's, the cost model's. Bytes always come
+// from the model, as profiles have only times.
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
                            std::uint32_t rows, const link& inside, std::uint32_t pipelines) {

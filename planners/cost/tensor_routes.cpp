@@ -8,7 +8,10 @@
 
 namespace troupe::planners {
 
-/// Links are numbered: one per stage's GPUs, and one per node.
+// The rule of docs/planners/cost_model.md, "Links": inside a node each stage's GPUs have a link of
+// their own, and all that leaves a node shares its card. Links 0, 1, ... are the stages', in the
+// order of places; then one per node; then one for each tied embedding that crosses the WAN. Only
+// senders' links are modelled: each receives no more than it sends.
 tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
                              std::uint32_t pipelines, const std::vector<stage_costs>& costs)
     : c_{c}, job_{job}, layout_{layout}, pipelines_{pipelines}, costs_{costs} {
@@ -61,7 +64,7 @@ lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_
   return {link_of(p, from, there), w.alone_s(bytes), w.latency_s};
 }
 
-/// Over the WAN each pipeline has its own pair of nodes.
+/// Over the WAN each pipeline has its own pair of nodes, so the link is a new one.
 lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::uint32_t to) {
   const auto bytes = static_cast<double>(costs(p, from).tied_bytes);
   if (!is_wan(from, to)) return route(p, from, p, to, bytes);
@@ -70,14 +73,17 @@ lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::ui
   return {links_++, bytes / wan.bytes_s(), wan.latency_us * 1e-6};
 }
 
-/// The first stage sums a tied embedding's gradients of both.
+/// Gradient bytes that a stage sums with its peers; a tied embedding's are summed by the first
+/// stage, for both ends.
 std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) const {
   const auto& k = costs(p, s);
   const bool copy = s + 1 == layout_.stages;
   return k.gradient_bytes - (copy ? std::min(k.gradient_bytes, k.tied_bytes) : 0);
 }
 
-/// Every member sums a chunk: it receives the chunk from all peers and sends them the sum.
+/// The peers by route. Every member sums one chunk: it receives the others' parts of it and sends
+/// them the sum. Pipelines that are not laid out are on other nodes, so they count on a route that
+/// leaves the node.
 std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / pipelines_;
   std::vector<peer_route> all;
@@ -100,8 +106,8 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) c
   return all;
 }
 
-/// If all peers of a stage are GPUs of one node that all-reduce directly: their measured rates.
-/// Null: they are not, there are none, or hosts all-reduce.
+/// The measured rates, if all peers of a stage are GPUs of one node that all-reduce directly. Null:
+/// hosts all-reduce, nothing was measured, or there are no peers.
 const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t s) const {
   if (!job_.train || job_.train->device != "cuda" || layout_.pipelines == 1) return nullptr;
   const auto node = place(0, s).node;

@@ -14,14 +14,15 @@
 
 namespace troupe::planners {
 
-/// `costs`: of every stage, pipeline * stages + stage. `pipelines`: of the plan; those that are not
-/// laid out are on other nodes of the same kind.
+/// Numbers the links and finds each tensor's. `costs`: of every stage, by pipeline * stages +
+/// stage. `pipelines`: all of the plan; those beyond the layout are taken to be on other nodes of
+/// the same kind. Keeps references to all arguments.
 class tensor_routes {
  public:
   tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
                 std::uint32_t pipelines, const std::vector<stage_costs>& costs);
 
-  /// One stage's routes. Those of WAN hops are meaningless.
+  /// One stage's routes. Those of WAN hops are unset.
   stage_routes of(std::uint32_t pipeline, std::uint32_t stage);
   /// Number of links.
   std::uint32_t links() const { return links_; }
@@ -57,8 +58,8 @@ class tensor_routes {
   std::uint32_t links_ = 0;
 };
 
-/// Time until all of a stage's gradients are summed on otherwise idle links, without a tied
-/// embedding's.
+/// Seconds until a stage and its peers have summed their gradients on otherwise idle links, without
+/// a tied embedding's transfers.
 double peers_s(const stage_routes& routes);
 
 }  // namespace troupe::planners

@@ -11,9 +11,19 @@ namespace troupe::planners {
 
 namespace {
 
+// Stage determination (Crius, section 4.2, Figure 7). The paper gives each operator GPUs in
+// proportion to its FLOPs, cuts at the cheapest edges and rounds each stage's sum to a power of
+// two. The cheapest edges may be next to each other, and rounding then leaves stages lopsided,
+// which the slowest one pays for. Enumerating all cuts and powers of two is exponential in the
+// stages. Both costs are sums or maxima over the stages in order, so dynamic programs over (stages,
+// GPUs, operators) are exact: the best cut of a prefix extends to the best cut of the whole,
+// whatever follows. The first one finds the least possible FLOPs per GPU; the second one, among the
+// cuts within `balance` of it, the fewest bytes between stages, then the least sum of squares.
+// Where the paper's rule is even enough, the result is its cut (`cheapest_edges`).
+
 constexpr double unreachable = std::numeric_limits<double>::infinity();
 
-/// Of a cut's prefix: what is compared, and the last stage of it.
+/// The best cut of a prefix: the values by which cuts are compared, and its last stage.
 struct prefix_cut {
   double bytes = unreachable, squares = unreachable;
   std::uint32_t from = 0, gpus = 0;
@@ -23,8 +33,9 @@ struct prefix_cut {
   }
 };
 
-/// Prefixes of the chain by (stages, GPUs, operators). Two passes over them: the least possible
-/// FLOPs per GPU, then the best cut within the limit that follows.
+/// Prefixes of the chain by (stages, GPUs, operators), in two passes. A spread is a window of stage
+/// sizes [fewest_, max_]: both passes are repeated for each window, so that it costs a factor of
+/// log(gpus).
 class stage_determination {
  public:
   stage_determination(const std::vector<chain_operator>& chain, std::uint32_t gpus,
@@ -65,7 +76,6 @@ class stage_determination {
     for (auto s = stages_; s > 0; --s) {
       const auto& c = cuts_[index(s, left, at)];
       out.stages.insert(out.stages.begin(), {c.from, at - c.from, c.gpus});
-      out.flops_a_gpu = std::max(out.flops_a_gpu, flops(c.from, at) / c.gpus);
       at = c.from;
       left -= c.gpus;
     }
@@ -93,6 +103,8 @@ class stage_determination {
     }
   }
 
+  /// First pass: the least possible maximum of FLOPs per GPU. A stage's FLOPs grow as its beginning
+  /// moves to the front, so the inner loop ends early.
   double min_slowest() const {
     std::vector<double> min((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), unreachable);
     min[index(0, 0, 0)] = 0;
@@ -109,6 +121,7 @@ class stage_determination {
     return min[index(stages_, gpus_, size())];
   }
 
+  /// Second pass: the best cut of every prefix whose stages are within the limit.
   void fill_cuts(double limit) {
     cuts_.assign((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), {});
     cuts_[index(0, 0, 0)] = {0, 0, 0, 0};
@@ -126,6 +139,7 @@ class stage_determination {
     });
   }
 
+  /// The sum of the cheapest stages - 1 edges, where the paper's rule cuts.
   double cheapest_edges() const {
     std::vector<double> edges;
     for (std::size_t i = 0; i + 1 < chain_.size(); ++i) edges.push_back(chain_[i].output_bytes);
@@ -177,6 +191,8 @@ std::vector<std::uint32_t> cell_counts(const job_spec& job) {
   return counts;
 }
 
+// Rows by the Cell with the most GPUs, if all of them are replicas: up to four micro-batches for
+// each. Cells with fewer replicas have more micro-batches of the same size.
 job_spec with_common_rows(job_spec job) {
   if (!job.train || job.pipeline.rows > 0) return job;
   const auto counts = cell_counts(job);

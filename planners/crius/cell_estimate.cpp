@@ -18,15 +18,19 @@ namespace troupe::planners {
 
 namespace {
 
-/// The largest divisor of n that is at most `most`.
+/// The largest divisor of n that is at most `max`.
 std::uint32_t divisor_below(std::uint32_t n, std::uint32_t max) {
   auto m = std::min(n, max);
   while (n % m != 0) --m;
   return m;
 }
 
-/// Times the plans of one Cell's stages, laid out as planners/cost/layout.hpp does: a
-/// pipeline's stages are neighbours.
+// Times the plans of one Cell's stages. The paper profiles each stage on one GPU and interpolates
+// the communication (Figure 10); here both come from the cost model, or from profiles where the
+// cluster has some. A whole plan is not known yet, so what depends on other stages is assumed as
+// planners/cost/layout.hpp lays them out when all stages have as many replicas: a pipeline's stages
+// are neighbours on nodes. With S stages of p plans each this costs S p evaluations of the cost
+// model and S p^2 transfers, instead of p^S plans.
 class cell_timer {
  public:
   cell_timer(const cluster& c, const gpu_pool& pool, const job_spec& job, const cell_stages& cell)
@@ -37,6 +41,7 @@ class cell_timer {
         stages_{cell.stages},
         chain_{job.model, divides_words(job)} {
     std::uint32_t widest = 1;
+    // B = 4 * stages (section 5.1), or the largest divisor below of the samples per replica.
     for (const auto& s : stages_) gpus_ += s.gpus, widest = std::max(widest, s.gpus);
     const auto batch = job.global_batch;
     space_.microbatches = divisor_below(batch / std::gcd(batch, widest),
@@ -68,7 +73,7 @@ class cell_timer {
     const bool last = i + 1 == stages_.size(), alone = stages_.size() == 1;
     const auto& s = stages_[i];
     const auto part = part_of_stage(chain_, m, s.first, s.count, tensor, last);
-    // Of the other stages the cost model asks no more than whether there are any.
+    // The cost model only uses whether there are stages before and behind it.
     std::vector<stage_part> parts(alone ? 1 : 2);
     const std::uint32_t at = last && !alone ? 1 : 0;
     parts[at] = part;
@@ -90,20 +95,22 @@ class cell_timer {
     return p;
   }
 
-  /// GPUs of a pipeline, if every stage is divided among as many.
+  /// GPUs of one pipeline, if every stage has `data` replicas.
   double pipeline_gpus(std::uint32_t data) const { return double{1} * gpus_ / data; }
-  /// The replicas of a stage that are on one node then.
+  /// How many replicas of a stage are on one node then.
   double replicas_on_node(std::uint32_t data) const {
     return std::clamp(std::floor(node_.gpus / pipeline_gpus(data)), 1.0, double{1} * data);
   }
 
-  /// Whether GPUs of one node sum the gradients, and do not hand them to their hosts.
+  /// Whether GPUs of one node all-reduce the gradients directly, without copying them to their
+  /// hosts.
   bool devices_sum(std::uint32_t data) const {
     return replicas_on_node(data) >= data && !measured_sums(job_, cluster_.gpus[node_.gpu]).empty();
   }
 
-  /// Each replica sums a part of the gradients, which the others send it and have back. Inside a
-  /// node as its GPUs were measured to; between nodes over an otherwise idle link.
+  /// Time in which the replicas of a stage sum `bytes` of gradients: each sums one chunk, which the
+  /// others send it and get back. Inside a node as measured or by a ring; between nodes over the
+  /// node's link, which its replicas share and which is otherwise idle.
   double sync_s(const stage_plan& p, double bytes) const {
     if (p.data <= 1) return 0;
     const double here = replicas_on_node(p.data);
@@ -115,13 +122,14 @@ class cell_timer {
     return sent / node_.inter.bytes_s() + 2 * node_.inter.latency_us * 1e-6;
   }
 
-  /// A pipeline's, of the stages before this one.
+  /// GPUs of one pipeline that the stages before stage i have.
   double gpus_before(std::size_t i, std::uint32_t data) const {
     double sum = 0;
     for (std::size_t j = 0; j < i; ++j) sum += double{1} * stages_[j].gpus / data;
     return sum;
   }
-  /// Between a pipeline's stages i - 1 and i, if all stages have so many replicas.
+  /// The link between stages i - 1 and i of a pipeline, if all stages have `data` replicas: inside
+  /// a node if both are on it.
   const link& link_before(std::size_t i, std::uint32_t data) const {
     if (gpus_ <= node_.gpus) return node_.intra;
     const double first = gpus_before(i - 1, data);
@@ -140,8 +148,9 @@ class cell_timer {
       for (const auto& b : space_.plans[i]) sends.push_back(there_and_back_s(i, a, b, bytes));
   }
 
-  /// A replica's activations are sent to the next stage, and its gradient back. GPUs that share a
-  /// stage gather what each of them was sent.
+  /// comm_i: a replica's activations are sent to the next stage, and their gradients back
+  /// (send/recv of Figure 8); the GPUs of a tensor group gather the parts that each of them was
+  /// sent (all_gather).
   double there_and_back_s(std::size_t i, const stage_plan& a, const stage_plan& b,
                           double bytes) const {
     const double each = bytes / std::min(a.data, b.data);
@@ -157,9 +166,10 @@ class cell_timer {
     return (p.tensor - 1) * (bytes / p.tensor / inside.bytes_s() + inside.latency_us * 1e-6);
   }
 
-  /// A stage's sums begin after its last backward, and those of the stages before it come later. A
-  /// node's link is then shared by its stages' sums, and is through with them when those of the
-  /// earlier stages are done, which begin last.
+  /// Sets the tails, which the paper's formula does not have. A stage's sums begin after its last
+  /// backward, while the stages before it still do theirs, which hides them. Stages of one node
+  /// share its link: their sums have all ended when those of the first of them have, which begin
+  /// last.
   void add_tails() {
     for (std::size_t i = 0; i < stages_.size(); ++i)
       for (auto& p : space_.plans[i]) {
@@ -173,7 +183,7 @@ class cell_timer {
         p.tail_s = std::max(0.0, sums - hidden) + p.update_s;
       }
   }
-  /// A stage's plan of so many replicas, or of as many as it can have.
+  /// A stage's plan with `data` replicas, or with as many as it can have.
   const stage_plan& plan_with(std::size_t i, std::uint32_t data) const {
     const auto tensor = std::max(1U, stages_[i].gpus / data);
     return space_.plans[i][static_cast<std::size_t>(std::bit_width(tensor) - 1)];
@@ -194,14 +204,15 @@ class cell_timer {
   cell_space space_;
 };
 
-/// The least sum of paths and sends of plans whose rest and tail are within limits.
+/// The least sum of paths and sends over assemblies whose rests and tails are within limits: a
+/// shortest path through the stages, where a plan is a vertex and a transfer an edge. O(S p^2).
 class limited_sum {
  public:
   explicit limited_sum(const cell_space& space) : space_{space}, from_(space.plans.size()) {
     for (std::size_t i = 0; i < space.plans.size(); ++i) from_[i].resize(space.plans[i].size());
   }
 
-  /// Infinite: some stage has no such plan.
+  /// The sum; infinite if some stage has no plan within the limits.
   double solve(double max_rest_s, double max_tail_s) {
     std::vector<double> before{0}, now;
     for (std::size_t i = 0; i < space_.plans.size(); ++i) {
@@ -224,7 +235,7 @@ class limited_sum {
     return before[static_cast<std::size_t>(best_)];
   }
 
-  /// Of the last solve().
+  /// The assembly of the last solve().
   std::vector<std::uint32_t> chosen() const {
     std::vector<std::uint32_t> out(space_.plans.size());
     auto at = static_cast<std::uint32_t>(best_);
@@ -241,6 +252,7 @@ class limited_sum {
   std::ptrdiff_t best_ = 0;
 };
 
+/// The distinct values of all plans that fit, ascending.
 template <class Value>
 std::vector<double> values_of(const cell_space& space, Value value) {
   std::vector<double> values;
@@ -278,6 +290,12 @@ assembly assembled(const cell_space& space, std::vector<std::uint32_t> chosen) {
   return a;
 }
 
+// estimate_s is sum of paths and sends + largest rest + largest tail. A shortest path alone does
+// not minimize it, because of the two maxima, and there are p^S assemblies (2^S for the paper's
+// sampling). But the two largest values belong to some plans: for each pair of limits among the
+// plans' own values, the least sum within the limits is a shortest path, and the best of these is
+// the optimum. Limits are tried in ascending order; since no sum is below `min_sum`, a loop ends
+// when limit and min_sum together are no better than the best so far.
 std::optional<assembly> best_assembly(const cell_space& space) {
   limited_sum sums{space};
   const double min_sum = sums.solve(never, never);

@@ -17,7 +17,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// The same number of replicas of every stage.
+/// The plan of a Cell with `data` replicas of every stage, so `gpus / data` GPUs per replica. None:
+/// GPUs, model, batch or memory do not allow it.
 std::optional<plan> plan_of_replicas(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                      const cell& of, std::uint32_t data) {
   plan how;
@@ -51,6 +52,8 @@ std::optional<plan> plan_of_replicas(const cluster& c, const gpu_pool& pool, con
 
 }  // namespace
 
+// For N = 2^n GPUs the middle of Figure 11 is tensor = 2^(n/2), "half-hybrid parallelism"; with an
+// odd n both halves include the plans on either side of it.
 bool kept_by_tuner(std::uint32_t gpus, bool favoured_data, std::uint32_t tensor) {
   const auto log = std::bit_width(gpus) - 1;
   return favoured_data ? tensor <= 1U << ((log + 1) / 2) : tensor >= 1U << (log / 2);
@@ -65,11 +68,12 @@ bool is_kept(const cell& of, std::size_t stage, std::uint32_t tensor) {
 
 }  // namespace
 
+// Instead of measuring the plans that are left, as the paper does, finds the best of them by the
+// estimate's formula; `measured_plans` counts how many the paper would measure.
 tuning tune(const cell& of) {
   const auto half = restricted(
       of.space, [&](std::size_t i, const stage_plan& p) { return is_kept(of, i, p.tensor); });
-  return {*best_assembly(half), *best_assembly(of.space), assemblies_of(half),
-          assemblies_of(of.space)};
+  return {*best_assembly(half), *best_assembly(of.space), assemblies_of(half)};
 }
 
 whole_space full_space(const std::vector<cell>& all, const cell& of) {
@@ -83,6 +87,8 @@ whole_space full_space(const std::vector<cell>& all, const cell& of) {
   return whole;
 }
 
+// Initializing Cells (section 6.1): 3 counts times log(N_G) depths, for each pool. Stages depend on
+// the pool only by the size of its nodes and are determined once per size.
 std::vector<cell> cells_of(const cluster& c, const std::vector<gpu_pool>& pools,
                            const job_spec& job) {
   std::vector<cell> cells;
@@ -95,8 +101,8 @@ std::vector<cell> cells_of(const cluster& c, const std::vector<gpu_pool>& pools,
         const bool enough = gpus <= pools[p].nodes.size() * pools[p].node_gpus &&
                             (gpu.quota == 0 || gpus <= gpu.quota);
         if (!enough || !allows(job, gpu)) continue;
-        // With a replica of every stage in each pipeline, one stage has as many GPUs more than
-        // another as share it, which are of one node.
+        // As each pipeline has one replica of every stage, a stage with k times the GPUs of another
+        // has tensor groups that are k times as large, and a group must be on one node.
         const auto [at, fresh] = by_node.try_emplace(pools[p].node_gpus);
         if (fresh) at->second = determine_stages(chain, gpus, depth, 0.05, pools[p].node_gpus);
         const auto& stages = at->second;
@@ -150,6 +156,8 @@ std::optional<plan> program_plan(const cluster& c, const gpu_pool& pool, const j
   return best;
 }
 
+// Sorted by pool, count and estimate, the first `tuned_cells` Cells of each pool and count that can
+// run are tuned, and the one with the faster plan is kept.
 std::vector<cell> best_cells(const cluster& c, const std::vector<gpu_pool>& pools,
                              const job_spec& job) {
   auto all = cells_of(c, pools, job);

@@ -17,7 +17,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// Beyond its own bounds on time: see planners/plans/bounds.hpp.
+/// Fails if even the fastest plan breaks the job's limit on time, or the cheapest its budget
+/// (planners/plans/bounds.hpp).
 expected<void> check_limits(const job_spec& job, const std::vector<plan>& plans) {
   double run_s = never, price = never;
   for (const auto& p : plans) {
@@ -33,10 +34,10 @@ class crius final : public policy {
   explicit crius(crius_options o) : o_{std::move(o)} {}
 
   std::string_view name() const override { return o_.name; }
-  /// A program over all jobs is not solved at every event.
+  /// An integer program over all jobs takes too long to solve at every event.
   double round_s() const override { return o_.solver ? 300 : 0; }
 
-  /// Jobs that had to stay may change then.
+  /// When the next of the jobs that must stay may change.
   double decide_again_s(const snapshot& s) const override {
     double next_s = 0;
     for (const auto& [id, j] : s.running) {
@@ -54,7 +55,8 @@ class crius final : public policy {
     std::uint32_t largest = 0;
     for (const auto& pool : pools)
       largest = std::max(largest, static_cast<std::uint32_t>(pool.nodes.size()) * pool.node_gpus);
-    // Whoever asks for too few GPUs is taken to have asked for double as many.
+    // If no Cell has enough memory, N_G is doubled: a user who asked for too few GPUs is served.
+    // With explicit GPUs or stages the request is taken literally.
     auto asked = job;
     auto plans = plans_at(c, pools, asked);
     const bool open = !job.max_gpus && job.pipeline == pipeline_wish{};
@@ -68,7 +70,7 @@ class crius final : public policy {
                                 "'{}'",
                                 wanted_gpus(asked), job.model.name));
     std::ranges::stable_sort(plans, std::greater{}, &plan::samples_per_s);
-    // Pools of one type have the same Cells.
+    // Pools of one type have the same Cells: the fastest of each type and count is kept.
     const auto same = [](const plan& a, const plan& b) {
       return a.gpu_types == b.gpu_types && a.gpus() == b.gpus();
     };
@@ -82,7 +84,7 @@ class crius final : public policy {
 
   bool plans_by_request() const override { return true; }
 
-  /// Pipelines in slots have no model that could have Cells.
+  /// Studies in slots have no model to cut into Cells.
   bool places(const job_spec& job, bool) const override { return !job.slots; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
@@ -97,6 +99,7 @@ class crius final : public policy {
   }
 
  private:
+  /// The plans of all pools and counts for the N_G of `job`.
   static std::vector<plan> plans_at(const cluster& c, const std::vector<gpu_pool>& pools,
                                     const job_spec& job) {
     std::vector<plan> plans;

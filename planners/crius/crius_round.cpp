@@ -12,11 +12,20 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/progress.hpp"
 
+// One scheduling decision (Algorithm 1; docs/planners/crius.md). The paper collects arrivals and
+// departures for five minutes; here the policy is called at each, so that no job waits for a round,
+// and what was just changed stays for ten restarts instead (stays_s), without which jobs would be
+// moved at every event. Every change is virtual until the end: free_ and idle_ are copies that each
+// allocation updates, and they agree after each: idle_[p] is the number of free GPUs of pool p.
+// The policy has no memory: who overtook whom follows from the times in the snapshot. Cost: one
+// search per waiting job with different Cells; max_steps limits all searches together, after which
+// the best choices found so far are used.
+
 namespace troupe::planners {
 
 namespace {
 
-/// A job's plans that it could have now: those that need more than it has run out of memory with.
+/// Whether a plan allows for more memory per GPU than the job has already run out of.
 bool is_roomy(const job_view& j, const plan& p) {
   return p.bytes_per_gpu > j.bytes_floor || j.bytes_floor == 0;
 }
@@ -27,7 +36,7 @@ std::uint32_t widest_group(const plan& p) {
   return widest;
 }
 
-/// The GPUs that the job asked for, or the fewest that it can have.
+/// N_G if the job has a plan with it, otherwise the smallest of its counts.
 std::uint32_t own_gpus(const job_view& j) {
   const auto wanted = wanted_gpus(*j.spec);
   std::uint32_t fewest = 0;
@@ -38,7 +47,8 @@ std::uint32_t own_gpus(const job_view& j) {
   return fewest;
 }
 
-/// The most that so many do, of any type.
+/// The unit of normalized throughput: the largest samples/s of own_gpus() GPUs of any type. The
+/// paper adds up samples/s, but those of different models are not comparable.
 double own_rate(const job_view& j) {
   const auto own = own_gpus(j);
   double max = 0;
@@ -90,7 +100,7 @@ bool crius_round::is_allowed(const job_view& j, const plan& p) const {
 }
 
 bool crius_round::meets_deadline(const job_view& j, const option& o) const {
-  constexpr double margin_s = 5, margin = 0.002;  // orders and reports take their time
+  constexpr double margin_s = 5, margin = 0.002;  // for orders, reports and estimates
   if (!o_.deadlines || !j.spec->deadline_s) return true;
   return s_.now_s + o.run_s * (1 + margin) + margin_s <= j.submitted_s + *j.spec->deadline_s;
 }
@@ -114,8 +124,8 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
   return out;
 }
 
-/// Counts and values for the search. What a change costs is part of its value: the restart, of what
-/// the job has left to do.
+/// Counts and values for the search. A change is charged to its value: the share that the restart
+/// has of the job's remaining time, and change_cost, so that equal choices change nothing.
 crius_round::rescaling_search crius_round::prepare() const {
   scheduling_problem p;
   p.idle = idle_;
@@ -162,7 +172,8 @@ allocation crius_round::find(const option& o, const allocation& present) const {
   return where;
 }
 
-/// Counts become nodes, the largest first; false, and nothing has changed: there is no room.
+/// VIRTUALALLOC: finds nodes for a choice's counts, the largest first, since those fit least
+/// anywhere. False, and nothing has changed: the free GPUs are too scattered.
 bool crius_round::allocate(const scheduling_choice& choice, const job_view* arrival,
                            const std::vector<option>& options) {
   struct wish {
@@ -206,7 +217,7 @@ bool crius_round::allocate(const scheduling_choice& choice, const job_view* arri
   return true;
 }
 
-/// The best Cell and rescalings for a job; where GPUs are too scattered for it, the next best.
+/// Takes the best choice; if its GPUs are too scattered, the best without that Cell, and so on.
 bool crius_round::schedule(const job_view& j, std::vector<option> options) {
   std::erase_if(options, [&](const option& o) { return !meets_deadline(j, o); });
   while (!options.empty()) {
@@ -218,7 +229,8 @@ bool crius_round::schedule(const job_view& j, std::vector<option> options) {
   return false;
 }
 
-/// What is idle is given to jobs that run, if nobody waits.
+/// Rescales running jobs as long as one gains; at most eight choices per decision, which later
+/// events continue.
 void crius_round::use_idle() {
   constexpr int max = 8;
   for (int i = 0; i < max; ++i) {
@@ -227,7 +239,7 @@ void crius_round::use_idle() {
   }
 }
 
-/// It came later, and began while the other waited.
+/// It was submitted later and started while this one waited; times alone tell that.
 bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
   const auto& other = *x.job;
   if (other.where.empty() || !x.movable || x.how) return false;
@@ -237,8 +249,9 @@ bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
          other.spec->priority <= j.spec->priority;
 }
 
-/// Jobs that overtook this one are suspended as soon as their GPUs and the idle ones are enough for
-/// its smallest Cell.
+/// Opportunistic execution (section 6.1): later jobs may use GPUs that are too few for a waiting
+/// one, so that it would starve. Once the GPUs of those and the idle ones suffice for its smallest
+/// Cell, they are suspended.
 bool crius_round::suspend_for(const job_view& j, std::vector<option> options) {
   auto reachable = idle_;
   for (const auto& x : placed_)
@@ -249,6 +262,7 @@ bool crius_round::suspend_for(const job_view& j, std::vector<option> options) {
   });
 }
 
+/// Suspends jobs for one Cell, the youngest first, only as many as are needed.
 bool crius_round::suspend_for(const job_view& j, const option& o,
                               const std::vector<option>& options) {
   std::vector<std::size_t> others;
@@ -289,6 +303,8 @@ bool crius_round::suspend_for(const job_view& j, const option& o,
   return true;
 }
 
+/// Waiting jobs by priority, then in order of arrival. A job whose choices all lose waits, and
+/// later ones may pass it. Jobs that can never run are given up.
 void crius_round::schedule_waiting(std::vector<decision>& out) {
   using kind = reason::kind;
   bool all = true;

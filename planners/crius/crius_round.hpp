@@ -11,18 +11,21 @@
 #include "planners/crius/crius_search.hpp"
 #include "planners/policy/policy.hpp"
 
+// One decision of Crius (Algorithm 1; docs/planners/crius.md, "Who is scheduled when").
+
 namespace troupe::planners {
 
-/// One scheduling decision of Crius (Algorithm 1): jobs are allocated virtually, and what has
-/// changed in the end is decided.
+/// Allocates jobs virtually, one after the other (VIRTUALALLOC), on copies of the snapshot's free
+/// GPUs; what has changed in the end becomes decisions (FINALIZEALLOC). Used once: decide or solve
+/// consume it. Keeps references to the snapshot, its jobs' plans and the options.
 class crius_round {
  public:
   crius_round(const snapshot& s, const crius_options& options);
 
   std::vector<decision> decide() &&;
-  /// The same by an integer program over all jobs, in place of the search: a yardstick.
+  /// The same by one integer program over all jobs instead of the search, to measure the search by.
   std::vector<decision> solve() &&;
-  /// Why a waiting job would still wait. For people.
+  /// Why a waiting job still waits, as a sentence for people.
   reason why_waiting(const job_view& j);
 
  private:
@@ -30,9 +33,9 @@ class crius_round {
   struct option {
     std::uint32_t pool = 0;
     const plan* how = nullptr;
-    double value = 0;    // normalised throughput
-    double run_s = 0;    // until the job would be done, its restart included
-    bool equal = false;  // as many of each node (has_exact_gpus)
+    double value = 0;    // normalized throughput
+    double run_s = 0;    // until the job would end, its restart included
+    bool equal = false;  // needs the same number of GPUs on each node (has_exact_gpus)
   };
   /// A job that has GPUs, really or virtually.
   struct placed_job {
@@ -40,43 +43,50 @@ class crius_round {
     std::vector<option> options;
     cell_choice present;
     allocation where;
-    const plan* how = nullptr;  // what it gets; null: it goes on as it is
-    bool movable = true;
+    const plan* how = nullptr;  // new plan; null: the job goes on unchanged
+    bool movable = true;        // may be rescaled or suspended
   };
 
   void add_running(const job_view& j);
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;
   bool meets_deadline(const job_view& j, const option& o) const;
+  /// Iterations that the job still has to do, times how much slower than planned it has run so far.
   double remaining(const job_view& j) const;
-  /// What running jobs could have, ready to be searched.
+  /// The running jobs' other Cells, prepared for searching.
   struct rescaling_search {
-    std::vector<std::vector<std::uint32_t>> options;  // of each job's choices: index into options
+    std::vector<std::vector<std::uint32_t>> options;  // by job and choice: index into its options
     scheduling_search search;
   };
   rescaling_search prepare() const;
   std::optional<scheduling_choice> best_choice(const std::vector<option>& arrival);
 
   void schedule_waiting(std::vector<decision>& out);
+  /// CELLBASEDSCHED for a waiting job. False: it stays pending (PEND).
   bool schedule(const job_view& j, std::vector<option> options);
+  /// Opportunistic execution, its second half: suspends jobs that overtook this one.
   bool suspend_for(const job_view& j, std::vector<option> options);
+  /// CELLBASEDSCHED without a job (line 12): rescalings that use idle GPUs.
   void use_idle();
   bool allocate(const scheduling_choice& choice, const job_view* arrival,
                 const std::vector<option>& options);
+  /// Whether a running job overtook this one and may be suspended for it.
   bool could_suspend(const job_view& j, const placed_job& x) const;
   bool suspend_for(const job_view& j, const option& o, const std::vector<option>& options);
-  /// Jobs with the same choices in the program.
+  /// Jobs with the same choices, which share a row of the integer program.
   struct alike_jobs {
     std::vector<std::size_t> jobs;  // index into placed_
     std::vector<cell_choice> choices;
-    std::size_t present = none;  // of choices
+    std::size_t present = none;  // index into choices
 
     static constexpr std::size_t none = ~std::size_t{0};
   };
+  // Steps of solve(), in crius_solver_round.cpp:
   void add_waiting(std::vector<decision>& out);
   std::vector<alike_jobs> group_jobs() const;
   void place(std::vector<std::pair<std::size_t, std::size_t>> wishes, std::vector<decision>& out);
 
+  /// Nodes for a choice among the free GPUs, preferring `present`; empty: too scattered.
   allocation find(const option& o, const allocation& present) const;
 
   const snapshot& s_;
@@ -85,9 +95,9 @@ class crius_round {
   free_gpus free_;
   std::vector<std::uint32_t> idle_;           // by pool
   std::vector<placed_job> placed_;            // running jobs, then those that this decision starts
-  std::optional<rescaling_search> prepared_;  // until something is allocated
+  std::optional<rescaling_search> prepared_;  // valid until something is allocated
   std::vector<const job_view*> suspended_;
-  std::uint64_t steps_;
+  std::uint64_t steps_;  // left for all searches
 };
 
 }  // namespace troupe::planners

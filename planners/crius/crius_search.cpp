@@ -5,6 +5,25 @@
 #include <limits>
 #include <tuple>
 
+// The search for a scheduling choice (section 6.1): a knapsack with one constraint per pool and at
+// most `depth` items of different jobs, where an item takes GPUs of one pool and frees some of
+// another. With n running jobs and k other Cells for each there are some (n k)^depth choices, too
+// many for thousands of jobs at every event, and greedy moves miss rescalings that only pay
+// together. Four things make the exact search quick:
+//
+// - Items that free and take the same GPUs are interchangeable: the best `depth` of each kind are
+//   enough (keep_best_of_kind).
+// - It branches only where it has to: as long as GPUs of a pool are missing, one of the items to
+//   come must free some of it; once none are missing, only items that gain can improve the choice.
+// - Lagrangian bound: for any prices of GPUs, a choice gains at most the price of the idle GPUs
+//   plus the largest reduced gains (gain less price of what it takes, plus that of what it frees).
+//   Branches whose bound is no better than the best are cut; subgradient steps find prices that
+//   leave little.
+// - The arriving job matters only by the pool and number of its GPUs: rooms are kept for all jobs.
+//
+// When the steps run out, the best choice so far is returned; it is feasible, but may not be the
+// best.
+
 namespace troupe::planners {
 
 namespace {
@@ -22,6 +41,7 @@ scheduling_search::scheduling_search(const scheduling_problem& problem, std::uin
   list_items(problem.running);
 }
 
+/// Each other Cell of each running job, unless it neither frees GPUs nor gains.
 void scheduling_search::list_items(const std::vector<scalable_job>& running) {
   for (std::uint32_t j = 0; j < running.size(); ++j) {
     const auto& job = running[j];
@@ -41,9 +61,9 @@ void scheduling_search::list_items(const std::vector<scalable_job>& running) {
   for (const auto& x : items_) max_freed_[x.from] = std::max(max_freed_[x.from], x.freed);
 }
 
-/// Of rescalings that free and take the same GPUs the best `depth` are enough: a choice has no more
-/// than `depth` of them, so that any other could be exchanged for one of these whose job it leaves
-/// alone.
+/// Among rescalings that free and take the same GPUs, the best `depth` are enough: a choice has at
+/// most `depth` of them, so any other could be exchanged for one of these whose job it does not
+/// use.
 void scheduling_search::keep_best_of_kind(std::vector<item>& all) const {
   const auto kind = [](const item& x) { return std::tuple(x.from, x.freed, x.to, x.taken); };
   std::ranges::sort(all, [&](const item& a, const item& b) {
@@ -77,7 +97,9 @@ std::optional<scheduling_choice> scheduling_search::best(const std::vector<cell_
   return best;
 }
 
-/// What gains no more than `above` is not looked for, unless it is known already.
+/// The best room for `gpus` of a pool, from memory if it was searched for with this `above` or a
+/// smaller one. Rooms that gain no more than `above` are not searched for: the job would not gain
+/// with them.
 const scheduling_search::room& scheduling_search::room_for(std::uint32_t pool, std::uint32_t gpus,
                                                            double above) {
   auto& known = known_.try_emplace({pool, gpus}, room{1, {}, {}}).first->second;
@@ -91,8 +113,11 @@ const scheduling_search::room& scheduling_search::room_for(std::uint32_t pool, s
   return known = best_;
 }
 
-/// Prices at which little is left to gain, beginning with those of the last room: the least bound
-/// after some steps along the subgradient, which is the GPUs left over. `above` needs no more.
+/// Lowers the Lagrangian bound by subgradient steps (Polyak's length, with `above` as the target),
+/// beginning with the prices of the last room. The subgradient is the number of GPUs that the
+/// bound's own items leave over, by pool: prices fall where some are left and rise where some are
+/// missing. Any prices are valid; it stops after a few steps without progress, or when the bound
+/// reaches `above`.
 void scheduling_search::price_gpus(double above) {
   constexpr int max_steps = 24, max_in_vain = 4;
   int in_vain = 0;
@@ -119,7 +144,7 @@ void scheduling_search::price_gpus(double above) {
   sort_items();
 }
 
-/// Returns a bound for what `depth` rescalings gain.
+/// Computes reduced gains, and the largest ones of `depth` different jobs. Returns the bound.
 double scheduling_search::price_items() {
   top_.clear();
   const auto less = [&](std::uint32_t a, std::uint32_t b) {
@@ -146,6 +171,7 @@ double scheduling_search::price_items() {
   return price_of_slack() + rest_[depth_];
 }
 
+/// By reduced gain, so that a loop over items ends at the first that cannot be in a better choice.
 void scheduling_search::sort_items() {
   for (auto& list : freeing_) list.clear();
   extras_.clear();
@@ -164,6 +190,8 @@ double scheduling_search::price_of_slack() const {
   return sum;
 }
 
+/// Extends the items in used_ by up to `left` more. `gain` plus the price of the slack is what any
+/// completion is measured from.
 void scheduling_search::descend(std::uint32_t left, double gain, std::size_t next_extra) {
   const double bound = gain + price_of_slack();
   if (bound + rest_[left] <= min_) return;
@@ -173,7 +201,8 @@ void scheduling_search::descend(std::uint32_t left, double gain, std::size_t nex
   take_extras(left, gain, bound, next_extra);
 }
 
-/// Of what is still to come something must free GPUs of this pool.
+/// GPUs of this pool are missing: tries each item that frees some as the next one. The last item
+/// must free all that are missing.
 void scheduling_search::free_more(std::uint32_t pool, std::uint32_t left, double gain, double bound,
                                   std::size_t next_extra) {
   if (left == 0 || hopeless(left)) return;
@@ -185,7 +214,8 @@ void scheduling_search::free_more(std::uint32_t pool, std::uint32_t left, double
   }
 }
 
-/// What is feasible can only become better by a rescaling that gains something.
+/// Nothing is missing: only items that gain can improve a feasible choice. In one order, so that no
+/// subset of them is tried twice.
 void scheduling_search::take_extras(std::uint32_t left, double gain, double bound,
                                     std::size_t next_extra) {
   if (left == 0) return;

@@ -7,20 +7,21 @@
 #include <utility>
 #include <vector>
 
-// What Crius chooses among when it schedules (section 6.1): a job's Cell, and at most `depth` other
-// Cells for running jobs that make room for it or use what is idle. Exact; counts only, placement
-// comes later.
+// The scheduling choices of Crius (section 6.1, Algorithm 1, lines 14 to 20;
+// docs/planners/crius.md, "A scheduling choice"): a job's Cell, and at most `depth` other Cells for
+// running jobs that make room for it or use idle GPUs. Only numbers of GPUs count here; nodes are
+// found later.
 
 namespace troupe::planners {
 
-/// So many GPUs of a pool, and what the job is worth there: its normalised throughput.
+/// A Cell as the search sees it: GPUs of a pool, and the job's normalized throughput with them.
 struct cell_choice {
   std::uint32_t pool = 0, gpus = 0;
   double value = 0;
 };
 
-/// A running job: what it has, and what it could have instead. A choice's value is net of what
-/// changing costs.
+/// A running job: its Cell, and the others that it could have instead. Their values are less the
+/// cost of changing.
 struct scalable_job {
   cell_choice present;
   std::vector<cell_choice> others;
@@ -38,28 +39,30 @@ struct rescaling {
 };
 
 struct scheduling_choice {
-  std::optional<std::uint32_t> arrival;  // index into what may arrive
+  std::optional<std::uint32_t> arrival;  // index into the arriving job's choices
   std::vector<rescaling> rescalings;
-  double gain = 0;  // of all values together
+  double gain = 0;  // change of the sum of all values
 };
 
-/// One of a job's choices each, or none, with the most value in all, within the GPUs that there
-/// are: `jobs[i]` lists the choices of `counts[i]` jobs that are alike. Returns how many of them
-/// have each. By Cbc, to within 1e-3 of the relaxation's value or after 50 nodes; deterministic.
+/// The yardstick of crius-solver: at most one choice for each job, with the largest sum of values
+/// within `capacity` GPUs per pool. `jobs[i]` lists the choices of `counts[i]` jobs that are alike;
+/// returns how many of them have each. By CBC, to within 1e-3 of the relaxation's value or for 50
+/// nodes; deterministic.
 std::vector<std::vector<std::uint32_t>> solve_assignment(
     const std::vector<std::vector<cell_choice>>& jobs, const std::vector<std::uint32_t>& counts,
     const std::vector<std::uint32_t>& capacity);
 
-/// Searches with an effort limit in steps (some 10 ns each), which several searches share. The
-/// rescalings that make most of room for so many GPUs of a pool do not depend on the job that
-/// comes: they are searched for once, however many jobs could have those GPUs.
+/// SCALERESOURCE and BESTPERF of Algorithm 1 in one: the best choice, exact unless the steps run
+/// out (some 10 ns each; several searches share them). The best rescalings that make room for a
+/// number of GPUs of a pool do not depend on the job that comes: they are searched for once,
+/// however many jobs could use those GPUs.
 class scheduling_search {
  public:
   scheduling_search(const scheduling_problem& problem, std::uint32_t depth);
 
-  /// The choice with the most gain, which is above 0; none: there is none. `arrivals`: what the job
-  /// to start could have; empty: rescale only. `steps` is lowered by what it took; at 0 the best so
-  /// far is returned.
+  /// The choice with the largest gain; none: no choice gains. `arrivals`: the Cells of the job to
+  /// start; empty: rescale only. `steps` is reduced by the steps taken; at 0 the best so far is
+  /// returned.
   std::optional<scheduling_choice> best(const std::vector<cell_choice>& arrivals,
                                         std::uint64_t& steps);
 
@@ -69,12 +72,12 @@ class scheduling_search {
     rescaling what;
     std::uint32_t from = 0, freed = 0, to = 0, taken = 0;
     double gain = 0;
-    double reduced = 0;  // its gain, less the price of the GPUs that it takes beyond those it frees
+    double reduced = 0;  // gain, less the price of GPUs taken, plus that of GPUs freed
   };
-  /// What makes room for an arrival: rescalings, and what they gain.
+  /// The best rescalings that make room for an arrival.
   struct room {
-    double above = 0;  // it gains more than that, or there is none that does
-    std::optional<double> gain;
+    double above = 0;            // rescalings that gain no more than this were not searched for
+    std::optional<double> gain;  // none: no rescalings gain more than `above`
     std::vector<std::uint32_t> used;  // items
   };
 
@@ -90,7 +93,7 @@ class scheduling_search {
   void take_extras(std::uint32_t left, double gain, double bound, std::size_t next_extra);
   void apply(std::uint32_t i, std::uint32_t left, double gain, std::size_t next_extra);
   bool is_used(std::uint32_t job) const;
-  /// No `left` rescalings free so many GPUs.
+  /// Whether `left` rescalings cannot free the missing GPUs, even the largest ones.
   bool hopeless(std::uint32_t left) const;
   void note(double gain);
   double price_of_slack() const;
@@ -99,17 +102,17 @@ class scheduling_search {
   std::vector<item> items_;
   std::vector<std::uint32_t> max_freed_;                           // by pool: of one item
   std::map<std::pair<std::uint32_t, std::uint32_t>, room> known_;  // by pool and GPUs
-  // Of the search for one room:
-  std::vector<std::int64_t> slack_;  // by pool
+  // State of the search for one room:
+  std::vector<std::int64_t> slack_;  // idle GPUs by pool; negative: missing
   std::vector<double> price_;        // of a GPU, by pool
-  std::vector<std::uint32_t> top_;   // the items of the largest reduced gains, of different jobs
-  std::vector<double> rest_;         // [n]: the most that n items gain at these prices
+  std::vector<std::uint32_t> top_;   // items with the largest reduced gains, of different jobs
+  std::vector<double> rest_;         // [n]: upper bound of the reduced gain of n items
   std::vector<std::vector<std::uint32_t>> freeing_;  // by pool: items that free GPUs of it
   std::vector<std::uint32_t> extras_;                // items that gain something
   std::uint64_t steps_ = 0;
   std::vector<std::uint32_t> used_;  // items, in order
   room best_;
-  double min_ = 0;  // what is better than the best so far gains more
+  double min_ = 0;  // gain that a better room must exceed
 };
 
 }  // namespace troupe::planners

@@ -1,5 +1,9 @@
-// The yardstick of crius-solver: an integer program over the Cells of all jobs. Rows: one a job,
-// one a pool. Columns: how many of the alike jobs get a choice.
+// The yardstick of crius-solver (docs/planners/crius.md): the choices of all jobs at once as an
+// integer program, the "techniques based on solvers" that the paper leaves aside (section 6).
+// Maximize the sum of values. A row for each group of alike jobs: at most as many choices as it has
+// jobs; and for each pool: at most its GPUs. A column for each choice of a group: the number of its
+// jobs that get it. Groups keep the program small and without symmetries, which branch and bound
+// would explore one by one.
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,6 @@
-// crius-solver: all jobs' Cells in one integer program, then counts become nodes.
+// crius-solver: all jobs' Cells in one integer program, then counts become nodes. The program knows
+// numbers of GPUs per pool but not nodes; a job whose GPUs turn out to be too scattered goes on as
+// it was or waits for the next round.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +12,8 @@
 
 namespace troupe::planners {
 
-/// Waiting jobs are placed_ on no GPUs until they are given some.
+/// Adds waiting jobs to placed_, without GPUs; the first 256 of the queue, which bounds the
+/// program.
 void crius_round::add_waiting(std::vector<decision>& out) {
   constexpr std::size_t max = 256;  // of the queue, in order
   std::vector<const job_view*> queue;
@@ -30,6 +33,8 @@ void crius_round::add_waiting(std::vector<decision>& out) {
   }
 }
 
+/// Groups jobs with the same choices, values and present Cell. Values are rounded, so that jobs are
+/// alike that differ only in how much they have left to do.
 std::vector<crius_round::alike_jobs> crius_round::group_jobs() const {
   using key =
       std::tuple<std::vector<std::tuple<std::uint32_t, std::uint32_t, double>>, std::size_t>;
@@ -45,7 +50,7 @@ std::vector<crius_round::alike_jobs> crius_round::group_jobs() const {
       const auto gpus = o.how->gpus();
       const bool here = runs && o.pool == x.present.pool && gpus == x.present.gpus;
       if (here) mine.present = mine.choices.size();
-      // In steps, so that jobs are alike.
+      // The restart's share of the remaining time, rounded up to steps of 2 %.
       const double restart = std::ceil(50 * s_.cluster.settings.restart_s / o.run_s) / 50;
       const double cost = runs && !here ? o.value * std::min(1.0, restart) + o_.change_cost : 0;
       mine.choices.push_back({o.pool, gpus, std::max(0.0, o.value - cost)});
@@ -59,8 +64,8 @@ std::vector<crius_round::alike_jobs> crius_round::group_jobs() const {
   return groups;
 }
 
-/// Jobs and their options, the largest first. A job that finds no room goes on as it was, if nobody
-/// has its GPUs.
+/// Finds nodes for (job, option) pairs, the largest first. A job that finds none keeps its present
+/// ones if they are still free, otherwise it is stopped.
 void crius_round::place(std::vector<std::pair<std::size_t, std::size_t>> wishes,
                         std::vector<decision>& out) {
   std::ranges::stable_sort(wishes, std::greater{}, [&](const auto& w) {
@@ -84,6 +89,9 @@ void crius_round::place(std::vector<std::pair<std::size_t, std::size_t>> wishes,
   std::ranges::move(starts, std::back_inserter(out));
 }
 
+/// In a group, jobs that keep their present Cell come first, then one after the other the jobs of
+/// each choice; those left over are stopped. Stops come before moves and starts, which may need
+/// their GPUs.
 std::vector<decision> crius_round::solve() && {
   std::vector<decision> out;
   add_waiting(out);

@@ -12,7 +12,11 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/search/plan_search.hpp"
 
-// The cheapest plan of all datacentres, or why there is none.
+// The cheapest plan over all datacenters, or why there is none (docs/planners/espresso.md). Prices
+// differ between datacenters and a plan never spans two, so each is searched on its own; the best
+// cost so far is the budget of the next search, which then prunes most of its trees at once.
+// Without a plan the searches are repeated without some of the limits, with a smaller budget, to
+// name those that would have to change.
 
 namespace troupe::planners {
 namespace {
@@ -27,6 +31,7 @@ void add(tree_counts& all, const tree_counts& more) {
   all.pruned_capacity += more.pruned_capacity;
 }
 
+/// The idle GPUs of one datacenter.
 idle_index in_datacenter(const cluster& c, const idle_index& idle, std::uint32_t datacenter) {
   auto here = idle;
   for (node_index n = 0; n < c.nodes.size(); ++n)
@@ -34,7 +39,7 @@ idle_index in_datacenter(const cluster& c, const idle_index& idle, std::uint32_t
   return here;
 }
 
-/// In the datacentre where it costs the least.
+/// The plan of the cheapest datacenter; counts and bounds cover all of them.
 provision search_trees(const cluster& c, const idle_index& all, const job_spec& job,
                        planning_budget& budget, const provision_options& options) {
   std::optional<idle_index> restricted;
@@ -68,9 +73,10 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
   return best;
 }
 
-/// What would do: other limits, or larger quotas. `job` has no plan.
+/// Why `job` has no plan: the budget, if there is one without it; else the time limit, if the
+/// fastest plan breaks it; else that no datacenter has enough GPUs.
 reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
-  constexpr std::uint64_t units = 20'000'000;  // an explanation is worth less than an answer
+  constexpr std::uint64_t units = 20'000'000;  // a fifth of a plan's budget
   planning_budget budget{units};
   auto timed = job;
   timed.budget.reset();
@@ -89,7 +95,8 @@ reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bo
             : ok.error();
 }
 
-/// "; a quota of 20 A30 would do", if it would.
+/// Names the quotas that a plan without quotas exceeds, as "; a quota of 20 A30 would do"; empty:
+/// there are none, or no such plan.
 std::string larger_quotas(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
   auto free = c;
   bool any = false;
@@ -107,7 +114,7 @@ std::string larger_quotas(const cluster& c, const idle_index& all, const job_spe
   return quotas.empty() ? quotas : "; a quota of " + quotas + " would do";
 }
 
-/// The search has ended, but some sets of GPUs have more cuts and orders than it looks at.
+/// For a search that ended although some sets have more orders and cuts than it examines.
 reason not_examined(const provision& found) {
   return {reason::kind::infeasible,
           fmt::format("no plan was found; the search did not cover every stage order and cut, so a "

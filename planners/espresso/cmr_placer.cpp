@@ -18,6 +18,14 @@ double compute_memory_ratio(double tflops, double memory_gb, double max_in_memor
 
 namespace {
 
+// Algorithm 2 (section III.C). Whale puts the largest memory in front, where many layers then have
+// sums of gradients that no other stage's backwards hide. The paper's idea is to put slow GPUs with
+// much memory there, with few layers, so that the longer sums of later stages hide behind the
+// backwards of earlier ones (section II.C, Figure 4). The ratio of equation 10 measures that:
+// little computing per memory, corrected by how many layers fit and how many sums hide. Greedy, so
+// without a guarantee: O(l_max * stages * types) choices, each a scan over sizes. Where the paper
+// counts layers, this counts pieces (half layers of a transformer); the ranges' costs come from the
+// placer's table.
 class ratio_placer {
  public:
   ratio_placer(const cluster& c, const division& d, const cut_problem& p)
@@ -28,14 +36,14 @@ class ratio_placer {
       share_.push_back(std::max(1.0, std::round(p.table->pieces() * flops_s(gpu(t)) / all)));
   }
 
-  /// Stage 0 with so many pieces; empty: no GPU holds it, or the others do not hold the rest.
-  /// `account`: of every GPU that was looked at, if it is wanted.
+  /// Lines 6 to 14: the plan whose stage 0 has `pieces`. Empty: no GPU holds it, or the others do
+  /// not hold the rest. `account`, if not null, gets every GPU that was considered.
   std::vector<cut_stage> with_first(std::uint32_t pieces,
                                     std::vector<ratio_candidate>* account = nullptr) const {
     auto left = p_.counts;
     std::vector<cut_stage> out;
     std::uint32_t done = 0;
-    double hidden_s = 0;  // of a stage's sums
+    double hidden_s = 0;  // T_s^ol: how long sums of stage s may take and still be hidden
     for (std::uint32_t s = 0; s < stages_; ++s) {
       const auto behind = stages_ - s - 1;
       if (done + behind >= p_.table->pieces()) return {};
@@ -78,7 +86,8 @@ class ratio_placer {
     const auto& k = behind == 0 ? p_.table->last(t, first) : p_.table->middle(t, first, count);
     return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t];
   }
-  /// Of the last stage, as if others were behind it: that it must take what is left is seen later.
+  /// l_m in pieces. The last stage is treated like the others; that it takes everything that is
+  /// left, the head included, is checked when the plan is made.
   std::uint32_t max_in_memory(std::size_t t, std::uint32_t first, std::uint32_t room,
                               std::uint32_t behind) const {
     std::uint32_t max = 0;
@@ -89,10 +98,12 @@ class ratio_placer {
     }
     return max;
   }
+  /// T^comm: the time of a stage's sums with its peers, between nodes of its type.
   double sums_s(const range_costs& k, std::size_t t) const {
     const auto& w = p_.links[t * p_.types() + t];
     return 2 * (p_.pipelines - 1.0) * w.alone_s(k.gradient_bytes / p_.pipelines);
   }
+  /// l_c in pieces, at least 1.
   double max_hidden(std::size_t t, std::uint32_t first, std::uint32_t room, double hidden_s) const {
     std::uint32_t max = 1;
     for (std::uint32_t n = 1; n <= room && first + n < p_.table->size(); ++n)
@@ -100,7 +111,8 @@ class ratio_placer {
     return max;
   }
 
-  /// What no stage has yet goes to the stages after the first, one piece each by turns.
+  /// AdjustToCoverAllLayers, line 14: the remaining pieces go to the stages after the first, by
+  /// turns, as memory allows. Empty: memory does not suffice.
   std::vector<cut_stage> cover_all(std::vector<cut_stage> out, std::uint32_t done) const {
     while (done < p_.table->pieces()) {
       const auto before = done;
@@ -131,7 +143,7 @@ class ratio_placer {
   const division& d_;
   const cut_problem& p_;
   std::uint32_t stages_;
-  std::vector<double> share_;
+  std::vector<double> share_;  // l_f by type, in pieces: its share of the model by speed
 };
 
 }  // namespace

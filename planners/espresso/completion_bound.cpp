@@ -5,10 +5,20 @@
 
 #include "messages/base/time.hpp"
 
+// A node's cost bound is evaluated for every node that is offered, so it must not place anything.
+// Multiplying the shortest time by the least price is a bound, but a weak one: fast stages and
+// cheap stages are different stages. The cost is time times price, and for a fixed time T the
+// question is linear: of the conditions K(y) >= min_saving(x, y) that an iteration of T implies
+// (iteration_bound.hpp), each is a sum over the stages, so the least price that meets one is a
+// fractional knapsack over the open types. The largest over the conditions is price(T), which falls
+// as T grows (faster needs more). The bound is the minimum of T * price(T), found by halving
+// intervals of T. It holds for any completion: the plan of a completion has some time T, and its
+// price is at least price(T). docs/planners/espresso.md, "Cost trees", has the derivation.
+
 namespace troupe::planners {
 namespace {
 
-/// All completions of a set.
+/// The completions of a node: the decided stages, with `missing` more of the open types.
 class completions {
  public:
   completions(const division& d, const iteration_bound& bound, const stage_counts& counts,
@@ -33,6 +43,8 @@ class completions {
 
   double min_price() const { return min_price_; }
 
+  /// Lower bound of the iteration over all completions: the open stages are the fastest ones. If no
+  /// order of types is the fastest in both respects, S and u are bounded apart.
   double seconds() {
     auto fastest = counts_;
     double rate = last_rate_;
@@ -44,8 +56,9 @@ class completions {
     return bound_.work() * min_through_s_ + bound_.sends_s() + own_s;
   }
 
-  /// The least price of a completion, fractions of stages allowed, of which an iteration can take
-  /// `seconds`. None: infinite.
+  /// price(T): the least price of a completion, fractions of stages allowed, that can take
+  /// `seconds`. Infinite if none can. K has its corners at the types' through_s, so these and x are
+  /// the y to try.
   double min_price(double seconds) {
     const double x = (seconds - bound_.sends_s()) / bound_.work();
     double min = min_price_with(x, x);
@@ -58,8 +71,8 @@ class completions {
  private:
   struct open_type {
     std::size_t type = 0;
-    double saves = 0;  // that a stage has for the condition
-    double rank = 0;
+    double saves = 0;  // what a stage adds to K(y)
+    double rank = 0;   // key of the last fill()
   };
   struct filled {
     double price = 0, saves = 0;
@@ -67,7 +80,7 @@ class completions {
 
   double price(const open_type& o) const { return d_.types[o.type].price_per_hour; }
 
-  /// So many of each open type that the sum of `value` is the least.
+  /// Distributes the missing stages over the open types so that the sum of `value` is the least.
   template <class Value, class Take>
   filled fill(Value&& value, Take&& take) {
     for (auto& o : open_) o.rank = value(o);
@@ -88,9 +101,12 @@ class completions {
     return fill(value, [](const open_type&, std::uint32_t) {});
   }
 
-  /// Under one condition of iteration_bound::min_saving. For any price q of a unit of what is
-  /// saved, the best completion costs no less than the one of the least price less q times what
-  /// it saves, and q times what is needed: q is where these meet.
+  /// The least price under one condition, K(y) >= min_saving(x, y). Lagrangian: for any price q of
+  /// a unit of K, every completion that meets the condition costs at least the minimum over all
+  /// completions of price - q * saves, plus q * needed. The best q is between a completion that
+  /// saves too little (`min`) and one that saves enough (`max`): each step takes the q at which
+  /// these two are equal, until no completion is below both. Few steps, each a sort of the open
+  /// types.
   double min_price_with(double x, double y) {
     const auto saves = [&](std::size_t t) {
       return bound_.rate(t) * std::max(0.0, y - bound_.through_s(t));
@@ -126,12 +142,15 @@ class completions {
   double last_rate_ = 0, min_through_s_ = never;
 };
 
-/// The least cost over all times, found by dividing the interval of times where it may be.
+/// The minimum of T * price(T). price falls with T, so on an interval [a, b] it is at least a *
+/// price(b); intervals are halved (by ratio) only where that is below the best known, by more than
+/// `exact`.
 class cost_search {
  public:
   cost_search(completions& all, double enough) : all_{all}, min_{enough} {}
 
-  /// Of times from `from_s` on, at most `max_s`.
+  /// The minimum over times from `from_s` to `max_s`, in pieces that grow by 1.3 until the least
+  /// price alone makes all later ones more expensive.
   double from(double from_s, double max_s) {
     double at_price = priced(from_s), bound = never;
     for (double a = from_s; a < max_s;) {
@@ -146,8 +165,9 @@ class cost_search {
   }
 
  private:
-  static constexpr double exact = 0.002;
+  static constexpr double exact = 0.002;  // share of the cost by which the bound may be too low
 
+  /// price(T), noting the cost there: an upper bound of the minimum, which ends the search early.
   double priced(double seconds) {
     const double price = all_.min_price(seconds);
     min_ = std::min(min_, seconds * price);

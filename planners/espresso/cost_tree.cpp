@@ -6,7 +6,6 @@
 #include <numeric>
 #include <queue>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,34 +14,28 @@
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/market.hpp"
 #include "planners/espresso/shift_pieces.hpp"
+#include "planners/espresso/tree_node.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/search/plan_search.hpp"
 #include "planners/search/stage_placer.hpp"
 
+// A best-first search over all cost trees at once (tree_node.hpp has the idea). Invariant: a node's
+// min_cost is at most the cost of every plan below it, since completion_bound.hpp completes it with
+// the best that could follow. So when the smallest min_cost is no less than the cost of the best
+// plan, that is the optimum. Each evaluation is as late as possible: a node is a bound, then the
+// closed form of its best cut, then, only if it is again the cheapest in the queue, a simulated
+// schedule; no schedule is shorter than the closed form (but for the overlap of two iterations), so
+// each cost is a lower bound of the next.
+//
+// The placer's cut is the best by the closed form, not by simulation: sets for which another cut
+// may still be cheaper are kept in `left_` and examined at the end, as far as time allows. Their
+// bound is what the answer reports as its gap. With a tight limit, the queue comes late to any plan
+// that keeps it; quick placers then look for one beside it (ask_quick), and its cost prunes the
+// rest. When the planning budget is exhausted, the best plan so far is the answer, with the bound
+// of what was not examined.
+
 namespace troupe::planners {
 namespace {
-
-/// A path from the root of the tree of a division and a number of stages: so many stages of each of
-/// the first types.
-struct tree_node {
-  double min_cost = 0;  // of any completion
-  std::uint64_t number = 0;
-  std::size_t division = 0;
-  std::uint32_t stages = 0;  // of a pipeline, when it is complete
-  std::size_t types = 0;     // decided
-  stage_counts counts;
-  // Of a complete one, how often its cuts have been looked at: there may be a better one.
-  std::uint8_t looked_at = 0;
-  // Of a complete one whose stages have been ordered and cut, and who did; its cost is then that of
-  // the closed form, below which no schedule is.
-  std::shared_ptr<const set_plan> placed = nullptr;
-  provision_placer placer = provision_placer::exact;
-
-  /// The queue's order: the least cost first, then the oldest.
-  bool operator<(const tree_node& other) const {
-    return std::tie(other.min_cost, other.number) < std::tie(min_cost, number);
-  }
-};
 
 class cost_trees {
  public:
@@ -76,12 +69,13 @@ class cost_trees {
   }
 
  private:
-  static constexpr std::uint64_t patience = 2'000'000;  // units without a plan
+  // Efforts in units of the planning budget, some 10 ns each.
+  static constexpr std::uint64_t patience = 2'000'000;  // without a plan, before quick placers
   static constexpr std::uint64_t quick_units = 10'000'000;
-  static constexpr std::uint64_t more_steps = 10'000'000;  // to look closer at a set
-  static constexpr std::uint32_t few_stages = 6;           // their schedules are simulated quickly
-  static constexpr double promising = 0.98;  // of a cost: what looks so cheap is simulated at once
-  static constexpr double near = 1.01;       // so close to a limit it is worth to shift pieces
+  static constexpr std::uint64_t more_steps = 10'000'000;  // for one set that was left
+  static constexpr std::uint32_t few_stages = 6;           // schedules that are quick to simulate
+  static constexpr double promising = 0.98;  // share of the best cost: below, simulate at once
+  static constexpr double near = 1.01;       // times a limit: up to there, shift pieces
   static constexpr auto never_units = std::numeric_limits<std::uint64_t>::max();
 
   double iterations() const { return static_cast<double>(job_.iterations); }
@@ -92,8 +86,8 @@ class cost_trees {
     return cost / (iterations() * price_per_hour / 3600);
   }
 
-  /// The roots: every division with every number of stages, but those without enough GPUs or
-  /// memory (the paper's boundary pruning).
+  /// Lines 2 to 6 of Algorithm 1. Queues the roots: every division with every number of stages, but
+  /// those without enough GPUs or memory (boundary pruning, method 1).
   void plant_all() {
     for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
       const auto& types = placer_.divisions()[d].types;
@@ -111,6 +105,9 @@ class cost_trees {
     grow();
   }
 
+  /// Lines 7 to 21: takes the cheapest node, and simulates, places or extends it, until none is
+  /// below the best plan. Returns early when the budget, a quick search's share of it, or its task
+  /// is over.
   void grow() {
     while (!queue_.empty()) {
       if (options_.pruning && out_.plan && queue_.top().min_cost >= out_.cost) {
@@ -141,13 +138,13 @@ class cost_trees {
     look_at_left();
   }
 
-  /// At the sets of which other cuts may be better, the cheapest first, as long as that may make
-  /// the gap smaller by enough. A search that was quick is not made much longer: it looks only
-  /// where there is more to gain, since looking closer at one set may take longer than all of it.
+  /// Examines the sets for which another cut may be better, the cheapest first, as long as that can
+  /// make the gap smaller by enough. A quick search stops at 2 % instead of 1 %, and at most
+  /// doubles its time: one set may take longer than all of the search before.
   void look_at_left() {
     const bool quick = spent_ < quick_units;
     look_until_ = quick ? spent_ + std::min(spent_, patience) : never_units;
-    const double enough = quick ? 0.98 : 0.99;  // what costs more than this share has no interest
+    const double enough = quick ? 0.98 : 0.99;  // of the best cost: above, the gap is small enough
     while (!left_.empty()) {
       const double cost = left_.top().min_cost;
       const bool useless = cost >= enough * out_.cost || loose_bound_ <= cost;
@@ -159,9 +156,10 @@ class cost_trees {
     if (!left_.empty()) loose_bound_ = std::min(loose_bound_, left_.top().min_cost);
   }
 
-  /// Where a limit is tight, the queue comes to the GPUs that meet it late. Searches with quick
-  /// placers come there before: as Whale+ places, with most of the time, until there is a plan;
-  /// from then on as HPH+ does, with a fifth of it, for cheaper ones.
+  /// With a tight limit, the queue reaches the GPUs that meet it late, as they are expensive. A
+  /// search with a quick placer gets there earlier: with Whale+, for three quarters of the time,
+  /// until there is a plan; then with HPH+, for a fifth of it, for cheaper ones. Times double from
+  /// turn to turn.
   void ask_quick() {
     const bool first = !out_.plan;
     const bool over = first ? ask(whale_, provision_placer::whale, 3 * spent_)
@@ -169,8 +167,7 @@ class cost_trees {
     next_ask_ = first && out_.plan ? spent_ : over ? never_units : 2 * spent_;
   }
 
-  /// Until it has spent so many units in all, or found a plan where there is none. True: it is
-  /// over.
+  /// Continues a quick search until it has spent `units`, or has the first plan. True: it ended.
   bool ask(std::unique_ptr<cost_trees>& quick, provision_placer placer, std::uint64_t units) {
     const bool begun = quick != nullptr;
     if (!begun) {
@@ -194,6 +191,7 @@ class cost_trees {
     return quick->queue_.empty();
   }
 
+  /// Lines 19 to 21: a child for each possible number of stages of the next type.
   void extend(const tree_node& node, std::uint32_t missing) {
     const auto& types = placer_.divisions()[node.division].types;
     std::uint32_t others = 0;  // of the types after this one
@@ -207,12 +205,12 @@ class cost_trees {
     }
   }
 
-  /// Queues a node, unless no completion of it can be the answer.
   void offer(tree_node node, std::uint32_t missing) {
     if (may_be_answer(node, missing)) queue_.push(std::move(node));
   }
 
-  /// May a completion of it? Sets the least cost that it can have.
+  /// Lines 14 to 18, pruning methods 2 and 3: whether a completion of the node may be the answer.
+  /// Sets its min_cost and counts what pruned it.
   bool may_be_answer(tree_node& node, std::uint32_t missing) {
     work_ += 100 * node.counts.size();
     const auto& d = placer_.divisions()[node.division];
@@ -245,8 +243,8 @@ class cost_trees {
     return true;
   }
 
-  /// At sets with one stage more, less or of another type than the best plan's, as long as one of
-  /// them has a cheaper plan.
+  /// Places the sets with one stage more, one less, or one of another type than the best plan's,
+  /// again and again as long as one of them has a cheaper plan.
   void look_around() {
     for (double cost = never; out_.cost < cost;) {
       cost = out_.cost;
@@ -308,6 +306,8 @@ class cost_trees {
     place_by(options_.placer, node);
   }
 
+  /// Places a complete set, and queues it with its cost by the closed form, or simulates it at once
+  /// if it may become the best plan, which prunes the rest.
   void place_by(provision_placer placer, tree_node node) {
     const double price = price_per_hour(node);
     const cut_effort effort{.rough = spent_ > patience};
@@ -322,7 +322,7 @@ class cost_trees {
     node.number = ++numbered_;
     node.placer = placer;
     node.placed = std::make_shared<const set_plan>(std::move(p));
-    // What looks better than all before it is likely to be an upper bound for the rest.
+    // A plan that looks better than all before it is likely to be a good upper bound for the rest.
     const bool small = node.stages <= few_stages && options_.simulate;
     const bool soon = small && (!out_.plan || node.min_cost < promising * out_.cost);
     if (node.min_cost >= best_closed_ && !soon) return queue_.push(std::move(node));
@@ -330,8 +330,9 @@ class cost_trees {
     simulate(node);
   }
 
-  /// Carries the plan's schedule out. Where each set gets the best order and cut, other placers'
-  /// may turn out to be better, and are tried once the set is worth it.
+  /// Simulates a placed plan. The best cut by the closed form need not be the best by simulation:
+  /// near a limit single pieces are shifted, and with `exact` the other placers' cuts are queued as
+  /// well.
   void simulate(const tree_node& node) {
     const auto& p = *node.placed;
     const double iteration_s = simulated_s(p);
@@ -356,7 +357,8 @@ class cost_trees {
       place_by(other, node);
   }
 
-  /// Of the plan's schedule, no less than the closed form. Infinite, if there is none.
+  /// The iteration of the plan's simulated schedule, at least that of the closed form. Infinite:
+  /// the schedule cannot be made.
   double simulated_s(const set_plan& p) {
     const auto timed = time_plan(cluster_, simulated_job_, p.plan->how, p.plan->where);
     const auto e = timed ? evaluate(cluster_, simulated_job_, *timed, fidelity::simulated)
@@ -367,7 +369,7 @@ class cost_trees {
     return std::max(p.iteration_s, e->iteration_s);
   }
 
-  /// Simulates it, if by the closed form it may be below `limit_s`, and this within the limits.
+  /// Simulates a cut if its closed form is below `max_s` and within the limits; infinite otherwise.
   double try_cut(const tree_node& node, const std::vector<cut_stage>& stages, double max_s) {
     const double price = price_per_hour(node);
     const auto p = placer_.plan_of(node.division, stages);
@@ -377,7 +379,8 @@ class cost_trees {
     return iteration_s;
   }
 
-  /// Keeps a set of which another cut may be better, that takes `bound_s` or more, for later.
+  /// Keeps a set for look_at_left: one of its cuts may be better than what is known, but takes at
+  /// least `bound_s`. Without that phase, its cost only lowers the bound of the answer.
   void leave(tree_node node, double bound_s, std::uint8_t looked_at) {
     node.placed = nullptr;
     node.looked_at = looked_at;
@@ -393,7 +396,8 @@ class cost_trees {
 
   bool may_look() { return budget_.spend(units()) && spent_ < look_until_; }
 
-  /// At a set that was left: first at more of its labels, then at all of its cuts.
+  /// Examines a set that was left: with more effort for its best cut, twice; then all of its cuts
+  /// within the limit are simulated, the smallest bound first.
   void look_closer(const tree_node& node) {
     const double price = price_per_hour(node), limit = limit_s(price);
     const auto steps = std::min(more_steps, look_until_ - spent_);
@@ -421,6 +425,8 @@ class cost_trees {
     }
   }
 
+  /// Makes the plan the answer if it is within the limits and cheaper. Interruptions of spot
+  /// instances to first order: expected number times what each loses (docs/planners/espresso.md).
   void keep_cheaper(const tree_node& node, const set_plan& p, double iteration_s, double price) {
     const double work_s = iteration_s * iterations();
     const double interruptions = interruptions_per_s(p.plan->where) * work_s;
@@ -445,10 +451,11 @@ class cost_trees {
         per_hour += market_.interruptions_per_hour[cluster_.nodes[share.node].gpu];
     return per_hour / 3600;
   }
-  /// By an interruption.
+  /// Lost by an interruption, s: a restart, and half of the time since the last checkpoint.
   double lost_s() const { return cluster_.settings.restart_s + cluster_.settings.checkpoint_s / 2; }
 
-  /// The longest iteration with which GPUs of this price can be the answer.
+  /// The longest iteration with which GPUs of this price are within the limits and below the best
+  /// cost.
   double limit_s(double price_per_hour) const {
     if (!options_.pruning || options_.exhaustive) return never;
     double all_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
@@ -457,7 +464,6 @@ class cost_trees {
     return all_s / iterations() * (1 + 1e-12);
   }
 
-  /// Spent since the last time.
   std::uint64_t units() {
     const auto all = work_ + placer_.units();
     return all - std::exchange(spent_, all);
@@ -471,15 +477,15 @@ class cost_trees {
   provision_options options_;
   stage_placer placer_;
   std::priority_queue<tree_node> queue_;
-  std::priority_queue<tree_node> left_;  // sets of which other cuts may be better
+  std::priority_queue<tree_node> left_;  // sets for which another cut may be better
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
-  std::unique_ptr<cost_trees> hph_, whale_;  // if they are asked
-  std::uint64_t next_ask_ = never_units;     // spent by then
-  std::uint64_t max_units_ = never_units;    // else it ends when it has spent them
+  std::unique_ptr<cost_trees> hph_, whale_;  // quick searches, once they have begun
+  std::uint64_t next_ask_ = never_units;     // units after which they get their next turn
+  std::uint64_t max_units_ = never_units;    // of a quick search: the end of its turn
   std::uint64_t look_until_ = never_units;
-  bool until_plan_ = false;     // else it ends when it has a plan
-  double best_closed_ = never;  // the least cost of a plan's closed form
-  double loose_bound_ = never;  // of sets whose plan may not be their best
+  bool until_plan_ = false;     // a quick search's turn ends at its first plan
+  double best_closed_ = never;  // least cost by the closed form of any plan so far
+  double loose_bound_ = never;  // least cost of sets whose plan may not be their best
   tree_node best_;              // the plan's set
   provision out_;
 };

@@ -1,5 +1,8 @@
-// Espresso as a policy (docs/planners/espresso.md): simulated work with a time to meet or a budget
-// gets the cheapest idle GPUs that meet them; everything else runs as under frenzy.
+// Espresso as a policy (docs/planners/espresso.md). The paper provisions one job from a cloud; here
+// jobs of a queue get, in order, the cheapest idle GPUs that meet their time and budget (Algorithm
+// 1), and are never preempted. That applies to simulated work whose stages are to be planned;
+// everything else runs as under frenzy. Planning runs in the scheduler's thread, so a decision has
+// a budget of work; a job that it does not suffice for waits and is tried again.
 
 #include <fmt/format.h>
 
@@ -11,7 +14,8 @@
 namespace troupe::planners {
 namespace {
 
-/// Whether its stages are ours to plan: nobody's program or trainer has its own.
+/// Whether Espresso plans the job's stages: simulated work with a time limit or budget. Programs,
+/// trainings and studies in slots bring their own stages or memory.
 bool is_provisioned(const job_view& j) {
   const auto& s = *j.spec;
   return (s.slo_s || s.budget) && s.command.empty() && !s.train && !s.slots && !s.memory;
@@ -38,7 +42,8 @@ class espresso : public policy {
     idle_index idle = s.idle;
     planning_budget budget{planning_budget::units_a_decision};
     for (const auto* j : provisioned) {
-      // Half of what is left for each, so that one that is slow to plan leaves some for others.
+      // Each job gets half of what is left, so that one that is slow to plan leaves some for
+      // others.
       planning_budget own{budget.left() / 2};
       auto d = place(s, idle, *j, own);
       budget.spend(budget.left() / 2 - own.left());
@@ -69,7 +74,7 @@ class espresso : public policy {
     return job;
   }
 
-  /// A start; a refusal, if not even an empty cluster would do; none: it waits.
+  /// A start; give_up if not even an empty cluster has a plan; none: the job waits.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle, const job_view& j,
                                        planning_budget& budget) {
     const auto job = left_of(j);

@@ -6,15 +6,18 @@
 #include "messages/domain/cluster.hpp"
 #include "planners/espresso/cost_tree.hpp"
 
+// One datacenter's prices, and the search over its GPUs: the T, c_t and Lim_t of Espresso's
+// equations 1 and 3 (docs/planners/espresso.md, "Spot instances").
+
 namespace troupe::planners {
 
-/// A cluster with the prices of one of its datacentres in its GPU types.
+/// A cluster whose GPU types have the prices of one of its datacenters, per GPU and hour.
 struct market {
   cluster priced;
-  std::vector<double> interruptions_per_hour;  // of a node, by GPU type; empty: none
+  std::vector<double> interruptions_per_hour;  // per node, by GPU type; empty: no spot instances
 };
 
-/// The GPU types at the prices that hold in that datacentre, spot prices where there are such.
+/// The market of a datacenter; with `spot` at spot prices, for the types that have one.
 inline market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
   market m{c, {}};
   m.priced.prices.clear();
@@ -30,7 +33,8 @@ inline market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
   return m;
 }
 
-/// cheapest_plan (cost_tree.hpp) of idle GPUs that are all in the market's datacentre.
+/// cheapest_plan (cost_tree.hpp) for idle GPUs that are all in the market's datacenter, without the
+/// explanation.
 provision search_market(const market& m, const idle_index& idle, const job_spec& job,
                         planning_budget& budget, const provision_options& options);
 

@@ -11,7 +11,7 @@
 namespace troupe::planners {
 namespace {
 
-/// The stages' types, by `rank`, the least first.
+/// The types of the set's stages, smallest `rank` first.
 template <class Rank>
 std::vector<std::size_t> in_order_of(const stage_counts& counts, Rank&& rank) {
   std::vector<std::size_t> order;
@@ -20,6 +20,7 @@ std::vector<std::size_t> in_order_of(const stage_counts& counts, Rank&& rank) {
   return order;
 }
 
+/// Sia+ considers one type, and a power of two of GPUs.
 bool is_sias(const division& d, const stage_counts& counts) {
   std::uint32_t stages = 0;
   for (const auto n : counts) {
@@ -29,7 +30,8 @@ bool is_sias(const division& d, const stage_counts& counts) {
   return std::has_single_bit(d.gpus(stages));
 }
 
-/// By speed; what a stage cannot hold goes to the next one.
+/// Whale+: stages in the order of memory, each with its share of the remaining pieces by speed;
+/// what it cannot hold is left for those behind it, and at least one piece for each of them.
 set_plan balanced(stage_placer& placer, const cluster& c, std::size_t division,
                   const stage_counts& counts) {
   const auto p = placer.problem_of(division, counts);

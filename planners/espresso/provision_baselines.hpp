@@ -5,25 +5,25 @@
 
 #include "planners/search/stage_placer.hpp"
 
-// How the systems that Espresso's paper compares with choose and place GPUs (section V.A). All get
-// Espresso's search over sets of GPUs, as in the paper.
+// The placers that Espresso's paper compares with (section V.A; docs/planners/espresso.md,
+// "Placers"). All get Espresso's search over sets of GPUs, as the paper's "+" versions do.
 
 namespace troupe::planners {
 
 enum class provision_placer : std::uint8_t {
-  exact,   // the best order and cut (stage_cut.hpp)
-  greedy,  // Algorithm 2 (cmr_placer.hpp)
-  sia,     // 2^n GPUs of one type, with the best cut
-  whale,  // the largest memory first; as much work for each stage as its speed, where memory allows
-  hph,    // the slowest GPUs first, with the best cut
-  closed_form  // of `exact`, without what longer chains of events say (fidelity::closed)
+  exact,        // the best order and cut (stage_cut.hpp)
+  greedy,       // Algorithm 2 (cmr_placer.hpp)
+  sia,          // Sia+: 2^n GPUs of one type, with the best cut
+  whale,        // Whale+: the largest memory first; work in proportion to speed, as memory allows
+  hph,          // HPH+: the slowest GPUs first, with the best cut
+  closed_form,  // as exact, but without longer chains of events (fidelity::closed)
 };
 
-/// exact, greedy, sia, whale, hph.
+/// exact, greedy, sia, whale or hph; none: another name.
 std::optional<provision_placer> provision_placer_named(std::string_view name);
 
-/// The plan that the placer makes of a set; none: it makes none, or the exact one none within the
-/// limit. `effort`: of the exact one.
+/// The placer's plan for a set. No plan: the placer has none for it, or, where it searches for the
+/// cut, none within `limit_s`. `effort` applies to exact.
 set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c,
                     std::size_t division, const stage_counts& counts, double limit_s,
                     const cut_effort& effort = {});

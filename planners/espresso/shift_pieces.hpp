@@ -6,9 +6,13 @@
 
 #include "planners/search/stage_placer.hpp"
 
+// Local search on a cut, guided by simulated schedules (docs/planners/espresso.md, "Cost trees").
+// The exact cut is exact for the closed form only, and near a limit the few per cent between the
+// two decide whether a set can be used.
+
 namespace troupe::planners {
 
-/// The stages of a plan of the division, as they were cut.
+/// The stages of a plan, as an order and a cut of the division.
 inline std::vector<cut_stage> stages_of(const division& d, const plan& how) {
   std::vector<cut_stage> stages;
   for (const auto& s : how.stages) {
@@ -18,8 +22,9 @@ inline std::vector<cut_stage> stages_of(const division& d, const plan& how) {
   return stages;
 }
 
-/// Shifts single pieces from one stage to another, each time where it helps the most, as long as
-/// that makes an iteration shorter: `seconds` says how long it is with such stages.
+/// Steepest descent: shifts the single piece, from one stage to any other, that shortens the
+/// iteration most, as long as one does. `seconds(stages, best)` returns the iteration with these
+/// stages, infinite if it is not below `best`. O(stages^2) calls per shift.
 template <class Seconds>
 void shift_pieces(std::vector<cut_stage> stages, double iteration_s, Seconds&& seconds) {
   for (bool shorter = true; std::exchange(shorter, false);) {

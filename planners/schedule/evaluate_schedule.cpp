@@ -14,9 +14,20 @@ namespace troupe::planners {
 
 namespace {
 
+// An event simulation of what the stage actors do with a schedule's orders. The planned times of a
+// schedule are not that: the rules of ATLAS keep a link for a transfer to come (rule 3) and know
+// one time for all hops inside a datacenter, while actors start a step as soon as they can and
+// their tensors share links with everything else that is sent (docs/papers/atlas.md has a shape
+// where the rules take 66 slots and the actors 60). So schedules are compared by this execution.
+//
+// The state is a position per stage in its order, the waiting transfers of each WAN hop, and the
+// flows on each LAN link. Invariant: at the end of each instant nothing that could begin is still
+// waiting, and the choice among what waits depends on ranks alone, as at a gateway. O(events *
+// log(events)), where each step and transfer is a few events. At most eight iterations are carried
+// out, and fewer of large shapes; mean() extrapolates the rest.
 class execution {
  public:
-  /// Simulates that many iterations; with `record`, writes their timetable there.
+  /// Simulates `iterations` of them; with `record`, writes their timetable there.
   execution(const pipeline_schedule& s, const measured_times& t, std::uint32_t iterations,
             timetable* record = nullptr)
       : shape_{s.shape},
@@ -68,7 +79,8 @@ class execution {
     return left == 0;
   }
 
-  /// Iterations that are simulated of `iterations`; mean() extrapolates from the last of these.
+  /// How many of `iterations` are simulated: 8, or as many as have 200,000 steps together, but at
+  /// least 2, so that one follows another.
   static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
     constexpr std::uint64_t max = 8, max_steps = 200'000;
     const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
@@ -77,6 +89,8 @@ class execution {
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
   }
 
+  /// The mean over times.iterations. Those that were not simulated take as long as the middle ones
+  /// do: the first iteration has no predecessor to overlap with, and the last no successor.
   double mean() const {
     const auto n = std::max<std::uint64_t>(1, times_.iterations);
     const auto left = static_cast<double>(n - simulated_);
@@ -88,9 +102,9 @@ class execution {
   }
 
  private:
-  // Kinds of events: a step can begin; a step ends; a hop is idle; a transfer has left its link; it
-  // has arrived; a stage's gradients are on the host; its devices have all-reduced; the iteration
-  // ends.
+  // Kinds of events: a stage's input is there; its step ends; a WAN hop becomes idle; a LAN link
+  // has a flow that ends; a LAN transfer has arrived; a stage's gradients are on the host; its
+  // devices have all-reduced; its update ends.
   enum class kind : std::uint8_t { ready, step, hop, link, delivered, gradients, summed, finished };
   struct event {
     double at = 0;
@@ -115,25 +129,28 @@ class execution {
     bool busy = false;
     std::set<transfer> waiting;
   };
-  /// A transfer inside a datacenter. Equal chunks to several peers are one entry.
+  /// A transfer inside a datacenter. Equal chunks to several peers over one link are one entry with
+  /// a count: they have equal shares, so they end together.
   struct lan_transfer {
     enum class kind : std::uint8_t { activation, gradient, partial, sum, tied_partial, tied_sum };
     kind what = kind::activation;
     std::uint32_t from = 0;        // stage
-    std::uint32_t microbatch = 0;  // of gradients: the iteration
+    std::uint32_t microbatch = 0;  // counted across iterations; for gradients the iteration
     const std::vector<std::uint32_t>* pipelines = nullptr;
     double latency_s = 0;
     double begin = 0;
   };
-  /// Flows from a stage: to the next, to the one before, to the other stage with the tied
-  /// embedding; from 3 on, to peers.
+  /// A flow is a sending stage and a destination: the next stage, the one before, the other end
+  /// with the tied embedding, and from 3 on the groups of peers. Transfers of one flow go in order.
   using flow = std::pair<std::uint32_t, std::uint32_t>;
   static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
   struct link {
     flow_share<flow> share;
     time_ns wakes_at = std::numeric_limits<time_ns>::max();
   };
-  /// State of actors/training/collectives/gradient_all_reduce.
+  /// The state of a stage's all-reduce in one iteration, as in actors/training/collectives/
+  /// gradient_all_reduce: it gives away its partial gradients, adds what it receives for its chunk
+  /// and sends the sum; a tied embedding's part comes before and goes back after.
   struct exchange {
     bool begun = false, given = false, added = false, summed = false, complete = false;
     bool tied_here = false;
@@ -146,7 +163,7 @@ class execution {
   std::size_t at(std::uint32_t stage, std::uint32_t m) const {
     return std::size_t{stage} * shape_.microbatches * simulated_ + m;
   }
-  /// The stage's next step; micro-batches are numbered across iterations.
+  /// The stage's next step. `next` counts steps across iterations, and so do micro-batches.
   const stage_step& step_of(std::uint32_t stage) const {
     return orders_[stage][stages_[stage].next % orders_[stage].size()];
   }
@@ -183,6 +200,7 @@ class execution {
     return record_ ? &record_->tails[stage][iteration] : nullptr;
   }
 
+  /// Begins the stage's next step, if the stage is idle and the step's input has arrived.
   void look(std::uint32_t stage) {
     auto& x = stages_[stage];
     if (x.busy || x.next == orders_[stage].size() * simulated_) return;
@@ -199,7 +217,8 @@ class execution {
     if (record_) record_->steps[stage].push_back({step.what, step.microbatch, now_, end});
   }
 
-  /// The stage's step has ended. Returns 1.
+  /// The stage's step has ended: sends its output. After the last step of an iteration the stage
+  /// stays busy until its update. Returns 1, the number of steps that ended.
   std::size_t end(std::uint32_t stage) {
     auto& x = stages_[stage];
     const auto step = step_of(stage);
@@ -225,6 +244,8 @@ class execution {
     return 1;
   }
 
+  /// Begins the waiting transfer with the smallest rank on an idle WAN hop. A cell that shares the
+  /// WAN in time has the bandwidth of all its pipelines' nodes.
   void choose(std::uint32_t h) {
     auto& wan = hops_[h];
     if (wan.busy || wan.waiting.empty()) return;
@@ -261,6 +282,8 @@ class execution {
          back ? backward_flow : forward_flow);
   }
 
+  /// Link shares are computed in whole nanoseconds, as in the virtual world, so that both give the
+  /// same times.
   void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
     t.latency_s = route.latency_s;
     t.begin = now_;
@@ -271,6 +294,8 @@ class execution {
     wait_for(route.link);
   }
 
+  /// Notes when the link's next flow ends. Flows that begin later may delay it; an event that comes
+  /// too early finds nothing and is noted again.
   void wait_for(std::uint32_t l) {
     auto& x = links_[l];
     const auto end = x.share.next_end();
@@ -345,7 +370,7 @@ class execution {
     return times_.routes[stage].tied && stage % shape_.stages > 0;
   }
 
-  /// Of the iteration whose steps have ended.
+  /// For the iteration whose steps have ended: its gradients are on the host.
   void begin_exchange(std::uint32_t stage) {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
@@ -355,6 +380,7 @@ class execution {
     check_exchange(stage, i);
   }
 
+  /// Takes the all-reduce as far as what has arrived allows, and then begins the update.
   void check_exchange(std::uint32_t stage, std::uint32_t i) {
     auto& x = exchange_of(stage, i);
     if (!x.begun || x.complete) return;
@@ -402,7 +428,7 @@ class execution {
   std::vector<double> ends_;                   // of iterations
   std::vector<double> activation_, gradient_;  // arrival times, by stage, then micro-batch
   std::vector<hop> hops_;                      // (cell, hop, direction)
-  std::vector<link> links_;                    // inside datacentres
+  std::vector<link> links_;                    // inside datacenters
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
   std::vector<std::uint32_t> asked_;

@@ -5,8 +5,9 @@
 
 namespace troupe::planners {
 
-/// The event loop of a simulated pipeline, for evaluation, rules and search alike. `event` has its
-/// time `at`, in seconds, and `a < b` if a happens later.
+/// The event loop of a simulated pipeline, shared by evaluation, rules and search
+/// (docs/planners/pipelines.md). `event` has its time `at`, in the unit of the costs, and `a < b`
+/// if a happens later: the heap then has the earliest in front. O(log n) per event.
 template <class event>
 class event_queue {
  public:
@@ -16,9 +17,10 @@ class event_queue {
   }
   void clear() { heap_.clear(); }
 
-  /// Until no event is left: calls `handle(e, now)` for all events of one instant, which are those
-  /// within `tolerance_s` of the earliest, `now`, and then `decide(now)`. So whoever chooses what
-  /// goes next (a stage, a hop) sees everything that has arrived by then. Both may add events.
+  /// Until no event is left: calls `handle(e, now)` for all events of one instant, those within
+  /// `tolerance_s` of the earliest, `now`, and then `decide(now)`, which chooses what begins.
+  /// In two steps, so that a choice sees everything that has arrived by then and does not depend on
+  /// the order of simultaneous events. Both may add events.
   template <class handler, class decider>
   void run(double tolerance_s, handler handle, decider decide) {
     while (!heap_.empty()) {

@@ -9,9 +9,9 @@ namespace {
 
 /// The shortest paths through a pipeline, by stage.
 struct paths {
-  std::vector<double> forward;     // until a first forward can begin
-  std::vector<double> round_trip;  // from a forward's end until its gradient is here
-  std::vector<double> backward;    // from a backward's end until the first stage is through
+  std::vector<double> forward;     // until a stage's first forward can begin
+  std::vector<double> round_trip;  // from a forward's end until its gradient has arrived
+  std::vector<double> backward;    // from a backward's end until the first stage has ended
 };
 
 paths paths_of(const pipeline_shape& s, const std::vector<double>& crossing) {
@@ -33,9 +33,13 @@ paths paths_of(const pipeline_shape& s, const std::vector<double>& crossing) {
 
 }  // namespace
 
-// Every term is a chain of events that must happen one after the other, for some pipeline of some
-// cell. A transfer takes at least its time over the whole bandwidth of a cell, and all transfers of
-// a cell together at least as long as those of one pipeline over its own part.
+// A length that no schedule of the shape can beat, under any of the rules of ATLAS (section 4.4).
+// It tells how far from the optimum a schedule is, ends searches early, and stands for the length
+// where simulating is too expensive. The work of the busiest stage alone would be too low for
+// pipelines over a slow WAN, so every term is a chain of events that must happen one after the
+// other, for some pipeline of some cell; the bound is the longest chain. A transfer takes at least
+// its time over the whole bandwidth of a cell, and all transfers of a cell together at least as
+// long as those of one pipeline over its own part. O(stages).
 double pipeline_lower_bound(const pipeline_shape& s) {
   const auto& c = s.costs;
   const double m = s.microbatches, hop = c.wan / s.pipelines_per_cell();
@@ -51,7 +55,7 @@ double pipeline_lower_bound(const pipeline_shape& s) {
     const auto here = s.at(i);
     const double recompute = s.recomputes(i) ? here.recompute : 0;
     const double ends = w.forward[i] + served_last + w.backward[i];
-    // A stage's work, after the path to it and before the path back, or what it does then.
+    // A stage's work, after the path to it and before the path back or its own tail.
     const double work = m * (here.forward + recompute + here.backward);
     bound = std::max({bound, ends + work, w.forward[i] + work + s.after(i)});
     // Before the first gradient returns it can only do forwards, and one recompute (rule 4).

@@ -11,7 +11,15 @@ namespace {
 
 using task_kind = stage_task::kind;
 
-/// One DP-cell, or a single pipeline if the WAN is not shared.
+// Plays a DP-cell, or a single pipeline if the WAN is not shared, by the rules of ATLAS (section
+// 4.4). An optimal order is a job-shop problem, NP-hard; the paper's rules are a greedy list
+// schedule instead: at each instant every idle stage begins the best task that it may, where "may"
+// is the memory limit (rule 2) and a free hop at the task's end (rule 3), and "best" is backward
+// before forward (rule 5), and forward before recompute for ATLAS. On a shared WAN `free_at` is a
+// reservation: as a stage begins a task only if its transfer can follow at once, no two transfers
+// of a cell overlap on a hop. Stages are looked at only when something changes for them (wakes), so
+// the cost is O(tasks * log(tasks)) and not O(slots * stages). It never fails: orders that exceed
+// the memory limit, which only fixed ones can, are refused by schedule.cpp.
 class player {
  public:
   player(const pipeline_shape& shape, std::uint32_t pipelines, const pipeline_rules& rules)
@@ -72,12 +80,15 @@ class player {
   std::ptrdiff_t offset(std::uint32_t p, std::uint32_t s) const {
     return static_cast<std::ptrdiff_t>(index(p, s) * shape_.microbatches);
   }
+  /// When a stage's inputs arrive, by micro-batch; `never` until they are sent.
   double* activation(std::uint32_t p, std::uint32_t s) { return activation_.data() + offset(p, s); }
   double* gradient(std::uint32_t p, std::uint32_t s) { return gradient_.data() + offset(p, s); }
   hop& hop_of(std::uint32_t p, std::uint32_t after, bool backward) {
     const auto link = rules_.share_wan_in_time ? 0 : p;
     return hops_[(std::size_t{link} * stages_ + after) * 2 + (backward ? 1 : 0)];
   }
+  /// Has a stage look for work at that time. Stage and pipeline are one number, so that sorting
+  /// gives the order in which stages are served.
   void wake(std::uint32_t p, std::uint32_t s, double when) {
     wakes_.add({std::max(when, now_), std::uint64_t{s} << 32 | p});
   }
@@ -96,12 +107,15 @@ class player {
     }
   }
 
+  /// The next forward's input has arrived, and memory allows one micro-batch more (rule 2).
   bool may_forward(const stage_state& x, std::uint32_t p, std::uint32_t s, double now) {
     if (x.forwards == shape_.microbatches || activation(p, s)[x.forwards] > now + same_)
       return false;
     return !shape_.max_in_flight || x.forwards - x.backwards < *shape_.max_in_flight;
   }
 
+  /// Begins a task of an idle stage by the rules: a backward that can start; no other while a
+  /// recompute waits for its backward; else forward or recompute, in the rules' order.
   void choose(std::uint32_t p, std::uint32_t s, double now) {
     auto& x = state_[index(p, s)];
     if (x.busy_until > now + same_) return;
@@ -133,6 +147,7 @@ class player {
     return false;
   }
 
+  /// The next task of a fixed order, once its input is there; recomputes are not in the order.
   void follow_order(std::uint32_t p, std::uint32_t s, double now) {
     auto& x = state_[index(p, s)];
     const auto& order = rules_.order[s];
@@ -205,6 +220,8 @@ class player {
     send(p, s, m, k == task_kind::backward, end);
   }
 
+  /// Notes when the task's tensor arrives, and wakes the receiver then, and when it has to
+  /// recompute.
   void send(std::uint32_t p, std::uint32_t s, std::uint32_t m, bool back, double ready) {
     if (!back && s + 1 == stages_) {
       gradient(p, s)[m] = ready;  // the loss is local
@@ -244,7 +261,7 @@ class player {
   double now_ = 0;
 };
 
-/// A copy for the pipelines from `pipelines` on.
+/// Appends a copy of a cell's schedule for the pipelines from `pipelines` on.
 void append(pipeline_schedule& to, const pipeline_schedule& cell, std::uint32_t pipelines) {
   to.tasks.insert(to.tasks.end(), cell.tasks.begin(), cell.tasks.end());
   for (auto t : cell.transfers) {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "messages/base/invariant.hpp"
-#include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 #include "planners/schedule/schedule_search.hpp"
@@ -42,6 +41,7 @@ std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
   return result;
 }
 
+/// Whether the shape is one that the rules can play.
 expected<void> check(const pipeline_shape& s) {
   const auto& c = s.costs;
   if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0)
@@ -70,7 +70,7 @@ expected<void> check(const pipeline_shape& s) {
   return {};
 }
 
-/// Why a fixed order exceeds the memory limit; empty: it does not.
+/// Fails if a fixed order (gpipe, megatron) exceeds the memory limit, which it does not know.
 expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& made,
                            std::string_view name) {
   if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
@@ -84,6 +84,7 @@ struct named_rules {
   pipeline_rules rules;
 };
 
+/// The rules by name; docs/planners/pipelines.md has a table of them.
 std::vector<named_rules> all_rules(const pipeline_shape& s) {
   return {{"gpipe", {false, false, false, gpipe_order(s)}},
           {"megatron", {false, false, false, megatron_order(s)}},
@@ -93,7 +94,8 @@ std::vector<named_rules> all_rules(const pipeline_shape& s) {
           {"atlas-least-progress", {true, true, true, {}}}};
 }
 
-/// The time of an iteration that executes these orders with the shape's costs.
+/// The length of an iteration that executes these orders with the shape's costs
+/// (evaluate_schedule.hpp).
 double simulated_s(const pipeline_schedule& made) {
   const auto& s = made.shape;
   measured_times t;
@@ -108,12 +110,15 @@ double simulated_s(const pipeline_schedule& made) {
   return simulated_iteration_s(made, t);
 }
 
-/// Tries every rule by name and the combinations that the names leave out (recompute first on a
-/// shared WAN), then local search from the best that shares the WAN in time and from the best that
-/// does not. The winner has the shortest simulated time within the memory limit; among equals the
-/// shortest planned time, then the first.
+// No rule is the best for all shapes: over five datacenters the paper's strict rank is worse than
+// Varuna, for short pipelines sharing the WAN wins (docs/papers/atlas.md). So `best` is a
+// portfolio: every rule by name and the combinations that the names leave out (recompute first on a
+// shared WAN), then local search from the best that shares the WAN in time and from the best that
+// does not, since the search cannot change that. The winner has the shortest executed time within
+// the memory limit, among equals the shortest planned time, then the first; so by execution it is
+// never longer than a named schedule. Varuna's rules keep any memory limit, so there always is one.
 expected<pipeline_schedule> best_of(const pipeline_shape& s) {
-  constexpr std::uint64_t steps = 1'000'000;  // under 0.1 s; more steps found no better ones
+  constexpr std::uint64_t steps = 1'000'000;  // tasks timed; more of them found no better orders
   struct candidate {
     pipeline_schedule made;
     double makespan_s = 0;
@@ -146,13 +151,6 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
 
 }  // namespace
 
-double pipeline_schedule::utilization() const {
-  double work = 0;
-  for (const auto& stage : tasks)
-    for (const auto& t : stage) work += t.end - t.begin;
-  return length > 0 ? work / (length * static_cast<double>(tasks.size())) : 0;
-}
-
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name) {
   if (auto ok = check(shape); !ok) return refuse(ok.error());
   if (name == "best") return best_of(shape);
@@ -166,12 +164,9 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
   return refuse(reason::kind::unknown, fmt::format("unknown schedule '{}'", name));
 }
 
-std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each) {
-  std::vector<std::uint32_t> result;
-  for (; each > 0 && stages > 0; stages -= result.back()) result.push_back(std::min(each, stages));
-  return result;
-}
-
+// A rank is the position among the transfers that wait for the same link, so it is counted per
+// group of pipelines that share the link, hop and direction, in the order in which the schedule
+// sends.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule) {
   const auto& shape = schedule.shape;
   const auto hops = std::size_t{shape.stages} * 2;
@@ -198,10 +193,6 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
     }
   }
   return result;
-}
-
-std::vector<std::string_view> pipeline_schedule_names() {
-  return {schedule_names.begin(), schedule_names.end()};
 }
 
 }  // namespace troupe::planners

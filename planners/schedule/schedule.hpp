@@ -15,14 +15,15 @@
 
 namespace troupe::planners {
 
-/// Costs of one micro-batch. Any unit of time; the paper's is a slot, one forward on one stage.
+/// Costs of one micro-batch, in any one unit of time; the paper's is a slot, one forward on one
+/// stage.
 struct pipeline_costs {
   double forward = 1;
   double recompute = 1;
   double backward = 2;
   double lan = 0;          // one transfer inside a datacenter
   double wan = 2;          // one transfer between two, over one node's part of the WAN: C forwards
-  double wan_latency = 0;  // added until it arrives, while the WAN is free for the next one
+  double wan_latency = 0;  // until a transfer arrives; the WAN is free for the next one meanwhile
 
   bool operator==(const pipeline_costs&) const = default;
 };
@@ -40,15 +41,15 @@ struct pipeline_shape {
   std::uint32_t pipelines = 1;  // data-parallel; a DP-cell where the WAN is shared in time
   std::uint32_t microbatches = 1;
   std::vector<std::uint32_t> stages_of_datacenter;  // in the pipeline's order; empty: all in one
-  std::uint32_t cell = 0;  // pipelines of a DP-cell; 0: all. The remainder forms a smaller one
+  std::uint32_t cell = 0;  // pipelines of a DP-cell (rule 1); 0: all. A remainder is a smaller cell
   std::optional<std::uint32_t> max_in_flight;  // micro-batches in flight per stage (rule 2)
   pipeline_costs costs;
   std::vector<step_costs> by_stage = {};  // by stage, if they differ; empty: `costs` for all
-  /// What each stage does after its last backward: all-reduce and update. Empty: not included.
+  /// Time of each stage's all-reduce and update, after its last backward. Empty: not included.
   std::vector<double> tail = {};
   bool recompute = true;  // before each backward, except in the last stage (rule 4)
-  // The last stage's micro-batches go back at once, as its memory is planned; `best` leaves gpipe
-  // out for that.
+  // The last stage's memory is planned for one micro-batch, which goes back at once; so `best`
+  // leaves out gpipe, whose last stage keeps all of them.
   bool holds_one_at_end = false;
 
   double after(std::uint32_t stage) const { return tail.empty() ? 0 : tail[stage]; }
@@ -57,7 +58,7 @@ struct pipeline_shape {
                             : by_stage[stage];
   }
   bool recomputes(std::uint32_t stage) const { return recompute && stage + 1 < stages; }
-  /// Is the hop from `stage` to the next one WAN?
+  /// Whether the hop from `stage` to the next one crosses the WAN.
   bool is_wan(std::uint32_t stage) const {
     std::uint32_t end = 0;
     for (const auto n : stages_of_datacenter)
@@ -68,9 +69,6 @@ struct pipeline_shape {
     return cell == 0 || cell > pipelines ? pipelines : cell;
   }
 };
-
-/// `stages` over datacenters of `each` stages, the last with the remainder; 0: all in one.
-std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each);
 
 /// One task of a stage.
 struct stage_task {
@@ -105,12 +103,10 @@ struct pipeline_schedule {
   const std::vector<stage_task>& of(std::uint32_t pipeline, std::uint32_t stage) const {
     return tasks[pipeline * shape.stages + stage];
   }
-  /// Utilization: the fraction of all stages' time in which they compute.
-  double utilization() const;
 };
 
-/// gpipe, megatron, varuna, varuna-forward-first, atlas, atlas-least-progress, best. Fails for an
-/// unknown name, an invalid shape, and a memory limit that no order can keep.
+/// `name`: one of schedule_names (messages/domain/schedules.hpp). Fails for an unknown name, an
+/// invalid shape, and a memory limit that no order can keep.
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name);
 
 /// The orders of stage actors, by pipeline * stages + stage: the schedule's tasks in order, each
@@ -118,12 +114,10 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
 /// of its cell (or pipeline, if the WAN is not shared), hop and direction. 0 if it sends none.
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule);
 
-/// The names that schedule_pipeline knows, `best` last.
-std::vector<std::string_view> pipeline_schedule_names();
-
-/// How often a stage with at most `held` micro-batches in flight (0 < held) waits for the first of
-/// them: before its last micro-batch it does `rest` forwards and sees `full - 1` micro-batches come
-/// back, one after the other; the last is the `full`th.
+/// The rounds of a 1F1B stage with at most `held` micro-batches in flight (precondition: 0 < held),
+/// term (2) of docs/planners/plan_search.md: a micro-batch begins only when the one `held` before
+/// it has returned, so `full` of them return one after the other, and before that the stage does
+/// `rest` forwards. `full` is the page's R, `rest` is (m - 1) mod w.
 struct round_trips {
   double full = 1, rest = 0;
 };

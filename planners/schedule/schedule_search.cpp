@@ -12,11 +12,22 @@ namespace troupe::planners {
 
 namespace {
 
+// Local search over the orders of stages and hops (docs/planners/pipelines.md, "best"). Rules
+// decide step by step and cannot see that waiting pays off later, and there are far too many orders
+// to try them: this is job-shop scheduling, which is NP-hard. As there, only swaps of neighbours on
+// the critical path, the chain of steps that determines the length, can shorten a schedule, so
+// these are the moves. Plain descent ends in the first local optimum; threshold accepting also
+// takes swaps that make the schedule a little longer, by a tolerance that falls to 0 with the
+// tries. Invariant: `best` has the shortest orders seen that keep the memory limit, beginning with
+// the given ones, so the result is never longer. Each try times the whole cell, O(tasks *
+// log(tasks)). There are at most 2,000 tries, fewer by the limit of tasks, and none after the lower
+// bound is reached. The random source is fixed: the result depends on the input alone.
+
 constexpr std::uint32_t none = ~0u;
 constexpr std::uint64_t max_tries = 2000;
 
-/// The orders of one cell, and the earliest times that they allow. Steps are numbered by (pipeline,
-/// stage, micro-batch, direction): a forward, or a backward with its recompute.
+/// The orders of one cell, and the earliest times that they allow. A step is a forward, or a
+/// backward with its recompute, numbered by (pipeline, stage, micro-batch, direction).
 class orders {
  public:
   orders(const pipeline_schedule& from, std::uint32_t pipelines)
@@ -47,7 +58,9 @@ class orders {
 
   std::size_t size() const { return steps_.size(); }
 
-  /// Computes the times of every step; infinite if the orders deadlock.
+  /// Computes the times of every step, and returns the length; infinite if the orders deadlock.
+  /// Stages run ahead without events, as their steps only wait for inputs; only the shared hops,
+  /// where transfers compete, need them in order of time.
   double time() {
     next_.assign(order_.size(), 0);
     for (auto& w : served_) w.clear();
@@ -90,7 +103,8 @@ class orders {
     std::uint32_t where = 0, second = 0;  // the list, and the index of the later one
   };
 
-  /// The swaps that could shorten the schedule; call after time().
+  /// The swaps that could shorten the schedule: walks the critical path back from the step that
+  /// ends last, over what each step or transfer had to wait for. Precondition: time() was called.
   void find_swaps(std::vector<swap>& out) const {
     out.clear();
     auto step = last_;
@@ -122,7 +136,7 @@ class orders {
     if (s.hop) std::swap(rank_of_[list[s.second - 1]], rank_of_[list[s.second]]);
   }
 
-  /// The maximum of in-flight activations of a stage, by its order.
+  /// The most micro-batches that a stage has in flight, by its order.
   std::uint32_t held(std::uint32_t stage) const {
     std::uint32_t now = 0, max = 0;
     for (const auto step : order_[stage]) {
@@ -133,6 +147,7 @@ class orders {
     }
     return max;
   }
+  /// Rule 2 after this swap, and one micro-batch at the end if its memory is planned so.
   bool keeps_limit(const swap& s) const {
     if (s.hop) return true;
     const bool at_end = (s.where + 1) % shape_->stages == 0;
@@ -211,6 +226,8 @@ class orders {
     return backward(a) != backward(b) && microbatch(a) != microbatch(b);
   }
 
+  /// Times the stage's next step, whose input has arrived: the recompute ends when the gradient
+  /// arrives, or later if the stage was busy.
   void run(std::uint32_t stage, std::uint32_t step) {
     auto& x = steps_[step];
     const auto c = shape_->at(stage % shape_->stages);
@@ -246,6 +263,7 @@ class orders {
     return microbatch(step) > 0 ? step - 2 : none;
   }
 
+  /// The tensor crosses its WAN hop after that of `before`.
   void cross(std::uint32_t step, std::uint32_t before) {
     auto& x = steps_[step];
     const double free_at = before == none ? 0 : steps_[before].sent + hop_s_;
@@ -293,7 +311,7 @@ class orders {
     d.asked = true;
   }
 
-  /// Of the waiting transfers the smallest rank goes first, as at a gateway.
+  /// Begins the waiting transfer with the smallest rank, as a gateway does.
   void choose(std::uint32_t list, double now) {
     auto& d = hops_[list];
     d.asked = false;
@@ -328,7 +346,8 @@ class orders {
   std::uint32_t last_ = none;
 };
 
-/// Threshold accepting: also takes swaps that make it slightly longer, with a decreasing threshold.
+/// Threshold accepting for `pipelines` of one cell, at most until the length is `goal`. Nothing: no
+/// shorter orders were found.
 std::optional<pipeline_schedule> search(const pipeline_schedule& from, std::uint32_t pipelines,
                                         double goal, std::uint64_t steps) {
   orders now{from, pipelines};

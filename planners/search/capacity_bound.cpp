@@ -20,6 +20,7 @@ capacity_bound::capacity_bound(const stage_table& table, const std::vector<doubl
       const auto fits = [&](const range_costs& k) {
         return k.bytes + held[behind] * k.bytes_each < bytes[t];
       };
+      // Larger ranges need more memory (homogeneous), so the first one that does not fit ends it.
       std::uint32_t max = 0;
       if (behind == 0)
         while (max < size && fits(table.last(t, size - max - 1))) ++max;
@@ -40,9 +41,14 @@ capacity_bound::capacity_bound(const stage_table& table, const std::vector<doubl
   }
 }
 
-/// For any numbers x of the types, the stages hold at most the sum of their types' x, and of the
-/// most that any type has more than x at each position: the dual of who is where. What types hold
-/// at one position are good x.
+// The exact maximum is an assignment of types to positions, which would have to be solved for each
+// of the 10^5 to 10^6 sets that a search looks at. Adding up the memory of all GPUs is cheap, but
+// it ignores the micro-batches in flight and lets sets through that no order can hold. This is the
+// assignment's dual (docs/planners/plan_search.md, "Memory"): for any prices x of the types, the
+// stages hold at most the sum of their types' prices plus, at each position, the largest excess of
+// a type's pieces over its price. Every x gives a valid bound, so a few good ones do: the numbers
+// that the types hold at one position, tried for each position. The bound is linear in `counts`, so
+// the open stages are filled with the largest types and it holds for partial sets, too.
 bool capacity_bound::may_hold(const std::vector<std::uint32_t>& counts,
                               const std::vector<std::uint32_t>& open, std::uint32_t missing) {
   std::uint64_t types = 0;
@@ -63,6 +69,8 @@ bool capacity_bound::may_hold(const std::vector<std::uint32_t>& counts,
   return true;
 }
 
+// O(positions^2 * types), once for each set of types that a search meets; positions with the same
+// numbers count once, and a deep pipeline has few different ones.
 const std::vector<double>& capacity_bound::excess_of(std::uint64_t types) {
   const auto [at, fresh] = excess_.try_emplace(types);
   if (fresh)

@@ -8,9 +8,15 @@
 #include "planners/search/cut_label.hpp"
 #include "planners/search/stage_cut.hpp"
 
+// The closed form of 1F1B stage by stage, for the search over orders and cuts. Letters and numbers
+// of terms are those of docs/planners/plan_search.md: m micro-batches; f, r, b a stage's forward,
+// recompute and backward; S a micro-batch's way through the pipeline and back; Y the part of S from
+// a stage on; w = `behind` + 1 micro-batches that a stage with `behind` stages behind it may hold
+// in flight. plan_time.cpp has the same terms for a complete plan.
+
 namespace troupe::planners {
 
-/// What one stage of a problem adds to an iteration.
+/// The terms of single stages of one problem. All times are seconds of one iteration.
 class cut_terms {
  public:
   explicit cut_terms(const cut_problem& p)
@@ -19,28 +25,31 @@ class cut_terms {
         bound_{*p.bound},
         share_nodes_{std::ranges::max(p.stages_of_node) > 1} {}
 
+  /// Memory: strictly less than the GPU has, with the micro-batches in flight at that position.
   bool fits(const range_costs& k, std::size_t type, std::uint32_t behind) const {
     return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[type];
   }
-  /// The closed form's term for a stage's own work, less S.
+  /// Term (1), own work, less S: (m - min(m, w)) f + (m - 1) (r + b).
   double work_s(const range_costs& k, std::uint32_t behind) const {
     const double warm = std::min<double>(m_, behind + 1);
     return m_ * k.step_s() - warm * k.forward_s - k.recompute_s - k.backward_s;
   }
-  /// What a stage does after the first micro-batch has come back to it, beyond S. It and those
-  /// behind it have `through_s` of S, those behind it `behind_s`.
+  /// The work of a stage after the first micro-batch has come back to it, less S: term (1), and
+  /// with longer chains (`lower_bound`) the trips of term (3). `through_s` is Y of the stage,
+  /// `behind_s` Y of the next one.
   double after_first_s(const range_costs& k, std::uint32_t behind, double through_s,
                        double behind_s) const {
     const double work = work_s(k, behind);
     if (!p_.lower_bound) return work;
     return std::max(work, trips_s(p_.microbatches, behind + 1, through_s, behind_s, k.step_s()));
   }
-  /// The same, at least, whatever is behind it.
+  /// A lower bound of the same, whatever stages are behind it: their work counts as 0.
   double min_own_s(const range_costs& k, std::uint32_t behind) const {
     const double trip_s = k.forward_s + k.backward_s + bound_.sends_s(behind + 1);
     return after_first_s(k, behind, trip_s, behind > 0 ? bound_.sends_s(behind) : 0);
   }
-  /// All terms for a stage, less S, of which the first is after_first_s.
+  /// The largest term of a stage, less S: `after_first`, or the rounds of term (2), (R - 1) Y +
+  /// ((m - 1) mod w) f. And whatever is in front, its m steps and the way to it and back.
   double own_s(const range_costs& k, std::uint32_t behind, double through_s,
                double after_first) const {
     const auto r = rounds_of(p_.microbatches, behind + 1);
@@ -48,20 +57,24 @@ class cut_terms {
     // Stages in front may share nodes otherwise than they do here, and reach this one sooner.
     return share_nodes_ ? own : std::max(own, m_ * k.step_s() - through_s);
   }
-  /// Until a stage and its peers have summed so many bytes of gradients.
+  /// Time in which a stage and its peers sum `bytes` of gradients: a reduce-scatter and an
+  /// all-gather of chunks over the link that takes the longest.
   double sums_s(double bytes, std::size_t type) const {
     if (p_.pipelines == 1) return 0;
     const auto& w = p_.links[type * (p_.types() + 1)];
     return 2 * (p_.chunks_to_peers[type].total_s(bytes / p_.pipelines) + w.latency_s);
   }
-  /// Handing out gradients, if others want them.
+  /// Copying gradients to the host, if a peer or the other end of a tied embedding needs them.
   double gradients_s(const range_costs& k, bool tied) const {
     return (p_.pipelines > 1 || tied) && k.gradient_bytes > 0 ? k.gradients_s : 0;
   }
+  /// Everything after a stage's last backward, on idle links.
   double after_s(const range_costs& k, std::size_t type, bool tied) const {
     return k.update_s + gradients_s(k, tied) + sums_s(k.gradient_bytes, type);
   }
 
+  /// Starts a label at the last stage of a pipeline with a tied embedding: keeps what end_tied
+  /// needs.
   void begin_tied(cut_label& l, const range_costs& k, std::size_t type) const {
     l.last_type = static_cast<std::uint16_t>(type);
     l.last_gradients = gradients_s(k, true);
@@ -69,8 +82,8 @@ class cut_terms {
     l.last_update = k.update_s;
     l.last_tied_bytes = k.tied_bytes;
   }
-  /// What the ends of a pipeline do after their last backwards: the last one's part of a tied
-  /// embedding's gradients comes to the first, and the sum goes back.
+  /// Completes the tail of a tied embedding at the first stage: the last stage's part of the
+  /// gradients comes to the first, is summed there with all peers', and the sum goes back.
   void end_tied(cut_label& l, const range_costs& k, std::size_t type) const {
     const auto& w = p_.links[l.last_type * p_.types() + type];
     const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
@@ -83,8 +96,8 @@ class cut_terms {
         p_.lower_bound ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
     l.tail = std::max({l.tail, summed_s, l.last_gradients + last_s + l.last_update - l.backwards});
   }
-  /// Of a first stage of this type, at least: what it does after its last backward; with it, and
-  /// the way that its gradients come.
+  /// Lower bound of what any stage of this type does after its last backward; with the backward,
+  /// also that and the transfer that its gradients arrive by. One piece is the cheapest range.
   double min_after_s(std::size_t type, bool with_backward) const {
     double send_s = p_.own_links ? never : 0;
     for (const auto& w : p_.links)

@@ -12,11 +12,21 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/search/selection_table.hpp"
 
+// ATLAS's Algorithm 1 over the pools and orders that the paper leaves open
+// (docs/planners/datacenter_selection.md). More pipelines raise throughput, but they spread over
+// more datacenters, whose WAN hops make each of them slower; which number is best depends on both,
+// so the table has a row for every D. Each row costs a partition and a bound, O(datacenters + P),
+// and one cut of the model per batch split; distinct shapes are simulated afterwards, if they have
+// few enough tasks. GPU speeds, orders, depths and cell sizes are loops around it, each limited.
+// select_placement, which serves the scheduler, also spends a planning budget: when that is
+// exhausted, the best row so far is used.
+
 namespace troupe::planners {
 
 namespace {
 
-/// By throughput, then by the fewest GPUs.
+/// The row with the highest throughput. Rows are in order of D, so the first of nearly equal ones
+/// has the fewest GPUs: it is the smallest D that section 4.5 asks for.
 std::optional<std::size_t> best_of(const std::vector<selection_row>& rows, batch_rule rule) {
   std::optional<std::size_t> best;
   const auto worth = [&](const selection_row& r) {
@@ -27,7 +37,8 @@ std::optional<std::size_t> best_of(const std::vector<selection_row>& rows, batch
   return best;
 }
 
-/// Algorithm 1's table for one pool of GPUs.
+/// Algorithm 1's table for one pool of GPUs. If no cell of C pipelines fits anywhere, smaller cells
+/// are tried, with less of the WAN than the paper wants, unless the caller chose the size.
 expected<selection> table_of(const selection_table& t, const job_spec& job,
                              const selection_options& o) {
   selection s;
@@ -61,6 +72,7 @@ expected<selection> table_of(const selection_table& t, const job_spec& job,
   return s;
 }
 
+/// Round trips of the WAN hops between the datacenters that the row uses, ms.
 double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
               const selection_row& row) {
   double sum = 0;
@@ -73,7 +85,8 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
   return sum;
 }
 
-/// The orders to try: all, of up to `max_permuted` datacenters; otherwise the default one.
+/// The orders to try, the default one first: all permutations of up to `max_permuted` datacenters
+/// (720 for six), otherwise the default alone.
 std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t,
                                                   std::size_t max_permuted) {
   std::vector<std::uint32_t> first;
@@ -96,7 +109,8 @@ struct placement {
   double flops_s = 0;
 };
 
-/// Is `a` better, given the fastest time?
+/// Whether `a` is better than `b` by the job's objective. `fastest`: the highest samples/s of any
+/// placement, which "efficient" measures by.
 bool better(const placement& a, const placement& b, const std::string& objective, double fastest) {
   // Times within this fraction of the fastest count as equal.
   constexpr double nearly = 0.98;
@@ -112,7 +126,7 @@ bool better(const placement& a, const placement& b, const std::string& objective
   return a.row.gpus < b.row.gpus;
 }
 
-/// Every depth, cell size and number of cells of one table.
+/// Appends the feasible rows of one table: every depth, cell size and number of cells.
 void all_placements(const selection_table& t, const job_spec& job, bool as_wished,
                     std::vector<placement>& out) {
   const auto gpus = t.total_gpus();
@@ -191,7 +205,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 
 namespace {
 
-/// On the whole cluster the job is infeasible; on idle GPUs it has to wait.
+/// The error if no row is feasible: permanent if all GPUs were idle, otherwise the job has to wait.
 reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& job, bool as_wished) {
   std::uint64_t all = 0;
   for (const auto& n : c.nodes)

@@ -8,7 +8,18 @@
 
 namespace troupe::planners {
 
-/// Beyond S, of a stage with others behind it.
+// A bound for a set must hold for every order and cut, and it is evaluated for every set that a
+// search meets: up to a million. Trying orders is out of the question, and Espresso's equation 5
+// (all work, over all speed and the share of time that stages are busy) is no lower bound on mixed
+// GPUs: a slow GPU with few layers adds almost no bubble (docs/planners/espresso.md has an
+// example). So each of the terms (1) to (4) of docs/planners/plan_search.md is relaxed on its own:
+// stages may have fractions of pieces, at the best rate of any range, and any position. What is
+// left is a linear program in u, the largest of what a stage adds to S, with the work of each stage
+// as variables. For one u it is solved by filling the stages of the fastest types first; over u it
+// is convex and piecewise linear, so its minimum is at one of O(types) values. Each relaxation only
+// enlarges the set of solutions: what results is a lower bound.
+
+/// Term (1) less S, of a stage with `behind` stages behind it.
 template <class Costs>
 double iteration_bound::own_s(const Costs& k, std::uint32_t behind) const {
   const double warm = std::min(microbatches_, behind + 1);
@@ -16,10 +27,9 @@ double iteration_bound::own_s(const Costs& k, std::uint32_t behind) const {
          (microbatches_ - 1.0) * (k.recompute_s + k.backward_s);
 }
 
-/// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
-/// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
-/// the closed form, less what depends on the stage's place. Neither is it less than S and the
-/// rounds of any stage.
+/// Rates by term (1): with w = p, the largest that any position gives, a stage adds at least (m -
+/// min(m, p)) f + (m - 1) (r + b) to S, and as the last stage (m - 1) (f + b), as that does not
+/// recompute.
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
                                  std::uint32_t stages, const transfers& x)
     : table_{&table},
@@ -29,9 +39,9 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
       microbatches_{microbatches},
       stages_{stages} {
   const double m = microbatches;
-  // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
-  // of the stages before it. The most of these is at least their mean; and a backward takes no more
-  // than own_s / (m - 1).
+  // Stage i still has its sums to do when its backwards have ended, less the i backwards and sends
+  // before it that hide them. The longest of these tails is at least their mean, with (p - 1) / 2
+  // backwards and sends on average; and a backward takes at most u / (m - 1).
   if (m > 1) {
     tail_slope_ = (stages - 1) / 2.0 / (m - 1);
     const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.max_send_s;
@@ -57,16 +67,17 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
   for (std::size_t i = 1; i < fastest_.size(); ++i)
     ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
   add_round_limits(table);
-  // The last stage but one sends both ways, and holds two micro-batches.
+  // Term (4) of the last stage but one, which sends both ways and has w = 2.
   const double after_first = stages > 2 ? m - std::min(m, 2.0) : 0;
   if (stages > 1) min_own_s_ = std::max(min_own_s_, (m - 1 + after_first) * x.card_s);
 }
 
-/// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
-/// stage's own takes, sends included; each of the others has no more work than it can do in u.
-/// With one round more, some of them begin at the stage behind (trips.hpp).
+/// Term (2) read the other way: of the last n stages, the first makes R - 1 round trips of Y within
+/// u, so Y is at most u / (R - 1), sends included. Each stage in front of them has no more work
+/// than it can do in u. Together that limits S to a multiple of u, for every n. With one round
+/// more, some trips begin at the stage behind (term (3), trips.hpp).
 void iteration_bound::add_round_limits(const stage_table& table) {
-  double others = 0;  // of S for each second of u, at most
+  double others = 0;  // the most S of the stages in front, per second of u
   for (auto behind = stages_; behind-- > 0;) {
     double max = 0;
     for (std::size_t t = 0; t < table.types(); ++t)
@@ -81,14 +92,15 @@ void iteration_bound::add_round_limits(const stage_table& table) {
   }
 }
 
-/// `shorter` of the rounds are without the first stage, which takes at most `most` u of S.
+/// `shorter` of the rounds are without the first stage, which has at most max * u of S; the stages
+/// in front of it have `others` * u. A limit that another one implies is left out.
 void iteration_bound::add_round_limit(double rounds, double shorter, double max, double others,
                                       std::uint32_t behind) {
   round_limit l{(1 + shorter * max) / rounds + others, sends_s(behind + 1), 0, rounds, behind};
   if (shorter > 0) l.less_s = shorter / rounds * (l.sends_s - sends_s(behind));
   l.sends_s -= l.less_s;
   min_own_s_ = std::max(min_own_s_, rounds * l.sends_s);
-  // Of stages with equal rounds the first says most.
+  // Among stages with equal rounds the one furthest in front gives the tightest limit.
   if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {
         return other.slope <= l.slope && other.sends_s >= l.sends_s;
       }))
@@ -106,7 +118,8 @@ double iteration_bound::last_rate(const std::vector<std::uint32_t>& counts) cons
   return last;
 }
 
-/// No stage has a part of a piece: the slowest one's own is what lets all of them have enough.
+/// Stages have whole pieces, so u must be large enough that they hold all pieces together. The
+/// bisection keeps `few`, with which they do not yet: it bounds u from below.
 double iteration_bound::in_pieces(const std::vector<std::uint32_t>& counts) const {
   const double last = last_rate(counts);
   const double min = of(counts, last);
@@ -121,7 +134,8 @@ double iteration_bound::in_pieces(const std::vector<std::uint32_t>& counts) cons
   return std::max(min, from(counts, last, few));
 }
 
-/// Of all stages together, if none's own takes longer.
+/// The most pieces that all stages can have together if u is `own`; the last one recomputes nothing
+/// and can have more. Larger ranges take longer, so each type's number is found by bisection.
 std::uint32_t iteration_bound::max_pieces(const std::vector<std::uint32_t>& counts,
                                           double own) const {
   const auto size = table_->size();
@@ -146,16 +160,17 @@ std::uint32_t iteration_bound::max_pieces(const std::vector<std::uint32_t>& coun
   return sum + last_more;
 }
 
-/// With u the most that a stage's own work takes, the work that stages can have is u times the sum
-/// of their rates, and S is the least when it goes to the fastest of them first. What that makes of
-/// S is convex in u: the largest of one line for each type, on which that type is not full. The
-/// rounds limit S, and so u from below; what S, u and the tail are together is the least there, or
-/// between two lines, or where the tail ends.
+/// For a given u, the stages can have u times the sum of their rates, and S is smallest when the
+/// fastest ones are full first. As a function of u that S is convex: the maximum of one line per
+/// type, on which that type is the one that is partly filled. The rounds bound S from above, and so
+/// u from below. S + u + tail is then smallest at that u, where two lines meet, or where the tail
+/// ends.
 double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
   return from(counts, last_rate, min_own_s(counts, last_rate));
 }
 
-/// What the slowest stage's own takes, at least.
+/// The lower bound of u: by work, by sends and cards, and for each limit on S by rounds and each
+/// line of S, where the two cross.
 double iteration_bound::min_own_s(const std::vector<std::uint32_t>& counts,
                                   double last_rate) const {
   double rates = last_rate, through = 0, min = min_own_s_;
@@ -172,6 +187,7 @@ double iteration_bound::min_own_s(const std::vector<std::uint32_t>& counts,
   return std::max(min, work_ / rates);
 }
 
+/// The minimum over u >= `min_own_s`, at the values where the slope can change.
 double iteration_bound::from(const std::vector<std::uint32_t>& counts, double last_rate,
                              double min_own_s) const {
   double min = total_s(counts, last_rate, min_own_s);
@@ -185,7 +201,8 @@ double iteration_bound::from(const std::vector<std::uint32_t>& counts, double la
   return min + sends_s_;
 }
 
-/// All but the sends, if the slowest stage's own takes `own_s`.
+/// S without sends, u and the tail, if u is `own_s`. The last stage's extra rate goes to the
+/// fastest type.
 double iteration_bound::total_s(const std::vector<std::uint32_t>& counts, double last_rate,
                                 double own_s) const {
   double left = work_, s = own_s + tail_s(own_s), can = last_rate * own_s;

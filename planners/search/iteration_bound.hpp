@@ -7,55 +7,62 @@
 
 #include "planners/search/stage_table.hpp"
 
-// How short an iteration of a set of stages can be, whatever their order and cut is
-// (docs/planners/plan_search.md).
+// Lower bounds of an iteration before order and cut are known (docs/planners/plan_search.md, "Lower
+// bounds for a set of stages"). An iteration takes S + u: S is a micro-batch's way to the last
+// stage and back, u is what the slowest stage adds to it, Y is the part of S from a stage on. W is
+// the model's work, the forward FLOPs of a sample. All times are seconds.
 
 namespace troupe::planners {
 
-/// What no order and no cut of a set of stages undercuts, in a pipeline of `stages` stages.
+/// Lower bound on the iteration time over all orders and cuts of a set of stages, for pipelines of
+/// one number of stages and micro-batches. It is the key of the best-first searches
+/// (plan_search.hpp, Espresso's cost trees), so it costs O(types) per set, after O(stages * types)
+/// once.
 class iteration_bound {
  public:
-  /// Between stages, and among the peers of all stages of a pipeline together.
+  /// Times of sends between stages; `sums_s` is for the peers of all stages of a pipeline together.
   struct transfers {
     double min_send_s = 0, max_send_s = 0;
-    double min_between_nodes_s = 0;    // of a send: no less than min_send_s
-    std::uint32_t stages_of_node = 1;  // of one pipeline, at most
-    double sums_s = 0;                 // of gradients, at least
-    double card_s = 0;                 // a send of a stage's own card, at least; 0: not counted
-    bool trips = false;                // some begin at the stage behind: they are counted
+    double min_between_nodes_s = 0;    // of a send that leaves its node: no less than min_send_s
+    std::uint32_t stages_of_node = 1;  // the most stages of one pipeline on a node
+    double sums_s = 0;                 // lower bound of the sums of gradients
+    double card_s = 0;   // lower bound of a send over a stage's own card; 0: not counted
+    bool trips = false;  // count the chains (3) in which some trips begin at the stage behind
   };
-  /// `table` is kept.
+  /// Keeps a reference to `table`.
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
                   const transfers& t);
 
-  /// Of so many stages of each type, at least one. O(types). `last_rate`: the most of any type that
-  /// could be among them.
+  /// The bound for `counts` stages of each type, at least one in all. O(types). `last_rate`: the
+  /// largest last_rate() among the types that may be in the set.
   double of(const std::vector<std::uint32_t>& counts) const;
   double of(const std::vector<std::uint32_t>& counts, double last_rate) const;
-  /// The same, for a transformer cut into whole pieces: more, and dearer to find.
+  /// The same for stages of whole pieces (transformers): larger, but it takes a bisection
+  /// over u, each step O(types * log(pieces)).
   double in_pieces(const std::vector<std::uint32_t>& counts) const;
-  /// Has every type with less through_s() than another no less rate()?
+  /// Whether a type with a smaller through_s() never has a smaller rate(): then one order of types
+  /// is the fastest in both respects.
   bool ordered() const { return ordered_; }
 
-  // An iteration takes S, all that a micro-batch takes on its way to the last stage and back, and
-  // what the slowest stage does beyond that.
-  double work() const { return work_; }        // forward FLOPs of a sample
-  double sends_s() const { return sends_s_; }  // of S
-  /// Of S, at least, of all sends among so many stages in a row: nodes end between some of them.
+  double work() const { return work_; }        // W
+  double sends_s() const { return sends_s_; }  // part of S: the sends of all stages
+  /// Lower bound of the part of S that is sends among `stages` stages in a row, both ways: a node
+  /// holds stages_of_node of them, so some of the sends leave their node.
   double sends_s(std::uint32_t stages) const {
     const double between = (stages - 1) / sends_.stages_of_node;
     return 2 * (between * sends_.min_between_nodes_s + (stages - 1 - between) * sends_.min_send_s);
   }
-  /// Of what the slowest stage does beyond S, at least, whatever the stages are.
+  /// Lower bound of u, whatever the stages are.
   double min_own_s() const { return min_own_s_; }
-  /// Of S, for each of a sample's FLOPs on a stage of that type.
+  /// Seconds of S for each FLOP of W on a stage of that type, at least.
   double through_s(std::size_t type) const { return through_s_[type]; }
-  /// FLOPs that a stage of that type may have for each second beyond S; the last stage of a
-  /// pipeline, which recomputes nothing, may have so many more.
+  /// FLOPs of W that a stage of that type can have for each second of u, at most. The last stage of
+  /// a pipeline recomputes nothing, so it can have `last_rate` more.
   double rate(std::size_t type) const { return rate_[type]; }
   double last_rate(std::size_t type) const { return last_rate_[type]; }
-  /// What the slowest stage does beyond S, at least, because of the rounds of the last `behind` + 1
-  /// stages or of more. S is at least `s`, not counting the sends of the stages in front of these.
+  /// Lower bound of u from the rounds (2) of the last `behind` + 1 stages, or of more of them. `s`:
+  /// a lower bound of S without the sends of the stages in front of these. `delay_s`: how much
+  /// cards delay the first micro-batch (5).
   double rounds_beyond(double s, std::uint32_t behind, double delay_s = 0) const {
     double own = min_own_s_;
     for (const auto& l : round_limits_)
@@ -64,8 +71,12 @@ class iteration_bound {
             own, (s + sends_s(l.behind - behind + 1) - l.less_s + delay_s / l.rounds) / l.slope);
     return own;
   }
-  /// In an iteration of sends_s() + x * work() s or less, for any y <= x the sum of all stages'
-  /// rates times what their through_s() is below y is no less than this (last_rate included).
+  /// A condition on every set whose iteration takes sends_s() + x W seconds or less. Let K(y) be
+  /// the sum of rate (y - through_s) over the stages with through_s < y, last_rate included.
+  /// Filling the fastest stages first gives S >= sends + y W - u K(y) for any y (linear-programming
+  /// duality), so K(y) cannot be small: K(x) >= 1, and for y < x this is the least K(y), by the
+  /// lower bounds of u and by the limits that rounds put on S. The condition is linear in the
+  /// numbers of stages (docs/planners/espresso.md, "Cost trees").
   double min_saving(double x, double y) const {
     double min = y < x ? 0 : 1;
     if (min_own_s_ > 0) min = std::max(min, 1 - (x - y) * work_ / min_own_s_);
@@ -74,20 +85,22 @@ class iteration_bound {
                      (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
     return min;
   }
-  /// Types, the least through_s() first.
+  /// The types by through_s(), fastest first.
   const std::vector<std::size_t>& fastest() const { return fastest_; }
 
  private:
+  /// Sums of gradients that remain after the last backward, if u is `own_s`: the longer the slowest
+  /// stage, the more of them earlier stages' backwards hide.
   double tail_s(double own_s) const {
     return own_s < hidden_below_s_ ? tail_slope_ * (hidden_below_s_ - own_s) : 0;
   }
 
-  /// The rounds of some of the last stages limit what all may have of S, without sends: to `slope`
-  /// for each second of the slowest stage's own, less `sends_s`: all sends of these stages but
-  /// `less_s`, which is of the first of them and the next one.
+  /// A limit on S by the rounds of the last stages: S without sends is at most slope * u - sends_s.
+  /// `sends_s`: the sends of these stages but `less_s`, the part of those between the first of them
+  /// and the next one that trips from the stage behind leave out.
   struct round_limit {
     double slope = 0, sends_s = 0, less_s = 0, rounds = 1;
-    std::uint32_t behind = 0;  // the first of them
+    std::uint32_t behind = 0;  // stages behind the first of them
   };
   template <class Costs>
   double own_s(const Costs& k, std::uint32_t behind) const;
@@ -105,8 +118,8 @@ class iteration_bound {
   double work_ = 0, sends_s_ = 0;
   std::uint32_t microbatches_ = 1, stages_ = 1;
   std::vector<round_limit> round_limits_;
-  double min_own_s_ = 0;  // the rounds of sends alone, or what passes a card
-  // Sums that backwards do not hide: none from such an own_s of the slowest stage on.
+  double min_own_s_ = 0;  // by the rounds of sends alone, and by what passes a card (4)
+  // tail_s() is 0 from u = hidden_below_s_ on, and falls by tail_slope_ per second below.
   double hidden_below_s_ = 0, tail_slope_ = 0;
   std::vector<double> through_s_, rate_, last_rate_;
   std::vector<std::size_t> fastest_;

@@ -12,16 +12,25 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/search/stage_placer.hpp"
 
+// Branch and bound over sets of stages (docs/planners/plan_search.md). Finding the order and cut of
+// a set is a search of its own, and there are up to a million sets, so all of them are listed with
+// a lower bound of their score, O(types) each, and placed in that order. Invariant: `bound` is at
+// most the score of any plan of the set. So once the next bound is no smaller than the worst plan
+// wanted, no set that is left has a better plan, and the search ends. The best plans so far also
+// limit how long a set's iteration may be (limit_s), which cuts the search for its order short.
+// Memory is O(sets); beyond a million sets, or when the planning budget is exhausted, sets that
+// were not listed or placed are left out.
+
 namespace troupe::planners {
 namespace {
 
-/// A set of stages, and the best that it could do.
+/// A set of stages, and a lower bound of what it can reach.
 struct candidate {
   std::size_t division = 0;
   stage_counts counts;
   double price_per_hour = 0;
   std::uint32_t gpus = 0;
-  double bound = 0;  // of plan_score
+  double bound = 0;  // lower bound of plan_score
 };
 
 class search {
@@ -53,7 +62,8 @@ class search {
   }
 
  private:
-  /// All sets of a division's stages, at most as many as the model has pieces.
+  /// Counts through all sets of a division, like an odometer with a digit per type; at most as many
+  /// stages as the model has pieces.
   void list_sets(std::size_t division) {
     constexpr std::size_t max_sets = 1'000'000;
     const auto& types = placer_.divisions()[division].types;
@@ -68,6 +78,7 @@ class search {
     }
   }
 
+  /// Queues a set unless its GPUs, memory or bound break a limit of the job.
   void offer_set(std::size_t division, const stage_counts& counts, std::uint32_t stages) {
     const auto& d = placer_.divisions()[division];
     const auto gpus = d.gpus(stages);
@@ -113,7 +124,8 @@ class search {
     return iteration_s * (job_.objective == "cheapest" ? price_per_hour : gpus);
   }
 
-  /// By what could be done without the limits of time, or else of money.
+  /// Explains an empty result: searches once more without limits, for the fastest plan and then for
+  /// the cheapest one that is fast enough, and names the limit that these break.
   reason why_none() const {
     if (budget_.exhausted()) return budget_.none_found();
     if (job_.slo_s || job_.deadline_s || job_.budget) {

@@ -11,6 +11,12 @@
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
 
+// Rows of ATLAS's Algorithm 1 (section 4.5). get_latency_pp of line 14 is the length of the row's
+// schedule. A simulation costs O(tasks) and many rows have the same shape, so a row first gets the
+// shape's lower bound, O(stages); simulate() then replaces the bounds of a whole table, once per
+// distinct shape. get_latency_dp of line 15 is a ring all-reduce in the slowest datacenter of the
+// row, since peers never span two (section 4.2).
+
 namespace troupe::planners {
 
 namespace {
@@ -19,7 +25,7 @@ std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch
   return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
 }
 
-/// Cutting a model takes some hundred steps per piece.
+/// Units of the planning budget for one depth: cutting a model takes some hundred steps per piece.
 std::uint64_t units_of_work(std::uint32_t stages, const job_spec& job) {
   return job.slots ? stages : stages + std::uint64_t{200} * pieces_of(job.model);
 }
@@ -68,6 +74,8 @@ selection_table::selection_table(const cluster& c, const idle_index& idle,
   works_ = other.works_;
 }
 
+// Collects the GPUs of each datacenter and the slowest of everything that a pipeline over them
+// meets.
 selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
                                  double min_flops_s, const std::vector<std::uint32_t>& order,
                                  planning_budget* budget)
@@ -161,6 +169,8 @@ batch_split selection_table::split_of(std::uint32_t stages, std::uint32_t pipeli
   return split_batch(job_, stages, pipelines);
 }
 
+// Cuts the model for the first stage's load, which has the most micro-batches in flight, and times
+// every stage on the slowest GPU.
 const selection_table::work& selection_table::work_of(std::uint32_t stages,
                                                       const batch_split& split) const {
   const auto key = key_of(stages, split);
@@ -198,7 +208,7 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
   double bytes = 0;
   bool divides = false;
   for (auto p = asked ? asked : 1; p <= (asked ? asked : max); ++p) {
-    // Of `whole`, the memory of one pipeline: the table checks each row's own.
+    // With `whole` more pipelines mean fewer samples each: memory is checked row by row.
     const auto split = split_of(p, 1, o.batch);
     if (split.microbatches == 0) continue;
     divides = true;
@@ -230,6 +240,8 @@ double selection_table::communication_to_compute(std::uint32_t stages) const {
   return w.slowest.forward_s > 0 ? wan_s / w.slowest.forward_s : 0;
 }
 
+// The pipelines of one DP-cell, whose schedule is that of all cells, or one pipeline if the
+// schedule does not share the WAN. Each hop costs what the slowest of its kind does.
 pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t cell,
                                              const selection_row& r) const {
   pipeline_shape shape;
@@ -306,7 +318,8 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.bytes_per_gpu = w.bytes;
   r.max_bytes = max_bytes();
   if (!(w.bytes < slowest_.memory_bytes())) return r;
-  // 4 * parameters * (N - 1) / (N * rate): all gradients in half precision, in both directions.
+  // get_latency_dp: 4 * parameters * (N - 1) / (N * rate). A ring of N pipelines moves 2 (N - 1) /
+  // N times the gradients, which have 2 bytes per parameter.
   const double n = r.data_parallel;
   r.allreduce_s =
       2 * static_cast<double>(w.slowest.gradient_bytes) * (n - 1) / n / reduce_bytes_s(r);
@@ -318,6 +331,8 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   return r;
 }
 
+// Rows of equal shape (partitions, batch, costs) share one simulation. The tasks are counted before
+// any is simulated, so that a table is either simulated as a whole or not at all.
 bool selection_table::simulate(selection& s, std::uint64_t max_tasks) const {
   struct done {
     pipeline_shape shape;

@@ -10,44 +10,50 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/search/datacenter_selection.hpp"
 
+// The rows of Algorithm 1 (ATLAS, section 4.5; docs/planners/datacenter_selection.md): how long an
+// iteration takes if D DP-cells of C pipelines fill the datacenters in a given order.
+
 namespace troupe::planners {
 
 /// Requirements of the CUDA device's kernels: tensor cores with bf16, and asynchronous copies to
 /// shared memory.
 constexpr double min_compute_capability = 8.0;
-/// Can the job's stages run there? A GPU of unknown capability may.
+/// Whether the job's stages can run on GPUs of this type; true if the capability is unknown.
 bool can_train(const job_spec& job, const gpu_type& gpu);
-/// The types of the cluster that cannot run them, and why, as the end of a sentence: "; device cuda
-/// needs ...". Empty: all can.
+/// The types of the cluster for which can_train is false, and why, as the end of a sentence:
+/// "; device cuda requires ...". Empty: there are none.
 std::string left_out(const cluster& c, const job_spec& job);
 
-/// Speed of a node's GPU for the job, FLOP/s; 0: its stages cannot run there. The same for all in
-/// slot jobs.
+/// Speed of a node's GPU for the job, FLOP/s; 0: the job's stages cannot run there. 1 for slot
+/// jobs, whose steps take equally long on every GPU.
 double speed_of(const cluster& c, node_index node, const job_spec& job);
-/// The distinct speeds of the idle GPUs, slowest first; a single common one if the job does not
-/// depend on the GPU's speed.
+/// The distinct speeds of the idle GPUs, slowest first; one for slot jobs.
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job);
 
-/// Rows of Algorithm 1 over the idle GPUs that have at least some speed.
+/// Rows of Algorithm 1 over the idle GPUs that are at least as fast as a minimum. Every stage is
+/// timed on one imaginary GPU with the smallest value of each property, since peers and neighbours
+/// wait for the slowest. Keeps a reference to the job.
 class selection_table {
  public:
-  /// `order`: of datacenters; empty: most GPUs first. Datacenters without GPUs are left out. When
-  /// `budget` is exhausted no row is feasible; null: no limit.
+  /// `order`: the datacenters in the order in which they are filled; empty: most GPUs first.
+  /// Datacenters without GPUs are left out. When `budget` is exhausted no row is feasible; null: no
+  /// limit.
   selection_table(const cluster& c, const idle_index& idle, const job_spec& job, double min_flops_s,
                   const std::vector<std::uint32_t>& order, planning_budget* budget = nullptr);
   /// The same GPUs with the datacenters in another order.
   selection_table(const cluster& c, const idle_index& idle, const selection_table& other,
                   const std::vector<std::uint32_t>& order);
 
-  /// GPUs are counted in groups of job.pipeline.tensor_parallel, which share a stage.
+  /// GPUs are counted in groups of job.pipeline.tensor_parallel, each of which shares a stage.
   const std::vector<datacenter_offer>& offers() const { return offers_; }
   std::uint32_t total_gpus() const;
   double flops_s() const { return min_flops_s_; }
 
-  /// P: as requested, else the minimum that fits the memory. Fails if none does.
+  /// P: as requested, else the fewest stages whose memory fits. Fails if no number does.
   expected<std::uint32_t> stages_for(const selection_options& o) const;
-  /// The number of the model's pieces.
+  /// The number of the model's pieces; of a slot job, its stages.
   std::uint32_t max_stages() const;
+  /// C of the slowest hop that the order can cross, with micro-batches of one sequence.
   double communication_to_compute(std::uint32_t stages) const;
   /// Spends the cost of evaluating one depth; false: the budget is exhausted.
   bool spend_for(std::uint32_t stages) const;
@@ -57,14 +63,16 @@ class selection_table {
   selection_row row(std::uint32_t stages, std::uint32_t cell, std::uint32_t cells,
                     batch_rule batch) const;
 
-  /// Simulates every row's schedule instead, if their tasks together do not exceed the limit.
+  /// Replaces the bounds of all rows by simulated schedules. False, and nothing is changed: the
+  /// distinct shapes have more than `max_tasks` tasks.
   bool simulate(selection& s, std::uint64_t max_tasks) const;
 
  private:
+  /// Costs of one cut of the model.
   struct work {
-    stage_costs slowest;
-    double bytes = 0;  // of the largest stage
-    // If profiled: step times of each stage, and the longest update; exchanged: with copying of
+    stage_costs slowest;  // the maximum over the stages of each value
+    double bytes = 0;     // memory of the largest stage
+    // Only with a profile: step times of each stage; the longest update, without and with copying
     // gradients to the host.
     std::vector<step_costs> by_stage{};
     double update_s = 0, exchanged_s = 0;
@@ -76,7 +84,7 @@ class selection_table {
   double reduce_bytes_s(const selection_row& r) const;
   void finish(selection_row& r, double pipeline_s) const;
   bool shares_wan() const;
-  /// The memory limit per stage by the memory model, beside a guest.
+  /// Memory that the model's cut may use per stage, bytes: less headroom and a guest's.
   double max_bytes() const {
     return (slowest_.memory_bytes() - guest_bytes(job_)) / (1 + headroom_);
   }
@@ -87,12 +95,13 @@ class selection_table {
   std::vector<datacenter_offer> offers_;
   std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only node
   std::vector<double> inter_latency_s_;
-  gpu_type slowest_;                    // the minimum of every property
+  gpu_type slowest_;                    // the slowest; the least memory and bandwidth of all
   double emulated_speed_ = 1;           // of the slowest GPU's node
   link inside_;                         // inside a node, the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
   planning_budget* budget_;
-  // The stages' costs depend on the GPUs only: tables that differ in the order share them.
+  // Costs depend on the GPUs but not on the datacenters' order: tables that differ only in the
+  // order share them. By stages and batch split.
   using work_cache = std::map<std::pair<std::uint32_t, std::uint64_t>, work>;
   std::shared_ptr<work_cache> works_;
 };

@@ -1,7 +1,6 @@
 #include "planners/search/stage_cut.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -9,21 +8,19 @@
 #include "messages/base/time.hpp"
 #include "planners/search/cut_terms.hpp"
 
-// Stages are added from the last to the first, because what follows a stage decides how long a
-// micro-batch is away from it, and so how often it must wait. A label is a way to have used a set
-// of stages for the pieces from one on to the end. Of labels of one set, one front type and the
-// same pieces only those are kept that no other is better than in all that the rest depends on, and
-// whose bound is within a limit: what a first pass found that kept a few labels of each set.
+// The search that stage_cut.hpp describes. Invariant: whenever a label is dropped, either a kept
+// one is no worse under every completion, or no completion is within the limit. So the best cut
+// survives, and the result is exact for the closed form. There are product(counts + 1) parts; each
+// label has O(types * pieces) extensions; how many labels survive has no polynomial bound. Hence
+// the fallbacks of cut_for: a few labels of each part, nearly equal labels that stand for each
+// other, or the set's bound alone.
 
 namespace troupe::planners {
-
-std::uint32_t cut_problem::stages() const {
-  return std::accumulate(counts.begin(), counts.end(), 0U);
-}
 
 namespace {
 
 constexpr auto never_steps = std::numeric_limits<std::uint64_t>::max();
+constexpr double max_parts = 200'000;  // each has labels in memory
 
 class cut_search : cut_terms {
   using label = cut_label;
@@ -65,16 +62,17 @@ class cut_search : cut_terms {
 
   std::uint64_t steps() const { return steps_; }
 
-  /// The best within the limit, if at most so many labels of a set are kept: those that promise
-  /// most. None: there is none. Gives up after `max_steps`. With `slack_s`, of labels that differ
-  /// by no more than that one stands for all: a bound, and the cut that promised it.
+  /// The best cut within the limit; an empty one if there is none. At most `max_labels` of each
+  /// part of the set are kept, those with the smallest bounds. With `slack_s`, one label stands for
+  /// others that differ by no more: the result is a lower bound, and the cut that promised it.
+  /// Nothing: it gave up after `max_steps`.
   std::optional<stage_cut> within(double limit_s, std::size_t max_labels, std::uint64_t max_steps,
                                   double slack_s = 0) {
     order_.slack_s = slack_s;
     if (!search(limit_s, max_labels, max_steps, true)) return {};
     return best_cut();
   }
-  /// All of them.
+  /// All cuts within the limit: nothing is dropped for dominance.
   std::optional<std::vector<stage_cut::alternative>> all_within(double limit_s,
                                                                 std::uint64_t max_steps) {
     if (!search(limit_s, std::numeric_limits<std::size_t>::max(), max_steps, false)) return {};
@@ -85,7 +83,8 @@ class cut_search : cut_terms {
   }
 
  private:
-  /// False: it gave up.
+  /// Parts are numbered so that adding a stage increases the number: one ascending pass extends
+  /// each part after all of its labels are known. False: it gave up.
   bool search(double limit_s, std::size_t max_labels, std::uint64_t max_steps, bool only_best) {
     limit_ = limit_s;
     if (labels_.size() <= all_) labels_.resize(all_ + 1);
@@ -96,20 +95,20 @@ class cut_search : cut_terms {
     labels_[0][0].begin = p_.table->size();
     for (std::size_t set = 0; set < all_; ++set) {
       if (only_best) keep_best(set);
-      keep_best(labels_[set], max_labels);
+      keep_smallest_bounds(labels_[set], max_labels);
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
       if (steps_ > until) return false;
     }
     return true;
   }
 
-  /// What is left when a set of stages is used.
+  /// The stages that are still to come, in front, when a part of the set is used.
   struct rest {
     std::uint32_t stages = 0;
-    double through_s = never, forward_s = never, backward_s = never;  // the least, of a FLOP
-    double rate = 0;
-    double sums_s = never;         // the least, of a byte of gradients
-    std::uint32_t max_pieces = 0;  // that these have within the limit; the head counts as one
+    double through_s = never, forward_s = never, backward_s = never;  // least of any type, s/FLOP
+    double rate = 0;               // of all of them together (iteration_bound::rate)
+    double sums_s = never;         // least s per byte of gradients
+    std::uint32_t max_pieces = 0;  // that they can have within the limit; the head counts as one
   };
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
@@ -130,13 +129,7 @@ class cut_search : cut_terms {
     }
   }
 
-  /// The sums of gradients of the stages in front, at least, that no backwards hide: on average.
-  /// Theirs take at most `own_s` / (m - 1) each.
-  struct mean_sums {
-    double shown_s = 0, hidden = 0;
-
-    double tail_s(double own_s) const { return std::max(0.0, shown_s - hidden * own_s); }
-  };
+  /// The mean tail of the stages in front of a label that begins at `begin`.
   mean_sums sums_before(std::uint32_t begin, const rest& r) const {
     const double earlier = (r.stages - 1) / 2.0, hidden = earlier / (m_ - 1);
     if (p_.pipelines == 1 || !p_.own_links || !(hidden <= 1)) return {};
@@ -146,8 +139,10 @@ class cut_search : cut_terms {
     return {bytes * r.sums_s / r.stages - earlier * max_send_s_, hidden};
   }
 
-  /// How many pieces the stages in front of each set can have within the limit, in any order.
-  /// False: all together too few.
+  /// Computes for each part of the set how many pieces the stages in front of it can have within
+  /// the limit, over all of their orders: first by type and position, then over parts from the
+  /// whole set down. It keeps extend() from making labels that no front can complete. False: too
+  /// few even for the empty part, so nothing is within the limit.
   bool set_max_pieces() {
     std::uint32_t sum = 0;
     max_load_.assign(stages_ + 1, p_.table->homogeneous() ? max_send_s_ : never);
@@ -173,6 +168,8 @@ class cut_search : cut_terms {
     }
     return sets_[0].max_pieces >= p_.table->size();
   }
+  /// The largest range of a type by the number of stages behind, by memory and by the limit. Its
+  /// maximum moves little from one position to the next, so each search starts from the last one.
   void set_max_pieces_of(std::size_t type) {
     const auto& t = *p_.table;
     const double min_s = t.work_from(0) * min_through_s_ + bound_.sends_s();  // of S
@@ -194,6 +191,7 @@ class cut_search : cut_terms {
       while (good(max + 1)) ++max;
       max_pieces_[type][behind] = max;
     }
+    // From the front to the end: the most work and the longest forward from a position on.
     auto& work = max_work_[type];
     work[stages_] = 0;
     double load = 0;
@@ -207,7 +205,8 @@ class cut_search : cut_terms {
         work[behind] = std::max(work[behind], t.work_from(first) - t.work_from(first + n));
     }
   }
-  /// Of S, at least, for so much work of the stages in front of `set`.
+  /// Lower bound of the part of S for `work` FLOPs on the stages in front of `set`: the fastest
+  /// types take as much as they can have within the limit.
   double front_s(std::size_t set, double work) const {
     double s = 0, slowest = 0;
     const auto behind = stages_ - sets_[set].stages;
@@ -221,12 +220,13 @@ class cut_search : cut_terms {
     }
     return s + work * slowest;
   }
-  /// Can a stage of this type be in front of these?
   bool may_add(std::size_t set, std::size_t type) const {
     return used_of(set, type) < p_.counts[type] &&
            (p_.order.empty() || p_.order[sets_[set].stages - 1] == type);
   }
 
+  /// Puts a stage of each type in front of a label, with every range that ends where it begins, the
+  /// shortest first.
   void extend(std::size_t set, std::size_t index) {
     const auto end = labels_[set][index].begin;
     const auto& table = *p_.table;
@@ -234,7 +234,7 @@ class cut_search : cut_terms {
       if (!may_add(set, type)) continue;
       const auto& left = sets_[set + weights_[type]];
       const auto behind = stages_ - left.stages - 1;  // of the stage that is added
-      // Each stage before it needs something, and these can have so much.
+      // Each stage before it needs at least one piece, and all of them can have max_pieces.
       for (auto begin = std::min(end - 1, left.max_pieces) + 1; begin-- > left.stages;) {
         if (left.stages == 0 && begin > 0) continue;
         const auto& k =
@@ -246,7 +246,8 @@ class cut_search : cut_terms {
     }
   }
 
-  /// False: no larger range does either.
+  /// Makes the label with this stage in front of `from`, and keeps it unless its bound exceeds the
+  /// limit. False: no larger range is within the limit either.
   bool add(std::size_t set, std::size_t index, std::size_t type, const range_costs& k,
            std::uint32_t begin) {
     ++steps_;
@@ -282,6 +283,8 @@ class cut_search : cut_terms {
       l.backwards += k.backward_s + send_s;
       l.tail -= k.backward_s + send_s;
       if (p_.lower_bound && p_.own_links && behind > 1 && behind < p_.microbatches) {
+        // Term (5) holds while no stage in front takes longer for a micro-batch than Y / w of this
+        // one.
         l.max_load = std::min(l.max_load, from.through / behind);
         l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
       }
@@ -289,9 +292,11 @@ class cut_search : cut_terms {
         l.max_load = l.delay = 0;
         l.delayed_own = l.own;
       }
-      // The next stage sends forward what this one's activations come for.
+      // The card of the stage behind sends its gradients here and its activations onwards.
       l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
       if (p_.lower_bound) {
+        // Term (4) for that card: all gradients but the first, and the activations beyond the first
+        // w.
         const double before = m_ - std::min<double>(m_, behind);
         l.own = std::max(l.own, before * from.sent + (m_ - 1) * l.sent);
       }
@@ -304,7 +309,7 @@ class cut_search : cut_terms {
     l.own = std::max(l.own, own_s(k, behind, l.through, after_first));
     l.delayed_own = std::max({l.delayed_own, l.own, after_first + l.delay});
     if (l.max_load >= max_load_[behind + 1]) l.max_load = never;
-    // Nor does any stage in front have too much load for what is to come.
+    // The delay is certain if no stage that can still come has too much load.
     if (first || (l.max_load == never && l.through >= (behind + 1) * max_load_[behind + 1] &&
                   2 * min_sent_s_ >= max_load_[behind + 1]))
       l.own = l.delayed_own;
@@ -322,7 +327,8 @@ class cut_search : cut_terms {
       const double work = p_.table->work_from(0) - p_.table->work_from(begin);
       const double sends_s = bound_.sends_s(r.stages + 1);
       const double hidden_s = sends_s / 2 + work * r.forward_s;
-      // With a larger range nothing of this becomes less, even if faster stages were in front.
+      // First with the fastest types in front: this bound grows with the range, so that it may end
+      // the loop over ranges. The closer one below need not.
       const double min_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
       if (min_of(l, r, min_s, own, sends_s / 2, {}).with_tail > limit_) return false;
       const auto at_least = min_of(l, r, front_s(next, work) + sends_s,
@@ -334,7 +340,6 @@ class cut_search : cut_terms {
     return true;
   }
 
-  /// Must a stage send to another node, that is put in front of one of its type?
   bool leaves_node(std::size_t set, const label& from, label& front) const {
     if (const auto& leaves = p_.leaves_node[from.type]; !leaves.empty())
       return leaves[p_.counts[from.type] - 1 - used_of(set, from.type)];
@@ -344,8 +349,8 @@ class cut_search : cut_terms {
     return false;
   }
 
-  /// Of an iteration, if the stages in front take at least `front_s` of S, `ahead_s` of it for
-  /// forwards and their sends; and the mean of what these stages sum is `sums`.
+  /// Lower bounds of the iteration if the stages in front take at least `front_s` of S, `ahead_s`
+  /// of it for forwards and their sends, u is at least `own_s`, and their mean tail is `sums`.
   struct min_times {
     double span, with_tail;
   };
@@ -363,6 +368,9 @@ class cut_search : cut_terms {
   double link_s(double backward_s, double forward_s) const {
     return p_.own_links ? backward_s + forward_s : std::max(backward_s, forward_s);
   }
+  /// Drops dominated labels. Sorted by `through`, which dominance requires to be no larger, each
+  /// label needs to be compared with the kept ones before it only: O(labels * kept). Where all
+  /// links are alike the front type does not matter, and labels of all types are compared.
   void keep_best(std::size_t set) {
     auto& all = labels_[set];
     const auto group = [&](const label& l) {
@@ -393,15 +401,7 @@ class cut_search : cut_terms {
     all.resize(kept);
   }
 
-  static void keep_best(std::vector<label>& all, std::size_t max_labels) {
-    if (all.size() <= max_labels) return;
-    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(max_labels), {},
-                             [](const label& l) {
-                               return std::pair{l.min_s, l.begin};
-                             });
-    all.resize(max_labels);
-  }
-
+  /// The label of the whole set with the smallest bound; with shared links, up to seven others.
   stage_cut best_cut() {
     auto& all = labels_[all_];
     std::ranges::stable_sort(all, {}, [](const label& l) { return l.min_s; });
@@ -431,10 +431,10 @@ class cut_search : cut_terms {
   bool share_nodes_ = false;                            // stages of a pipeline
   bool alike_ = true;                                   // sends between all types
   std::vector<std::vector<std::uint32_t>> max_pieces_;  // of a stage, by type and stages behind
-  std::vector<std::vector<double>> max_work_;           // with so many stages behind or more
-  std::vector<double> max_load_;                        // of any stage; likewise
-  std::vector<std::size_t> types_;                      // of the stages
-  std::vector<std::uint32_t> weights_;  // sets of used stages are numbered in mixed radix
+  std::vector<std::vector<double>> max_work_;  // by type and stages behind, or more of them
+  std::vector<double> max_load_;               // of any stage; likewise
+  std::vector<std::size_t> types_;             // of the stages
+  std::vector<std::uint32_t> weights_;         // sets of used stages are numbered in mixed radix
   std::uint32_t all_ = 0;
   double min_through_s_ = never;
   std::vector<rest> sets_;
@@ -446,12 +446,6 @@ class cut_search : cut_terms {
   std::uint64_t steps_ = 0;
 };
 
-bool has_too_many_sets(const cut_problem& p) {
-  double sets = 1;
-  for (const auto n : p.counts) sets *= n + 1.0;
-  return sets > 200'000;
-}
-
 }  // namespace
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
@@ -459,7 +453,7 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   if (problem.stages() > problem.table->size()) return {};
   stage_cut first;
   first.bound_s = problem.bound->of(problem.counts);
-  if (has_too_many_sets(problem)) return first;
+  if (problem.parts() > max_parts) return first;
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
   const bool rough = effort.rough && problem.lower_bound && limit_s < never;
   cut_search search{problem, memory};
@@ -468,7 +462,10 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
     first.bound_s = problem.bound->of(problem.counts);
     limit_s = std::min(limit_s, first.iteration_s * (1 + 1e-12));  // it is rounded
   };
-  // A tight limit leaves little to look at; else what a quick pass finds is one.
+  // Exact under the given limit: a tight one leaves little to look at. If that takes too long, a
+  // pass with a few labels finds a tighter limit and, with the closed form alone, the search is
+  // repeated. If it still takes too long, nearly equal labels stand for each other: then `best` is
+  // a bound.
   auto best = search.within(limit_s, all, effort.max_steps / (rough ? 64 : 4));
   if (!best && !rough) quick_pass();
   if (!best && !problem.lower_bound) best = search.within(limit_s, all, effort.max_steps);
@@ -489,7 +486,7 @@ std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem
                                                                double limit_s, std::uint64_t& steps,
                                                                cut_memory& memory,
                                                                std::uint64_t max_steps) {
-  if (has_too_many_sets(problem)) return {};
+  if (problem.parts() > max_parts) return {};
   if (problem.stages() > problem.table->size()) return std::vector<stage_cut::alternative>{};
   cut_search search{problem, memory};
   auto out = search.all_within(limit_s, max_steps);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -11,44 +12,53 @@
 #include "planners/search/stage_table.hpp"
 
 // The order of stages that differ in speed and memory, and where a model is cut among them, so that
-// an iteration is the shortest by the closed form of 1F1B (docs/planners/plan_search.md).
+// an iteration is the shortest by the closed form of 1F1B (docs/planners/plan_search.md, "The order
+// and the cut"). Espresso's paper solves the same problem greedily (Algorithm 2, cmr_placer.hpp).
+// Times are seconds.
 
 namespace troupe::planners {
 
-/// A set of stages, and all that an iteration depends on but their order and the cut.
+/// A set of stages, and everything else that an iteration depends on but their order and the cut.
 struct cut_problem {
   const stage_table* table = nullptr;
   const iteration_bound* bound = nullptr;
   std::vector<std::uint32_t> counts;  // stages, by the table's types
-  std::vector<double> bytes;          // of a GPU of each type; a stage needs less
+  std::vector<double> bytes;          // memory of a GPU of each type; a stage must need less
   std::uint32_t microbatches = 1, pipelines = 1;
   std::vector<std::uint32_t> held;  // micro-batches in flight, by the number of stages behind
-  // From a stage of a type to the next one, from * types + to; of one type, also to its peers.
+  // Link from a stage to the next one, by type: from * types + to. The diagonal also reaches peers.
   std::vector<link_cost> links;
-  // Of a type, how many stages of a pipeline can share a node, and the link from one node to
-  // another (no faster than that of `links`).
+  // By type: the most stages of a pipeline that can share a node, and the link between two nodes of
+  // the type (no faster than the one in `links`).
   std::vector<std::uint32_t> stages_of_node;
   std::vector<link_cost> between_nodes;
-  // By type and stage of that type: does it leave its node to reach the next one of its type, if
-  // that follows it, in any pipeline? Empty: not known.
+  // By type and stage of that type: whether it must leave its node to reach the next stage of the
+  // type, in any pipeline, if that one follows it. Empty: not known.
   std::vector<std::vector<bool>> leaves_node;
-  // Of a type, what a stage sends to its peers over the link that takes the longest, at least.
+  // By type: the chunks of gradients that a stage sends to its peers over the slowest of its links,
+  // a lower bound.
   struct chunks {
-    double count = 0, s_per_byte = 0;  // of one
+    double count = 0, s_per_byte = 0;
     double total_s(double bytes) const { return count * (bytes * s_per_byte); }
   };
   std::vector<chunks> chunks_to_peers;
-  // What a stage sends to either side goes over one link that no other stage uses.
+  // Everything that a stage sends to its neighbours goes over one link that no other stage uses.
   bool own_links = true;
-  bool lower_bound = false;        // iterations by fidelity::least; else by fidelity::closed
+  bool lower_bound = false;        // count longer chains: fidelity::lower_bound, else ::closed
   bool tied = false;               // the first and the last stage sum an embedding that both have
-  std::vector<std::size_t> order;  // the stages' types, where only the cut is asked for; else empty
+  std::vector<std::size_t> order;  // types of the stages, to search for the cut alone; empty: both
 
   std::size_t types() const { return counts.size(); }
-  std::uint32_t stages() const;
+  std::uint32_t stages() const { return std::accumulate(counts.begin(), counts.end(), 0U); }
+  /// Parts of the set: the subsets of its stages, by numbers of each type.
+  double parts() const {
+    double n = 1;
+    for (const auto count : counts) n *= count + 1.0;
+    return n;
+  }
 };
 
-/// A stage of a cut.
+/// A stage of a cut, in the pipeline's order.
 struct cut_stage {
   std::size_t type = 0;
   std::uint32_t pieces = 0;
@@ -59,10 +69,10 @@ struct cut_stage {
 struct stage_cut {
   double iteration_s = std::numeric_limits<double>::infinity();
   std::vector<cut_stage> stages;  // empty: nothing within the limit was found
-  /// None is shorter: iteration_s itself, unless the search was cut short.
+  /// Lower bound over all orders and cuts: iteration_s itself, unless the search was cut short.
   double bound_s = std::numeric_limits<double>::infinity();
-  /// Where links are shared iteration_s is a bound, too, and other cuts may be shorter: those that
-  /// promise most, each with what it takes at least.
+  /// Where stages share links, iteration_s is a bound itself and another cut may turn out to be
+  /// shorter: the cuts with the next smallest bounds.
   struct alternative {
     double bound_s = 0;
     std::vector<cut_stage> stages;
@@ -70,28 +80,42 @@ struct stage_cut {
   std::vector<alternative> others;
 };
 
-/// How long one search may take.
+/// Effort of one search.
 struct cut_effort {
   std::uint64_t max_steps = 100'000;
-  bool rough = false;  // rather a bound soon than the best cut: where few sets keep the limit
+  bool rough = false;  // prefer an early bound to the best cut: where few sets keep the limit
 };
 
-/// What a search has allocated, for the next one: most searches are short.
+/// Allocations that searches reuse one after the other, since most of them are short.
 struct cut_memory {
   std::vector<std::vector<cut_label>> labels;
 };
 
-/// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
+// The search for the order and the cut of a set of stages (docs/planners/plan_search.md, "The order
+// and the cut"). p stages in all orders, with all cuts of n pieces, are p! / (product of counts!) *
+// C(n - 1, p - 1) plans, too many to evaluate. Balancing work by speed does not do either: a stage
+// further in front waits longer for each micro-batch and holds more of them in memory, so speed,
+// order and memory have to be weighed together.
+//
+// Stages are added from the last to the first, because what follows a stage decides how long a
+// micro-batch is away from it, and so how often it must wait. A label (cut_label.hpp) is one way to
+// use a part of the set for the last pieces. This is a shortest-path search with several criteria:
+// of labels with the same part of the set, first piece and front type, only those are kept that no
+// other dominates in everything that the stages in front can still turn into time (label_order),
+// and whose lower bound is within a limit.
+
+/// The shortest iteration over all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
-/// than `limit_s`. Exact for evaluate's closed form where the problem is: where `links` hold for
-/// every stage of a type, own_links is true, and no embedding is tied. `steps` grows with the work
-/// that it was; beyond the effort's `max_steps` it is the best of those that promised most. Of many
-/// types of which each has many stages nothing is found, but the bound.
+/// than `limit_s`. Exact for evaluate's closed form if the problem describes it exactly: `links`
+/// hold for every stage of a type, own_links is true, and no embedding is tied. `steps` is
+/// increased by the labels that were made and compared. Beyond the effort's `max_steps` the result
+/// is the best of a search that keeps eight labels of each part of the set, with a bound. With many
+/// types of many stages each (more than 200,000 parts), only the bound is returned.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
                   cut_memory& memory, const cut_effort& effort = {});
 
-/// Every order and cut whose bound is at most `limit_s`, the least bound first; none: they are too
-/// many to look at in `max_steps`.
+/// Every order and cut whose bound is at most `limit_s`, smallest bound first. Nothing: there are
+/// too many to enumerate in `max_steps`.
 std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem& problem,
                                                                double limit_s, std::uint64_t& steps,
                                                                cut_memory& memory,

@@ -12,11 +12,19 @@
 #include "planners/model/job_memory.hpp"
 #include "planners/plans/fits.hpp"
 
+// Places sets of stages (Espresso, section III.C; docs/planners/plan_search.md). A set has numbers
+// of stages by type, but not the nodes that they are on; layout.cpp fills nodes in a fixed way once
+// order and cut are known. So the search for these sees the links that any placement could have at
+// best (routes_of), its result is a bound, and the plan is scored by evaluate() on its real nodes.
+// Where every stage has a node for itself and the nodes of a type are equal (`alike`, a cloud's
+// instances), all placements have the same links and the bound is exact. Costs that sets share, a
+// table of ranges per micro-batch size and a bound per depth, are made once.
+
 namespace troupe::planners {
 
 namespace {
 
-/// Nodes of a type that hold a stage, those that others reach the fastest first.
+/// The nodes of a type that can hold a stage, those with the fastest network first.
 std::vector<node_index> nodes_for(const cluster& c, const idle_index& idle, gpu_index g,
                                   std::uint32_t tensor) {
   std::vector<node_index> nodes;
@@ -26,7 +34,7 @@ std::vector<node_index> nodes_for(const cluster& c, const idle_index& idle, gpu_
   return nodes;
 }
 
-/// Do all of them hold one stage, and reach others alike?
+/// Whether each of the nodes holds exactly one stage, with the same links and speed.
 bool same_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
                 const std::vector<node_index>& nodes, std::uint32_t tensor) {
   return std::ranges::all_of(nodes, [&](auto n) {
@@ -55,6 +63,8 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   }
 }
 
+// A division for every number of pipelines that divides the batch and leaves some type with enough
+// groups of `tensor` GPUs for a stage of all of them.
 void stage_placer::add_divisions(std::uint32_t tensor) {
   auto r = routes_of(tensor);
   if (r.types.empty()) return;
@@ -84,6 +94,8 @@ void stage_placer::add_divisions(std::uint32_t tensor) {
   routes_.emplace(tensor, std::move(r));
 }
 
+// The fastest link of each pair of types: between their best connected nodes, or inside a node that
+// holds two stages. Without latency unless all nodes are alike, as some pair may be nearer.
 stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
   routes r;
   std::vector<std::vector<node_index>> nodes;
@@ -119,6 +131,8 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
   return r;
 }
 
+// Notes the node of every stage, if the order in which layout.cpp fills nodes does not depend on
+// the set: inside one datacenter.
 void stage_placer::set_nodes(routes& r, const std::vector<std::vector<node_index>>& nodes,
                              std::uint32_t tensor) const {
   if (nodes.empty() || r.alike) return;
@@ -133,8 +147,8 @@ void stage_placer::set_nodes(routes& r, const std::vector<std::vector<node_index
   }
 }
 
-/// Where pipelines have so many stages of a type: does one of them leave its node for the next one
-/// of that type, in any pipeline? By stage; empty: not known.
+/// By stage of a type, if each pipeline has `stages` of them: whether it leaves its node for the
+/// next stage of the type, in any pipeline. Empty: not known.
 std::vector<bool> stage_placer::hops_between_nodes(const routes& r, std::size_t type,
                                                    std::uint32_t pipelines, std::uint32_t stages) {
   if (r.nodes.empty()) return {};
@@ -145,9 +159,10 @@ std::vector<bool> stage_placer::hops_between_nodes(const routes& r, std::size_t 
   return leave;
 }
 
-/// The chunks that a stage sends to its peers over one link, at least, if each pipeline has so many
-/// stages of the type. A pipeline's stages of one type are next to each other (layout.cpp), so
-/// that its peers share a node only where that holds all stages between them.
+/// Lower bound of the chunks of gradients that a stage sends to its peers over its busiest link, if
+/// each pipeline has `stages` stages of the type. A pipeline's stages of one type are neighbours
+/// (layout.cpp), so peers share a node only if it holds all stages between them; of the possible
+/// numbers of peers outside of the node, the best one counts.
 cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t type,
                                                   std::uint32_t pipelines, std::uint32_t stages) {
   const auto peers = (r.stages_of_node[type] - 1) / std::max(1U, stages) + 1;
@@ -180,6 +195,8 @@ const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t ro
   return *table;
 }
 
+// The bounds of one division and depth. Sends take the best link of any pair of types and the least
+// activation, except max_send_s, which hides tails and so takes the slowest.
 stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t stages) {
   const auto [at, fresh] = shapes_.try_emplace({division, stages});
   auto& s = at->second;
@@ -208,7 +225,7 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   x.trips = r.alike && fidelity_ == fidelity::lower_bound;
   if (!x.trips) x.card_s = 0;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
-    // Rounded stage by stage.
+    // Gradient bytes are rounded stage by stage, so the sum over stages may be `stages` bytes less.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
     const auto chunks = chunks_to_peers(r, t, d.pipelines, 1);
     x.sums_s = std::min(x.sums_s, 2 * chunks.total_s(bytes / d.pipelines));
@@ -235,6 +252,8 @@ const iteration_bound* stage_placer::bound(std::size_t division, std::uint32_t s
   return s.bound ? &*s.bound : nullptr;
 }
 
+// Without a bound by positions (operators, more than 64 types) only the parameters' states count:
+// the open stages take the types with the largest memory.
 bool stage_placer::may_hold(std::size_t division, const stage_counts& counts, std::size_t decided,
                             std::uint32_t missing) {
   const auto& d = divisions_[division];
@@ -292,6 +311,8 @@ fidelity stage_placer::fidelity_of(std::size_t division) const {
   return routes_.at(divisions_[division].tensor).alike ? fidelity_ : fidelity::closed;
 }
 
+// Where links are shared, the cut with the smallest bound need not have the shortest plan: the
+// others are tried, too, as long as their bounds are smaller than the best plan.
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
                              const std::vector<std::size_t>& order, fidelity f,
                              const cut_effort& effort) {

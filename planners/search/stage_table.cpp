@@ -12,6 +12,8 @@ namespace troupe::planners {
 
 namespace {
 
+/// Takes the range's times per FLOP into the type's lower bounds. A range without work has no rate:
+/// the head alone, for example, whose time a bound may count as 0.
 void lower(cost_floor& floor, const range_costs& k, double work) {
   if (work <= 0) return;
   floor.forward_s = std::min(floor.forward_s, k.forward_s / work);
@@ -59,10 +61,11 @@ stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t te
   if (min_activation_bytes_ == never) min_activation_bytes_ = 0;
 }
 
+// The cost model wants a stage among all stages, but only uses whether there are others before and
+// behind it: one stand-in beside the stage is enough.
 range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_of_stage& t,
                              std::uint32_t first, std::uint32_t count, bool last) const {
   const auto part = part_of_stage(chain_, job.model, first, count, tensor_, last);
-  // Of the other stages the cost model asks no more than whether there are any.
   const bool alone = last && first == 0;
   std::vector<stage_part> parts(alone ? 1 : 2);
   const auto at = static_cast<std::uint32_t>(last && !alone ? 1 : 0);

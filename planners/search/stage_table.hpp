@@ -7,33 +7,38 @@
 #include "messages/domain/job.hpp"
 #include "planners/model/model_chain.hpp"
 
-// What stages take on types of GPUs, range by range: the cost model and the memory model, asked
-// once for each range, for searches over orders and cuts.
+// Costs of every range of the model on every GPU type, for the searches over orders and cuts
+// (docs/planners/plan_search.md). They look at the same ranges thousands of times, so the cost
+// model (docs/planners/cost_model.md) and the memory model are evaluated once per range.
 
 namespace troupe::planners {
 
-/// Of one GPU of a stage.
+/// Costs of a stage with one range of the model, for each of its GPUs.
 struct range_costs {
-  double forward_s = 0, recompute_s = 0, backward_s = 0;  // of a micro-batch
-  double update_s = 0, gradients_s = 0;                   // of an iteration
-  double gradient_bytes = 0;                              // that its peers sum with it
-  double tied_bytes = 0;             // of which it sums with the other end of the pipeline
-  double activation_bytes = 0;       // of a micro-batch, to the next stage
-  double bytes = 0, bytes_each = 0;  // without micro-batches, and for each in flight
+  double forward_s = 0, recompute_s = 0, backward_s = 0;  // per micro-batch
+  double update_s = 0, gradients_s = 0;                   // per iteration
+  double gradient_bytes = 0;                              // summed with its peers
+  double tied_bytes = 0;             // the part of them that both ends of the pipeline sum
+  double activation_bytes = 0;       // per micro-batch, to the next stage
+  double bytes = 0, bytes_each = 0;  // memory without micro-batches, and for each one in flight
 
   double step_s() const { return forward_s + recompute_s + backward_s; }
 };
 
-/// What no stage of a type undercuts, for each of a sample's forward FLOPs in its range.
+/// Lower bounds over all ranges of a type's step times, in seconds per forward FLOP of a sample in
+/// the range. Efficiency curves and profiles are not proportional to FLOPs, so a bound that must
+/// hold for any cut needs the best range's.
 struct cost_floor {
   double forward_s = 0, recompute_s = 0, backward_s = 0;
 };
 
-/// For micro-batches of `rows` on stages of `tensor` GPUs each, in `pipelines` pipelines: several
-/// sum their gradients.
+/// For micro-batches of `rows` samples on stages of `tensor` GPUs each, in `pipelines` pipelines,
+/// which sum their gradients if there are several. O(types * pieces^2) evaluations of the cost
+/// model; for a transformer O(types * pieces), as its ranges differ only in their length and first
+/// kind of piece.
 class stage_table {
  public:
-  /// `gpus`: the types of which stages can be, and over what the GPUs of such a stage sum.
+  /// A type that stages can be on, and the link over which the GPUs of a stage sum.
   struct gpus_of_stage {
     gpu_index gpu = 0;
     link inside;
@@ -41,33 +46,35 @@ class stage_table {
   stage_table(const cluster& c, const job_spec& job, std::uint32_t tensor, std::uint32_t rows,
               const std::vector<gpus_of_stage>& types, std::uint32_t pipelines = 1);
 
-  /// Stages can own so many pieces, and the last one those from `first` on: for first < size(). A
-  /// transformer's last one may have its head alone, which is no piece.
+  /// Pieces that stages can own. size() is one more for a transformer: its last stage may have the
+  /// head alone, which is no piece.
   std::uint32_t pieces() const { return pieces_; }
   std::uint32_t size() const { return size_; }
   std::size_t types() const { return middle_floors_.size(); }
-  /// Are all pieces of two kinds, by turns? Then larger ranges need more memory.
+  /// Whether pieces are of two kinds by turns (a transformer's attention and MLP). Then a larger
+  /// range needs more memory than one that it contains.
   bool homogeneous() const { return homogeneous_; }
-  /// Of a stage with others behind it. Precondition: count > 0 and first + count < size().
+  /// Costs of a stage with others behind it. Precondition: count > 0 and first + count < size().
   const range_costs& middle(std::size_t type, std::uint32_t first, std::uint32_t count) const {
     return middle_[(type * firsts_ + first_class(first)) * size_ + count];
   }
-  /// Of the stage with everything from `first` on.
+  /// Costs of the last stage, with everything from `first` on. Precondition: first < size().
   const range_costs& last(std::size_t type, std::uint32_t first) const {
     return last_[type * size_ + first];
   }
-  /// Forward FLOPs of a sample from the piece `first` on; from size() on: 0.
+  /// Forward FLOPs of a sample from the piece `first` on; 0 for size().
   double work_from(std::uint32_t first) const { return work_from_[first]; }
 
   const cost_floor& middle_floor(std::size_t type) const { return middle_floors_[type]; }
   const cost_floor& last_floor(std::size_t type) const { return last_floors_[type]; }
-  /// The least that a stage hands to the next one.
+  /// The smallest and the largest activations that a stage sends to the next, bytes per
+  /// micro-batch.
   double min_activation_bytes() const { return min_activation_bytes_; }
-  /// The most.
   double max_activation_bytes() const { return max_activation_bytes_; }
 
  private:
-  /// Ranges of a transformer that begin with the same kind of piece cost the same.
+  /// Ranges of a transformer that begin with the same kind of piece cost the same; only the first
+  /// stage also has the embedding. Classes: 0 (embedding), 1, 2 (odd and even first piece).
   std::uint32_t first_class(std::uint32_t first) const {
     return homogeneous_ && first > 2 ? 2 - first % 2 : first;
   }

@@ -17,6 +17,7 @@ std::size_t linear_program::add_column(std::vector<entry> entries, double cost, 
   return columns_.size() - 1;
 }
 
+/// Keeps COIN-OR's headers out of ours.
 struct linear_solver::coin {
   OsiClpSolverInterface solver;
   std::size_t columns = 0;
@@ -28,7 +29,9 @@ struct linear_solver::coin {
   }
 };
 
-// Packed by columns, as Clp keeps it.
+// The matrix is packed by columns, as Clp keeps it: `starts` has the index of each column's first
+// entry, and one more for the end. Logging is off, since the library would write to standard
+// output.
 linear_solver::linear_solver(const linear_program& p, bool integral)
     : coin_{std::make_unique<coin>()} {
   auto& [solver, columns] = *coin_;
@@ -76,6 +79,8 @@ double linear_solver::objective() const {
   return coin_->solver.getObjValue();
 }
 
+// CBC copies the solver with its basis, so it starts where relax() ended. Limits are gaps and nodes
+// but no time, so that the result is the same on every machine.
 std::optional<std::vector<double>> linear_solver::search(
     const search_limits& limits, std::optional<known_solution> known) const {
   CbcModel model(coin_->solver);

@@ -6,8 +6,9 @@
 #include <optional>
 #include <vector>
 
-// Linear and integer programs, solved by Clp and CBC (COIN-OR). The only place that includes their
-// headers.
+// Linear and integer programs, solved by Clp and CBC (COIN-OR): for Gavel's and Sia's allocations
+// (docs/planners/baselines.md) and crius-solver (docs/planners/crius.md). The only place that
+// includes their headers.
 
 namespace troupe::planners {
 
@@ -28,8 +29,6 @@ class linear_program {
   /// Returns the column's index. Precondition: each row at most once.
   std::size_t add_column(std::vector<entry> entries, double cost, double upper = infinite);
 
-  std::size_t columns() const { return columns_.size(); }
-
  private:
   friend class linear_solver;
 
@@ -44,14 +43,14 @@ class linear_program {
   std::vector<column> columns_;
 };
 
-/// When the search for an integral solution ends.
+/// When the search for an integral solution ends; 0 for a gap: not by it.
 struct search_limits {
-  double gap = 0;           // of the objective to the bound, absolute
-  double relative_gap = 0;  // the same over the objective
+  double gap = 0;           // absolute difference of the objective and the bound
+  double relative_gap = 0;  // the same relative to the objective
   int max_nodes = 0;
 };
 
-/// A solution, and the sum that it minimizes.
+/// A solution with its objective, from which a search may start.
 struct known_solution {
   std::vector<double> x;  // by column
   double objective = 0;
@@ -64,15 +63,15 @@ class linear_solver {
   linear_solver(const linear_program& p, bool integral);
   ~linear_solver();
 
-  /// Solves the program without regard to integrality. Precondition of the next three.
+  /// Solves the linear relaxation. Precondition of the next three.
   void relax();
-  /// By column.
+  /// The values of x, by column.
   std::vector<double> solution() const;
   std::vector<double> reduced_costs() const;
   double objective() const;
 
-  /// Branch and bound, from the relaxed solution if relax() was called, and from `known`. Nothing:
-  /// no solution was found.
+  /// Branch and bound for an integral solution; starts from the relaxation if relax() was called,
+  /// and from `known`. Nothing: none was found within the limits.
   std::optional<std::vector<double>> search(const search_limits& limits,
                                             std::optional<known_solution> known = {}) const;
 

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "actors/worlds/training_simulation.hpp"
+#include "harness/pipeline_shapes.hpp"
 #include "harness/small_cluster.hpp"
 #include "planners/cost/batch_split.hpp"
 
@@ -83,7 +84,7 @@ TEST_CASE("the graph runs a searched schedule in as many slots as the search pre
     const auto& p = job.pipeline;
     planners::pipeline_shape shape{
         p.stages, p.data_parallel, p.microbatches, {}, 0, {}, {1, 1, 2, 0, job.slots->wan, 0}};
-    shape.stages_of_datacenter = planners::split_evenly(p.stages, p.stages_per_datacenter);
+    shape.stages_of_datacenter = troupe::test::split_evenly(p.stages, p.stages_per_datacenter);
     shape.cell = planners::cell_of(shape.costs, p.data_parallel);
     const auto best = planners::schedule_pipeline(shape, "best");
     REQUIRE(best);

@@ -130,7 +130,8 @@ TEST_CASE("the time of an iteration matches a computation by hand") {
     CHECK(e.data_s == Approx(ring - 0.5 * (2.0 / 3) * e.compute_s));
   }
   SECTION("on a type, the plan is packed tightly") {
-    const auto packed = estimate_on_type(c, job, split(2, 4), 0);
+    const auto packed =
+        estimate_iteration(c, job, split(2, 4), pack(c, nodes_of_type(c, 0), split(2, 4).gpus()));
     const auto placed = estimate_iteration(c, job, split(2, 4), {{0, 4}, {1, 4}});
     CHECK(packed.iteration_s == placed.iteration_s);
   }

@@ -1,6 +1,7 @@
 // The closed form of a stage's memory on the CUDA device, against what the device itself asks for:
 // its production code over a machine that only counts.
 #include "planners/model/engine_memory.hpp"
+#include "harness/pipeline_shapes.hpp"
 #include "planners/model/job_memory.hpp"
 
 #include <catch2/catch.hpp>
@@ -235,7 +236,7 @@ TEST_CASE("a CUDA stage's last micro-batch goes back at once, so it holds one") 
       shape.stages = stages;
       shape.microbatches = 8;
       shape.holds_one_at_end = true;
-      shape.stages_of_datacenter = split_evenly(stages, 2);  // over a slow WAN
+      shape.stages_of_datacenter = troupe::test::split_evenly(stages, 2);  // over a slow WAN
       shape.pipelines = 2;
       shape.costs.wan = 6;
       const auto made = schedule_pipeline(shape, schedule.empty() ? "best" : schedule);

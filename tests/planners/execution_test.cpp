@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 
 using namespace troupe;
@@ -62,7 +64,7 @@ TEST_CASE("without WAN ranks, executing the orders of any shape takes no longer 
     s.stages = 2 + random.below(6);
     s.pipelines = 1 + random.below(5);
     s.microbatches = 1 + random.below(8);
-    s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
+    s.stages_of_datacenter = troupe::test::split_evenly(s.stages, 1 + random.below(3));
     s.cell = random.below(4);
     if (random.chance(0.3)) s.max_in_flight = s.stages;
     s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
@@ -83,7 +85,7 @@ TEST_CASE("schedule best ends an iteration first, gradient sums and updates incl
     s.stages = 1 + random.below(6);
     s.pipelines = 1 + random.below(4);
     s.microbatches = 1 + random.below(8);
-    s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
+    s.stages_of_datacenter = troupe::test::split_evenly(s.stages, 1 + random.below(3));
     s.cell = random.below(4);
     if (random.chance(0.3)) s.max_in_flight = 1 + random.below(s.stages);
     s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
@@ -109,7 +111,7 @@ TEST_CASE("schedule best ends an iteration first, gradient sums and updates incl
     auto plain = s;
     plain.tail.clear();
     tails_matter += whole(*best) < whole(*schedule_pipeline(plain, "best")) - 1e-6;
-    for (const auto name : pipeline_schedule_names()) {
+    for (const auto name : schedule_names) {
       const auto other = schedule_pipeline(s, name);
       if (!other) continue;
       INFO(name);

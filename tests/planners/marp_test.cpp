@@ -67,7 +67,7 @@ TEST_CASE(
         const bool listed = std::ranges::find(p.gpu_types, g) != p.gpu_types.end();
         REQUIRE(listed == (c.gpus[g].memory_bytes() > p.bytes_per_gpu));
         if (!listed) continue;
-        const auto e = estimate_on_type(c, job, p, g);
+        const auto e = estimate_iteration(c, job, p, pack(c, nodes_of_type(c, g), p.gpus()));
         slowest = std::min(slowest, e.samples_per_s);
         dearest = std::max(dearest, e.cost_per_hour / e.samples_per_s);
       }

@@ -130,7 +130,7 @@ TEST_CASE("a plan's price and speed are the lowest among the types that can run 
   for (const auto& p : *plans) {
     double price = 1e300, speed = 1e300;
     for (const auto g : p.gpu_types) {
-      const auto e = estimate_on_type(c, job, p, g);
+      const auto e = estimate_iteration(c, job, p, pack(c, nodes_of_type(c, g), p.gpus()));
       price = std::min(price, e.cost_per_hour);
       speed = std::min(speed, e.samples_per_s);
     }

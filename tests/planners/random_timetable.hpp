@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 
 // Timetables of random trainings, and a check of single moments that knows nothing of windows.
@@ -14,13 +16,14 @@ using namespace troupe::planners;
 using troupe::random_source;
 
 inline timetable random_timetable(random_source& r, std::uint32_t iterations) {
-  const auto names = pipeline_schedule_names();
+  const auto& names = troupe::schedule_names;
   for (;;) {
     pipeline_shape s;
     s.stages = 1 + static_cast<std::uint32_t>(r.below(4));
     s.pipelines = 1 + static_cast<std::uint32_t>(r.below(3));
     s.microbatches = 1 + static_cast<std::uint32_t>(r.below(5));
-    s.stages_of_datacenter = split_evenly(s.stages, 1 + static_cast<std::uint32_t>(r.below(3)));
+    s.stages_of_datacenter =
+        troupe::test::split_evenly(s.stages, 1 + static_cast<std::uint32_t>(r.below(3)));
     s.costs = {1, 1, 2, 0, 0.5 * static_cast<double>(r.below(9)), 0};
     const auto made = schedule_pipeline(s, names[r.below(names.size() - 1)]);
     if (!made) continue;

@@ -71,7 +71,8 @@ TEST_CASE("a program takes the recorded time and memory") {
     all.add(trained_parameters(job), parts.weights, parts.gradients, parts.optimizer,
             parts.activations, parts.buffers, parts.ends);
     for (gpu_index g = 0; g < c.gpus.size(); ++g)
-      all.add(g, estimate_text(estimate_on_type(c, job, how, g)));
+      all.add(g, estimate_text(
+                     estimate_iteration(c, job, how, pack(c, nodes_of_type(c, g), how.gpus()))));
   }
   all.check();
 }

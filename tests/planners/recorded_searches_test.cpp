@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 
+#include "harness/pipeline_shapes.hpp"
 #include "harness/recorded.hpp"
 #include "messages/base/time.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/instances.hpp"
 #include "planners/policy/move.hpp"
@@ -152,7 +154,7 @@ TEST_CASE("schedules are as long as recorded, with planned and with measured tim
     s.stages = 1 + std::uint32_t(r.below(6));
     s.pipelines = 1 + std::uint32_t(r.below(4));
     s.microbatches = 1 + std::uint32_t(r.below(8));
-    s.stages_of_datacenter = split_evenly(s.stages, 1 + std::uint32_t(r.below(3)));
+    s.stages_of_datacenter = troupe::test::split_evenly(s.stages, 1 + std::uint32_t(r.below(3)));
     s.costs = {1 + r.uniform(), r.uniform(),     1 + 2 * r.uniform(),
                r.uniform() / 2, 4 * r.uniform(), r.chance(0.5) ? 0 : r.uniform()};
     if (r.chance(0.3)) s.cell = 1 + std::uint32_t(r.below(3));
@@ -174,7 +176,7 @@ TEST_CASE("schedules are as long as recorded, with planned and with measured tim
     t.wan_latency = s.costs.wan_latency;
     t.iterations = 1 + r.below(12);
     all.add(i, pipeline_lower_bound(s));
-    for (const auto name : pipeline_schedule_names()) {
+    for (const auto name : schedule_names) {
       const auto made = schedule_pipeline(s, name);
       if (!made) {
         all.add(name, int(made.error().code));
@@ -187,7 +189,7 @@ TEST_CASE("schedules are as long as recorded, with planned and with measured tim
       for (const auto& orders : stage_orders(*made))
         for (const auto& x : orders) ranks += x.rank * std::fmod(weight *= 1.1, 7);
       all.add(name, made->made_by, made->length, made->max_in_flight, made->shares_wan,
-              made->utilization(), begins, ranks, simulated_iteration_s(*made, t));
+              troupe::test::utilization(*made), begins, ranks, simulated_iteration_s(*made, t));
     }
   }
   all.check();

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 
+#include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe;
@@ -24,7 +26,7 @@ pipeline_shape random_shape(random_source& random, std::uint32_t stages, std::ui
   s.stages = up_to(stages);
   s.pipelines = up_to(pipelines);
   s.microbatches = up_to(microbatches);
-  s.stages_of_datacenter = split_evenly(s.stages, up_to(3));
+  s.stages_of_datacenter = troupe::test::split_evenly(s.stages, up_to(3));
   s.costs.forward = 1 + random.uniform();
   s.costs.recompute = random.chance(0.3) ? 0 : random.uniform() * 2;
   s.costs.backward = 1 + 2 * random.uniform();
@@ -314,7 +316,7 @@ TEST_CASE("schedule best is valid and never beaten, and no schedule is shorter t
                  << s.microbatches << " micro-batches, " << best->made_by);
     check_rules(*best);
     CHECK(best->length >= pipeline_lower_bound(s) - tiny);
-    for (const auto name : pipeline_schedule_names())
+    for (const auto name : schedule_names)
       CHECK(best->length <= length_of(s, name) + (name == "best" ? 0 : tiny));
     searched += best->made_by.ends_with("searched");
   }

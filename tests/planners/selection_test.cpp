@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "harness/facts.hpp"
+#include "harness/pipeline_shapes.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
@@ -17,6 +18,12 @@ using namespace troupe;
 using namespace troupe::planners;
 
 namespace {
+
+expected<selection> placement_of(const cluster& c, const idle_index& idle, const job_spec& job,
+                                 bool as_wished) {
+  planning_budget budget;
+  return select_placement(c, idle, job, as_wished, budget);
+}
 
 /// Datacenters of that many single-GPU nodes each, with 40 ms between them as in the paper.
 cluster datacenters(const std::vector<std::uint32_t>& gpus) {
@@ -217,7 +224,7 @@ TEST_CASE("for shapes too large to simulate the bound is within 7 % of least pro
     s.stages = 20 + static_cast<std::uint32_t>(random.below(40));
     s.microbatches = 20 + static_cast<std::uint32_t>(random.below(40));
     s.stages_of_datacenter =
-        split_evenly(s.stages, 5 + static_cast<std::uint32_t>(random.below(40)));
+        troupe::test::split_evenly(s.stages, 5 + static_cast<std::uint32_t>(random.below(40)));
     s.pipelines = 1 + static_cast<std::uint32_t>(random.below(3));
     s.costs.wan = s.pipelines - random.uniform() * 0.9;
     const auto made = schedule_pipeline(s, "atlas-least-progress");
@@ -271,24 +278,24 @@ TEST_CASE("a placement keeps the job's batch, and follows the request or says wh
   idle_index idle{c};
   auto job = sample::job(sample::gpt("m", 1024, 12, 16, 512), 16);
   job.pipeline = {6, 2, 4, 2, 0, 0};
-  const auto wished = select_placement(c, idle, job, true);
+  const auto wished = placement_of(c, idle, job, true);
   REQUIRE(wished);
   CHECK(wished->chosen()->data_parallel == 2);
   CHECK(wished->chosen()->partitions == std::vector<std::uint32_t>{2, 2, 2});
   CHECK(wished->chosen()->microbatches == 4);
   CHECK(wished->chosen()->rows == 2);
   job.pipeline.stages = 25;
-  CHECK(select_placement(c, idle, job, true).error().text == can_split(job.model, 25).error().text);
+  CHECK(placement_of(c, idle, job, true).error().text == can_split(job.model, 25).error().text);
   job.pipeline.stages = 6;
   for (node_index n = 0; n < 7; ++n) idle.set_idle(n, 0);
-  const auto fewer = select_placement(c, idle, job, true);
+  const auto fewer = placement_of(c, idle, job, true);
   REQUIRE_FALSE(fewer);
   CHECK(troupe::test::has_facts(fewer.error().text, {"6 stages", "5"}));
-  const auto rest = select_placement(c, idle, job, false);
+  const auto rest = placement_of(c, idle, job, false);
   REQUIRE(rest);
   CHECK(rest->chosen()->gpus <= 5);
   for (node_index n = 7; n < 11; ++n) idle.set_idle(n, 0);
-  CHECK(select_placement(c, idle, job, false)->chosen()->gpus == 1);
+  CHECK(placement_of(c, idle, job, false)->chosen()->gpus == 1);
 }
 
 TEST_CASE("a placement takes the fastest rows, then the fewest GPUs, or the cheapest") {
@@ -297,7 +304,7 @@ TEST_CASE("a placement takes the fastest rows, then the fewest GPUs, or the chea
   auto job = sample::job(sample::gpt2_small, 24);
   const auto best = [&](const char* objective) {
     job.objective = objective;
-    return *select_placement(c, idle, job, false)->chosen();
+    return *placement_of(c, idle, job, false)->chosen();
   };
   const auto fastest = best("fastest"), efficient = best("efficient"), cheapest = best("cheapest");
   CHECK(efficient.samples_per_s >= 0.98 * fastest.samples_per_s);

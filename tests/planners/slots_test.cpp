@@ -1,4 +1,6 @@
 #include "slots.hpp"
+#include "harness/pipeline_shapes.hpp"
+#include "messages/domain/schedules.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -21,7 +23,7 @@ slots::costs costs_for(const pipeline_shape& s, std::string_view name, int c) {
 }
 
 pipeline_shape sixty_stages(std::uint32_t c, std::uint32_t each) {
-  return {60, c, 60, split_evenly(60, each), 0, {}, {}};
+  return {60, c, 60, troupe::test::split_evenly(60, each), 0, {}, {}};
 }
 
 /// Everything that every GPU does, and when.
@@ -70,7 +72,8 @@ TEST_CASE("on random pipelines the planner and the independent simulation agree 
     s.stages = static_cast<std::uint32_t>(pick(1, 9));
     s.pipelines = static_cast<std::uint32_t>(pick(1, 4));
     s.microbatches = static_cast<std::uint32_t>(pick(1, 10));
-    s.stages_of_datacenter = split_evenly(s.stages, static_cast<std::uint32_t>(pick(1, 4)));
+    s.stages_of_datacenter =
+        troupe::test::split_evenly(s.stages, static_cast<std::uint32_t>(pick(1, 4)));
     if (random.chance(0.4)) s.max_in_flight = static_cast<std::uint32_t>(pick(1, 6));
     s.recompute = !random.chance(0.3);
     const int share = pick(0, 3);  // of a shared hop
@@ -83,7 +86,7 @@ TEST_CASE("on random pipelines the planner and the independent simulation agree 
         s.by_stage.push_back({static_cast<double>(pick(1, c.forward)),
                               static_cast<double>(pick(0, c.recompute)),
                               static_cast<double>(pick(1, c.backward))});
-    for (const auto name : pipeline_schedule_names()) {
+    for (const auto name : schedule_names) {
       if (name == "best") continue;
       const auto plan = schedule_pipeline(s, name);
       if (!plan) continue;  // it would hold more than it may

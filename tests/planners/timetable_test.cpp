@@ -5,7 +5,9 @@
 #include <tuple>
 
 #include "formats/load/load.hpp"
+#include "harness/pipeline_shapes.hpp"
 #include "messages/base/random.hpp"
+#include "messages/domain/schedules.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
@@ -28,7 +30,8 @@ pipeline_shape random_shape(random_source& r) {
   s.stages = 1 + static_cast<std::uint32_t>(r.below(6));
   s.pipelines = 1 + static_cast<std::uint32_t>(r.below(4));
   s.microbatches = 1 + static_cast<std::uint32_t>(r.below(7));
-  s.stages_of_datacenter = split_evenly(s.stages, 1 + static_cast<std::uint32_t>(r.below(3)));
+  s.stages_of_datacenter =
+      troupe::test::split_evenly(s.stages, 1 + static_cast<std::uint32_t>(r.below(3)));
   s.cell = static_cast<std::uint32_t>(r.below(4));
   s.costs = {1,
              1,
@@ -53,7 +56,7 @@ measured_times random_times(const pipeline_shape& s, random_source& r) {
 }
 
 timed_case random_case(random_source& r) {
-  const auto names = pipeline_schedule_names();
+  const auto names = schedule_names;
   for (;;) {
     const auto shape = random_shape(r);
     if (auto made = schedule_pipeline(shape, names[r.below(names.size())]))
