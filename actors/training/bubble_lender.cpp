@@ -6,6 +6,7 @@
 
 #include "messages/base/time.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 namespace troupe::actors {
@@ -31,9 +32,10 @@ expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const
   if (!layer) return refuse(layer.error());
   planners::prefill_group_options o;
   if (how.depth > 0) o.depth = how.depth;
-  // Weights and caches are counted in half precision; the CPU has them in single precision.
-  const double size = plan.stages.front().backend == "cpu" ? 2 : 1;
-  o.guest_bytes = how.memory_gb * bytes_per_gb / size;
+  // Groups are formed for weights and caches in half precision.
+  constexpr double half = 2;
+  o.guest_bytes = how.memory_gb * bytes_per_gb * half /
+                  facts_of_device(plan.stages.front().backend).bytes_per_value;
   const auto positions = how.model.shape.sequence;
   const auto max = positions > 0 ? std::min(positions, longest_prompt) : longest_prompt;
   for (auto tokens = max;; tokens /= 2) {
@@ -58,8 +60,7 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
   } else {
     p.token_s = g.rate.token_s;
     p.pair_s = g.rate.pair_s;
-    // The CPU computes tiles of 64 rows: more rows do not make it faster.
-    p.half_tokens = setup.backend == "cpu" ? 0 : g.rate.half_tokens;
+    p.half_tokens = facts_of_device(setup.backend).gains_by_rows ? g.rate.half_tokens : 0;
   }
   return p;
 }
@@ -157,7 +158,8 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
     offer.lease = plan.stages.front().name.lease;
     offer.trainer = trainer;
     offer.how = how;
-    offer.how.op_ms = how.longest_op_ms(plan.stages.front().backend != "cpu");
+    offer.how.op_ms =
+        how.longest_op_ms(!facts_of_device(plan.stages.front().backend).interrupts_guest);
     offer.max_tokens = max_tokens;
     offer.first_iteration = first;
   }

@@ -47,30 +47,28 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
-expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
-                                                         const gpu::stage_spec& spec,
-                                                         std::shared_ptr<gpu::device_thread> thread,
-                                                         const gpu::cuda_device_maker& make_cuda) {
+expected<std::unique_ptr<gpu::stage_device>> make_device(
+    const stage_setup& s, const gpu::stage_spec& spec,
+    const std::shared_ptr<gpu::device_executor>& executor,
+    const gpu::cuda_device_maker& make_cuda) {
   if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
-  const auto ranks = static_cast<std::uint32_t>(s.devices.size());
-  if (s.backend == "cpu" && thread && ranks == 1)
-    return gpu::make_cpu_device_on(std::move(thread), spec);
-  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, ranks);
-  if (s.backend == "cuda") {
-    const std::vector<int> indices{s.devices.begin(), s.devices.end()};
-    return make_cuda ? make_cuda(spec, indices) : gpu::make_shared_cuda_device(spec, indices);
-  }
+  const std::vector<int> indices{s.devices.begin(), s.devices.end()};
+  const auto kind = device_kind_of(s.backend);
+  if (kind == device_kind::cuda && make_cuda) return make_cuda(spec, indices);
+  if (const auto* type = kind ? gpu::type_of(*kind) : nullptr)
+    return type->make_stage(spec, indices, executor);
   return refuse(reason::kind::infeasible,
-                fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
+                fmt::format("a node's devices are of kind {}, not '{}'",
+                            real_devices(&device_facts::can_train), s.backend));
 }
 
 }  // namespace
 
 expected<stage_backend> make_backend(const stage_setup& s,
-                                     std::shared_ptr<gpu::device_thread> thread,
+                                     const std::shared_ptr<gpu::device_executor>& executor,
                                      const gpu::cuda_device_maker& make_cuda) {
   const auto spec = spec_of(s);
-  auto device = make_device(s, spec, std::move(thread), make_cuda);
+  auto device = make_device(s, spec, executor, make_cuda);
   if (!device) return refuse(device.error());
   stage_backend result;
   result.device = std::move(*device);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/training/stage.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
 
@@ -27,7 +28,8 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
 /// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
 void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
-  if (simulated_ || o_.setup.backend != "cuda" || alone) return report_ready();
+  if (simulated_ || !facts_of_device(o_.setup.backend).sums_on_devices || alone)
+    return report_ready();
   phase_ = phase::group_id;
   gpu::operation o;
   o.what = operation_kind::make_group_id;

@@ -28,7 +28,7 @@ struct trainer_options {
   job_id job = 0;
   train_order order;
   std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
-  std::string backend;            // of jobs without `device`: sim, cpu, cuda
+  std::string backend;            // device kind of jobs without `device`
   actors::messenger messenger;
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/statistics.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -55,14 +56,14 @@ class plan_builder {
   /// Checks the limit for tensors. Gradients of GPUs are not checked: only the stages find out
   /// whether their devices all-reduce directly, and fail themselves if a tensor is too large.
   expected<void> tensors_fit() const {
-    if (job_.train->device == "sim") return {};
+    if (is_simulated(job_.train->device)) return {};
     for (std::uint32_t s = 0; s < layout().stages; ++s) {
       const auto& k = costs(0, s);
       if (s + 1 < layout().stages)
         if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
             !ok)
           return ok;
-      if (layout().pipelines > 1 && job_.train->device == "cpu")
+      if (layout().pipelines > 1 && !facts_of_device(job_.train->device).sums_on_devices)
         if (auto ok = fits("a pipeline's chunk of the gradients", s,
                            k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
@@ -135,8 +136,8 @@ class plan_builder {
     x.costs.wan_s =
         std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
     const bool lends = job_.pipeline.bubbles.has_value();
-    x.trace =
-        !x.how.timeline.empty() || ((lends || x.backend != "sim") && x.microbatches <= max_traced);
+    x.trace = !x.how.timeline.empty() ||
+              ((lends || !is_simulated(x.backend)) && x.microbatches <= max_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
   }
@@ -316,7 +317,7 @@ double handling_s(const training_plan& plan, std::uint32_t stage, const stage_co
 }
 
 double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured) {
-  if (plan.schedule_name != "best" || plan.stages.front().backend == "sim")
+  if (plan.schedule_name != "best" || is_simulated(plan.stages.front().backend))
     return plan.lower_bound_s;
   for (auto& k : measured) {
     if (k.forward_s <= 0 || k.backward_s <= 0) return 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/domain/cluster.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/wire/stage.hpp"
 #include "messages/wire/work.hpp"
 #include "planners/cost/layout.hpp"
@@ -31,7 +32,7 @@ struct training_plan {
 };
 
 inline bool uses_real_devices(const training_plan& p) {
-  return !p.stages.empty() && p.stages.front().backend != "sim";
+  return !p.stages.empty() && !is_simulated(p.stages.front().backend);
 }
 
 /// Maps a lease's devices to stages, and the job's schedule to their orders. `backend`: the device

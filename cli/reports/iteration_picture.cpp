@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/common/human.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::cli {
 
@@ -209,8 +210,8 @@ std::string iteration_picture(const std::vector<picture_of_iteration>& iteration
       "<p>{3}. One row per GPU and per link direction; numbers are micro-batches, counted from 0 "
       "like stages and pipelines; all on the same time scale.</p>\n",
       html_text(job), html_text(names), style,
-      devices == "sim" ? "Simulated, in virtual time"
-                       : fmt::format("Measured, on devices '{}'", html_text(devices)));
+      is_simulated(devices) ? "Simulated, in virtual time"
+                            : fmt::format("Measured, on devices '{}'", html_text(devices)));
   page += key() + "<main>\n";
   char letter = 'a';
   for (const auto& p : iterations) page += panel{p, length, letter++}.html();

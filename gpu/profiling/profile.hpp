@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/device/stage_device.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/profile.hpp"
 
 // Measures a device's times for the parts of stages, through the device interface
@@ -16,8 +17,8 @@
 namespace troupe::gpu {
 
 struct profile_wish {
-  std::string device = "cpu";  // or cuda
-  int index = 0;               // number of the GPU
+  std::string device = name_of(device_kind::cpu);  // a kind that computes
+  int index = 0;                                   // number of the GPU
   std::vector<troupe::model> models;
   std::vector<std::uint32_t> rows{1};          // sequences per micro-batch
   std::vector<std::uint32_t> sequences;        // tokens per sequence; empty: each model's own
@@ -36,6 +37,10 @@ expected<device_profile> measure_device(const profile_wish& w);
 
 /// Name, versions, clocks, memory and copy rates of the device at present.
 expected<device_profile> describe_device(const std::string& device, int index);
+
+/// Without the date, of a core of this host and of the CUDA GPU with this number.
+device_profile describe_cpu();
+expected<device_profile> describe_cuda(int index);
 
 namespace cuda {
 class machine;

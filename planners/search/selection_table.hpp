@@ -12,9 +12,6 @@
 
 namespace troupe::planners {
 
-/// Requirements of the CUDA device's kernels: tensor cores with bf16, and asynchronous copies to
-/// shared memory.
-constexpr double min_compute_capability = 8.0;
 /// Can the job's stages run there? A GPU of unknown capability may.
 bool can_train(const job_spec& job, const gpu_type& gpu);
 /// The types of the cluster that cannot run them, and why, as the end of a sentence: "; device cuda

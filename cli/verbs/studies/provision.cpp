@@ -8,6 +8,7 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/plans/bounds.hpp"
@@ -153,7 +154,7 @@ void show_ratios(const output& out, const cluster& c,
 }  // namespace
 
 job_spec provisioned_job(const job_spec& asked) {
-  auto job = planners::with_device(asked, "sim");
+  auto job = planners::with_device(asked, name_of(device_kind::sim));
   job.train->schedule = "megatron";
   return job;
 }
