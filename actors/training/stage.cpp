@@ -1,8 +1,6 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <exception>
 #include <span>
 #include <utility>
@@ -11,9 +9,10 @@
 
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/timing.hpp"
+#include "actors/training/device_stage.hpp"
+#include "actors/training/simulated_stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
-#include "gpu/device/simulated_device.hpp"
 
 namespace troupe::actors {
 
@@ -37,9 +36,7 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   run_sent_s_ = o_.setup.sent_s;
   run_received_s_ = o_.received_s;
   if (!create_device()) return;
-  simulated_ = o_.device == nullptr;
   begin_lending();
-  if (simulated_) simulate();
   tied_bytes_ = o_.setup.costs.tied_bytes;
   own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
   clear(inbox_of(iteration_), iteration_);
@@ -47,51 +44,40 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   load();
 }
 
+/// Without a device or its maker the stage is simulated.
 bool stage_state::create_device() {
-  if (!o_.create) return true;
-  expected<stage_backend> result = refuse(reason::kind::unavailable, "");
-  try {
-    result = std::exchange(o_.create, nullptr)();
-  } catch (const std::exception& e) {
-    result = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
+  if (o_.create) {
+    auto made = create_backend();
+    if (!made) {
+      fail(made.error());
+      return false;
+    }
+    o_.device = std::move(made->device);
+    o_.tokens = std::move(made->tokens);
   }
-  if (o_.created) *o_.created = true;
-  if (!result) {
-    fail(result.error());
-    return false;
-  }
-  o_.device = std::move(result->device);
-  o_.tokens = std::move(result->tokens);
+  if (o_.device)
+    executor_ = std::make_unique<device_stage>(
+        self_, o_.setup, stage_backend{std::move(o_.device), std::move(o_.tokens)});
+  else
+    executor_ = std::make_unique<simulated_stage>(
+        self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
   return true;
 }
 
-void stage_state::simulate() {
-  const auto after = [this](std::chrono::nanoseconds wait, std::function<void()> what) {
-    self_->delayed_send(stage_actor{self_}, wait, call_now{std::move(what)});
-  };
-  o_.device = std::make_shared<gpu::simulated_device>(
-      o_.setup.costs, o_.slowdown,
-      [after](double s, std::function<void()> what) { after(nanoseconds_of(s), std::move(what)); });
-  node_link_ = std::make_unique<simulated_link>(
-      o_.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
-      [after](time_ns ns, std::function<void()> what) {
-        after(std::chrono::nanoseconds{ns}, std::move(what));
-      });
+expected<stage_backend> stage_state::create_backend() {
+  expected<stage_backend> made = refuse(reason::kind::unavailable, "");
+  try {
+    made = std::exchange(o_.create, nullptr)();
+  } catch (const std::exception& e) {
+    made = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
+  }
+  if (o_.created) *o_.created = true;
+  return made;
 }
 
 void stage_state::load() {
-  if (simulated_ && o_.start_s > 0) {
-    busy_ = true;
-    self_->delayed_send(stage_actor{self_},
-                        nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
-                        call_now{[this] { on_device_done(gpu::outcome{}); }});
-    return;
-  }
-  if (iteration_ == 0 || simulated_) return request_group_id();
-  gpu::operation o;
-  o.what = operation_kind::load;
-  o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
-  submit(std::move(o));
+  busy_ = executor_->start(iteration_);
+  if (!busy_) request_group_id();
 }
 
 // -- messages
@@ -149,7 +135,7 @@ void stage_state::report_halted() {
 }
 
 void stage_state::on_tensor(const tensor& t, const payload& body) {
-  const double handling_s = simulated_ && t.path.pairs > 0 ? o_.setup.costs.handling_s : 0;
+  const double handling_s = executor_ ? executor_->handling_s(t) : 0;
   if (handling_s <= 0) return accept(t, body);
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
                       call_now{[this, t, body] { accept(t, body); }});
@@ -232,17 +218,10 @@ void stage_state::begin_step(const stage_step& s) {
   auto& box = current();
   if (s.what == step_kind::forward) {
     iteration_report_.max_in_flight = std::max(iteration_report_.max_in_flight, ++in_flight_);
-    if (!simulated_) {
-      o.keep = !recomputes_[s.microbatch];
-      std::pair<payload, payload> tokens;
-      if (first() || last()) {
-        auto read = o_.tokens(iteration_, s.microbatch);
-        if (!read) return fail(read.error());
-        tokens = std::move(*read);
-      }
-      o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
-      if (last()) o.in.push_back(std::move(tokens.second));
-    }
+    o.keep = !recomputes_[s.microbatch];
+    auto activation = first() ? payload{} : std::move(*box.activation[s.microbatch]);
+    if (auto ok = executor_->add_inputs(o, iteration_, std::move(activation)); !ok)
+      return fail(ok.error());
   } else if (s.what == step_kind::backward) {
     if (!last()) o.in.push_back(std::move(*box.gradient[s.microbatch]));
     o.last_backward = joined_ && std::none_of(o_.setup.order.begin() + next_ + 1,
@@ -261,9 +240,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   ++next_;
   auto body = o.out.empty() ? payload{} : std::move(o.out.front());
   const bool forward = s.what == step_kind::forward;
-  const auto bytes = !simulated_ ? body.bytes().size()
-                     : forward   ? o_.setup.costs.activation_bytes
-                                 : input_bytes_;
+  const auto bytes = executor_->output_bytes(s.what, body, input_bytes_);
   if (bytes > 0 && (forward || last())) activation_bytes_ = bytes;
   const auto& me = o_.setup.name;
   if (s.what == step_kind::forward) {
@@ -314,10 +291,11 @@ void stage_state::end_iteration(const gpu::outcome& o) {
 
 void stage_state::save() {
   const auto& how = o_.setup.how;
-  if (how.checkpoint.empty() || simulated_ || o_.setup.name.pipeline != 0) {
-    if (simulated_) saved_ = iteration_;
+  if (executor_->saves_without_files()) {
+    saved_ = iteration_;
     return saved();
   }
+  if (how.checkpoint.empty() || o_.setup.name.pipeline != 0) return saved();
   if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
   gpu::operation save;
@@ -344,23 +322,13 @@ void stage_state::submit(gpu::operation o) {
   busy_ = true;
   if (phase_ != phase::steps) submitted_s_ = o_.messenger.now_s();
   const double wait_s = take_back();
-  if (wait_s <= 0) return give_to_device(std::move(o));
+  if (wait_s <= 0) return executor_->submit(std::move(o));
   // The delay is counted as such: the operation itself takes no longer.
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
                       call_now{[this, o = std::move(o)] {
                         submitted_s_ = o_.messenger.now_s();
-                        give_to_device(o);
+                        executor_->submit(o);
                       }});
-}
-
-void stage_state::give_to_device(gpu::operation o) {
-  if (!o_.device) return;  // released meanwhile
-  if (simulated_)
-    return o_.device->submit(std::move(o),
-                             [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
-  o_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
-    caf::anon_send(me, device_done{std::move(r)});
-  });
 }
 
 void stage_state::on_device_done(expected<gpu::outcome> r) {
@@ -431,9 +399,9 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
   const auto to = address_of(to_pipeline, to_stage);
   const tensor t{what,       s.name, to_pipeline,       to_stage, iteration_,
                  microbatch, bytes,  training_time_s(), path};
-  if (simulated_ && to == o_.messenger.self())
-    return node_link_->send({to_pipeline, to_stage}, bytes,
-                            [this, to, t] { o_.messenger.send(to, t); });
+  if (to == o_.messenger.self() && executor_->carry({s.name.lease, to_pipeline, to_stage}, bytes,
+                                                    [this, to, t] { o_.messenger.send(to, t); }))
+    return;
   const bool sent = o_.messenger.send(to, t, body);
   if (to != o_.messenger.self()) sent_.keep(t, std::move(body), o_.messenger.now_s(), !sent);
 }
@@ -469,7 +437,7 @@ void stage_state::send_report(stage_report& r) {
 void stage_state::fail(const reason& why) {
   failed_ = true;
   // The next attempt may begin as soon as it is reported, and have the same GPU.
-  if (why.code == reason::kind::out_of_memory) o_.device = nullptr;
+  if (why.code == reason::kind::out_of_memory && executor_) executor_->release();
   stage_report r;
   r.iteration = iteration_;
   r.why = why;

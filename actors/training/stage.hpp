@@ -16,7 +16,8 @@
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
 #include "actors/training/sent_tensors.hpp"
-#include "actors/training/simulated_link.hpp"
+#include "actors/training/stage_executor.hpp"
+#include "actors/training/stage_options.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
@@ -24,39 +25,6 @@
 #include "planners/bubbletea/step_clock.hpp"
 
 namespace troupe::actors {
-
-/// Returns the tokens of a micro-batch and their targets: a function of its arguments alone, as
-/// long as the data can be read.
-using token_feed = std::function<expected<std::pair<payload, payload>>(std::uint64_t iteration,
-                                                                       std::uint32_t microbatch)>;
-
-/// A real device for a stage, and its data.
-struct stage_backend {
-  std::shared_ptr<gpu::stage_device> device;
-  token_feed tokens;  // of the first and the last stage
-};
-
-struct stage_options {
-  stage_setup setup;
-  double received_s = 0;  // when the setup arrived, on this host's monotonic clock
-  address trainer = 0;
-  actors::messenger messenger;
-  /// Creates the device, which may take minutes: the stage then has its own thread.
-  std::function<expected<stage_backend>()> create;
-  /// Set once it is created; may be null.
-  std::shared_ptr<std::atomic<bool>> created;
-  /// Without `create` and `device` the stage has a simulated device, `slowdown` times slower than
-  /// its costs (null: as given), ready after start_s.
-  std::shared_ptr<gpu::stage_device> device;
-  std::function<double()> slowdown;
-  double start_s = 0;
-  link_cost same_node;    // simulated device: the link to other GPUs of this node,
-  link_cost slowest_lan;  // and the slowest one to another node of the datacenter
-  token_feed tokens;      // real device: of the first and the last stage
-  /// With a guest: the device's, to which the stage says when it waits. Null: nobody else uses it.
-  std::shared_ptr<gpu::device_executor> executor;
-  address gateway = 0;  // of this datacenter; with a guest
-};
 
 /// One pipeline stage. It executes its order on its device, one step at a time, each as soon as its
 /// inputs are available; then it all-reduces its gradients with its peers, updates the parameters,
@@ -120,7 +88,7 @@ class stage_state {
   };
 
   bool create_device();
-  void simulate();
+  expected<stage_backend> create_backend();
   void load();
   void request_group_id();
   void join_group(const stage_run& r);
@@ -146,7 +114,6 @@ class stage_state {
   void fail(const reason& why);
 
   void submit(gpu::operation o);
-  void give_to_device(gpu::operation o);
   void begin_lending();
   void take_times(const stage_run& r);
   void lend(std::size_t operation);
@@ -182,8 +149,7 @@ class stage_state {
 
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
-  bool simulated_ = false;
-  std::unique_ptr<simulated_link> node_link_;  // of a simulated device
+  std::unique_ptr<stage_executor> executor_;  // none: the device could not be created
   phase phase_ = phase::loading;
   bool busy_ = false;  // the device executes an operation
   bool failed_ = false;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "actors/training/stage.hpp"
-#include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
 
@@ -28,8 +27,7 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
 /// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
 void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
-  if (simulated_ || !facts_of_device(o_.setup.backend).sums_on_devices || alone)
-    return report_ready();
+  if (alone || !executor_->may_join_group()) return report_ready();
   phase_ = phase::group_id;
   gpu::operation o;
   o.what = operation_kind::make_group_id;
@@ -52,7 +50,7 @@ void stage_state::join_group(const stage_run& r) {
 
 void stage_state::begin_gradients() {
   const bool alone = !gradient_all_reduce::needed(o_.setup);
-  if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) return update({}, {});
+  if (alone || !executor_->has_gradients()) return update({}, {});
   if (joined_) {
     phase_ = phase::exchange;
     exchange_began_s_ = o_.messenger.now_s();
@@ -67,12 +65,9 @@ void stage_state::begin_gradients() {
 void stage_state::begin_exchange(gpu::outcome o) {
   phase_ = phase::exchange;
   exchange_began_s_ = o_.messenger.now_s();
-  payload own, tied;
-  if (!simulated_) {
-    own = std::move(o.out[0]), tied = std::move(o.out[1]);
-    own_bytes_ = own.bytes().size(), tied_bytes_ = tied.bytes().size();
-  }
-  send_all(current().host_sum.begin(std::move(own), own_bytes_, std::move(tied), tied_bytes_));
+  auto g = executor_->take_gradients(o);
+  own_bytes_ = g.own_bytes, tied_bytes_ = g.tied_bytes;
+  send_all(current().host_sum.begin(std::move(g.own), own_bytes_, std::move(g.tied), tied_bytes_));
   advance_exchange();
 }
 

@@ -24,7 +24,7 @@ void stage_state::begin_lending() {
   const auto& [how, place, times] = *o_.setup.guest;
   clock_ = planners::step_clock{plan_of(o_.setup)};
   knows_wait_ = false;
-  budget_ = {how.guard_ms * ms, how.delay_budget, !simulated_};
+  budget_ = {how.guard_ms * ms, how.delay_budget, executor_->times_vary()};
   o_.executor->set_guard(budget_.guard_s());
   o_.executor->pause(false);
 }

@@ -11,8 +11,6 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr double default_bytes_s = 125e6;  // of a link that has not been measured
-constexpr double queued_tensors = 8;       // ahead of one on a link
 constexpr double rounding_s = 1e-6;
 constexpr double no_request_s = 3600;  // no other stage has what is missing
 
@@ -40,11 +38,7 @@ double stage_state::request_after_s(tensor::kind k) const {
   const auto bytes = one_microbatch  ? costs.activation_bytes
                      : between_peers ? costs.gradient_bytes
                                      : costs.tied_bytes;
-  // A simulated link has the cluster file's bandwidth, and shares it with other tensors.
-  const double expected_s =
-      simulated_ ? queued_tensors * o_.slowest_lan.alone_s(static_cast<double>(bytes))
-                 : static_cast<double>(bytes) / default_bytes_s;
-  return timeout_.after_s(k, std::max(costs.wan_s, expected_s));
+  return timeout_.after_s(k, std::max(costs.wan_s, executor_->expected_transfer_s(bytes)));
 }
 
 /// Called when the stage cannot continue without a tensor: starts the timer after which that is
@@ -126,7 +120,7 @@ void stage_state::on_tensor_request(const tensor_request& r) {
 /// The actor remains, without its device, to resend its last tensors should they be lost.
 void stage_state::on_release_device() {
   device_released_ = true;
-  o_.device = nullptr;
+  if (executor_) executor_->release();
 }
 
 }  // namespace troupe::actors

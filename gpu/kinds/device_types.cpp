@@ -41,7 +41,7 @@ expected<std::unique_ptr<stage_device>> make_cuda_stage(const stage_spec& s,
 }
 
 /// By kind.
-constexpr std::array<device_type, device_kinds.size()> types{{
+constexpr std::array<device_type, device_kinds.size()> all_types{{
     {},
     {make_cpu_stage, make_cpu_inference_device, make_cpu_executor, describe_cpu_core, no_limit},
     {make_cuda_stage, nullptr, nullptr, describe_cuda, free_memory},
@@ -49,7 +49,7 @@ constexpr std::array<device_type, device_kinds.size()> types{{
 
 /// A kind's abilities promise makers, and the other way round.
 constexpr bool agrees(std::size_t i) {
-  const auto& [facts, type] = std::pair{device_kinds[i], types[i]};
+  const auto& [facts, type] = std::pair{device_kinds[i], all_types[i]};
   return facts.computes == (type.make_stage != nullptr) &&
          (facts.computes && facts.can_serve) == (type.make_inference != nullptr) &&
          (facts.computes && facts.lends_to_guests) == (type.make_executor != nullptr);
@@ -59,7 +59,7 @@ static_assert(agrees(0) && agrees(1) && agrees(2));
 }  // namespace
 
 const device_type* type_of(device_kind k) {
-  return facts_of(k).computes ? &types[index_of(k)] : nullptr;
+  return facts_of(k).computes ? &all_types[index_of(k)] : nullptr;
 }
 
 }  // namespace troupe::gpu
