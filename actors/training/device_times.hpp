@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/stage.hpp"
 

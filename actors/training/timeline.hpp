@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"

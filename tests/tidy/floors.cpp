@@ -36,6 +36,8 @@ const std::vector<module_floors>& all_floors() {
        {{"protocol", "training/collectives"},
         {"serving/front", "serving/decoder"},
         {"serving/prefill"},
+        {"training/planning"},
+        {"training/lending"},
         {"training"},
         {"client", "control", "gateway", "node"},
         {"worlds"}}},

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/prefill.hpp"

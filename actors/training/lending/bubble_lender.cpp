@@ -1,4 +1,4 @@
-#include "actors/training/bubble_lender.hpp"
+#include "actors/training/lending/bubble_lender.hpp"
 
 #include <algorithm>
 #include <cmath>
