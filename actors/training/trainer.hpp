@@ -12,12 +12,12 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/clock_offset.hpp"
 #include "actors/training/curve_file.hpp"
 #include "actors/training/device_times.hpp"
-#include "actors/training/timeline.hpp"
+#include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/planning/training_plan.hpp"
+#include "actors/training/timeline.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
