@@ -11,7 +11,7 @@ namespace troupe::actors {
 namespace {
 
 bool decodes(const ledger& book, const reported_decoder& d) {
-  const auto* l = book.lease(d.report.lease);
+  const auto* l = book.lease(d.state.lease);
   const auto* j = l ? book.job(l->granted.job) : nullptr;
   return j && j->spec->serve && l->granted.parts.front().node == d.node;
 }
@@ -27,7 +27,7 @@ void front_reports::take(const cluster& c, const ledger& book, address from, fro
     return;
   std::set<lease_id> listed;  // each once: what is kept is bounded by the leases
   std::erase_if(r.decoders, [&](const reported_decoder& d) {
-    return !decodes(book, d) || !listed.insert(d.report.lease).second;
+    return !decodes(book, d) || !listed.insert(d.state.lease).second;
   });
   known = {std::move(r), now_s};
 }

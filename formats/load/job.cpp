@@ -202,6 +202,33 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   return job;
 }
 
+/// Keys of earlier versions, in the map under `section`; they are read until version 0.4.
+struct renamed_key {
+  std::string_view section, before, now;
+};
+constexpr renamed_key renamed_keys[] = {{"serve", "most_running", "max_running"},
+                                        {"serve", "most_sequences", "max_sequences"}};
+
+/// Gives renamed keys their present names, so that readers know only these. A map with both names
+/// stays as it is: the old one is then an unknown key.
+void rename_keys(value& tree, const std::string& file, std::vector<std::string>* notices) {
+  for (const auto& k : renamed_keys) {
+    const auto section = std::ranges::find(tree.keys, k.section);
+    if (section == tree.keys.end()) continue;
+    auto& map = tree.items[static_cast<std::size_t>(section - tree.keys.begin())];
+    const auto key = std::ranges::find(map.keys, k.before);
+    if (key == map.keys.end() || std::ranges::find(map.keys, k.now) != map.keys.end()) continue;
+    const auto line = map.key_lines[static_cast<std::size_t>(key - map.keys.begin())];
+    *key = k.now;
+    if (notices)
+      notices->push_back(complaint(file, line, k.section,
+                                   fmt::format("'{}' is now '{}'; the old name is read until "
+                                               "version 0.4",
+                                               k.before, k.now))
+                             .text);
+  }
+}
+
 /// Text without a file has no line numbers.
 void forget_lines(value& v) {
   v.line = 0;
@@ -211,9 +238,11 @@ void forget_lines(value& v) {
 
 }  // namespace
 
-expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
-  const auto tree = load_value(file);
+expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue,
+                            std::vector<std::string>* notices) {
+  auto tree = load_value(file);
   if (!tree) return refuse(tree.error());
+  rename_keys(*tree, file.string(), notices);
   return read_job(*tree, file, catalogue);
 }
 
@@ -221,6 +250,7 @@ expected<job_spec> parse_job(const std::string& name, const std::string& json) {
   auto tree = parse_json(name, json);
   if (!tree) return refuse(tree.error());
   forget_lines(*tree);
+  rename_keys(*tree, name, nullptr);
   return read_job(*tree, name, {});
 }
 

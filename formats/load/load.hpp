@@ -38,9 +38,11 @@ expected<cluster> load_cluster(const std::filesystem::path& file);
 expected<model> load_model(const std::filesystem::path& file);
 
 /// A job. Its model may be a path (from the job's directory, the current one, or a shipped one's
-/// name), a map, or {huggingface: path}. With a catalogue, `gpu_type` must be in it.
+/// name), a map, or {huggingface: path}. With a catalogue, `gpu_type` must be in it. `notices`
+/// receives a sentence about each key that has been renamed.
 expected<job_spec> load_job(const std::filesystem::path& file,
-                            std::span<const gpu_type> catalogue = {});
+                            std::span<const gpu_type> catalogue = {},
+                            std::vector<std::string>* notices = nullptr);
 
 /// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);

@@ -106,7 +106,7 @@ serving read_decoder(map_reader& map, const value& v, const fs::path& directory)
   serving s;
   s.model = read_files(serve, true, directory);
   read_keys(serve, serve_keys(), s);
-  if (!serve.find("most_sequences")) s.max_sequences = std::max(s.max_sequences, s.max_running);
+  if (!serve.find("max_sequences")) s.max_sequences = std::max(s.max_sequences, s.max_running);
   std::string prefill = "bubbles", fallback = "decoder";
   serve.read_choice("prefill", prefill, prefills);
   serve.read_choice("fallback", fallback, fallbacks);

@@ -45,7 +45,7 @@ std::optional<objection> objection_to(const serving& s) {
       [&] { return at_key("kv_gb", check_cache(s)); },
       [&] {
         return at_key(
-            "most_sequences",
+            "max_sequences",
             out_of_range(s.max_sequences, {static_cast<double>(s.max_running), max_sequences}));
       },
       [&] {

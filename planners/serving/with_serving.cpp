@@ -47,7 +47,7 @@ bool too_small(const job_view& j, const plan& how) {
 reason why_too_small(const plan& how) {
   return {reason::kind::infeasible,
           fmt::format("ran out of memory where it had been predicted to need {:.2f} GB; a smaller "
-                      "kv_gb or most_running may help",
+                      "kv_gb or max_running may help",
                       how.bytes_per_gpu / bytes_per_gb)};
 }
 

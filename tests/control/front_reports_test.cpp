@@ -39,9 +39,9 @@ TEST_CASE("the newest report of each front counts, whatever comes late") {
   CHECK_FALSE(list[0].present);
   CHECK(list[0].name == "front-1");
   CHECK(list[1].present);
-  CHECK(list[1].state.requests == 7);
+  CHECK(list[1].report.requests == 7);
   all.take(c, none, front, says(2, 2, 11), 7);
-  CHECK(all.list(c, 7)[1].state.requests == 11);
+  CHECK(all.list(c, 7)[1].report.requests == 11);
 }
 
 TEST_CASE("a front that is silent is absent, and keeps what it said") {
@@ -51,7 +51,7 @@ TEST_CASE("a front that is silent is absent, and keeps what it said") {
   all.take(c, none, front_address(0), says(1, 1, 7), 5);
   CHECK(all.list(c, 17)[0].present);
   CHECK_FALSE(all.list(c, 17.5)[0].present);
-  CHECK(all.list(c, 17.5)[0].state.requests == 7);
+  CHECK(all.list(c, 17.5)[0].report.requests == 7);
 }
 
 TEST_CASE("a front's decoders are those of leases that decode there, each once") {
@@ -73,7 +73,7 @@ TEST_CASE("a front's decoders are those of leases that decode there, each once")
   }
   front_reports all;
   all.take(c, book, front_address(0), r, 5);
-  const auto known = all.list(c, 5)[0].state.decoders;
+  const auto known = all.list(c, 5)[0].report.decoders;
   REQUIRE(known.size() == 1);
   CHECK(known[0] == r.decoders[0]);
 }

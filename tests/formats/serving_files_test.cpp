@@ -17,13 +17,13 @@ const std::string tiny_config =
         "vocab_size": 256})";
 
 /// A job next to the model's folder `models/tiny`.
-expected<job_spec> job_of(const std::string& text) {
+expected<job_spec> job_of(const std::string& text, std::vector<std::string>* notices = nullptr) {
   temporary("serving/models/tiny/config.json", tiny_config);
   temporary("serving/models/empty/README.md", "nothing\n");
   temporary("serving/models/seer/config.json",
             R"({"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1,
                 "num_attention_heads": 1, "max_position_embeddings": 8, "vocab_size": 9})");
-  return formats::load_job(temporary("serving/job.yaml", text));
+  return formats::load_job(temporary("serving/job.yaml", text), {}, notices);
 }
 
 expected<job_spec> decoder_of(const std::string& keys, const std::string& more = "") {
@@ -69,8 +69,8 @@ std::string refusal(const std::string& fronts) {
 
 TEST_CASE("a job that serves a model has its folder, its shape and what its file says") {
   const auto job = loaded(
-      decoder_of(", name: other, random_weights: 7, kv_gb: 0.5, context: 256, most_running: 8, "
-                 "most_sequences: 9, prefill: decoder, ttft_s: 0.5",
+      decoder_of(", name: other, random_weights: 7, kv_gb: 0.5, context: 256, max_running: 8, "
+                 "max_sequences: 9, prefill: decoder, ttft_s: 0.5",
                  "priority: 3\ngpu_type: A40\nmax_restarts: 1\n"));
   REQUIRE(job.serve);
   const auto& s = *job.serve;
@@ -94,6 +94,20 @@ TEST_CASE("a job that serves a model has its folder, its shape and what its file
   CHECK(job.max_restarts == 1);
 }
 
+TEST_CASE("renamed keys of a serve section are read under their old names, with a notice") {
+  std::vector<std::string> notices;
+  const auto job = job_of(
+      "name: j\nserve: {model: models/tiny, most_running: 8, most_sequences: 9}\n", &notices);
+  REQUIRE(job);
+  CHECK(job->serve->max_running == 8);
+  CHECK(job->serve->max_sequences == 9);
+  REQUIRE(notices.size() == 2);
+  has(notices[0], "serve: 'most_running' is now 'max_running'; the old name is read until");
+  has(notices[1], "serve: 'most_sequences' is now 'max_sequences'");
+  has(why(decoder_of(", most_running: 5000")), "serve.max_running: found 5000");
+  has(why(decoder_of(", most_running: 8, max_running: 8")), "unknown key 'most_running'");
+}
+
 TEST_CASE("what a serve section does not say has defaults, and its name is the folder's") {
   const auto s = *loaded(decoder_of("")).serve;
   CHECK(s.model.name == "tiny");
@@ -104,7 +118,7 @@ TEST_CASE("what a serve section does not say has defaults, and its name is the f
   CHECK(s.max_sequences == 256);
   CHECK(s.bubbles);
   CHECK(s.fallback);
-  CHECK(loaded(decoder_of(", most_running: 300")).serve->max_sequences == 300);
+  CHECK(loaded(decoder_of(", max_running: 300")).serve->max_sequences == 300);
   CHECK_FALSE(loaded(decoder_of(", fallback: none")).serve->fallback);
   // A shipped model by its name.
   CHECK(loaded(job_of("name: j\nserve: {model: scribe}\n")).serve->model.shape.vocabulary == 256);
@@ -127,7 +141,7 @@ TEST_CASE("a wrong serve section is refused with file, line, what was found and 
   has(why(decoder_of(", prefil: bubbles")), "did you mean 'prefill'?");
   has(why(decoder_of(", prefill: bubble")), "did you mean 'bubbles'?");
   has(why(decoder_of(", prefill: decoder, fallback: none")), "serve.fallback: without prefill");
-  has(why(decoder_of(", most_running: 8, most_sequences: 4")), "serve.most_sequences: found 4");
+  has(why(decoder_of(", max_running: 8, max_sequences: 4")), "serve.max_sequences: found 4");
   has(why(decoder_of("", "model: scribe\n")), "names it inside serve");
   for (const std::string key : {"global_batch: 1", "iterations: 1", "command: [sh]", "slo_s: 1",
                                 "deadline_s: 1", "train: {device: sim}", "lora: {rank: 1}"})

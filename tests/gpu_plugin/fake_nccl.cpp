@@ -58,7 +58,7 @@ ncclResult_t ncclCommAbort(ncclComm_t member) {
   return ncclResult_t(emulated().abort(member));
 }
 const char* ncclGetErrorString(ncclResult_t result) {
-  return emulated().state(result);
+  return emulated().text_of(result);
 }
 
 }  // extern "C"

@@ -136,16 +136,16 @@ TEST_CASE("a run that takes exactly its limit, or costs exactly its budget, is w
 
 TEST_CASE("a plan's stages cover the model's pieces in order, without gaps or empty stages") {
   const auto job = sample::job(sample::gpt("m", 64, 3, 4, 32, 1000), 4);  // six pieces
-  const auto wrong = [&](const std::vector<cut>& cuts) {
+  const auto problem_of = [&](const std::vector<cut>& cuts) {
     const auto made = parts_of(job, stages_of_plan(cuts));
     return made ? "" : made.error().text;
   };
-  CHECK(invalid({{0, 2}, {2, 4}}) == "");
-  CHECK(invalid({{0, 6}, {6, 0}}) == "");  // a head alone
-  CHECK(troupe::test::has_facts(invalid({{0, 2}, {3, 3}}), {"stage 1", "3 pieces", "6", "2"}));
-  CHECK(troupe::test::has_facts(invalid({{0, 2}, {2, 5}}), {"stage 1", "5 pieces", "6", "2"}));
-  CHECK(troupe::test::has_facts(invalid({{0, 0}, {0, 6}}), {"stage 0", "0 pieces", "6"}));
-  CHECK(troupe::test::has_facts(invalid({{0, 2}, {2, 3}}), {"2 stages", "5", "6 pieces", "m"}));
+  CHECK(problem_of({{0, 2}, {2, 4}}) == "");
+  CHECK(problem_of({{0, 6}, {6, 0}}) == "");  // a head alone
+  CHECK(troupe::test::has_facts(problem_of({{0, 2}, {3, 3}}), {"stage 1", "3 pieces", "6", "2"}));
+  CHECK(troupe::test::has_facts(problem_of({{0, 2}, {2, 5}}), {"stage 1", "5 pieces", "6", "2"}));
+  CHECK(troupe::test::has_facts(problem_of({{0, 0}, {0, 6}}), {"stage 0", "0 pieces", "6"}));
+  CHECK(troupe::test::has_facts(problem_of({{0, 2}, {2, 3}}), {"2 stages", "5", "6 pieces", "m"}));
   const auto parts = *parts_of(job, stages_of_plan({{0, 2, 2}, {2, 4, 0}}));
   CHECK(parts[0].tensor_parallel == 2);
   CHECK(parts[1].tensor_parallel == 1);

@@ -325,8 +325,14 @@ TEST_CASE("paths and methods that are not there get 404, and 405 with what is al
   CHECK(s.ask(get("/health", "X-Request-Id: 7\r\n")).status == 200);
 }
 
-TEST_CASE("requests beyond the limit get 429 with a time to come back, and are counted") {
+TEST_CASE("--most-choices is read as --max-choices") {
   const server s{{"--most-choices", "2"}};
+  const auto declined = s.generate({{"prompt", "a"}, {"n", 3}});
+  CHECK(declined.status == 429);
+}
+
+TEST_CASE("requests beyond the limit get 429 with a time to come back, and are counted") {
+  const server s{{"--max-choices", "2"}};
   raw_client first{s.port};
   const json body{
       {"model", "scribe"}, {"prompt", "a"}, {"max_tokens", 500}, {"stream", true}, {"n", 2}};

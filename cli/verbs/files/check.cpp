@@ -258,7 +258,7 @@ class check_verb final : public verb {
 
   /// A job need not name a GPU: it is checked without a catalog, too.
   expected<job_spec> load_job(const std::string& file) {
-    auto job = formats::load_job(file);
+    auto job = formats::load_job(file, {}, &warnings_);
     if (!job) return job;
     if (!job->slots && !job->serve) warn_of(job->model);
     if (job->gpu_type.empty()) return job;

@@ -62,8 +62,10 @@ class submit_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto jobs = load();
+    std::vector<std::string> notices;
+    const auto jobs = load(notices);
     if (!jobs) return out.bad(jobs.error());
+    for (const auto& n : notices) out.note("troupe: {}", n);
     json submitted = json::array(), refused = json::array();
     std::vector<job_id> accepted;
     std::optional<reason> silent;  // the controller does not answer: the rest is not sent
@@ -105,7 +107,7 @@ class submit_verb final : public verb {
     return reply->job;
   }
 
-  expected<std::vector<job_spec>> load() const {
+  expected<std::vector<job_spec>> load(std::vector<std::string>& notices) const {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;
     if (files_.empty() && command_.empty())
@@ -121,7 +123,7 @@ class submit_verb final : public verb {
         return bad(fmt::format("word {} of the command: found '{}', expected UTF-8", i + 1,
                                escaped(command_[i])));
     for (const auto& file : files_) {
-      auto job = formats::load_job(file);
+      auto job = formats::load_job(file, {}, &notices);
       if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));
     }

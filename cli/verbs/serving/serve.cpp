@@ -59,10 +59,15 @@ class serve_verb final : public verb {
     app.add_option("--running", limits_.running, "Choices that are generated at a time")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
-    app.add_option("--most-choices", limits_.sequences,
+    app.add_option("--max-choices", limits_.sequences,
                    "Choices that are generated or wait; requests beyond them are declined")
         ->check(CLI::Range(1, 1'000'000))
         ->capture_default_str();
+    // Its name before 0.3: read until 0.4, and not listed by --help.
+    old_limit_option_ = app.add_option("--most-choices", limits_.sequences)
+                            ->check(CLI::Range(1, 1'000'000))
+                            ->excludes("--max-choices")
+                            ->group("");
     app.add_option("--kv-pages", pages_,
                    "Pages of the cache, 64 positions each (default: for all choices at the longest "
                    "context, but at most 2 GB, and at least one context)")
@@ -73,6 +78,8 @@ class serve_verb final : public verb {
   }
 
   int run(output& out) override {
+    if (old_limit_option_->count() > 0)
+      out.note("troupe: --most-choices is now --max-choices; the old name is read until 0.4");
     if (!front_.host.cluster_file.empty()) return run_as_front(out);
     if (model_.empty()) return out.bad("give a MODEL folder, or --cluster, --name and --state");
     interrupt stop;
@@ -189,6 +196,7 @@ class serve_verb final : public verb {
 
   std::string model_, host_ = "127.0.0.1", keys_, name_;
   int port_ = 8000;
+  CLI::Option* old_limit_option_ = nullptr;
   web::batch_limits limits_;
   std::optional<std::uint32_t> pages_;
   std::optional<std::uint64_t> random_;
