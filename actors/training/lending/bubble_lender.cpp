@@ -7,13 +7,14 @@
 #include "messages/base/time.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint32_t longest_prompt = 8192, shortest_prompt = 64;
+constexpr std::uint32_t shortest_prompt = cache_page_positions;
 
 /// Of a slot job, whose served model has no shape that counts: its prefills take what the job says.
 planners::served_layer layer_of_slots(const bubble_lending& how) {
@@ -22,7 +23,9 @@ planners::served_layer layer_of_slots(const bubble_lending& how) {
   return l;
 }
 
-/// The groups for the longest prompts that fit the memory that is lent.
+/// The groups for the longest prompts that fit the memory that is lent. A prompt needs room for its
+/// cache and its activations beside the weights, so that the longest is halved until a group fits,
+/// but not below a page of cache.
 expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const job_spec& job,
                                                          const training_plan& plan,
                                                          std::uint32_t& max_tokens) {
@@ -37,7 +40,7 @@ expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const
   o.guest_bytes = how.memory_gb * bytes_per_gb * half /
                   facts_of_device(plan.stages.front().backend).bytes_per_value;
   const auto positions = how.model.shape.sequence;
-  const auto max = positions > 0 ? std::min(positions, longest_prompt) : longest_prompt;
+  const auto max = positions > 0 ? std::min(positions, longest_lent_prompt) : longest_lent_prompt;
   for (auto tokens = max;; tokens /= 2) {
     o.tokens = o.rows = tokens;
     auto groups = planners::prefill_groups(c, plan.layout, *layer, o);
@@ -99,6 +102,10 @@ double report_s(const cluster& c, address stage, address trainer) {
 
 }  // namespace
 
+// Played by the simulation of the plan's schedule, which the training's iterations repeat: the
+// first ones fill the pipeline, later ones are alike, and the last one shown is that before a
+// barrier. Times count from the earliest first step of a first stage. At a barrier each stage waits
+// until the slowest report has reached the trainer and its answer is back.
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
                               std::uint64_t window, const std::vector<double>& report_s) {
   window_timetable out;
@@ -135,6 +142,8 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
   return out;
 }
 
+// One offer for each gateway: a group's guests are in one datacenter, so that its blocks cross no
+// WAN.
 expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
                                           const training_plan& plan, std::uint64_t trainer,
                                           address trainer_node, std::uint64_t window,
@@ -179,6 +188,8 @@ void bubble_lender::add_guests(training_plan& plan) const {
       }
 }
 
+// A new timetable costs a message to every gateway and stage, so that one which differs less than
+// signals correct anyway is not sent.
 bool bubble_lender::update(const training_plan& plan, const planners::measured_times& times) {
   // Signals correct less than that within an iteration.
   constexpr double relative = 0.005;
@@ -219,6 +230,7 @@ void bubble_lender::send(const messenger& m, double heartbeat_s) {
   for (const auto& [gateway, offer] : offers_) m.send(gateway, offer);
 }
 
+// An offer without groups ends the lending, with a larger number so that it replaces the last one.
 void bubble_lender::withdraw() {
   for (auto& [gateway, offer] : offers_) {
     if (offer.groups.empty()) return;
