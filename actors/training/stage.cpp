@@ -1,7 +1,6 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "actors/protocol/actor_failure.hpp"
@@ -10,6 +9,7 @@
 #include "actors/training/make_stage_executor.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
+#include "actors/training/stage_operations.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -18,18 +18,6 @@ namespace {
 
 using step_kind = stage_step::kind;
 using operation_kind = gpu::operation::kind;
-
-operation_kind operation_of(step_kind k) {
-  return k == step_kind::forward     ? operation_kind::forward
-         : k == step_kind::recompute ? operation_kind::recompute
-                                     : operation_kind::backward;
-}
-
-gpu::operation operation_of(operation_kind k) {
-  gpu::operation o;
-  o.what = k;
-  return o;
-}
 
 }  // namespace
 
@@ -69,6 +57,8 @@ void stage_state::observe() {
   observer_->on_plan(o_.setup);
 }
 
+// A stage that has nothing to load goes on at once: no message of its own could overtake the
+// trainer's then.
 void stage_state::load() {
   busy_ = executor_->start(training_.iteration());
   if (!busy_) request_group_id();
@@ -80,21 +70,13 @@ void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
   if (alone || !executor_->may_join_group()) return report_ready();
   phase_ = phase::group_id;
-  auto o = operation_of(operation_kind::make_group_id);
-  o.rank = name().pipeline;
-  o.size = o_.setup.pipelines;
-  submit(std::move(o));
+  submit(make_group_operation(o_.setup));
 }
 
 void stage_state::join_group(const stage_run& r) {
   phase_ = phase::joining;
   training_.gradients().join();
-  auto o = operation_of(operation_kind::join_group);
-  o.rank = name().pipeline;
-  o.size = o_.setup.pipelines;
-  const auto bytes = std::as_bytes(std::span{r.group_id});
-  o.in = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
-  submit(std::move(o));
+  submit(join_group_operation(o_.setup, r.group_id));
 }
 
 void stage_state::report_ready(stage_report ready) {
@@ -108,6 +90,9 @@ void stage_state::report_ready(stage_report ready) {
 
 // -- messages
 
+// The trainer repeats this message whenever it misses a report, so that each part of it must be
+// harmless a second time: acknowledgements and limits only grow, an order counts only when it
+// allows more iterations, and a group id only before the first step.
 void stage_state::on_stage_run(const stage_run& r) {
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   reports_.on_run(r);
@@ -128,6 +113,7 @@ void stage_state::on_stage_run(const stage_run& r) {
   advance();
 }
 
+/// No iteration is under way, so that all stages change to the new order in the same one.
 void stage_state::take_plan(const stage_run& r) {
   o_.setup.order = r.order;
   o_.setup.forward = r.forward;
@@ -162,6 +148,8 @@ void stage_state::report_halted() {
   reports_.send(std::move(r));
 }
 
+// What hosts take for a tensor from another datacenter is part of a real transfer; a simulated one
+// waits for it here.
 void stage_state::on_tensor(const tensor& t, const payload& body) {
   const double handling_s = executor_ ? executor_->handling_s(t) : 0;
   if (handling_s <= 0) return accept(t, body);
@@ -169,6 +157,7 @@ void stage_state::on_tensor(const tensor& t, const payload& body) {
                       call_now{[this, t, body] { accept(t, body); }});
 }
 
+// A tensor may be the last that the next step or the exchange waits for.
 void stage_state::accept(const tensor& t, const payload& body) {
   if (failed_ || device_released_ || !tensors_.accept(t)) return;
   switch (t.what) {
@@ -202,6 +191,9 @@ void stage_state::begin_iteration() {
     if (s.what == step_kind::recompute) recomputes_[s.microbatch] = true;
 }
 
+/// Begins the next step if it can begin; called after every event that may have made it ready.
+/// Steps are never taken out of order: the order is the plan's decision, by which memory was
+/// counted.
 void stage_state::advance() {
   if (busy_ || failed_ || phase_ != phase::steps) return;
   if (training_.waits_for_trainer()) return be_idle(0);
@@ -215,9 +207,7 @@ void stage_state::advance() {
 void stage_state::begin_step(const stage_step& s) {
   TROUPE_INVARIANT(phase_ == phase::steps && !busy_);
   submitted_s_ = now_s();
-  gpu::operation o;
-  o.what = operation_of(s.what);
-  o.microbatch = s.microbatch;
+  auto o = operation_of(s);
   if (s.what == step_kind::forward) {
     training_.begin_forward();
     o.keep = !recomputes_[s.microbatch];
@@ -242,6 +232,8 @@ bool stage_state::is_last_backward() const {
                       [](const stage_step& later) { return later.what == step_kind::backward; });
 }
 
+// The output goes to the neighbour at once, while the device executes the next step. A recompute
+// has none.
 void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   ++next_;
   auto body = o.out.empty() ? payload{} : std::move(o.out.front());
@@ -249,20 +241,20 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   tensor t;
   t.bytes = executor_->output_bytes(s.what, body, tensors_.received().input_bytes());
   t.microbatch = s.microbatch;
-  t.to_pipeline = name().pipeline;
+  t.to_pipeline = me().pipeline;
   if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
   if (forward) {
     training_.end_forward(o.loss);
     if (last()) return;
     t.what = tensor::kind::activation;
-    t.to_stage = name().stage + 1;
+    t.to_stage = me().stage + 1;
     t.path = o_.setup.forward;
   } else {
     if (s.what == step_kind::recompute) return;
     training_.end_backward();
     if (first()) return;
     t.what = tensor::kind::gradient;
-    t.to_stage = name().stage - 1;
+    t.to_stage = me().stage - 1;
     t.path = o_.setup.backward;
   }
   t.path.rank = s.rank;
@@ -271,6 +263,8 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 
 // -- the end of an iteration
 
+// Devices of one group sum their gradients without the hosts, which then exchange only those of a
+// tied embedding.
 void stage_state::begin_gradients() {
   const bool alone = !gradient_all_reduce::needed(o_.setup);
   if (alone || !executor_->has_gradients()) return update({});
@@ -290,6 +284,8 @@ void stage_state::begin_exchange(gpu::outcome o) {
   advance_exchange();
 }
 
+/// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
+/// and the update once all sums are here.
 void stage_state::advance_exchange() {
   if (busy_ || failed_) return;
   auto& gradients = training_.gradients();
@@ -311,13 +307,10 @@ void stage_state::advance_exchange() {
 
 void stage_state::update(std::pair<payload, payload> sums) {
   phase_ = phase::update;
-  auto o = operation_of(operation_kind::update);
-  auto& [own, tied] = sums;
-  if (!own.bytes().empty() || !tied.bytes().empty()) o.in = {std::move(own), std::move(tied)};
-  o.scale = training_.gradient_scale();
-  submit(std::move(o));
+  submit(update_operation(std::move(sums), training_.gradient_scale()));
 }
 
+// The observer comes first: what it adds is part of the report.
 void stage_state::end_iteration(const gpu::outcome& o) {
   training_.report().end_s = reports_.training_time_s();
   observer_->on_iteration_ended(training_.report());
@@ -326,6 +319,8 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   training_.is_checkpoint_due() ? save() : saved();
 }
 
+// A newer lease that has opened the directory owns it: this one's training is over then, and must
+// not write.
 void stage_state::save() {
   const auto& how = o_.setup.how;
   if (executor_->saves_without_files()) {
@@ -333,13 +328,13 @@ void stage_state::save() {
     return saved();
   }
   if (!training_.writes_checkpoint()) return saved();
-  if (const auto ok = may_save(how.checkpoint, name().lease); !ok) return fail(ok.error());
+  if (const auto ok = may_save(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  auto save = operation_of(operation_kind::save);
-  save.path = checkpoint_path(how.checkpoint, training_.iteration());
-  submit(std::move(save));
+  submit(save_operation(checkpoint_path(how.checkpoint, training_.iteration())));
 }
 
+// Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
+// when it ended.
 void stage_state::saved() {
   phase_ = phase::steps;
   if (!training_.has_report()) return report_halted();  // reported before saving
@@ -380,6 +375,7 @@ std::optional<std::size_t> stage_state::operation_number() const {
   return {};
 }
 
+// Every transition that a device makes: the phase says which operation has ended.
 void stage_state::on_device_done(expected<gpu::outcome> r) {
   busy_ = false;
   if (!r && phase_ == phase::group_id) {
@@ -395,8 +391,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return request_group_id();
     case phase::group_id: {
       stage_report ready;
-      const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
-      for (const auto b : bytes) ready.group_id.push_back(std::to_integer<std::uint8_t>(b));
+      ready.group_id = group_id_of(o);
       return report_ready(std::move(ready));
     }
     case phase::joining:
@@ -444,6 +439,7 @@ void stage_state::send_all(gradient_exchange::outgoing gradients) {
   if (auto ok = tensors_.send(std::move(gradients)); !ok) fail(ok.error());
 }
 
+// A stage whose device is busy may still lack tensors, but cannot be late by them yet.
 stage_tensors::wait stage_state::waits_for() const {
   using wait = stage_tensors::wait;
   if (busy_ || failed_) return wait::none;
@@ -460,9 +456,10 @@ void stage_state::report(stage_report r) {
   reports_.report(std::move(r));
   if (!failed_ && training_.is_over())
     caf::anon_send(o_.messenger.node(),
-                   training_over{name().lease, name(), false, part_report::state::succeeded, {}});
+                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
 }
 
+// The actor stays: its peers may still request tensors, and the trainer may repeat its messages.
 void stage_state::fail(const reason& why) {
   failed_ = true;
   // The next attempt may begin as soon as it is reported, and have the same GPU.

@@ -113,9 +113,9 @@ class stage_state {
   void send_all(gradient_exchange::outgoing gradients);
   stage_tensors::wait waits_for() const;
 
-  const stage_name& name() const { return o_.setup.name; }
-  bool first() const { return name().stage == 0; }
-  bool last() const { return name().stage + 1 == o_.setup.stages; }
+  const stage_name& me() const { return o_.setup.name; }
+  bool first() const { return me().stage == 0; }
+  bool last() const { return me().stage + 1 == o_.setup.stages; }
   double now_s() const { return o_.messenger.now_s(); }
 
   stage_actor::pointer self_ = nullptr;
