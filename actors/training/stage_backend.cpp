@@ -17,6 +17,7 @@ namespace {
 std::vector<gpu::stage_spec::pass> passes_of(const std::vector<stage_step>& order) {
   using kind = stage_step::kind;
   using pass = gpu::stage_spec::pass::kind;
+  // A forward whose micro-batch is recomputed later keeps its input only.
   std::set<std::uint32_t> recomputed;
   for (const auto& s : order)
     if (s.what == kind::recompute) recomputed.insert(s.microbatch);
@@ -47,6 +48,8 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
+/// By the table of kinds; `make_cuda` takes the place of CUDA's row in tests of nodes without a
+/// GPU.
 expected<std::unique_ptr<gpu::stage_device>> make_device(
     const stage_setup& s, const gpu::stage_spec& spec,
     const std::shared_ptr<gpu::device_executor>& executor,
@@ -64,6 +67,10 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
 
 }  // namespace
 
+// Every pipeline reads other rows of the data: a micro-batch's rows follow those of all
+// micro-batches before it in the iteration, counted over the pipelines. They depend on the seed,
+// the iteration and that number only, so that a resumed training, or one on other GPUs, sees the
+// same data.
 expected<stage_backend> make_backend(const stage_setup& s,
                                      const std::shared_ptr<gpu::device_executor>& executor,
                                      const gpu::cuda_device_maker& make_cuda) {
@@ -104,6 +111,8 @@ std::string checkpoint_path(const std::string& directory, std::uint64_t iteratio
   return gpu::checkpoint_directory(directory, iteration).string();
 }
 
+// The index is written last and by the trainer alone: a checkpoint without one does not exist. The
+// other pipelines have the same parameters and write nothing.
 expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
                                    std::uint64_t iteration) {
   const auto& first = stages.front();

@@ -26,6 +26,8 @@ class plan_builder {
       for (auto& k : timed_.costs) k.activation_bytes = slot_bytes;
   }
 
+  // Hops are the same in all pipelines: their stages share datacenters. Both directions of a hop
+  // count for the WAN's utilization.
   expected<training_plan> build() {
     if (auto ok = tensors_fit(); !ok) return refuse(ok.error());
     training_plan plan;
@@ -109,6 +111,8 @@ class plan_builder {
     return w;
   }
 
+  /// The setup without an order, which adopt() adds. It carries all that the stage's node needs,
+  /// since nodes do not have the plan: addresses of neighbours and peers, costs, paths and model.
   stage_setup set_up(const planners::pipeline_shape& shape, std::uint32_t p,
                      std::uint32_t s) const {
     const auto last = layout().stages - 1;
@@ -161,7 +165,8 @@ planners::pipeline_costs slowest(const planners::measured_times& t) {
   return c;
 }
 
-/// Holds for any schedule, whichever pipelines and hops are slow.
+/// Holds for any schedule, whichever pipelines and hops are slow: each stage counts with the times
+/// of its fastest pipeline, and the WAN with its fastest hop.
 double lower_bound(const training_plan& plan) {
   auto shape = plan.shape;
   shape.by_stage = planners::fastest_peers(plan.shape, plan.times);
@@ -186,6 +191,9 @@ planners::pipeline_costs with_median_stage(const planners::measured_times& t) {
   return c;
 }
 
+/// Gives each stage its order, and its tensors their paths. Under a schedule that shares the WAN
+/// (Atlas) the pipelines of a DP-cell send one tensor after another over the node pairs of all of
+/// them; otherwise each pipeline has its own pair.
 void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
   plan.schedule = std::move(schedule);
   auto orders = planners::stage_orders(plan.schedule);
@@ -205,6 +213,7 @@ void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
 
 }  // namespace
 
+// A stage measures 0 for what it has not done yet: the planned time stays.
 planners::measured_times with_measured(const training_plan& plan,
                                        const std::vector<stage_costs>& measured) {
   auto t = plan.times;
@@ -250,6 +259,10 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
   return plan;
 }
 
+// Three guesses, since schedules are made for stages that are alike: all as slow as the slowest,
+// with each stage's own times or without, and all like the median one. The simulation with the
+// measured times chooses. A new order costs an exchange between the windows, hence the minimum
+// gain.
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured) {
   constexpr double min_gain = 0.995;  // of the iteration time: else the orders stay
   plan.times = with_measured(plan, measured);
@@ -277,6 +290,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
   return result;
 }
 
+// Updates and copies of gradients are not compared: no order of steps changes with them.
 drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
   const auto now = with_measured(plan, measured);
   const auto& planned = plan.times;
@@ -303,6 +317,7 @@ drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measur
   return largest;
 }
 
+// The fastest of the tensors met no queue: what it took beyond the link's own time is the hosts'.
 double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
   double link_s = 0;  // of the slower hop, as measured.wan_s
   const auto consider = [&](std::uint32_t hop, const wan_path& path) {
@@ -316,6 +331,8 @@ double handling_s(const training_plan& plan, std::uint32_t stage, const stage_co
   return std::max(0.0, measured.wan_s - link_s);
 }
 
+// The schedule's numbers are planned ones until every stage has measured a forward and a backward;
+// a bound of a mixture would be neither.
 double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured) {
   if (plan.schedule_name != "best" || is_simulated(plan.stages.front().backend))
     return plan.lower_bound_s;
