@@ -20,7 +20,7 @@ constexpr double linger_s = 60;
 /// How long the actors of a part may take to end and free their memory.
 constexpr double end_s = 2;
 
-/// The fields of a setup that say which hosts may send its tensors, without order and model.
+/// The fields of a setup that determine which hosts may send its tensors, without order and model.
 stage_setup topology_of(const stage_setup& s) {
   stage_setup t;
   t.name = s.name;

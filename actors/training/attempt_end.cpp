@@ -23,7 +23,7 @@ part_report::state end_after(const reason& why, bool progress) {
   }
 }
 
-// If a newer lease has the job, this one's end says nothing about the job.
+// If a newer lease has the job, this one's end is not the job's.
 part_report::state end_after_file_error(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
 }

@@ -12,7 +12,7 @@
 
 namespace troupe::actors {
 
-/// What the devices of a training do, as its stages report it, for the trainer's own reports.
+/// The tasks of a training's devices, as its stages report them, for the trainer's own reports.
 class device_times {
  public:
   /// Tasks of one timeline; in a longer one stages have no tasks.

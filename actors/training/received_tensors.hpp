@@ -38,7 +38,7 @@ class received_tensors {
   /// The micro-batches whose tensor of this kind is missing; none at the end that receives none.
   std::vector<std::uint32_t> missing(tensor::kind what) const;
 
-  /// Of the latest activation.
+  /// The size of the latest activation.
   std::uint64_t input_bytes() const { return input_bytes_; }
   /// Transfers of the present iteration.
   const hop_times& hops() const { return now().hops; }

@@ -69,9 +69,9 @@ void sent_tensors::begin_iteration(std::uint64_t iteration) {
   erase_if([&](const kept& k) { return k.header.iteration + 1 < iteration; });
 }
 
-// A tensor that the transport has dropped is due at once. For others the receiver says how long its
-// kind usually takes, and the factor doubles that with each resend, so that a slow link is not
-// filled with copies.
+// A tensor that the transport has dropped is due at once. For others the receiver gives the time
+// that its kind usually takes, and the factor doubles that with each resend, so that a slow link is
+// not filled with copies.
 std::vector<sent_tensors::resent> sent_tensors::take_due(tensor_request r, double now_s) {
   std::vector<resent> result;
   std::sort(r.microbatches.begin(), r.microbatches.end());

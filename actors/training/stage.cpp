@@ -148,8 +148,8 @@ void stage_state::report_halted() {
   reports_.send(std::move(r));
 }
 
-// What hosts take for a tensor from another datacenter is part of a real transfer; a simulated one
-// waits for it here.
+// A tensor from another datacenter takes time in the hosts. A real transfer includes it; a
+// simulated one waits for it here.
 void stage_state::on_tensor(const tensor& t, const payload& body) {
   const double handling_s = executor_ ? executor_->handling_s(t) : 0;
   if (handling_s <= 0) return accept(t, body);
@@ -365,8 +365,8 @@ void stage_state::be_idle(std::size_t operation) {
   observer_->on_idle(training_.iteration_of_window(), operation);
 }
 
-/// Of the operation that is being submitted, as stage_observer counts; none: not every iteration
-/// has it.
+/// The number, as stage_observer counts, of the operation that is being submitted; none: not every
+/// iteration has it.
 std::optional<std::size_t> stage_state::operation_number() const {
   const auto steps = o_.setup.order.size();
   if (phase_ == phase::steps) return next_;
@@ -375,7 +375,7 @@ std::optional<std::size_t> stage_state::operation_number() const {
   return {};
 }
 
-// Every transition that a device makes: the phase says which operation has ended.
+// Every transition that a device makes: the phase identifies the operation that has ended.
 void stage_state::on_device_done(expected<gpu::outcome> r) {
   busy_ = false;
   if (!r && phase_ == phase::group_id) {

@@ -25,7 +25,7 @@ namespace troupe::actors {
 ///
 ///   loading    the device is created, and loads the checkpoint that the training resumes from
 ///     -> group_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
-///   group_id   the device creates an id for a collective communicator, or says why it cannot
+///   group_id   the device creates an id for a collective communicator, or reports why it cannot
 ///     -> steps; reports "ready", with the id or the reason
 ///   joining    the device joins the communicator
 ///     -> steps
@@ -33,7 +33,7 @@ namespace troupe::actors {
 ///     -> joining, on a stage_run with a group id, before the first step
 ///     -> gradients, after the last step, if the hosts all-reduce
 ///     -> exchange, after the last step, if the devices all-reduce
-///     -> update, after the last step, if there is nobody to sum with
+///     -> update, after the last step, if no other stage shares its parameters
 ///   gradients  the device copies its gradients to the host
 ///     -> exchange
 ///   exchange   reduce-scatter and all-gather by tensors, or an all-reduce of the devices

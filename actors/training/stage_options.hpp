@@ -43,7 +43,7 @@ struct stage_options {
   link_cost same_node;    // simulated device: the link to other GPUs of this node,
   link_cost slowest_lan;  // and the slowest one to another node of the datacenter
   token_feed tokens;      // real device: of the first and the last stage
-  /// With a guest: the device's, to which the stage says when it waits. Null: nobody else uses it.
+  /// The device's, by which it is lent to a guest while the stage waits. Null: it has no guest.
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest
 };

@@ -47,15 +47,15 @@ class stage_progress {
   /// written; at most `limit`.
   std::uint64_t saved_by_all(std::uint64_t limit) const;
 
-  /// A stage halts after this iteration. Once all have said so, the furthest of these: all go on to
-  /// it, so that no iteration is lost.
+  /// A stage halts after this iteration. Once all have reported one, the furthest of these: all go
+  /// on to it, so that no iteration is lost.
   std::optional<std::uint64_t> halt(std::size_t i, std::uint64_t at);
 
   /// Mean costs by stage since the last call.
   std::vector<stage_costs> take_means();
   /// Median costs by stage.
   std::vector<stage_costs> medians() const;
-  /// Of one stage, the maximum of each cost over the pipelines.
+  /// The maximum of each cost of one stage over the pipelines.
   stage_costs slowest(std::uint32_t stage) const;
   std::uint32_t max_in_flight(std::uint32_t stage) const;
 

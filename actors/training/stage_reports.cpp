@@ -5,7 +5,7 @@
 
 namespace troupe::actors {
 
-// Runs may overtake each other: an older one tells nothing of the clock.
+// Runs may overtake each other: an older one is no measure of the clock.
 void stage_reports::on_run(const stage_run& r) {
   if (r.sent_s > run_sent_s_) {
     run_sent_s_ = r.sent_s;

@@ -10,8 +10,9 @@
 namespace troupe::actors {
 
 /// A stage's reports to its trainer, and the trainer's clock. Reports may be lost: each is repeated
-/// with every message of the trainer until that acknowledges its iteration. Each says how long the
-/// trainer's latest message waited here, from which the trainer measures this host's clock.
+/// with every message of the trainer until that acknowledges its iteration. Each carries the time
+/// that the trainer's latest message waited here, from which the trainer measures this host's
+/// clock.
 class stage_reports {
  public:
   stage_reports() = default;

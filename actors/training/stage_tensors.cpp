@@ -12,7 +12,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// Of tensors between peers, which never leave the datacenter.
+/// The path of tensors between peers, which never leave the datacenter.
 wan_path inside_datacenter() {
   wan_path p;
   p.pairs = 0;

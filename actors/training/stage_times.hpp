@@ -39,7 +39,7 @@ class operation_times {
   std::array<std::pair<double, std::uint32_t>, task_kinds.size()> sums_{};
 };
 
-/// Of a stage's costs, those that it measures.
+/// The costs that a stage measures.
 inline constexpr double stage_costs::*measured_costs[] = {
     &stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
     &stage_costs::update_s,  &stage_costs::gradients_s, &stage_costs::wan_s};

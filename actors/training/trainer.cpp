@@ -47,7 +47,7 @@ void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
 }
 
-// What the controller says of the iterations counts for simulated trainings only: of real ones the
+// The controller's count of iterations decides for simulated trainings only. For real ones the
 // checkpoints decide, which an earlier lease may have written after its last report.
 void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);

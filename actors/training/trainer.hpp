@@ -34,7 +34,7 @@ struct trainer_options {
 /// Stages run a window of iterations on their own; the trainer gives them the next window when all
 /// have completed the iteration before.
 ///
-/// States, with the members that tell them apart:
+/// States, with the members that distinguish them:
 ///
 ///   planning    prepare(): plans, opens the checkpoint directory, finds where to resume
 ///     -> setting up; -> ended, on an error
@@ -49,7 +49,7 @@ struct trainer_options {
 ///               go on to the furthest of these (last_) and save
 ///     -> ended, when that iteration is complete and saved
 ///   ended       (ended_) repeats its report until the controller has acknowledged all of it
-///     -> lease_ended_: tells the node how the training ended
+///     -> lease_ended_: reports to the node how the training ended
 ///
 /// From any state but the last it ends when a stage reports an error or a limit of training_watch
 /// is exceeded: as `stopped` if another attempt may succeed, otherwise as `failed`.
@@ -82,7 +82,7 @@ class trainer_state {
   void run_all();
   std::uint64_t iterations_alone() const;
 
-  // What stages report.
+  // Reports of stages.
   void on_ready(std::size_t i, const stage_report& r);
   void report_fallbacks();
   void on_starting(const stage_report& r);

@@ -11,7 +11,7 @@ namespace troupe::actors {
 
 /// When a training counts as stuck: no stage reports, or the stages report and none gets further.
 /// Times are seconds on the trainer's clock. The limits grow with the longest iteration, since a
-/// stage says nothing during one.
+/// stage sends nothing during one.
 class training_watch {
  public:
   void begin(double now_s) { last_report_s_ = last_progress_s_ = now_s; }

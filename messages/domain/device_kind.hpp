@@ -36,12 +36,13 @@ struct device_facts {
   bool sums_on_devices = false;
   /// A stage's memory is that of the GPU engine's buffers (planners/model/engine_memory.hpp).
   bool has_engine_memory = false;
-  /// Of a value that the devices of one stage, or a guest's weights and cache, keep.
+  /// Size of a value in a guest's weights and cache, and in the gradients that the devices of one
+  /// stage sum.
   std::uint32_t bytes_per_value = 2;
-  /// Of a value that stages send each other.
+  /// Size of a value that stages send each other.
   std::uint32_t bytes_per_sent_value = 2;
-  /// Of the node's GPU type. CUDA kernels require tensor cores with bf16, and asynchronous copies
-  /// to shared memory.
+  /// A requirement on the node's GPU type. CUDA kernels require tensor cores with bf16, and
+  /// asynchronous copies to shared memory.
   double min_compute_capability = 0;
 };
 

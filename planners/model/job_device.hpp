@@ -7,7 +7,7 @@
 
 namespace troupe::planners {
 
-/// Of the kind that the job's training names; a job that names none has no ability.
+/// The abilities of the device kind that the job's training names; none if it names no kind.
 inline device_facts device_facts_of(const job_spec& job) {
   return facts_of_device(job.train ? std::string_view{job.train->device} : std::string_view{});
 }

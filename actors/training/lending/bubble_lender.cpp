@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint32_t shortest_prompt = cache_page_positions;
 
-/// Of a slot job, whose served model has no shape that counts: its prefills take what the job says.
+/// The layer of a slot job, whose served model has no shape that counts: its prefills take the time
+/// that the job gives.
 planners::served_layer layer_of_slots(const bubble_lending& how) {
   planners::served_layer l;
   l.layers = std::max(1u, how.model.shape.layers);
@@ -72,7 +73,7 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
 
 namespace {
 
-/// What a stage's device does in an iteration, as in stage_timetable::busy.
+/// The times of an iteration in which a stage's device computes, as in stage_timetable::busy.
 std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
                                std::uint32_t iteration) {
   std::vector<busy_time> busy;
@@ -85,7 +86,7 @@ std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
   return busy;
 }
 
-/// So many that later ones are like each other, and all of a window if a timetable of them is not
+/// Enough iterations that later ones are like each other; all of a window if its timetable is not
 /// long.
 std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) {
   constexpr std::uint64_t min = 6, max_times = 20'000;

@@ -27,8 +27,8 @@ struct window_timetable {
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
                               std::uint64_t window, const std::vector<double>& report_s);
 
-/// A trainer's offer of its devices' idle time: which stages get a guest, and what the gateways of
-/// their datacenters are told. Default constructed, it lends nothing.
+/// A trainer's offer of its devices' idle time: which stages get a guest, and the offers to the
+/// gateways of their datacenters. Default constructed, it lends nothing.
 class bubble_lender {
  public:
   bubble_lender() = default;
@@ -57,7 +57,7 @@ class bubble_lender {
   /// Sends the offers if the last ones are a heartbeat old, or at once if they have changed.
   void send(const messenger& m, double heartbeat_s);
 
-  /// No bubble is lent any more; says so once at least, and again with every send().
+  /// No bubble is lent any more; the gateways learn it with the next send(), and every later one.
   void withdraw();
 
  private:

@@ -18,7 +18,7 @@ planners::window_plan plan_of(const stage_setup& s) {
 
 }  // namespace
 
-// The waits of an earlier order say nothing of this one's.
+// The waits of an earlier order do not predict this one's.
 void stage_lending::on_plan(const stage_setup& s) {
   setup_ = &s;
   if (!s.guest) return;
@@ -73,7 +73,8 @@ void stage_lending::on_iteration_ended(stage_report& r) {
   if (c.delayed > 0) r.bubbles->delays = c.delays;
 }
 
-/// For the timeline. The executor's clock may be another one: its counts say when they were taken.
+/// For the timeline. The executor's clock may be another one: its counts carry the time at which
+/// they were taken.
 void stage_lending::record_prefills(stage_report& r, const gpu::executor_counts& c) const {
   TROUPE_INVARIANT(setup_ != nullptr);
   if (!setup_->trace) return;

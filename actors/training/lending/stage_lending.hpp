@@ -12,9 +12,9 @@
 
 namespace troupe::actors {
 
-/// Lends a stage's device to its guest while the stage waits: tells the device's executor when it
-/// is idle and until when, by the plan and by the waits of earlier iterations, and measures what
-/// the guest has delayed, by which it becomes more cautious (docs/planners/bubbletea.md).
+/// Lends a stage's device to its guest while the stage waits. The device's executor learns the idle
+/// times, which are predicted by the plan and by the waits of earlier iterations. The delays that
+/// the guest causes are measured, and make the lending more cautious (docs/planners/bubbletea.md).
 ///
 /// It observes the stage and is no part of it: a stage without a guest has none, and its phases do
 /// not know of guests.
