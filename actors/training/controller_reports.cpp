@@ -16,6 +16,8 @@ void controller_reports::write(training_report& r) {
   in_flight_.push_back({r.sequence, count, events_.size()});
 }
 
+// Reports that are older than the acknowledged one carried a part of what it did, so that they are
+// forgotten with it.
 bool controller_reports::acknowledge(std::uint64_t sequence) {
   while (!in_flight_.empty() && in_flight_.front().sequence < sequence) in_flight_.pop_front();
   if (in_flight_.empty() || in_flight_.front().sequence != sequence) return false;

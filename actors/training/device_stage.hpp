@@ -10,7 +10,10 @@
 
 namespace troupe::actors {
 
-/// A stage on a real device, whose thread posts results to the stage's actor.
+/// A stage on a real device. The device executes operations on its own thread and posts each result
+/// to the stage's actor as a `device_done`: the stage's state is only used by the actor's thread.
+/// Tensors are payloads, which are shared and not copied; tokens are read when a forward needs
+/// them.
 class device_stage final : public stage_executor {
  public:
   /// `setup` outlives it: it is the stage's own.
@@ -31,8 +34,10 @@ class device_stage final : public stage_executor {
 
   bool may_join_group() const override;
   bool saves_without_files() const override { return false; }
+  /// By clocks, caches, and what else the machine does.
   bool times_vary() const override { return true; }
 
+  /// Its real transfer has taken that time already.
   double handling_s(const tensor&) const override { return 0; }
   double expected_transfer_s(std::uint64_t bytes) const override;
   bool carry(const stage_name&, std::uint64_t, std::function<void()>) override { return false; }

@@ -26,6 +26,7 @@ gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const pa
   return {};
 }
 
+// Devices that all-reduce keep their gradients: there is nothing to add then.
 gradient_exchange::outgoing gradient_exchange::add(stage_gradients g) {
   TROUPE_INVARIANT(!joined_);
   return now().by_hosts.begin(std::move(g.own), g.own_bytes, std::move(g.tied), g.tied_bytes);

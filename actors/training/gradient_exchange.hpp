@@ -15,7 +15,8 @@ namespace troupe::actors {
 
 /// The all-reduce of one training's gradients at one stage: by the hosts, or by the devices once
 /// they have joined a group. It keeps the sums of two iterations, since a peer that has finished
-/// this one may already send gradients of the next.
+/// this one may already send gradients of the next. It decides nothing: the stage sends what it
+/// returns, and asks whether the sums are complete after every tensor and operation.
 class gradient_exchange {
  public:
   using outgoing = std::vector<gradient_all_reduce::outgoing>;
@@ -51,6 +52,7 @@ class gradient_exchange {
   }
 
  private:
+  /// Only one of the two is used: the hosts', or the devices' once they have joined a group.
   struct sums {
     gradient_all_reduce by_hosts;
     device_all_reduce by_devices;

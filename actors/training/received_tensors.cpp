@@ -66,6 +66,8 @@ payload received_tensors::take_input(const stage_step& s) {
   return last() ? payload{} : std::move(*now().gradient[s.microbatch]);
 }
 
+// All of the iteration's, and not only the one that the next step waits for: tensors are often lost
+// together, and one request costs as much as several.
 std::vector<std::uint32_t> received_tensors::missing(tensor::kind what) const {
   std::vector<std::uint32_t> all;
   const bool activation = what == tensor::kind::activation;

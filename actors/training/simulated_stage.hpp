@@ -12,7 +12,11 @@
 namespace troupe::actors {
 
 /// A stage whose operations take the setup's costs and whose tensors have sizes only. Results come
-/// as the actor's delayed messages, so that the virtual world orders them with all others.
+/// as the actor's delayed messages, so that the virtual world orders them with all others: a run is
+/// reproducible to the bit, and its recorded fingerprints depend on the order of these messages.
+///
+/// The network between nodes is simulated by the world. Links inside a node are simulated here,
+/// since the world does not see messages between actors of one host.
 class simulated_stage final : public stage_executor {
  public:
   /// `o` is the stage's own and outlives it. `done`: called with each result.
@@ -20,6 +24,7 @@ class simulated_stage final : public stage_executor {
 
   bool start(std::uint64_t iteration) override;
   void submit(gpu::operation o) override;
+  /// The result of the operation under way still arrives, as that of a real device does.
   void release() override { released_ = true; }
 
   expected<void> add_inputs(gpu::operation&, std::uint64_t, payload) override { return {}; }
@@ -31,6 +36,7 @@ class simulated_stage final : public stage_executor {
   stage_gradients take_gradients(gpu::outcome&) const override;
 
   bool may_join_group() const override { return false; }
+  /// It has no weights: the trainer's count of iterations is all that a resumed training needs.
   bool saves_without_files() const override { return true; }
   bool times_vary() const override { return false; }
 

@@ -21,6 +21,7 @@ gpu::operation operation_of(const stage_step& s) {
   return o;
 }
 
+// All peers make one, since each has to find out whether its own device can.
 gpu::operation make_group_operation(const stage_setup& s) {
   auto o = operation_of(kind::make_group_id);
   o.rank = s.name.pipeline;
@@ -37,6 +38,7 @@ gpu::operation join_group_operation(const stage_setup& s, const std::vector<std:
   return o;
 }
 
+// The id is opaque here: only devices of the kind that has made it can read it.
 std::vector<std::uint8_t> group_id_of(const gpu::outcome& o) {
   std::vector<std::uint8_t> id;
   const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();

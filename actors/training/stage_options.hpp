@@ -26,6 +26,8 @@ struct stage_backend {
   token_feed tokens;  // of the first and the last stage
 };
 
+/// Everything that a stage needs of its node. The node's supervisor fills it in; the stage moves
+/// the device out of it and keeps the rest.
 struct stage_options {
   stage_setup setup;
   double received_s = 0;  // when the setup arrived, on this host's monotonic clock

@@ -35,6 +35,7 @@ void stage_progress::add_round_trip(std::size_t i, const stage_report& r, double
     stages_[i].clock.sample(r.request_sent_s, r.received_s, r.replied_s, now_s);
 }
 
+// The group id and the reason come with the first report only; later ones have neither.
 bool stage_progress::set_ready(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
   TROUPE_INVARIANT(!s.ready);

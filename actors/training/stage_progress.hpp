@@ -51,9 +51,10 @@ class stage_progress {
   /// on to it, so that no iteration is lost.
   std::optional<std::uint64_t> halt(std::size_t i, std::uint64_t at);
 
-  /// Mean costs by stage since the last call.
+  /// Mean costs by stage since the last call. For re-planning: a link or a node that has become
+  /// slow must show after one window.
   std::vector<stage_costs> take_means();
-  /// Median costs by stage.
+  /// Median costs by stage over the latest iterations. For profiles: outliers must not count.
   std::vector<stage_costs> medians() const;
   /// The maximum of each cost of one stage over the pipelines.
   stage_costs slowest(std::uint32_t stage) const;

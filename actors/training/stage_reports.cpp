@@ -23,6 +23,7 @@ void stage_reports::report(stage_report r) {
   unacknowledged_.push_back(std::move(r));
 }
 
+// The times are those of this copy: a repeated report is a new sample of the round trip.
 void stage_reports::send(stage_report r) {
   r.name = setup_->name;
   r.incarnation = setup_->incarnation;

@@ -47,7 +47,8 @@ class stage_tensors {
   /// if it is larger than the network carries.
   expected<void> send(tensor t, payload body);
   expected<void> send(gradient_exchange::outgoing gradients);
-  /// Once more, those of the request that may have been lost.
+  /// Once more, those of the request that may have been lost. They go through the gateway, since
+  /// the direct connection of the two nodes may be what has lost them.
   void resend(const tensor_request& r);
 
   /// The stage cannot go on at operation `at` without a tensor; `next`: the step that waits for its

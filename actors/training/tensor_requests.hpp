@@ -14,7 +14,8 @@ namespace troupe::actors {
 
 /// How a stage recovers tensors that were lost on their way to it: it requests those that are
 /// overdue, somewhat later than the slowest of their kind took before, and again less and less
-/// often. sent_tensors is the other side.
+/// often. sent_tensors is the other side. Nothing is acknowledged, so that a tensor that arrives
+/// costs one message.
 class tensor_requests {
  public:
   /// The place in the training where a tensor is missing: an iteration, and a step of its order.

@@ -12,7 +12,8 @@
 
 namespace troupe::actors {
 
-/// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto.
+/// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto. The
+/// tasks come with the stages' reports, if the setup's `trace` asks for them.
 class timeline {
  public:
   /// Keeps only the newest iteration.

@@ -55,6 +55,8 @@ class training_watch {
   }
 
  private:
+  // A lost node is noticed by the controller before these limits; they are for what it cannot see:
+  // a device that hangs, or hosts of a lease that cannot reach each other.
   static constexpr double silence_limit_s = 20;       // plus that many times the longest iteration
   static constexpr double no_progress_limit_s = 600;  // before the first iteration is complete,
   static constexpr double setup_limit_s = 3600;       // and while a stage is being set up

@@ -28,14 +28,16 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
                               std::uint64_t window, const std::vector<double>& report_s);
 
 /// A trainer's offer of its devices' idle time: which stages get a guest, and the offers to the
-/// gateways of their datacenters. Default constructed, it lends nothing.
+/// gateways of their datacenters. Default constructed, it lends nothing. It plans; the stages lend
+/// (stage_lending), and the prefill controllers of the gateways fill what is lent with prompts.
 class bubble_lender {
  public:
   bubble_lender() = default;
 
-  /// Forms prefill groups of the plan's stages, for prompts of up to 8,192 tokens, or as many as
-  /// fit. Fails if the served model has no cache, or its layers do not fit the memory that is lent.
-  /// `window`: iterations between two barriers, the first of which is before iteration `first`.
+  /// Forms prefill groups of the plan's stages, for prompts of up to longest_lent_prompt tokens, or
+  /// as many as fit. Fails if the served model has no cache, or its layers do not fit the memory
+  /// that is lent. `window`: iterations between two barriers, the first of which is before
+  /// iteration `first`.
   static expected<bubble_lender> of(const cluster& c, const job_spec& job,
                                     const training_plan& plan, std::uint64_t trainer,
                                     address trainer_node, std::uint64_t window,

@@ -40,6 +40,7 @@ class stage_lending final : public stage_observer {
 
   options o_;
   const stage_setup* setup_ = nullptr;  // of the latest plan; the stage's own
+  // Also of a device that the guest does not use at the moment: its idle time is reported.
   std::optional<double> lent_since_s_;  // none: the device is busy
   double idle_s_ = 0;                   // of this iteration, while lent
   bool knows_wait_ = false;             // an operation has begun since the plan was made

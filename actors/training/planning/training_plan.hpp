@@ -17,7 +17,8 @@ namespace troupe::actors {
 /// The size of a slot job's tensors: one Gbit.
 inline constexpr std::uint64_t slot_bytes = 125'000'000;
 
-/// The setups of all stages, the schedule, and the times that it was made for.
+/// The setups of all stages, the schedule, and the times that it was made for. A re-plan changes
+/// orders, paths and times; layout, devices and sizes stay for the life of a lease.
 struct training_plan {
   planners::pipeline_shape shape;
   planners::pipeline_layout layout;
