@@ -57,8 +57,7 @@ void stage_state::observe() {
   observer_->on_plan(o_.setup);
 }
 
-// A stage that has nothing to load goes on at once: no message of its own could overtake the
-// trainer's then.
+// A stage that has nothing to load goes on at once, without a message to itself.
 void stage_state::load() {
   busy_ = executor_->start(training_.iteration());
   if (!busy_) request_group_id();

@@ -52,8 +52,8 @@ namespace troupe::actors {
 /// indices and come from the hosts that may send them. Tensors may be lost, repeated and late, but
 /// peers are at most one iteration ahead, since each iteration ends with their gradients.
 ///
-/// The class has the phases only: the order of events, and what each leads to. What the events are
-/// about has classes of its own: the executor (the device, or its simulation), the training (its
+/// The class has the phases only: the order of events, and the consequence of each. The rest has
+/// classes of its own: the executor (the device, or its simulation), the training (its
 /// iterations, gradients, checkpoints and report), the tensors from and to other stages, the
 /// reports to the trainer, and the observer, which lends the idle device to a guest.
 class stage_state {
