@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "messages/domain/device_kind.hpp"
+
 namespace troupe::actors {
 
 job_progress progress_of(const training_report& r, double now_s) {
@@ -10,7 +12,7 @@ job_progress progress_of(const training_report& r, double now_s) {
   for (const auto& i : r.iterations) sum_s += i.end_s - i.begin_s;
   const double mean_s = sum_s / static_cast<double>(r.iterations.size());
   job_progress p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
-  if (r.device != "sim") p.loss = last.loss;
+  if (!is_simulated(r.device)) p.loss = last.loss;
   if (r.tokens_per_s > 0) p.tokens_per_s = r.tokens_per_s;
   return p;
 }

@@ -7,8 +7,9 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
-#include "gpu/device/device_thread.hpp"
+#include "gpu/device/device_type.hpp"
 #include "gpu/device/simulated_executor.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
 
@@ -31,8 +32,9 @@ expected<void> can_lend(const stage_setup& s) {
   const auto failure = [](std::string why) {
     return refuse(reason::kind::infeasible, std::move(why));
   };
-  if (s.backend != "sim" && s.backend != "cpu")
-    return failure(fmt::format("devices of kind {} have no guests yet; use kind cpu", s.backend));
+  if (!facts_of_device(s.backend).lends_to_guests)
+    return failure(fmt::format("devices of kind {} have no guests yet; use kind {}", s.backend,
+                               real_devices(&device_facts::lends_to_guests)));
   if (s.devices.size() != 1)
     return failure(
         fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
@@ -55,7 +57,8 @@ address guest_supervisor::gateway() const {
 std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_setup& s) {
   auto& known = devices_[s.devices.front()];
   if (known) return known;
-  if (s.backend != "sim") return known = std::make_shared<gpu::device_thread>();
+  const auto* type = gpu::type_of(*device_kind_of(s.backend));  // can_lend() knows the kind
+  if (type) return known = type->make_executor();
   if (!timers_) timers_ = self_->spawn<caf::linked>(late_calls);
   return known = std::make_shared<gpu::simulated_executor>(
              [clock = host_.clock] { return clock->now_s(); },
@@ -94,13 +97,16 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
   } else {
     o.shape = std::move(*shape);
   }
-  const bool computes = s.backend != "sim";
+  const bool computes = !is_simulated(s.backend);
   if (refused.text.empty()) {
     o.executor = e.executor = executor_of(s);
     o.loan = e.loan = std::make_shared<device_loan>(e.executor);
   }
   o.refused = std::move(refused);
-  if (computes) o.create = open_guest_device;
+  if (computes)
+    o.create = [kind = s.backend](guest_shape& on, guest_engine::listener done) {
+      return open_guest_device(on, std::move(done), kind);
+    };
   if (computes)
     e.actor = self_->spawn<caf::linked + caf::detached>(guest, std::move(o));
   else

@@ -26,8 +26,8 @@ struct node_options {
   std::shared_ptr<actors::process_runner> process_runner;
   /// Its state directory is new: processes of an earlier start are unknown.
   bool new_state = false;
-  /// Device kind for the built-in trainer: sim, cpu, cuda.
-  std::string backend = "sim";
+  /// Of the devices that jobs without one are trained and served on.
+  std::string backend = name_of(device_kind::sim);
   /// Creates the CUDA devices of its stages; null: this machine's GPUs.
   gpu::cuda_device_maker make_cuda;
   /// Slowdown factor of simulated work that starts now; null: none.

@@ -7,6 +7,7 @@
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
 #include "actors/serving/decoder/decoder_backend.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
 
@@ -28,7 +29,7 @@ void serving_supervisor::begin(const work_order& w, std::function<double()> slow
   o.messenger = messenger{host_, node_actor{self_}};
   o.slowdown = std::move(slowdown);
   o.start_s = w.start_s;
-  if (backend_ == "sim") {
+  if (is_simulated(backend_)) {
     decoders_[w.lease] = self_->spawn<caf::linked>(decoder, std::move(o));
     return;
   }

@@ -17,7 +17,7 @@ namespace troupe::actors {
 /// them. Owned by the node actor, which hears of a decoder's end by a serving_over.
 class serving_supervisor {
  public:
-  /// `backend`: kind of this node's devices: sim, cpu, cuda.
+  /// `backend`: the name of this node's device kind.
   void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend);
 
   /// Starts the decoder of an order with `serve`. It loads its model on a thread of its own.

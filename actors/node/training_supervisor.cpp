@@ -9,7 +9,7 @@
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/trainer.hpp"
-#include "gpu/device/device_thread.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
 
@@ -20,7 +20,7 @@ constexpr double linger_s = 60;
 /// How long the actors of a part may take to end and free their memory.
 constexpr double end_s = 2;
 
-/// The fields of a setup that say which hosts may send its tensors, without order and model.
+/// The fields of a setup that determine which hosts may send its tensors, without order and model.
 stage_setup topology_of(const stage_setup& s) {
   stage_setup t;
   t.name = s.name;
@@ -58,7 +58,7 @@ void training_supervisor::begin(const work_order& w, std::function<double()> slo
   o.incarnation = ++trainers_;  // a lease does not outlive its first node's incarnation
   o.backend = backend_;
   o.messenger = messenger{host_, node_actor{self_}};
-  if (backend_ == "sim")
+  if (is_simulated(backend_))
     p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
   else  // planning takes seconds
     p.trainer = self_->spawn<caf::linked + caf::detached>(trainer, std::move(o));
@@ -100,7 +100,7 @@ void training_supervisor::remove_released() {
 }
 
 void training_supervisor::return_memory_soon() {
-  if (backend_ != "sim") trim_at_s_ = host_.clock->now_s() + end_s;
+  if (!is_simulated(backend_)) trim_at_s_ = host_.clock->now_s() + end_s;
 }
 
 // Each of malloc's arenas keeps what the threads of a part have freed. The next part has other
@@ -219,13 +219,12 @@ void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
     if (n != me && cluster_->nodes[n].datacenter == cluster_->nodes[me].datacenter)
       o.slowest_lan = std::max(o.slowest_lan, link_cost_between(*cluster_, n, me),
                                [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
-  const bool computes = s.backend != "sim";
+  const bool computes = !is_simulated(s.backend);
   o.executor = guests_.set_up(s);
   o.gateway = gateway_address(cluster_->nodes[me].datacenter);
   if (computes) {
-    o.create = [s, make_cuda = make_cuda_,
-                thread = std::dynamic_pointer_cast<gpu::device_thread>(o.executor)] {
-      return make_backend(s, thread, make_cuda);
+    o.create = [s, make_cuda = make_cuda_, executor = o.executor] {
+      return make_backend(s, executor, make_cuda);
     };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }

@@ -13,7 +13,7 @@
 #include "actors/node/guest_supervisor.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/stage.hpp"
-#include "gpu/device/device_maker.hpp"
+#include "gpu/device/device_type.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/work.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -24,7 +24,7 @@ namespace troupe::actors {
 /// Owned by the node actor.
 class training_supervisor {
  public:
-  /// `backend`: kind of this node's devices: sim, cpu, cuda. `make_cuda`: of CUDA devices; null:
+  /// `backend`: the name of this node's device kind. `make_cuda`: of CUDA devices; null:
   /// this machine's.
   void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend,
              gpu::cuda_device_maker make_cuda = nullptr);

@@ -6,8 +6,9 @@
 
 namespace troupe::actors {
 
-/// Offset of another host's monotonic clock, from the fastest recent round trip. The error is half
-/// of the asymmetry of the two directions, so at most half a round trip.
+/// Offset of another host's monotonic clock, from the fastest recent round trip (Cristian, 1989).
+/// The error is half of the asymmetry of the two directions, so at most half a round trip: the
+/// fastest one, which met the shortest queues, is the most exact.
 class clock_offset {
  public:
   /// A round trip: this host sent a request at `sent_s` and has the reply at `now_s`, on its own
@@ -24,6 +25,7 @@ class clock_offset {
     ahead_s_ = std::abs(ahead_s) <= round_trip_s / 2 + rounding_s ? 0 : ahead_s;
   }
 
+  /// How far the other clock is ahead of this one; 0 before the first sample.
   double ahead_s() const { return ahead_s_; }
   /// Should another sample be taken?
   bool due(double now_s) const { return now_s - sampled_s_ > max_age_s; }

@@ -32,7 +32,8 @@ std::string line_of(const iteration_record& i) {
                      i.loss, i.gradient_norm, i.busy_s);
 }
 
-/// Iteration 0: the line is not an iteration's.
+/// Numbers are read as far as they are valid, so that a damaged line costs one iteration of the
+/// curve and not the training. Missing columns are 0. Iteration 0: the line is not an iteration's.
 iteration_record record_of(const std::string& line) {
   iteration_record i;
   const auto* at = line.data();
@@ -73,6 +74,9 @@ bool copy_lines(line_reader& from, std::uint64_t iterations, const byte_sink& to
 
 }  // namespace
 
+// The file is rewritten as a whole under the checkpoint's fence: a trainer that was killed leaves
+// the old curve or the new one, and one whose lease has been replaced cannot write into its
+// successor's. A directory without a curve gets an empty one.
 expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterations,
                                                            std::uint64_t known) {
   if (directory_.empty()) return std::vector<iteration_record>{};
@@ -98,6 +102,7 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
   return std::vector<iteration_record>{newest.begin(), newest.end()};
 }
 
+// Failing to write a curve does not fail a training, so that after one error the file is given up.
 expected<void> curve_file::write() {
   if (unwritten_.empty()) return {};
   auto ok = gpu::write_fenced(directory_, lease_, [&]() -> expected<void> {

@@ -9,7 +9,8 @@
 #include "messages/wire/stage.hpp"
 
 // The learning curve of a training that has a checkpoint directory: `curve.csv` in it, one line per
-// iteration. The controller keeps only the newest iterations.
+// iteration. The controller keeps only the newest iterations; the file has them all, and belongs to
+// the checkpoint: an iteration is in it before a checkpoint of that iteration is complete.
 
 namespace troupe::actors {
 

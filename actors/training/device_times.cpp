@@ -4,6 +4,8 @@
 
 namespace troupe::actors {
 
+// Busy times are summed for all iterations; tasks are kept for the iterations that not all stages
+// have reported, as many of each stage as one timeline can show.
 void device_times::add(const stage_report& r) {
   const stage_key who{r.name.pipeline, r.name.stage};
   auto& busy = busy_s_[who];
@@ -16,6 +18,7 @@ void device_times::add(const stage_report& r) {
   }
 }
 
+// Older iterations are dropped with this one: reports of a stage come in order.
 void device_times::complete(std::uint64_t iteration, double begin_s, double end_s) {
   const auto done = incomplete_.find(iteration);
   if (done == incomplete_.end()) return;
@@ -27,6 +30,7 @@ void device_times::complete(std::uint64_t iteration, double begin_s, double end_
     for (auto& t : all) t.begin_s -= begin_s, t.end_s -= begin_s;
 }
 
+// A timeline that is too long would be cut off arbitrarily: its stages then show busy times alone.
 std::optional<iteration_timeline> device_times::report(const training_plan& plan) const {
   if (iteration_ == 0) return {};
   std::size_t count = 0;

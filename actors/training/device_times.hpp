@@ -6,24 +6,26 @@
 #include <utility>
 #include <vector>
 
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 
-/// What the devices of a training do, as its stages report it, for the trainer's own reports.
+/// The tasks of a training's devices, as its stages report them, for the trainer's own reports.
 class device_times {
  public:
   /// Tasks of one timeline; in a longer one stages have no tasks.
   static constexpr std::size_t max_tasks = 10'000;
 
-  /// A stage's report of an iteration, with tasks; at most one of each stage and iteration.
+  /// A stage's report of an iteration, with tasks; at most one of each stage and iteration. Tasks
+  /// of kinds that this version does not know are left out.
   void add(const stage_report& r);
   /// All stages have reported this iteration; on the trainer's clock.
   void complete(std::uint64_t iteration, double begin_s, double end_s);
 
-  /// Nothing before the first iteration is complete.
+  /// Nothing before the first iteration is complete. Stages are in the plan's order; those that
+  /// have reported no tasks are missing.
   std::optional<iteration_timeline> report(const training_plan& plan) const;
 
  private:

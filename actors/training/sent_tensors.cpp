@@ -45,6 +45,7 @@ void sent_tensors::erase_if(Predicate p) {
   });
 }
 
+// The newest is always kept, however large: it is the one that is most likely still to be needed.
 void sent_tensors::keep(const tensor& t, payload body, double now_s, bool lost) {
   bytes_ += body.bytes().size();
   kept_.push_back({t, std::move(body), now_s, 1, lost});
@@ -54,6 +55,8 @@ void sent_tensors::keep(const tensor& t, payload body, double now_s, bool lost) 
   }
 }
 
+// A stage begins an iteration only with the sums of the one before: so a tensor of a later
+// iteration shows that its sender has had all of the earlier.
 void sent_tensors::on_received(const tensor& t) {
   erase_if([&](const kept& k) {
     if (!is_to(k.header, t.from)) return false;
@@ -66,6 +69,9 @@ void sent_tensors::begin_iteration(std::uint64_t iteration) {
   erase_if([&](const kept& k) { return k.header.iteration + 1 < iteration; });
 }
 
+// A tensor that the transport has dropped is due at once. For others the receiver gives the time
+// that its kind usually takes, and the factor doubles that with each resend, so that a slow link is
+// not filled with copies.
 std::vector<sent_tensors::resent> sent_tensors::take_due(tensor_request r, double now_s) {
   std::vector<resent> result;
   std::sort(r.microbatches.begin(), r.microbatches.end());
@@ -85,6 +91,7 @@ void request_timeout::add_sample(tensor::kind k, double took_s) {
   longest_s = std::max(longest_s, took_s);
 }
 
+// The longest of two iterations: a single fast iteration must not make the next one impatient.
 void request_timeout::next_iteration() {
   before_ = std::exchange(now_, {});
 }

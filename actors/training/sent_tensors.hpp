@@ -19,7 +19,7 @@ class sent_tensors {
   /// In bytes of bodies. Beyond that the oldest are dropped: if one of those is lost, the training
   /// resumes from its checkpoint.
   static constexpr std::uint64_t max_bytes = std::uint64_t{4} << 30;
-  /// Minimum time before a tensor is resent, whatever a request says.
+  /// Minimum time before a tensor is resent, whatever a request asks for.
   static constexpr double min_resend_s = 0.5;
   /// The time doubles with every resend, up to this factor: the tensor may only be slow.
   static constexpr double max_factor = 4;

@@ -13,7 +13,8 @@
 namespace troupe::actors {
 
 /// The link from a simulated stage's GPUs to others of their node. Concurrent tensors to different
-/// stages share its bandwidth. (runtime/virtual simulates the network between nodes.)
+/// stages share its bandwidth equally, those to one stage follow each other. (runtime/virtual
+/// simulates the network between nodes.)
 class simulated_link {
  public:
   using event = std::function<void()>;

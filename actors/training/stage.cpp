@@ -1,19 +1,16 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <exception>
-#include <span>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/timing.hpp"
+#include "actors/training/lending/stage_lending.hpp"
+#include "actors/training/make_stage_executor.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
-#include "gpu/device/simulated_device.hpp"
+#include "actors/training/stage_operations.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
@@ -22,347 +19,362 @@ namespace {
 using step_kind = stage_step::kind;
 using operation_kind = gpu::operation::kind;
 
-operation_kind operation_of(step_kind k) {
-  return k == step_kind::forward     ? operation_kind::forward
-         : k == step_kind::recompute ? operation_kind::recompute
-                                     : operation_kind::backward;
-}
-
 }  // namespace
+
+// -- setting up
 
 void stage_state::start(stage_actor::pointer self, stage_options o) {
   self_ = self;
   o_ = std::move(o);
-  iteration_ = saved_ = o_.setup.first_iteration;
-  run_sent_s_ = o_.setup.sent_s;
-  run_received_s_ = o_.received_s;
+  reports_ = {o_.messenger, o_.trainer, o_.setup, o_.received_s};
+  training_.begin(o_.setup);
+  tensors_.begin({&o_, &training_, &reports_, [this] { return waits_for(); },
+                  [this](double after_s, std::function<void()> what) {
+                    self_->delayed_send(stage_actor{self_}, nanoseconds_of(after_s),
+                                        call_now{std::move(what)});
+                  }});
   if (!create_device()) return;
-  simulated_ = o_.device == nullptr;
-  begin_lending();
-  if (simulated_) simulate();
-  tied_bytes_ = o_.setup.costs.tied_bytes;
-  own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
-  clear(inbox_of(iteration_), iteration_);
-  clear(inbox_of(iteration_ + 1), iteration_ + 1);
+  observe();
   load();
 }
 
 bool stage_state::create_device() {
-  if (!o_.create) return true;
-  expected<stage_backend> result = refuse(reason::kind::unavailable, "");
-  try {
-    result = std::exchange(o_.create, nullptr)();
-  } catch (const std::exception& e) {
-    result = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
-  }
-  if (o_.created) *o_.created = true;
-  if (!result) {
-    fail(result.error());
+  auto made = make_stage_executor(
+      self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
+  if (!made) {
+    fail(made.error());
     return false;
   }
-  o_.device = std::move(result->device);
-  o_.tokens = std::move(result->tokens);
+  executor_ = std::move(*made);
+  tensors_.set_executor(*executor_);
   return true;
 }
 
-void stage_state::simulate() {
-  const auto after = [this](std::chrono::nanoseconds wait, std::function<void()> what) {
-    self_->delayed_send(stage_actor{self_}, wait, call_now{std::move(what)});
-  };
-  o_.device = std::make_shared<gpu::simulated_device>(
-      o_.setup.costs, o_.slowdown,
-      [after](double s, std::function<void()> what) { after(nanoseconds_of(s), std::move(what)); });
-  node_link_ = std::make_unique<simulated_link>(
-      o_.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
-      [after](time_ns ns, std::function<void()> what) {
-        after(std::chrono::nanoseconds{ns}, std::move(what));
-      });
+void stage_state::observe() {
+  if (!o_.executor) return;
+  observer_ = std::make_unique<stage_lending>(
+      stage_lending::options{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()});
+  observer_->on_plan(o_.setup);
 }
 
+// A stage that has nothing to load goes on at once, without a message to itself.
 void stage_state::load() {
-  if (simulated_ && o_.start_s > 0) {
-    busy_ = true;
-    self_->delayed_send(stage_actor{self_},
-                        nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
-                        call_now{[this] { on_device_done(gpu::outcome{}); }});
-    return;
-  }
-  if (iteration_ == 0 || simulated_) return request_group_id();
-  gpu::operation o;
-  o.what = operation_kind::load;
-  o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
-  submit(std::move(o));
+  busy_ = executor_->start(training_.iteration());
+  if (!busy_) request_group_id();
+}
+
+/// GPUs of several pipelines may all-reduce their gradients directly. The stage reports whether its
+/// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
+void stage_state::request_group_id() {
+  const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
+  if (alone || !executor_->may_join_group()) return report_ready();
+  phase_ = phase::group_id;
+  submit(make_group_operation(o_.setup));
+}
+
+void stage_state::join_group(const stage_run& r) {
+  phase_ = phase::joining;
+  training_.gradients().join();
+  submit(join_group_operation(o_.setup, r.group_id));
+}
+
+void stage_state::report_ready(stage_report ready) {
+  phase_ = phase::steps;
+  begin_iteration();
+  ready.iteration = training_.iteration();
+  ready.saved = training_.saved();
+  report(std::move(ready));
+  advance();
 }
 
 // -- messages
 
+// The trainer repeats this message whenever it misses a report, so that each part of it must be
+// harmless a second time: acknowledgements and limits only grow, an order counts only when it
+// allows more iterations, and a group id only before the first step.
 void stage_state::on_stage_run(const stage_run& r) {
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
-  if (r.sent_s > run_sent_s_) {
-    run_sent_s_ = r.sent_s;
-    run_received_s_ = o_.messenger.now_s();
-    clock_ahead_s_ = r.ahead_s;
-  }
-  acknowledged_ = std::max(acknowledged_, r.acknowledged);
-  while (!unacknowledged_.empty() && unacknowledged_.front().iteration < acknowledged_)
-    unacknowledged_.pop_front();
-  // The trainer repeats its message when it misses a report; it ignores duplicates.
-  for (auto& report : unacknowledged_) send_report(report);
+  reports_.on_run(r);
   if (failed_ || device_released_) return;
   if (r.halt) return halt(r);
-  if (halted_) return;  // this message is older than the halt
+  if (training_.halted()) return;  // this message is older than the halt
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return fail(ok.error());
-  if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
-    o_.setup.order = r.order;
-    o_.setup.forward = r.forward;
-    o_.setup.backward = r.backward;
-    take_times(r);
-    begin_lending();
-    begin_iteration();
-  }
+  // The message is repeated: an order counts once, between two windows.
+  if (!r.order.empty() && r.until > training_.until() &&
+      training_.iteration() == training_.until() && !busy_)
+    take_plan(r);
   if (r.order.empty()) take_times(r);
-  if (r.until > until_ && iteration_ >= until_) window_began_ = iteration_;
-  until_ = std::max(until_, r.until);
-  const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
-  if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !failed_) return join_group(r);
+  training_.run_until(r.until);
+  const bool fresh =
+      phase_ == phase::steps && next_ == 0 && training_.iteration() == o_.setup.first_iteration;
+  if (!r.group_id.empty() && fresh && !training_.gradients().joined() && !busy_ && !failed_)
+    return join_group(r);
   advance();
+}
+
+/// No iteration is under way, so that all stages change to the new order in the same one.
+void stage_state::take_plan(const stage_run& r) {
+  o_.setup.order = r.order;
+  o_.setup.forward = r.forward;
+  o_.setup.backward = r.backward;
+  take_times(r);
+  observer_->on_plan(o_.setup);
+  begin_iteration();
+}
+
+void stage_state::take_times(const stage_run& r) {
+  if (!o_.setup.guest || !r.guest_times) return;
+  o_.setup.guest->times = *r.guest_times;
+  observer_->on_times(o_.setup);
 }
 
 /// Completes the iteration that has begun and begins no other until the trainer names the last one.
 void stage_state::halt(const stage_run& r) {
   const bool under_way = busy_ || next_ > 0 || phase_ != phase::steps;
-  if (!std::exchange(halted_, true)) until_ = iteration_ + (under_way ? 1 : 0);
-  if (r.save > 0) until_ = save_at_ = r.save;
-  if (r.save > 0 && !under_way && iteration_ == r.save && saved_ < r.save) return save();
+  training_.halt(under_way);
+  if (r.save > 0) training_.halt_after(r.save);
+  if (r.save > 0 && !under_way && training_.iteration() == r.save && training_.saved() < r.save)
+    return save();
   report_halted();
   advance();
 }
 
 void stage_state::report_halted() {
   stage_report r;
-  r.name = o_.setup.name;
-  r.incarnation = o_.setup.incarnation;
-  r.iteration = iteration_;
-  r.saved = saved_;
-  r.halts_at = until_;
-  send_report(r);
+  r.iteration = training_.iteration();
+  r.saved = training_.saved();
+  r.halts_at = training_.until();
+  reports_.send(std::move(r));
 }
 
+// A tensor from another datacenter takes time in the hosts. A real transfer includes it; a
+// simulated one waits for it here.
 void stage_state::on_tensor(const tensor& t, const payload& body) {
-  const double handling_s = simulated_ && t.path.pairs > 0 ? o_.setup.costs.handling_s : 0;
+  const double handling_s = executor_ ? executor_->handling_s(t) : 0;
   if (handling_s <= 0) return accept(t, body);
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
                       call_now{[this, t, body] { accept(t, body); }});
 }
 
+// A tensor may be the last that the next step or the exchange waits for.
 void stage_state::accept(const tensor& t, const payload& body) {
-  if (failed_ || device_released_ || t.iteration < iteration_ || t.iteration > iteration_ + 1)
-    return;
-  auto& box = inbox_of(t.iteration);
-  if (box.iteration != t.iteration || is_duplicate(box, t)) return;
-  sent_.on_received(t);
-  // The clock offset is unknown before the first run.
-  if (until_ > o_.setup.first_iteration) timeout_.add_sample(t.what, training_time_s() - t.sent_s);
-  if (t.path.pairs > 0) box.hops.received(t, training_time_s(), o_.setup.trace);
+  if (failed_ || device_released_ || !tensors_.accept(t)) return;
   switch (t.what) {
     case tensor::kind::activation:
-      if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
-      input_bytes_ = t.bytes;
-      break;
     case tensor::kind::gradient:
-      if (t.microbatch < box.gradient.size()) box.gradient[t.microbatch] = body;
-      break;
+      tensors_.received().add(t, body);
+      return advance();
     case tensor::kind::partial:
     case tensor::kind::sum:
     case tensor::kind::tied_partial:
     case tensor::kind::tied_sum:
-      if (joined_)
-        box.device_sum.receive(body);
-      else
-        send_all(box.host_sum.receive(t, body));
+      send_all(training_.gradients().receive(t, body));
       if (phase_ == phase::exchange) advance_exchange();
       return;
   }
-  advance();
 }
 
-/// Was it requested again although it was not lost?
-bool stage_state::is_duplicate(const inbox& box, const tensor& t) const {
-  const auto has = [&](const auto& all) { return t.microbatch < all.size() && all[t.microbatch]; };
-  return (t.what == tensor::kind::activation && has(box.activation)) ||
-         (t.what == tensor::kind::gradient && has(box.gradient));
+/// The actor remains, without its device, to resend its last tensors should they be lost.
+void stage_state::on_release_device() {
+  device_released_ = true;
+  if (executor_) executor_->release();
 }
 
 // -- steps
 
 void stage_state::begin_iteration() {
   next_ = 0;
-  loss_sum_ = 0;
-  times_ = {};
-  iteration_report_ = {};
-  in_flight_ = 0;
+  training_.begin_iteration();
   recomputes_.assign(o_.setup.microbatches, false);
   for (const auto& s : o_.setup.order)
-    if (s.what == step_kind::recompute && s.microbatch < recomputes_.size())
-      recomputes_[s.microbatch] = true;
+    if (s.what == step_kind::recompute) recomputes_[s.microbatch] = true;
 }
 
-bool stage_state::ready(const stage_step& s) const {
-  const auto& box = current();
-  if (s.what == step_kind::forward) return first() || box.activation[s.microbatch].has_value();
-  if (s.what == step_kind::recompute) return true;
-  return last() || box.gradient[s.microbatch].has_value();
-}
-
+/// Begins the next step if it can begin; called after every event that may have made it ready.
+/// Steps are never taken out of order: the order is the plan's decision, by which memory was
+/// counted.
 void stage_state::advance() {
   if (busy_ || failed_ || phase_ != phase::steps) return;
-  if (iteration_ >= until_) return lend(0);
+  if (training_.waits_for_trainer()) return be_idle(0);
   const auto& order = o_.setup.order;
   if (next_ == order.size()) return begin_gradients();
-  if (ready(order[next_])) return begin_step(order[next_]);
-  lend(next_);
-  await_tensors();
+  if (tensors_.received().has_input(order[next_])) return begin_step(order[next_]);
+  be_idle(next_);
+  tensors_.await(next_, &order[next_]);
 }
 
 void stage_state::begin_step(const stage_step& s) {
-  submitted_s_ = o_.messenger.now_s();
-  gpu::operation o;
-  o.what = operation_of(s.what);
-  o.microbatch = s.microbatch;
-  auto& box = current();
+  TROUPE_INVARIANT(phase_ == phase::steps && !busy_);
+  submitted_s_ = now_s();
+  auto o = operation_of(s);
   if (s.what == step_kind::forward) {
-    iteration_report_.max_in_flight = std::max(iteration_report_.max_in_flight, ++in_flight_);
-    if (!simulated_) {
-      o.keep = !recomputes_[s.microbatch];
-      std::pair<payload, payload> tokens;
-      if (first() || last()) {
-        auto read = o_.tokens(iteration_, s.microbatch);
-        if (!read) return fail(read.error());
-        tokens = std::move(*read);
-      }
-      o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
-      if (last()) o.in.push_back(std::move(tokens.second));
-    }
+    training_.begin_forward();
+    o.keep = !recomputes_[s.microbatch];
+    auto activation = tensors_.received().take_input(s);
+    if (auto ok = executor_->add_inputs(o, training_.iteration(), std::move(activation)); !ok)
+      return fail(ok.error());
   } else if (s.what == step_kind::backward) {
-    if (!last()) o.in.push_back(std::move(*box.gradient[s.microbatch]));
-    o.last_backward = joined_ && std::none_of(o_.setup.order.begin() + next_ + 1,
-                                              o_.setup.order.end(), [](const stage_step& later) {
-                                                return later.what == step_kind::backward;
-                                              });
+    if (!last()) o.in.push_back(tensors_.received().take_input(s));
+    o.last_backward = training_.gradients().joined() && is_last_backward();
   }
   if (next_ == 0) {
-    iteration_report_.begin_s = submitted_s_ - clock_ahead_s_;
-    signal_begin();
+    training_.report().begin_s = submitted_s_ - reports_.ahead_s();
+    observer_->on_iteration_begun(training_.iteration());
   }
   submit(std::move(o));
 }
 
+/// Does no backward follow the next step? Then its device may begin the all-reduce during it.
+bool stage_state::is_last_backward() const {
+  const auto& order = o_.setup.order;
+  return std::none_of(order.begin() + static_cast<std::ptrdiff_t>(next_) + 1, order.end(),
+                      [](const stage_step& later) { return later.what == step_kind::backward; });
+}
+
+// The output goes to the neighbour at once, while the device executes the next step. A recompute
+// has none.
 void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   ++next_;
   auto body = o.out.empty() ? payload{} : std::move(o.out.front());
   const bool forward = s.what == step_kind::forward;
-  const auto bytes = !simulated_ ? body.bytes().size()
-                     : forward   ? o_.setup.costs.activation_bytes
-                                 : input_bytes_;
-  if (bytes > 0 && (forward || last())) activation_bytes_ = bytes;
-  const auto& me = o_.setup.name;
-  if (s.what == step_kind::forward) {
-    loss_sum_ += o.loss;
-    if (!last()) {
-      auto path = o_.setup.forward;
-      path.rank = s.rank;
-      send(tensor::kind::activation, me.pipeline, me.stage + 1, s.microbatch, std::move(body),
-           bytes, path);
-    }
-  } else if (s.what == step_kind::backward) {
-    --in_flight_;
-    if (!first()) {
-      auto path = o_.setup.backward;
-      path.rank = s.rank;
-      send(tensor::kind::gradient, me.pipeline, me.stage - 1, s.microbatch, std::move(body), bytes,
-           path);
-    }
+  tensor t;
+  t.bytes = executor_->output_bytes(s.what, body, tensors_.received().input_bytes());
+  t.microbatch = s.microbatch;
+  t.to_pipeline = me().pipeline;
+  if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
+  if (forward) {
+    training_.end_forward(o.loss);
+    if (last()) return;
+    t.what = tensor::kind::activation;
+    t.to_stage = me().stage + 1;
+    t.path = o_.setup.forward;
+  } else {
+    if (s.what == step_kind::recompute) return;
+    training_.end_backward();
+    if (first()) return;
+    t.what = tensor::kind::gradient;
+    t.to_stage = me().stage - 1;
+    t.path = o_.setup.backward;
   }
+  t.path.rank = s.rank;
+  send(std::move(t), std::move(body));
 }
 
 // -- the end of an iteration
 
-void stage_state::end_iteration(const gpu::outcome& o) {
-  auto& r = iteration_report_;
-  r.iteration = iteration_ + 1;
-  r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
-  r.squared_norm = o.squared_norm;
-  r.end_s = training_time_s();
-  add_use(r);
-  auto& k = r.measured;
-  times_.write(k);
-  // Clock offsets are exact to half a round trip: the difference may be negative or too long.
-  k.wan_s = std::clamp(current().hops.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
-  k.activation_bytes = activation_bytes_;
-  k.gradient_bytes = own_bytes_ + tied_bytes_;
-  k.tied_bytes = tied_bytes_;
-  transfers_ = current().hops.tasks();
-  clear(current(), iteration_ + 2);
-  ++iteration_;
-  sent_.begin_iteration(iteration_);
-  timeout_.next_iteration();
-  const auto every = std::max(1U, o_.setup.how.checkpoint_every);
-  const bool due =
-      iteration_ % every == 0 || iteration_ == o_.setup.iterations || iteration_ == save_at_;
-  due ? save() : saved();
+// Devices of one group sum their gradients without the hosts, which then exchange only those of a
+// tied embedding.
+void stage_state::begin_gradients() {
+  const bool alone = !gradient_all_reduce::needed(o_.setup);
+  if (alone || !executor_->has_gradients()) return update({});
+  if (training_.gradients().joined()) {
+    phase_ = phase::exchange;
+    exchange_began_s_ = now_s();
+    return advance_exchange();
+  }
+  phase_ = phase::gradients;
+  submit(operation_of(operation_kind::gradients));
 }
 
+void stage_state::begin_exchange(gpu::outcome o) {
+  phase_ = phase::exchange;
+  exchange_began_s_ = now_s();
+  send_all(training_.add_gradients(executor_->take_gradients(o)));
+  advance_exchange();
+}
+
+/// Goes as far as the tensors received allow: the all-reduce of the devices once it has its inputs,
+/// and the update once all sums are here.
+void stage_state::advance_exchange() {
+  if (busy_ || failed_) return;
+  auto& gradients = training_.gradients();
+  if (const auto& error = gradients.error(); !error.empty())
+    return fail({reason::kind::malformed, error});
+  if (auto inputs = gradients.take_device_inputs()) {
+    auto o = operation_of(operation_kind::sum);
+    o.in = std::move(*inputs);
+    return submit(std::move(o));
+  }
+  if (!gradients.complete()) {
+    // Devices that all-reduce have no guest.
+    if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
+    return tensors_.await(o_.setup.order.size(), nullptr);
+  }
+  record_task(task_kind::reduce, 0, now_s() - exchange_began_s_);
+  update(gradients.result());
+}
+
+void stage_state::update(std::pair<payload, payload> sums) {
+  phase_ = phase::update;
+  submit(update_operation(std::move(sums), training_.gradient_scale()));
+}
+
+// The observer comes first: what it adds is part of the report.
+void stage_state::end_iteration(const gpu::outcome& o) {
+  training_.report().end_s = reports_.training_time_s();
+  observer_->on_iteration_ended(training_.report());
+  training_.end_iteration(o, tensors_.received().hops());
+  tensors_.end_iteration();
+  training_.is_checkpoint_due() ? save() : saved();
+}
+
+// A newer lease that has opened the directory owns it: this one's training is over then, and must
+// not write.
 void stage_state::save() {
   const auto& how = o_.setup.how;
-  if (how.checkpoint.empty() || simulated_ || o_.setup.name.pipeline != 0) {
-    if (simulated_) saved_ = iteration_;
+  if (executor_->saves_without_files()) {
+    training_.mark_saved();
     return saved();
   }
-  if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok) return fail(ok.error());
+  if (!training_.writes_checkpoint()) return saved();
+  if (const auto ok = may_save(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  gpu::operation save;
-  save.what = operation_kind::save;
-  save.path = checkpoint_path(how.checkpoint, iteration_);
-  submit(std::move(save));
+  submit(save_operation(checkpoint_path(how.checkpoint, training_.iteration())));
 }
 
+// Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
+// when it ended.
 void stage_state::saved() {
   phase_ = phase::steps;
-  if (iteration_report_.iteration != iteration_) return report_halted();  // reported before saving
-  iteration_report_.saved = saved_;
-  auto& tasks = iteration_report_.tasks;
-  for (auto& t : tasks) t.begin_s -= clock_ahead_s_, t.end_s -= clock_ahead_s_;
-  tasks.insert(tasks.end(), transfers_.begin(), transfers_.end());
-  report(std::exchange(iteration_report_, {}));
+  if (!training_.has_report()) return report_halted();  // reported before saving
+  report(training_.take_report(reports_.ahead_s()));
   begin_iteration();
   advance();
 }
 
-// -- device operations, tensors, reports
+// -- the device
 
 void stage_state::submit(gpu::operation o) {
+  TROUPE_INVARIANT(!busy_);
   busy_ = true;
-  if (phase_ != phase::steps) submitted_s_ = o_.messenger.now_s();
-  const double wait_s = take_back();
-  if (wait_s <= 0) return give_to_device(std::move(o));
+  if (phase_ != phase::steps) submitted_s_ = now_s();
+  const double wait_s = observer_->on_busy(training_.iteration_of_window(), operation_number());
+  if (wait_s <= 0) return executor_->submit(std::move(o));
   // The delay is counted as such: the operation itself takes no longer.
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
                       call_now{[this, o = std::move(o)] {
-                        submitted_s_ = o_.messenger.now_s();
-                        give_to_device(o);
+                        submitted_s_ = now_s();
+                        executor_->submit(o);
                       }});
 }
 
-void stage_state::give_to_device(gpu::operation o) {
-  if (!o_.device) return;  // released meanwhile
-  if (simulated_)
-    return o_.device->submit(std::move(o),
-                             [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
-  o_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
-    caf::anon_send(me, device_done{std::move(r)});
-  });
+/// Until the input of this operation arrives. May be repeated.
+void stage_state::be_idle(std::size_t operation) {
+  if (busy_ || failed_ || device_released_) return;
+  observer_->on_idle(training_.iteration_of_window(), operation);
 }
 
+/// The number, as stage_observer counts, of the operation that is being submitted; none: not every
+/// iteration has it.
+std::optional<std::size_t> stage_state::operation_number() const {
+  const auto steps = o_.setup.order.size();
+  if (phase_ == phase::steps) return next_;
+  if (phase_ == phase::gradients) return steps;
+  if (phase_ == phase::update) return steps + 1;
+  return {};
+}
+
+// Every transition that a device makes: the phase identifies the operation that has ended.
 void stage_state::on_device_done(expected<gpu::outcome> r) {
   busy_ = false;
   if (!r && phase_ == phase::group_id) {
@@ -372,106 +384,87 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
   }
   if (!r) return fail(r.error());
   auto& o = *r;
-  const double took_s = o_.messenger.now_s() - submitted_s_;
+  const double took_s = now_s() - submitted_s_;
   switch (phase_) {
     case phase::loading:
       return request_group_id();
     case phase::group_id: {
       stage_report ready;
-      const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
-      for (const auto b : bytes) ready.group_id.push_back(std::to_integer<std::uint8_t>(b));
+      ready.group_id = group_id_of(o);
       return report_ready(std::move(ready));
     }
     case phase::joining:
       phase_ = phase::steps;
       return advance();
     case phase::steps: {
+      TROUPE_INVARIANT(next_ < o_.setup.order.size());
       const auto step = o_.setup.order[next_];
-      times_.add(kind_of(step.what), took_s);
-      iteration_report_.busy_s += o.end_s - o.begin_s;
+      training_.add_time(kind_of(step.what), took_s);
+      training_.report().busy_s += o.end_s - o.begin_s;
       record_task(kind_of(step.what), step.microbatch, took_s);
       end_step(step, std::move(o));
       return advance();
     }
     case phase::gradients:
-      times_.add(task_kind::reduce, took_s);
+      training_.add_time(task_kind::reduce, took_s);
       return begin_exchange(std::move(o));
     case phase::exchange:
-      send_all(current().device_sum.finish_sum(std::move(o.out)));
+      send_all(training_.gradients().finish_sum(std::move(o.out)));
       return advance_exchange();
     case phase::update:
-      times_.add(task_kind::update, took_s);
+      training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);
       return end_iteration(o);
     case phase::saving:
       record_task(task_kind::checkpoint, 0, took_s);
-      saved_ = iteration_;
+      training_.mark_saved();
       return saved();
   }
 }
 
-/// For the timeline: a task that ended now and took `took_s`. On this host's clock until the
-/// iteration is reported, so that all of its tasks are moved to the trainer's alike.
+/// For the timeline: a task that ended now and took `took_s`, on this host's clock.
 void stage_state::record_task(task_kind what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
-  const double now = o_.messenger.now_s();
-  iteration_report_.tasks.push_back(task_of(what, microbatch, now - took_s, now));
+  training_.report().tasks.push_back(task_of(what, microbatch, now_s() - took_s, now_s()));
 }
 
-void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
-                       std::uint32_t microbatch, payload body, std::uint64_t bytes,
-                       const wan_path& path) {
-  if (path.pairs > 0) iteration_report_.sent_bytes += bytes;
-  const auto& s = o_.setup;
-  if (body.bytes().size() > runtime::largest_tensor_bytes)
-    return fail({reason::kind::infeasible,
-                 fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
-                             "job more pipelines or more stages",
-                             body.bytes().size(), runtime::largest_tensor_bytes)});
-  const auto to = address_of(to_pipeline, to_stage);
-  const tensor t{what,       s.name, to_pipeline,       to_stage, iteration_,
-                 microbatch, bytes,  training_time_s(), path};
-  if (simulated_ && to == o_.messenger.self())
-    return node_link_->send({to_pipeline, to_stage}, bytes,
-                            [this, to, t] { o_.messenger.send(to, t); });
-  const bool sent = o_.messenger.send(to, t, body);
-  if (to != o_.messenger.self()) sent_.keep(t, std::move(body), o_.messenger.now_s(), !sent);
+// -- tensors
+
+void stage_state::send(tensor t, payload body) {
+  if (auto ok = tensors_.send(std::move(t), std::move(body)); !ok) fail(ok.error());
 }
 
-void stage_state::report_ready(stage_report ready) {
-  phase_ = phase::steps;
-  begin_iteration();
-  ready.iteration = iteration_;
-  ready.saved = saved_;
-  report(std::move(ready));
-  advance();
+void stage_state::send_all(gradient_exchange::outgoing gradients) {
+  if (auto ok = tensors_.send(std::move(gradients)); !ok) fail(ok.error());
 }
+
+// A stage whose device is busy may still lack tensors, but cannot be late by them yet.
+stage_tensors::wait stage_state::waits_for() const {
+  using wait = stage_tensors::wait;
+  if (busy_ || failed_) return wait::none;
+  if (phase_ == phase::exchange) return wait::sums;
+  const bool waits = phase_ == phase::steps && !training_.waits_for_trainer() &&
+                     next_ < o_.setup.order.size() &&
+                     !tensors_.received().has_input(o_.setup.order[next_]);
+  return waits ? wait::input : wait::none;
+}
+
+// -- the end of the training
 
 void stage_state::report(stage_report r) {
-  r.name = o_.setup.name;
-  r.incarnation = o_.setup.incarnation;
-  send_report(r);
-  unacknowledged_.push_back(std::move(r));
-  if (!failed_ && iteration_ == o_.setup.iterations)
-    caf::anon_send(
-        o_.messenger.node(),
-        training_over{
-            o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, {}});
+  reports_.report(std::move(r));
+  if (!failed_ && training_.is_over())
+    caf::anon_send(o_.messenger.node(),
+                   training_over{me().lease, me(), false, part_report::state::succeeded, {}});
 }
 
-void stage_state::send_report(stage_report& r) {
-  r.request_sent_s = run_sent_s_;
-  r.received_s = run_received_s_;
-  r.replied_s = o_.messenger.now_s();
-  o_.messenger.send(o_.trainer, r);
-}
-
+// The actor stays: its peers may still request tensors, and the trainer may repeat its messages.
 void stage_state::fail(const reason& why) {
   failed_ = true;
   // The next attempt may begin as soon as it is reported, and have the same GPU.
-  if (why.code == reason::kind::out_of_memory) o_.device = nullptr;
+  if (why.code == reason::kind::out_of_memory && executor_) executor_->release();
   stage_report r;
-  r.iteration = iteration_;
+  r.iteration = training_.iteration();
   r.why = why;
   report(std::move(r));
   if (why.code == reason::kind::device_lost)

@@ -17,6 +17,7 @@ namespace {
 std::vector<gpu::stage_spec::pass> passes_of(const std::vector<stage_step>& order) {
   using kind = stage_step::kind;
   using pass = gpu::stage_spec::pass::kind;
+  // A forward whose micro-batch is recomputed later keeps its input only.
   std::set<std::uint32_t> recomputed;
   for (const auto& s : order)
     if (s.what == kind::recompute) recomputed.insert(s.microbatch);
@@ -47,30 +48,34 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
-expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
-                                                         const gpu::stage_spec& spec,
-                                                         std::shared_ptr<gpu::device_thread> thread,
-                                                         const gpu::cuda_device_maker& make_cuda) {
+/// By the table of kinds; `make_cuda` takes the place of CUDA's row in tests of nodes without a
+/// GPU.
+expected<std::unique_ptr<gpu::stage_device>> make_device(
+    const stage_setup& s, const gpu::stage_spec& spec,
+    const std::shared_ptr<gpu::device_executor>& executor,
+    const gpu::cuda_device_maker& make_cuda) {
   if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
-  const auto ranks = static_cast<std::uint32_t>(s.devices.size());
-  if (s.backend == "cpu" && thread && ranks == 1)
-    return gpu::make_cpu_device_on(std::move(thread), spec);
-  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, ranks);
-  if (s.backend == "cuda") {
-    const std::vector<int> indices{s.devices.begin(), s.devices.end()};
-    return make_cuda ? make_cuda(spec, indices) : gpu::make_shared_cuda_device(spec, indices);
-  }
+  const std::vector<int> indices{s.devices.begin(), s.devices.end()};
+  const auto kind = device_kind_of(s.backend);
+  if (kind == device_kind::cuda && make_cuda) return make_cuda(spec, indices);
+  if (const auto* type = kind ? gpu::type_of(*kind) : nullptr)
+    return type->make_stage(spec, indices, executor);
   return refuse(reason::kind::infeasible,
-                fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
+                fmt::format("a node's devices are of kind {}, not '{}'",
+                            real_devices(&device_facts::can_train), s.backend));
 }
 
 }  // namespace
 
+// Every pipeline reads other rows of the data: a micro-batch's rows follow those of all
+// micro-batches before it in the iteration, counted over the pipelines. They depend on the seed,
+// the iteration and that number only, so that a resumed training, or one on other GPUs, sees the
+// same data.
 expected<stage_backend> make_backend(const stage_setup& s,
-                                     std::shared_ptr<gpu::device_thread> thread,
+                                     const std::shared_ptr<gpu::device_executor>& executor,
                                      const gpu::cuda_device_maker& make_cuda) {
   const auto spec = spec_of(s);
-  auto device = make_device(s, spec, std::move(thread), make_cuda);
+  auto device = make_device(s, spec, executor, make_cuda);
   if (!device) return refuse(device.error());
   stage_backend result;
   result.device = std::move(*device);
@@ -106,6 +111,8 @@ std::string checkpoint_path(const std::string& directory, std::uint64_t iteratio
   return gpu::checkpoint_directory(directory, iteration).string();
 }
 
+// The index is written last and by the trainer alone: a checkpoint without one does not exist. The
+// other pipelines have the same parameters and write nothing.
 expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
                                    std::uint64_t iteration) {
   const auto& first = stages.front();

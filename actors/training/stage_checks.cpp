@@ -18,6 +18,8 @@ tl::unexpected<reason> bad(fmt::format_string<T...> text, T&&... values) {
   return refuse(reason::kind::malformed, fmt::format(text, std::forward<T>(values)...));
 }
 
+/// The two lists of addresses meet in the stage itself: else its node and its peers would disagree
+/// on where it is.
 bool has_own_place(const stage_setup& s) {
   return s.neighbours.size() == s.stages && s.peers.size() == s.pipelines &&
          s.neighbours[s.name.stage] == s.peers[s.name.pipeline];
@@ -54,6 +56,8 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
   return check_order(s.order, s.microbatches);
 }
 
+// A node allocates by these numbers, so that they are limited before anything is done with them.
+// The order itself may still be wrong, which then stops only its own training.
 expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t microbatches) {
   if (order.size() > steps_per_microbatch * microbatches)
     return bad("{} steps for {} micro-batches", order.size(), microbatches);
@@ -63,6 +67,8 @@ expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t m
   return {};
 }
 
+// Activations go down the pipeline, gradients up, sums between peers; a tied embedding joins the
+// first stage and the last. Anything else is a tensor of another training, or forged.
 bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) {
   const auto stage = t.from.stage, me = to.name.stage;
   if (stage >= to.stages || t.from.pipeline >= to.pipelines) return false;
@@ -83,6 +89,7 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
   return false;
 }
 
+// The mirror image of comes_from_its_stage: the stage that asks is the one that would receive.
 bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from) {
   const auto stage = r.from.stage, mine = me.name.stage;
   if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;

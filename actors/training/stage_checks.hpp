@@ -15,7 +15,7 @@ namespace troupe::actors {
 /// Is the sender the trainer of this part's lease?
 bool is_trainer(const cluster& c, const work_order& part, address from);
 
-/// Is the sender a node of this lease? Only the trainer's node is told which ones those are.
+/// Is the sender a node of this lease? Only the trainer's node has the list.
 bool is_lease_node(const cluster& c, const work_order& part, address from);
 
 /// Is a setup valid, and does it use only devices of this node's part of the lease?

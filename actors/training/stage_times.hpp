@@ -14,7 +14,9 @@
 
 namespace troupe::actors {
 
-/// How long a stage's operations take: means over one iteration.
+/// How long a stage's operations take: means over one iteration, in seconds from submitting an
+/// operation to its result. An iteration is short enough that its operations are alike, and the
+/// trainer takes the median over iterations.
 class operation_times {
  public:
   /// `reduce`: until the device has handed out its gradients.
@@ -39,12 +41,12 @@ class operation_times {
   std::array<std::pair<double, std::uint32_t>, task_kinds.size()> sums_{};
 };
 
-/// Of a stage's costs, those that it measures.
+/// The costs that a stage measures.
 inline constexpr double stage_costs::*measured_costs[] = {
     &stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
     &stage_costs::update_s,  &stage_costs::gradients_s, &stage_costs::wan_s};
 
-/// Field by field.
+/// Field by field. Sizes are those of the newest iteration: they do not vary.
 inline stage_costs median(const std::deque<stage_costs>& all) {
   stage_costs result;
   const auto n = all.size();
@@ -74,7 +76,8 @@ class hop_times {
           task_of(forward ? task_kind::activation_transfer : task_kind::gradient_transfer,
                   t.microbatch, t.sent_s, now_s));
   }
-  /// The slower of the fastest activation and the fastest gradient; 0: none arrived.
+  /// The slower of the fastest activation and the fastest gradient; 0: none arrived. The fastest
+  /// has met the fewest others on its way, and is the nearest to the link's own time.
   double hop_s() const { return std::max(fastest_s_[0], fastest_s_[1]); }
   const std::vector<timed_task>& tasks() const { return tasks_; }
 

@@ -93,7 +93,8 @@ struct transfer {
 };
 using transfers = std::map<link_key, std::vector<transfer>>;
 
-/// Removes the time that transfers waited for the link.
+/// A transfer is recorded from when it was sent. Its place in the sender's queue is not the link's
+/// time: on the link it begins when the one before has ended.
 void trim_waiting(std::vector<transfer>& all) {
   std::ranges::stable_sort(all, {}, [](const transfer& x) { return x.task.end_s; });
   for (std::size_t i = 1; i < all.size(); ++i)
@@ -111,6 +112,8 @@ std::string about(const training_plan& plan, const job_spec& job, std::uint64_t 
 
 }  // namespace
 
+// Stages run up to one iteration apart: the first report of a newer one drops the older. A stage
+// that is late with that has no tasks in the timeline.
 void timeline::add(const stage_report& r) {
   if (r.iteration < iteration_) return;
   if (r.iteration > iteration_) reports_.clear();
@@ -118,6 +121,8 @@ void timeline::add(const stage_report& r) {
   reports_[{r.name.pipeline, r.name.stage}] = r;
 }
 
+// Written event by event and not as one JSON document, which would hold all of them a second time.
+// Names of users are the only text, and are escaped.
 expected<void> timeline::write(const std::string& file, const cluster& c, const training_plan& plan,
                                const job_spec& job) const {
   std::ofstream out{file};
@@ -132,6 +137,8 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
   writer w{out};
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) w.process(d, c.datacenters[d].name);
   w.process(links, "WAN");
+  // Devices first, so that their tracks are above those of the links, which need all stages' tasks:
+  // a link's transfers are reported by the stages at its two ends.
   transfers over_wan;
   for (const auto& [who, r] : reports_) {
     const auto [pipeline, stage] = who;
@@ -153,6 +160,8 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
           {t, pipeline});
     }
   }
+  // Hop h joins stages h and h + 1; its backward direction is a track of its own, since the two do
+  // not share bandwidth.
   for (auto& [key, all] : over_wan) {
     trim_waiting(all);
     const auto near = c.nodes[node_of_stage(0, key.hop)].datacenter;

@@ -5,14 +5,15 @@
 #include <string>
 #include <utility>
 
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 
-/// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto.
+/// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto. The
+/// tasks come with the stages' reports, if the setup's `trace` asks for them.
 class timeline {
  public:
   /// Keeps only the newest iteration.

@@ -2,50 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/timing.hpp"
+#include "actors/training/attempt_end.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
-#include "actors/training/stage_times.hpp"
 #include "gpu/model/checkpoint.hpp"
-#include "messages/base/statistics.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 constexpr double tick_s = 1;
-constexpr double silence_limit_s = 20;       // plus that many times the longest iteration
-constexpr double no_progress_limit_s = 600;  // before the first iteration is complete,
-constexpr double setup_limit_s = 3600;       // and while a stage is being set up
-constexpr double starting_event_after_s = 10;
+constexpr double replan_event_every_s = 60;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
-
-/// The end of an attempt in which a stage has failed. `progress`: this attempt has got further than
-/// earlier ones.
-part_report::state end_after(const reason& why, bool progress) {
-  using enum part_report::state;
-  switch (why.code) {
-    case reason::kind::out_of_memory:  // it is planned again with more headroom
-      return out_of_memory;
-    case reason::kind::stale:        // a newer lease has the job
-    case reason::kind::device_lost:  // the device will not be granted again
-      return stopped;
-    case reason::kind::unavailable:  // peers may come back
-      return progress ? stopped : failed;
-    default:
-      return failed;
-  }
-}
-
-/// If a newer lease has the job, this one's end says nothing about the job.
-part_report::state fenced(const reason& why) {
-  return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
-}
 
 /// Sums; of the guard and the worst delay the largest.
 void add(bubble_use& all, const bubble_use& one) {
@@ -62,74 +37,59 @@ void add(bubble_use& all, const bubble_use& one) {
   all.delays->add(*one.delays);
 }
 
-/// Empty: loss and norm are finite.
-std::string not_finite(const iteration_record& r) {
-  const auto sentence = [&](const char* what, double value) {
-    return fmt::format(
-        "iteration {}: the {} is {}, expected a finite number; the learning rate may be too high",
-        r.iteration, what, value);
-  };
-  if (!std::isfinite(r.loss)) return sentence("loss", r.loss);
-  if (!std::isfinite(r.gradient_norm)) return sentence("gradient norm", r.gradient_norm);
-  return {};
-}
-
 }  // namespace
-
-void trainer_state::means::add(const stage_costs& k) {
-  ++iterations;
-  for (const auto time : measured_costs) sum.*time += k.*time;
-}
-
-stage_costs trainer_state::means::mean() const {
-  auto k = sum;
-  for (const auto time : measured_costs) k.*time /= std::max(1U, iterations);
-  return k;
-}
 
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
-  wall_ahead_s_ = o_.messenger.wall_s() - o_.messenger.now_s();
+  wall_ahead_s_ = o_.messenger.wall_s() - now_s();
   prepare();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
 }
 
+// The controller's count of iterations decides for simulated trainings only. For real ones the
+// checkpoints decide, which an earlier lease may have written after its last report.
 void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
   if (!made) return fail(part_report::state::failed, made.error().text);
   plan_ = std::move(*made);
-  stages_.resize(plan_.stages.size());
+  stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
-  if (uses_real_devices(plan_)) {
-    const auto& directory = o_.order.spec.train->checkpoint;
-    if (!directory.empty())
-      if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
-        return fail(fenced(ok.error()), ok.error().text);
-    first_ = 0;
-    if (!directory.empty() && newest_saved(directory) > 0) {
-      const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
-      if (!newest) return fail(part_report::state::failed, newest.error().text);
-      for (const auto& damaged : newest->damaged) add_event(damaged);
-      first_ = newest->iteration;
-    }
-    curve_ = {directory, o_.lease};
-  }
+  if (uses_real_devices(plan_))
+    if (const auto ok = find_checkpoint(); !ok)
+      return fail(end_after_file_error(ok.error()), ok.error().text);
   first_ = done_ = saved_ = std::min(first_, total());
-  const auto unreported = curve_.resume(first_, o_.order.reached);
-  if (!unreported) return fail(fenced(unreported.error()), unreported.error().text);
+  auto unreported = curve_.resume(first_, o_.order.reached);
+  if (!unreported) return fail(end_after_file_error(unreported.error()), unreported.error().text);
   // An earlier lease's trainer may have been killed after it saved and before it reported.
-  if (o_.order.reached > 0) unacknowledged_ = *unreported;
+  if (o_.order.reached > 0) unreported_.restore(std::move(*unreported));
   for (auto& s : plan_.stages) {
     s.first_iteration = first_;
     s.iterations = total();
     s.incarnation = o_.incarnation;
   }
-  for (auto& s : stages_) s.done = s.saved = first_;
-  last_report_s_ = last_progress_s_ = o_.messenger.now_s();
+  stages_.resume_after(first_);
+  watch_.begin(now_s());
   if (first_ > 0 || o_.order.reached > 0) report_resume();
   lend_bubbles();
   send_setups();
+}
+
+/// Opens the checkpoint directory, and finds the iteration to resume after: that of the newest
+/// checkpoint whose files are sound, whatever the controller knows of it.
+expected<void> trainer_state::find_checkpoint() {
+  const auto& directory = o_.order.spec.train->checkpoint;
+  if (!directory.empty())
+    if (auto ok = open_checkpoints(directory, o_.lease); !ok) return ok;
+  first_ = 0;
+  if (!directory.empty() && newest_saved(directory) > 0) {
+    const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
+    if (!newest) return refuse(newest.error());
+    for (const auto& damaged : newest->damaged) add_event(damaged);
+    first_ = newest->iteration;
+  }
+  curve_ = {directory, o_.lease};
+  return {};
 }
 
 /// A training whose bubbles cannot be lent is none the worse for it.
@@ -142,41 +102,39 @@ void trainer_state::lend_bubbles() {
   lender_.add_guests(plan_);
 }
 
+/// Repeated until every stage has answered: setups may be lost, and a node may not have its orders
+/// yet.
 void trainer_state::send_setups() {
   for (std::size_t i = 0; i < stages_.size(); ++i)
-    if (!stages_[i].ready) {
+    if (!stages_.is_ready(i)) {
       auto& s = plan_.stages[i];
-      s.sent_s = o_.messenger.now_s();
+      s.sent_s = now_s();
       o_.messenger.send(s.neighbours[s.name.stage], s);
     }
 }
 
 // -- running
 
-/// Stages whose peers' devices can all all-reduce directly get pipeline 0's group id.
-void trainer_state::distribute_group_ids() {
-  group_ids_.assign(plan_.shape.stages, {});
-  bool reported = false;
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) {
-    const reason* fallback_reason = nullptr;
-    for (auto p = plan_.shape.pipelines; p-- > 0;)
-      if (const auto& x = stages_[p * plan_.shape.stages + s]; !x.fallback_reason.text.empty())
-        fallback_reason = &x.fallback_reason;
-    if (!fallback_reason) group_ids_[s] = stages_[s].group_id;
-    if (fallback_reason && !std::exchange(reported, true))
-      add_event(
-          fmt::format("stage {}: falling back to host all-reduce: {}", s, fallback_reason->text));
-  }
+/// One event for the training: the reason of one stage is that of the others.
+void trainer_state::report_fallbacks() {
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
+    if (const auto* why = stages_.fallback_reason(s))
+      return add_event(fmt::format("stage {}: falling back to host all-reduce: {}", s, why->text));
 }
 
-/// So many iterations stages run on their own.
 std::uint64_t trainer_state::iterations_alone() const {
   const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
   return every > 0 ? every : window;
 }
 
+// Nothing is sent between two windows of a training: a window is as long as the trainer need not
+// know, and a barrier costs one round trip.
 void trainer_state::run_window() {
   until_ = std::min(total(), done_ + iterations_alone());
+  run_all();
+}
+
+void trainer_state::run_all() {
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 
@@ -184,14 +142,14 @@ void trainer_state::run(std::size_t i) {
   const auto& s = plan_.stages[i];
   stage_run r{s.name,
               until_,
-              stages_[i].done,
+              stages_.done(i),
               {},
               {},
               {},
-              group_ids_[s.name.stage],
+              stages_.group_id(s.name.stage),
               o_.incarnation,
-              o_.messenger.now_s(),
-              stages_[i].clock.ahead_s()};
+              now_s(),
+              stages_.clock(i).ahead_s()};
   r.halt = stopping_;
   r.save = last_.value_or(0);
   // Also when the message is repeated: the first one may be lost.
@@ -200,85 +158,75 @@ void trainer_state::run(std::size_t i) {
   o_.messenger.send(s.neighbours[s.name.stage], r);
 }
 
+// Every report counts as a sign of life and as a sample of its host's clock, also a repeated one;
+// only the one of the stage's next iteration counts as progress.
 void trainer_state::on_stage_report(const stage_report& r) {
   if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
       r.name.stage >= plan_.shape.stages)
     return;
-  last_report_s_ = o_.messenger.now_s();
+  const double at_s = now_s();
+  watch_.on_report(at_s);
   if (r.starting) return on_starting(r);
-  const auto i = index(r.name);
-  if (r.request_sent_s > 0)
-    stages_[i].clock.sample(r.request_sent_s, r.received_s, r.replied_s, last_report_s_);
+  const auto i = stages_.index(r.name);
+  stages_.add_round_trip(i, r, at_s);
   if (!r.why.text.empty())
     return fail(
         end_after(r.why, done_ > std::max(first_, o_.order.reached)),
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
-  auto& s = stages_[i];
-  if (!s.ready || r.iteration > s.done) last_progress_s_ = last_report_s_;
-  if (!s.ready) {
-    s.ready = true;
-    s.group_id = r.group_id;
-    s.fallback_reason = r.fallback_reason;
-    if (++ready_ == stages_.size()) {
-      distribute_group_ids();
-      run_window();
-      lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
-    }
-  }
+  if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
+  if (!stages_.is_ready(i)) on_ready(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
-  if (r.iteration == s.done + 1 && !r.halts_at) add_report(i, r);
+  if (r.iteration == stages_.done(i) + 1 && !r.halts_at) add_report(i, r);
   if (ended_) return;
-  s.saved = std::max(s.saved, r.saved);
+  stages_.set_saved(i, r.saved);
   if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
   update_checkpoint();
   end_if_over();
 }
 
+/// Stages begin together: the first forward of one would wait for the others all the same.
+void trainer_state::on_ready(std::size_t i, const stage_report& r) {
+  if (!stages_.set_ready(i, r)) return;
+  report_fallbacks();
+  run_window();
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
+}
+
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
 void trainer_state::on_stop_training() {
   if (ended_ || std::exchange(stopping_, true)) return;
-  if (ready_ < stages_.size())
+  if (!stages_.all_ready())
     return fail(part_report::state::stopped, "stopped before its first iteration");
-  if (uses_real_devices(plan_) && o_.order.spec.train->checkpoint.empty())
+  if (uses_real_devices(plan_) && !saves())
     return fail(
         part_report::state::stopped,
         fmt::format("stopped; the job has no checkpoint, so {} iterations are lost", done_));
-  for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
+  run_all();
 }
 
+// Stages halt at different iterations, since they run up to one apart. The furthest is the last for
+// all, so that every stage saves the same one.
 void trainer_state::record_halt(std::size_t i, std::uint64_t at) {
   if (last_) return;
-  stages_[i].halts_at = at;
-  std::uint64_t furthest = 0;
-  for (const auto& s : stages_) {
-    if (!s.halts_at) return;
-    furthest = std::max(furthest, *s.halts_at);
-  }
-  last_ = until_ = furthest;
-  for (std::size_t k = 0; k < stages_.size(); ++k) run(k);
+  const auto furthest = stages_.halt(i, at);
+  if (!furthest) return;
+  last_ = until_ = *furthest;
+  run_all();
 }
 
 void trainer_state::on_starting(const stage_report& r) {
-  last_starting_s_ = last_report_s_;
-  if (last_starting_s_ - last_progress_s_ < starting_event_after_s ||
-      std::exchange(starting_reported_, true))
-    return;
-  const auto& s = plan_.stages[index(r.name)];
+  if (!watch_.on_starting(now_s())) return;
+  const auto& s = plan_.stages[stages_.index(r.name)];
   add_event(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
                         r.name.stage, r.name.pipeline,
                         o_.cluster->nodes[node_of(s.neighbours[r.name.stage])].name,
-                        last_starting_s_ - last_progress_s_));
+                        watch_.setup_s()));
 }
 
+// Loss and squared norm are sums of parts: only last stages have a loss, and the stages of pipeline
+// 0 have each parameter once.
 void trainer_state::add_report(std::size_t i, const stage_report& r) {
-  auto& s = stages_[i];
-  s.done = r.iteration;
-  s.saved = std::max(s.saved, r.saved);
-  s.measured.push_back(r.measured);
-  if (s.measured.size() > (uses_real_devices(plan_) ? profile_iterations : 1))
-    s.measured.pop_front();
-  s.window.add(r.measured);
-  s.max_in_flight = std::max(s.max_in_flight, r.max_in_flight);
+  stages_.add(i, r);
   wan_bytes_ += r.sent_bytes;
   if (!r.tasks.empty()) trace_.add(r), times_.add(r);
   auto [it, fresh] = pending_.try_emplace(r.iteration);
@@ -309,8 +257,7 @@ void trainer_state::complete(const iteration_record& r) {
                     : wrong);
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
-  unacknowledged_.push_back(r);
-  auto& record = unacknowledged_.back();
+  auto record = r;
   // Consecutive iterations overlap: each counts from the end of the one before, except for slot
   // jobs, which study single iterations.
   const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
@@ -319,10 +266,10 @@ void trainer_state::complete(const iteration_record& r) {
   last_end_s_ = r.end_s;
   record.begin_s += wall_ahead_s_;
   record.end_s += wall_ahead_s_;
+  unreported_.add(record);
   curve_.add(record);
   times_.complete(r.iteration, begin_s, r.end_s);
-  // Every max_report_iterations, not for each further one while the controller does not answer.
-  if (unacknowledged_.size() % max_report_iterations == 0) report();
+  if (unreported_.fills_report()) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();
   run_window();
@@ -332,8 +279,7 @@ void trainer_state::complete(const iteration_record& r) {
 void trainer_state::replan_if_drifted() {
   replanned_ = retimed_ = false;
   if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
-  std::vector<stage_costs> measured;
-  for (auto& s : stages_) measured.push_back(std::exchange(s.window, {}).mean());
+  const auto measured = stages_.take_means();
   replan(measured);
   if (lender_.lends()) retimed_ = lender_.update(plan_, with_measured(plan_, measured));
 }
@@ -347,84 +293,139 @@ void trainer_state::replan(const std::vector<stage_costs>& measured) {
   if (made.changed) report_replan(drifted.what, made.kept_s);
 }
 
-/// The maximum of each time over the pipelines.
-stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
-  stage_costs result;
-  for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
-    const auto m = median(stages_[p * plan_.shape.stages + stage].measured);
-    result.forward_s = std::max(result.forward_s, m.forward_s);
-    result.recompute_s = std::max(result.recompute_s, m.recompute_s);
-    result.backward_s = std::max(result.backward_s, m.backward_s);
-    result.update_s = std::max(result.update_s, m.update_s);
-    result.gradients_s = std::max(result.gradients_s, m.gradients_s);
-    result.wan_s = std::max(result.wan_s, m.wan_s);
-    result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
-    result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
-    result.tied_bytes = std::max(result.tied_bytes, m.tied_bytes);
-  }
-  return result;
-}
-
+// The curve is written first: a job that resumes from a checkpoint finds all iterations before it.
 void trainer_state::update_checkpoint() {
-  std::uint64_t complete_iterations = total();
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
-    complete_iterations = std::min(complete_iterations, stages_[s].saved);
+  const auto complete_iterations = stages_.saved_by_all(total());
   // A checkpoint needs the stages of one pipeline only, and reports are lost and repeated: its last
   // iteration may not have been reported by all stages yet, and the curve must have it by then.
   if (complete_iterations <= saved_ || complete_iterations > done_) return;
   saved_ = complete_iterations;
   write_curve();
-  if (!uses_real_devices(plan_) || o_.order.spec.train->checkpoint.empty()) return;
+  if (!saves()) return;
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
-    fail(fenced(ok.error()), ok.error().text);
+    fail(end_after_file_error(ok.error()), ok.error().text);
 }
 
 // -- ticks
 
 void trainer_state::on_tick() {
   if (!ended_) {
-    if (ready_ < stages_.size()) send_setups();
-    const double silent_s = o_.messenger.now_s() - last_report_s_;
-    if (ready_ == stages_.size() && silent_s > tick_s)
-      for (std::size_t i = 0; i < stages_.size(); ++i)
-        if (stopping_ || stages_[i].done < until_) run(i);
-    if (ready_ == stages_.size())
-      for (std::size_t i = 0; i < stages_.size(); ++i)
-        if (stages_[i].clock.due(o_.messenger.now_s())) run(i);
-    // Stages that are not ready may still be starting, stragglers more slowly.
-    const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
-    if (silent_s > silence_limit_s + start_s + silence_limit_s * longest_s_ + plan_.iteration_s * 2)
-      fail(part_report::state::stopped, fmt::format("no report from any stage for {:.3g} s; {} "
-                                                    "iterations since the last checkpoint are lost",
-                                                    silent_s, done_ - saved_));
-    // Stages answer but make no progress, although they request lost tensors.
-    const double still_s = o_.messenger.now_s() - last_progress_s_,
-                 unknown_s = last_starting_s_ + silence_limit_s > o_.messenger.now_s()
-                                 ? setup_limit_s
-                                 : no_progress_limit_s,
-                 known_s = longest_s_ > 0 ? 3 * silence_limit_s : unknown_s;
-    if (still_s > start_s + known_s + silence_limit_s * std::max(longest_s_, plan_.iteration_s))
-      fail(part_report::state::stopped, fmt::format("no stage made progress for {:.3g} s; {} "
-                                                    "iterations since the last checkpoint are lost",
-                                                    still_s, done_ - saved_));
+    if (!stages_.all_ready()) send_setups();
+    const bool silent = watch_.silent_s(now_s()) > tick_s;
+    for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
+      if (silent && (stopping_ || stages_.done(i) < until_)) run(i);
+    for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
+      if (stages_.clock(i).due(now_s())) run(i);
+    check_limits();
   }
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   if (!lease_ended_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
 }
 
+/// Stages that are not ready may still be starting, stragglers more slowly.
+void trainer_state::check_limits() {
+  const double start_s = stages_.all_ready() ? 0 : 4 * o_.cluster->settings.restart_s;
+  const training_watch::pace pace{longest_s_, plan_.iteration_s, start_s, done_ - saved_};
+  if (const auto why = watch_.no_report(now_s(), pace)) fail(part_report::state::stopped, *why);
+  if (const auto why = watch_.no_progress(now_s(), pace)) fail(part_report::state::stopped, *why);
+}
+
+// -- reports
+
+/// With every report, and before a checkpoint from which the job may resume is complete.
+void trainer_state::write_curve() {
+  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
+}
+
+// The whole state and not a change: a report that is lost is replaced by the next.
+void trainer_state::report() {
+  write_curve();
+  training_report r;
+  r.lease = o_.lease;
+  r.job = o_.job;
+  r.schedule = plan_.schedule_name;
+  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
+  r.stages = plan_.shape.stages;
+  r.pipelines = plan_.shape.pipelines;
+  r.microbatches = plan_.shape.microbatches;
+  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
+  r.tokens_per_s = tokens_per_s();
+  r.wan_bytes = wan_bytes_;
+  r.wan_utilization =
+      plan_.wan_gbps > 0 && iterations_s_ > 0
+          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
+          : 0;
+  if (lender_.lends()) r.bubbles = bubbles_;
+  r.saved = saved_;
+  r.planned_s = plan_.iteration_s;
+  std::vector<stage_costs> measured;
+  if (uses_real_devices(plan_)) measured = stages_.medians();
+  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
+  for (std::uint32_t s = 0; s < plan_.shape.stages && stages_.size() > 0; ++s) {
+    r.max_in_flight.push_back(stages_.max_in_flight(s));
+    r.measured.push_back(stages_.slowest(s));
+    auto& m = r.measured.back();
+    m.handling_s = handling_s(plan_, s, m);
+  }
+  unreported_.write(r);
+  if (uses_real_devices(plan_)) r.timeline = times_.report(plan_);
+  o_.messenger.send(controller_address, r);
+}
+
+// A controller that lags behind gets the next iterations as soon as it has the last ones.
+void trainer_state::on_training_report_ack(const training_report_ack& h) {
+  if (!unreported_.acknowledge(h.sequence)) return;
+  if (ended_ && unreported_.empty()) return end_lease();
+  if (unreported_.has_full_report() || (ended_ && unreported_.has_iterations())) report();
+}
+
+/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
+void trainer_state::report_resume() {
+  auto sentence =
+      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
+                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
+                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
+  const auto earlier_s = o_.order.median_iteration_s;
+  if (o_.order.reached > first_)
+    sentence +=
+        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
+                    static_cast<double>(o_.order.reached - first_) * earlier_s);
+  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
+  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
+  add_event(sentence);
+}
+
+/// At most one event per replan_event_every_s.
+void trainer_state::report_replan(const std::string& what, double kept_s) {
+  ++unreported_replans_;
+  if (last_replan_event_s_ && now_s() - *last_replan_event_s_ < replan_event_every_s) return;
+  last_replan_event_s_ = now_s();
+  const auto others = std::exchange(unreported_replans_, 0) - 1;
+  add_event(fmt::format(
+      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
+      "{:.4g} s with the old order{}",
+      done_ + 1, what, plan_.iteration_s, kept_s,
+      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
+}
+
+double trainer_state::tokens_per_s() const {
+  const auto& job = o_.order.spec;
+  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
+  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
+}
+
 // -- the end
 
 void trainer_state::end_if_over() {
   // Also when no iteration is left to do: the node waits for every stage to report its end.
-  if (ended_ || ready_ < stages_.size()) return;
+  if (ended_ || !stages_.all_ready()) return;
   if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
     return fail(
         part_report::state::stopped,
         fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
   if (done_ < total()) return;
-  const bool saves = uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
-  if (saves && saved_ < total()) return;
+  if (saves() && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())
     if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok)
@@ -453,7 +454,7 @@ void trainer_state::end_lease() {
 }
 
 void trainer_state::add_event(const std::string& sentence) {
-  unacknowledged_events_.push_back(sentence);
+  unreported_.add_event(sentence);
   caf::anon_send(o_.messenger.node(), training_event{o_.lease, sentence});
 }
 

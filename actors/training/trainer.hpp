@@ -1,23 +1,21 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
-#include "actors/training/bubble_lender.hpp"
-#include "actors/training/clock_offset.hpp"
+#include "actors/training/controller_reports.hpp"
 #include "actors/training/curve_file.hpp"
 #include "actors/training/device_times.hpp"
+#include "actors/training/lending/bubble_lender.hpp"
+#include "actors/training/planning/training_plan.hpp"
+#include "actors/training/stage_progress.hpp"
 #include "actors/training/timeline.hpp"
-#include "actors/training/training_plan.hpp"
+#include "actors/training/training_watch.hpp"
 #include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
@@ -28,7 +26,7 @@ struct trainer_options {
   job_id job = 0;
   train_order order;
   std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
-  std::string backend;            // of jobs without `device`: sim, cpu, cuda
+  std::string backend;            // device kind of jobs without `device`
   actors::messenger messenger;
 };
 
@@ -36,11 +34,11 @@ struct trainer_options {
 /// Stages run a window of iterations on their own; the trainer gives them the next window when all
 /// have completed the iteration before.
 ///
-/// States, with the members that tell them apart:
+/// States, with the members that distinguish them:
 ///
 ///   planning    prepare(): plans, opens the checkpoint directory, finds where to resume
 ///     -> setting up; -> ended, on an error
-///   setting up  (ready_ < stages) sends every stage its setup, again on every tick
+///   setting up  (not all_ready()) sends every stage its setup, again on every tick
 ///     -> running, on the last stage's first report: sends group ids and the first window
 ///   running     (until_) adds up reports; repeats stage_run to stages that are silent
 ///     -> running, when all stages have completed the window: re-plans if measured times have
@@ -51,10 +49,13 @@ struct trainer_options {
 ///               go on to the furthest of these (last_) and save
 ///     -> ended, when that iteration is complete and saved
 ///   ended       (ended_) repeats its report until the controller has acknowledged all of it
-///     -> lease_ended_: tells the node how the training ended
+///     -> lease_ended_: reports to the node how the training ended
 ///
-/// From any state but the last it ends when a stage reports an error or a limit of on_tick() is
-/// exceeded: as `stopped` if another attempt may succeed, otherwise as `failed`.
+/// From any state but the last it ends when a stage reports an error or a limit of training_watch
+/// is exceeded: as `stopped` if another attempt may succeed, otherwise as `failed`.
+///
+/// The class has these states. The stages' progress, the limits of their silence, the lender of
+/// their bubbles, and what the controller has not acknowledged are classes of their own.
 ///
 /// Preconditions, checked by the node (stage_checks.hpp): reports come from a node of the lease.
 /// They may be lost and repeated; a report counts only if it is the stage's next one.
@@ -68,38 +69,22 @@ class trainer_state {
   void on_stop_training();
 
  private:
-  struct means {
-    stage_costs sum;
-    std::uint32_t iterations = 0;
-    void add(const stage_costs& k);
-    stage_costs mean() const;
-  };
-  struct progress {
-    bool ready = false;
-    clock_offset clock;  // of its host
-    std::uint64_t done = 0, saved = 0;
-    std::deque<stage_costs> measured;  // in its latest iterations
-    means window;                      // since the window began
-    std::uint32_t max_in_flight = 0;
-    std::vector<std::uint8_t> group_id;  // of its stage_report, as the next one
-    reason fallback_reason;
-    std::optional<std::uint64_t> halts_at;
-  };
-  struct pending {
-    iteration_record record;
-    std::uint32_t stages = 0;  // that have reported
-  };
-
-  static constexpr std::size_t max_report_iterations = 256;
-
+  // Planning.
   void prepare();
+  expected<void> find_checkpoint();
   void lend_bubbles();
   void report_resume();
+
+  // Messages to the stages.
   void send_setups();
-  void distribute_group_ids();
-  std::uint64_t iterations_alone() const;
   void run_window();
   void run(std::size_t i);
+  void run_all();
+  std::uint64_t iterations_alone() const;
+
+  // Reports of stages.
+  void on_ready(std::size_t i, const stage_report& r);
+  void report_fallbacks();
   void on_starting(const stage_report& r);
   void add_report(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
@@ -107,51 +92,54 @@ class trainer_state {
   void replan_if_drifted();
   void replan(const std::vector<stage_costs>& measured);
   void report_replan(const std::string& what, double kept_s);
-  stage_costs slowest_of_stage(std::uint32_t stage) const;
-  double tokens_per_s() const;
+  void record_halt(std::size_t i, std::uint64_t at);
+
+  // Reports to the controller, and the end.
+  void check_limits();
   void report();
   void write_curve();
-  void record_halt(std::size_t i, std::uint64_t at);
+  void add_event(const std::string& sentence);
   void end_if_over();
   void fail(part_report::state how, const std::string& why);
   void finish(part_report::state how, const std::string& why);
   void end_lease();
-  void add_event(const std::string& sentence);
+
+  double now_s() const { return o_.messenger.now_s(); }
+  double tokens_per_s() const;
   std::uint64_t total() const { return o_.order.spec.iterations; }
-  std::size_t index(const stage_name& n) const { return n.pipeline * plan_.shape.stages + n.stage; }
+  bool saves() const {
+    return uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
+  }
+
+  struct pending {
+    iteration_record record;
+    std::uint32_t stages = 0;  // that have reported
+  };
 
   trainer_actor::pointer self_ = nullptr;
   trainer_options o_;
   training_plan plan_;
-  std::vector<progress> stages_;                      // pipeline * stages + stage
-  std::vector<std::vector<std::uint8_t>> group_ids_;  // by stage; empty: hosts all-reduce
-  std::map<std::uint64_t, pending> pending_;
-  std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
-  std::uint32_t ready_ = 0;
-  std::uint64_t wan_bytes_ = 0;
-  bubble_use bubbles_;  // of all reports
-  // The time of the last report of any stage, of the last that showed progress, and of the last
-  // that said that the stage is still being set up.
-  double last_report_s_ = 0, last_progress_s_ = 0, last_starting_s_ = 0;
-  bool starting_reported_ = false;
-  double longest_s_ = 0, iterations_s_ = 0;  // of an iteration; the sum of all
-  double last_end_s_ = 0;
-  curve_file curve_;
-  double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
-  bool replanned_ = false, retimed_ = false;
+  stage_progress stages_;
+  training_watch watch_;
+  controller_reports unreported_;
   bubble_lender lender_;
-  bool stopping_ = false;
-  std::optional<std::uint64_t> last_;
-  std::optional<double> last_replan_event_s_;
-  std::uint64_t unreported_replans_ = 0;
+  curve_file curve_;
   timeline trace_;
   device_times times_;
-  // What the controller has not acknowledged: iterations, events, and how many of these each report
-  // that was sent had.
-  std::vector<iteration_record> unacknowledged_;
-  std::vector<std::string> unacknowledged_events_;
-  std::deque<std::pair<std::uint64_t, std::pair<std::size_t, std::size_t>>> reports_in_flight_;
-  std::uint64_t sequence_ = 0;
+
+  std::map<std::uint64_t, pending> pending_;  // by iteration
+  // Iterations: resumed after, completed by all, that stages may run to, in the newest checkpoint.
+  std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
+  std::uint64_t wan_bytes_ = 0;
+  bubble_use bubbles_;                       // of all reports
+  double longest_s_ = 0, iterations_s_ = 0;  // of an iteration; the sum of all
+  double last_end_s_ = 0;
+  double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
+  bool replanned_ = false, retimed_ = false;
+  std::optional<double> last_replan_event_s_;
+  std::uint64_t unreported_replans_ = 0;
+  bool stopping_ = false;
+  std::optional<std::uint64_t> last_;  // iteration, of a training that stops
   part_report::state how_ = part_report::state::running;
   std::string why_;
   bool ended_ = false, lease_ended_ = false;

@@ -15,6 +15,7 @@
 #include "actors/protocol/failure_watch.hpp"
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/wiring.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -225,7 +226,7 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   how.on_removed = [i = i->get()] { i->removed = true; };
   how.process_runner = (*i)->programs;
   how.new_state = (*i)->state && (*i)->state->is_new();
-  how.backend = "cpu";
+  how.backend = name_of(device_kind::cpu);
   how.make_cuda = (*i)->options.make_cuda;
   how.observer = std::make_shared<work_log>();
   (*i)->start_actors = [i = i->get(), how = std::move(how)] {

@@ -8,7 +8,7 @@
 
 #include "actors/protocol/request.hpp"
 #include "actors/serving/front/completions.hpp"
-#include "gpu/device/device_maker.hpp"
+#include "gpu/device/device_type.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/cluster.hpp"

@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 
 namespace troupe::cli {
@@ -32,9 +33,9 @@ served_model_files model_of_slots() {
   return m;
 }
 
-/// What a guest needs for prompts of up to 8,192 tokens, in half precision.
+/// The memory that a guest needs for the longest prompts, in half precision.
 double guest_gb_for(const model& shape, std::uint32_t depth) {
-  constexpr double max_tokens = 8192, rounding = 1.001;
+  constexpr double max_tokens = longest_lent_prompt, rounding = 1.001;
   const auto layer = planners::served_layer_of(shape);
   if (!layer) return 1;
   const double tokens =

@@ -7,6 +7,7 @@
 
 #include "cli/common/human.hpp"
 #include "messages/base/statistics.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::cli {
 
@@ -77,7 +78,7 @@ json document_of(const training_result& t) {
   if (t.job.slots) d["slots"] = mean;
   if (r.lower_bound_s > 0) d["lower_bound"] = r.lower_bound_s;
   // A simulated device computes nothing, so it has no losses.
-  if (!t.job.slots && r.device != "sim") {
+  if (!t.job.slots && !is_simulated(r.device)) {
     d["losses"] = losses;
     d["gradient_norms"] = norms;
   } else {
@@ -108,7 +109,7 @@ std::string text_of(const training_result& t) {
       counted(r.pipelines, "pipeline"),
       r.tensor_parallel > 1 ? fmt::format(" x {}", counted(r.tensor_parallel, "GPU")) : "",
       r.microbatches == 1 ? "1 micro-batch" : grouped(r.microbatches) + " micro-batches",
-      r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
+      r.schedule, r.device, is_simulated(r.device) ? " (simulated)" : "");
   const auto all = lengths(r);
   const auto n = r.iterations.size();
   text +=
@@ -118,8 +119,9 @@ std::string text_of(const training_result& t) {
                            time(mean_iteration_s(r)), time(statistics::quantile(all, 0.5)),
                            time(statistics::quantile(all, 0.99)));
   if (r.lower_bound_s > 0)
-    text += fmt::format("{}lower bound for any schedule: {}\n",
-                        r.device == "sim" ? "" : "from measured times, ", time(r.lower_bound_s));
+    text +=
+        fmt::format("{}lower bound for any schedule: {}\n",
+                    is_simulated(r.device) ? "" : "from measured times, ", time(r.lower_bound_s));
   text += fmt::format("devices busy {:.1f} % of the time", 100 * utilization(r));
   if (slots)
     text += "\n";  // bytes and rates of slot jobs are artificial
@@ -127,7 +129,7 @@ std::string text_of(const training_result& t) {
     text += fmt::format("; {} sent over the WAN, {:.1f} % of its capacity\n",
                         size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);
   if (!slots) text += fmt::format("{} tokens/s\n", grouped(std::llround(r.tokens_per_s)));
-  if (r.device != "sim" && n > 0)
+  if (!is_simulated(r.device) && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
   for (const auto& sentence : r.events) text += printable(sentence) + "\n";

@@ -13,6 +13,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/must.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/espresso/cost_tree.hpp"
@@ -44,7 +45,7 @@ std::vector<study> studies() {
   for (const std::string name : {"llama-1.3b", "llama-3b", "llama-7b", "vit"}) {
     auto job = must(formats::load_job(formats::configs_directory() / ("jobs/" + name + "-slo.yaml"),
                                       the_cluster().gpus));
-    job = with_device(std::move(job), "sim");
+    job = with_device(std::move(job), name_of(device_kind::sim));
     job.train->schedule = "megatron";
     all.push_back({name, std::move(job)});
   }

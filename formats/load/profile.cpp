@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/profile_reader.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::formats {
 
@@ -188,7 +189,7 @@ expected<device_profile> load_profile(const fs::path& file) {
   if (!tree) return refuse(tree.error());
   findings found{file.string()};
   map_reader map{found, *tree, ""};
-  static const std::vector<std::string> kinds{"cpu", "cuda"};
+  static const auto kinds = device_names(&device_facts::computes);
   device_profile p;
   std::uint32_t version = 0;
   map.read_whole<std::uint32_t>("profile", version, format_version, format_version, need::required);

@@ -12,6 +12,7 @@
 #include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::formats {
 
@@ -42,7 +43,7 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   map_reader train{map.found(), v, "train"};
   training t;
   read_keys(train, admission::train_keys(), t);
-  if (t.device != "sim") train.find("data", need::required);
+  if (!is_simulated(t.device)) train.find("data", need::required);
   std::optional<device_profile> profile;
   read_named_profile(train, directory, profile);
   if (profile) t.profile.push_back(std::move(*profile));
@@ -107,7 +108,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job
   read_recompute(pipeline, w);
   read_cut(pipeline, job.model, w);
   if (const auto* lent = pipeline.find("bubbles")) {
-    const bool files = job.train && job.train->device != "sim";
+    const bool files = job.train && !is_simulated(job.train->device);
     w.bubbles = read_bubbles(map.found(), *lent, files, directory);
   }
   pipeline.finish();

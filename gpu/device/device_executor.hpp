@@ -35,7 +35,7 @@ class guest_work {
   /// The first `count` operations of the latest run: executes them, or, of a simulated device, they
   /// have ended.
   virtual void execute(std::uint32_t count) = 0;
-  /// How many times longer operations usually take than the cost model says, if that was measured.
+  /// How many times longer operations usually take than in the cost model, if that was measured.
   /// Any thread may call it.
   virtual std::optional<double> time_factor() const { return {}; }
 };
@@ -46,7 +46,7 @@ struct guest_interval {
   double begin_s = 0, end_s = 0;
 };
 
-/// What a guest has used, and what that cost the training.
+/// The use of a device by its guest, and its cost to the training.
 struct executor_counts {
   std::uint64_t guest_steps = 0;
   double guest_s = 0;

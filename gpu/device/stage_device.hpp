@@ -82,7 +82,7 @@ struct outcome {
   std::uint64_t steps = 0;        // values: updates done
   double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
   double begin_s = 0, end_s = 0;  // on the device's own clock
-  // Of a timed operation: its kernels, without copies from and to the host.
+  // The time of a timed operation's kernels, without copies from and to the host.
   double compute_s = 0;  // 0: the device cannot measure it
 };
 

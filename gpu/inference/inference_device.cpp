@@ -12,7 +12,7 @@ inference_spec whole_model(const inference_model& m, std::uint32_t pages) {
 }
 
 std::uint64_t page_bytes(const inference_model& m) {
-  return 2ull * tile_positions * m.kv_width() * sizeof(float);
+  return cache_page_bytes_per_width * m.kv_width();
 }
 
 payload finish(inference_work& w) {

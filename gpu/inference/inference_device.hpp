@@ -9,6 +9,7 @@
 
 #include "gpu/inference/inference_model.hpp"
 #include "messages/base/reason.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "messages/wire/frame.hpp"
 
 // A device that serves a contiguous part of a model: prompts (prefill), then token after token
@@ -24,7 +25,7 @@
 namespace troupe::gpu {
 
 /// Positions of a page of the cache, and of a step of a prefill.
-inline constexpr std::uint32_t tile_positions = 64;
+inline constexpr std::uint32_t tile_positions = cache_page_positions;
 /// Sequences of a step of a decode, and rows of a step of a head.
 inline constexpr std::uint32_t decode_rows = 8;
 
@@ -107,9 +108,9 @@ class inference_device {
 
 /// Bytes of one page in one layer.
 std::uint64_t page_bytes(const inference_model& m);
-/// Pages that hold so many positions.
+/// Pages that hold that many positions.
 constexpr std::uint32_t pages_for(std::uint32_t positions) {
-  return positions / tile_positions + (positions % tile_positions != 0);
+  return cache_pages_of(positions);
 }
 
 /// fp32, computing on the caller's thread. Fails for sublayers that do not exist, for weights that

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "gpu/device/clock.hpp"
+#include "gpu/device/device_type.hpp"
 #include "gpu/model/operations.hpp"
 #include "gpu/model/parameters.hpp"
 #include "messages/base/statistics.hpp"
@@ -35,7 +36,7 @@ struct answer {
   double computed_s = 0;  // by the device; of a device that does not measure it: all
   double around_s = 0;    // the rest from the request to its completion
 };
-/// Of a step of a stage, in all rounds.
+/// The measured times of a stage's step, in all rounds.
 struct samples {
   std::vector<double> computed_s, around_s;
 };
@@ -128,7 +129,7 @@ class bench {
     t.peak_bytes = peak_bytes;
     return t;
   }
-  /// What a step takes beside computing: its tensors' copies from and to the host, and the host's
+  /// The time of a step beside computing: its tensors' copies from and to the host, and the host's
   /// own work.
   part_times around() const {
     const auto median = [](const samples& s) { return statistics::median(s.around_s); };
@@ -250,8 +251,9 @@ std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence
 
 class point_maker {
  public:
+  /// The kind computes, which measure_device() has checked.
   point_maker(const profile_wish& w, std::uint32_t tensor_parallel)
-      : w_{w}, devices_{tensor_parallel} {}
+      : w_{w}, type_{*type_of(*device_kind_of(w.device))}, devices_{tensor_parallel} {}
 
   expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
     const auto specs = stages_of(m, sequence, rows, w_.emulate_speed);
@@ -289,19 +291,16 @@ class point_maker {
   }
 
  private:
-  std::uint64_t free_bytes() const {
-    if (w_.device != "cuda") return 0;
-    return free_memory(w_.index).value_or(0);
-  }
+  std::uint64_t free_bytes() const { return type_.free_bytes(w_.index).value_or(0); }
 
   expected<std::unique_ptr<stage_device>> open(const stage_spec& s) const {
-    if (w_.device != "cuda") return make_shared_cpu_device(s, devices_);
     std::vector<int> indices(devices_);
     std::iota(indices.begin(), indices.end(), w_.index);
-    return make_shared_cuda_device(s, indices);
+    return type_.make_stage(s, indices, nullptr);
   }
 
   const profile_wish& w_;
+  const device_type& type_;
   std::uint32_t devices_;  // that share each stage
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/device/stage_device.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/profile.hpp"
 
 // Measures a device's times for the parts of stages, through the device interface
@@ -16,15 +17,15 @@
 namespace troupe::gpu {
 
 struct profile_wish {
-  std::string device = "cpu";  // or cuda
-  int index = 0;               // number of the GPU
+  std::string device = name_of(device_kind::cpu);  // a kind that computes
+  int index = 0;                                   // number of the GPU
   std::vector<troupe::model> models;
   std::vector<std::uint32_t> rows{1};          // sequences per micro-batch
   std::vector<std::uint32_t> sequences;        // tokens per sequence; empty: each model's own
   std::vector<std::uint32_t> tensor_parallel;  // also of stages that so many devices share
   std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
   std::uint32_t rounds = 9;  // at least 3; each runs everything once
-  // Of a CPU: with the pauses of a node that is emulated at this speed, after which the next
+  // CPU only: with the pauses of a node that is emulated at this speed, after which the next
   // operation finds its caches cold. The times are still those of the whole core.
   double emulate_speed = 1;
   std::function<void(const std::string&)> progress;  // progress, and what could not be measured
@@ -34,8 +35,12 @@ struct profile_wish {
 /// without enough memory is reported and skipped; it fails if all are.
 expected<device_profile> measure_device(const profile_wish& w);
 
-/// Name, versions, clocks, memory and copy rates of the device at present.
+/// Name, versions, clocks, memory and copy rates of the device now.
 expected<device_profile> describe_device(const std::string& device, int index);
+
+/// Without the date, of a core of this host and of the CUDA GPU with this number.
+device_profile describe_cpu();
+expected<device_profile> describe_cuda(int index);
 
 namespace cuda {
 class machine;
@@ -56,7 +61,7 @@ struct sums_wish {
 /// are stored in `into.all_reduce`; nothing waits longer than the timeout.
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into);
 
-/// Of a GPU with a context.
+/// The free memory of a GPU with a context.
 expected<std::uint64_t> free_memory(int index);
 
 /// Computes a part's times from stages that contain it, by docs/profiles.md's formulas: `alone` are
@@ -70,7 +75,8 @@ struct sublayer_times {
 };
 sublayer_times take_apart(const measured_stages& m);
 
-/// Of a stage with embedding and head: everything but its layers. `whole`: one layer and both ends.
+/// The times of a stage with embedding and head, without its layers. `whole`: one layer and both
+/// ends.
 struct measured_ends {
   part_times embedding, head, whole, one_layer;
 };

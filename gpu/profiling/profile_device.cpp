@@ -12,6 +12,7 @@
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/device/clock.hpp"
+#include "gpu/device/device_type.hpp"
 #include "gpu/profiling/profile.hpp"
 
 namespace troupe::gpu {
@@ -58,9 +59,11 @@ double rate_of(std::size_t bytes, const std::function<void()>& copy) {
   return static_cast<double>(bytes) / quickest_s / 1e9;
 }
 
+}  // namespace
+
 device_profile describe_cpu() {
   device_profile p;
-  p.kind = "cpu";
+  p.kind = name_of(device_kind::cpu);
   p.device = line_of("/proc/cpuinfo", "model name");
   if (p.device.empty()) p.device = "unnamed CPU";
   utsname system{};
@@ -80,6 +83,8 @@ device_profile describe_cpu() {
   return p;
 }
 
+namespace {
+
 copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
   copy_rates c;
   auto *one = m.take(bytes), *two = m.take(bytes), *host = m.take_host(bytes);
@@ -97,6 +102,8 @@ copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
   return c;
 }
 
+}  // namespace
+
 expected<device_profile> describe_cuda(int index) {
   auto opened = cuda::open_machine_here(index);
   if (!opened) return refuse(opened.error());
@@ -111,14 +118,12 @@ expected<device_profile> describe_cuda(int index) {
   }
 }
 
-}  // namespace
-
 device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
   m.enter();
   const auto facts = m.facts();
   const auto memory = m.memory();
   device_profile p;
-  p.kind = "cuda";
+  p.kind = name_of(device_kind::cuda);
   p.device = m.name();
   p.driver = facts.driver;
   p.runtime = facts.runtime;
@@ -131,7 +136,11 @@ device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
 }
 
 expected<device_profile> describe_device(const std::string& device, int index) {
-  auto p = device == "cuda" ? describe_cuda(index) : expected<device_profile>{describe_cpu()};
+  const auto* type = type_of(device_kind_of(device).value_or(device_kind::sim));
+  if (!type)
+    return refuse(reason::kind::invalid,
+                  fmt::format("devices of kind '{}' compute nothing", device));
+  auto p = type->describe(index);
   if (p) p->date = utc_now();
   return p;
 }

@@ -11,6 +11,7 @@
 #include "messages/admission/admission_problems.hpp"
 #include "messages/admission/job_keys.hpp"
 #include "messages/codec/shape.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/tensor_split.hpp"
 
 namespace troupe::admission {
@@ -107,7 +108,7 @@ problem check_train(const training& t) {
   for_each_leaf(t.profile, look);
   if (negative) return "a cost or measurement is below 0 or above 1e15";
   if (auto p = first_invalid_inside(train_keys(), t)) return p;
-  if (t.data.empty() && (t.device == "cpu" || t.device == "cuda"))
+  if (t.data.empty() && facts_of_device(t.device).computes)
     return "data: missing; expected a text or token file";
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
@@ -158,7 +159,7 @@ std::optional<objection> check_model_of(const job_spec& job) {
                       t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
                       shown(m.name))};
   }
-  if (job.train && job.train->device != "sim" && m.family != "gpt")
+  if (job.train && !is_simulated(job.train->device) && m.family != "gpt")
     return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
                                           shown(m.name), m.family)};
   const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
@@ -213,7 +214,7 @@ std::optional<objection> check_abilities(const job_spec& job) {
   if (recomputes_layers(job.pipeline) && job.slots)
     return objection{"pipeline",
                      "recompute: found layers, expected true or false: a slots job has no layers"};
-  if (!job.train || job.train->device == "sim") return {};
+  if (!job.train || is_simulated(job.train->device)) return {};
   if (recomputes_layers(job.pipeline))
     return objection{"pipeline",
                      "recompute: found layers, expected true or false: no device of the built-in "
@@ -235,7 +236,7 @@ problem check_lora(const memory_options& o, const model& m) {
 std::optional<objection> check_memory(const job_spec& job) {
   if (!job.memory) return {};
   const auto& o = *job.memory;
-  if (job.slots || (job.train && job.train->device != "sim"))
+  if (job.slots || (job.train && !is_simulated(job.train->device)))
     return objection{
         "memory_gb",
         "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
@@ -299,7 +300,7 @@ std::optional<objection> check_lending(const job_spec& job) {
   if (!job.pipeline.bubbles) return {};
   if (!job.train && !job.slots)
     return objection{"pipeline", "bubbles: only a training has bubbles; add train or slots"};
-  const bool simulated = job.slots || job.train->device == "sim";
+  const bool simulated = job.slots || is_simulated(job.train->device);
   const auto bad = objection_to(*job.pipeline.bubbles, !simulated);
   if (!bad) return {};
   return objection{"pipeline", fmt::format("bubbles: {}: {}", bad->key, bad->problem)};

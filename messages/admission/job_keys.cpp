@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "messages/admission/admission.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
 
 namespace troupe::admission {
@@ -113,7 +114,7 @@ const key_table<memory_options>& lora_keys() {
 const key_table<training>& train_keys() {
   using t = training;
   static const key_table<t> rows{
-      {"device", &t::device, word_list{"sim", "cpu", "cuda"}},
+      {"device", &t::device, device_names(&device_facts::can_train)},
       {"data", &t::data},
       {"vocabulary", &t::vocabulary},
       {"seed", &t::seed, range{0, max_seed}},

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "messages/domain/served_bytes.hpp"
 #include "messages/domain/serving.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
@@ -41,7 +42,7 @@ struct packing_options {
 std::optional<packing_options> packing_of(const bubble_lending& how);
 
 /// Rows of operations are multiples of this.
-inline constexpr std::uint32_t row_multiple = 64;
+inline constexpr std::uint32_t row_multiple = cache_page_positions;
 
 /// Equal operations that follow each other. None is interrupted; a bubble may end between any two.
 struct operation_run {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/time.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/repeated_pipelines.hpp"
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/model/engine_memory.hpp"
@@ -451,7 +452,7 @@ std::string schedule_name(const job_spec& job) {
 job_spec with_device(job_spec job, const std::string& device) {
   if (!job.train) job.train.emplace();
   if (job.slots)
-    job.train->device = "sim";
+    job.train->device = name_of(device_kind::sim);
   else if (job.train->device.empty())
     job.train->device = device;
   return job;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/domain/device_kind.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -69,7 +70,7 @@ const device_profile* own_profile(const job_spec& job) {
 /// Whether the profile was measured on the job's kind of device; simulated devices use any.
 bool is_used(const device_profile& p, const job_spec& job) {
   const auto device = job.train ? job.train->device : std::string{};
-  return !job.slots && (device.empty() || device == "sim" || device == p.kind);
+  return !job.slots && (device.empty() || is_simulated(device) || device == p.kind);
 }
 
 /// A ring of t devices: the bytes that each sends, as a multiple of the tensor's, and the number of

@@ -5,6 +5,7 @@
 
 #include "planners/cost/profile.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/model/job_device.hpp"
 #include "planners/model/job_memory.hpp"
 
 namespace troupe::planners {
@@ -49,11 +50,11 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
   const auto sums_s = [&](double each) {
     return p.count * sum_s(measured_sums(job, gpu), reached, t, rows * p.output_bytes * each);
   };
-  const bool cpu = job.train && job.train->device == "cpu";
   c.forward_s += sums_s(width);
   if (c.recompute_s > 0) c.recompute_s += sums_s(width);
   if (timed_recomputation_of(job) == recomputation::layers) c.backward_s += sums_s(width);
-  c.backward_s += sums_s(cpu ? 2 : 1);
+  constexpr double half = 2;
+  c.backward_s += sums_s(device_facts_of(job).bytes_per_value / half);
 }
 
 /// The work of each GPU of a stage. LoRA trains few parameters, and with ZeRO each pipeline updates
@@ -81,8 +82,8 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
 /// Width of transferred numbers relative to half precision; the built-in trainer sends single
 /// precision.
 double transferred_width(const job_spec& job, bool profiled) {
-  const bool real =
-      profiled || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
+  constexpr std::uint32_t single = 4;
+  const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
   return real || (job.memory && is_single(*job.memory)) ? 2 : 1;
 }
 
@@ -96,7 +97,7 @@ double exchanged_parameters(const job_spec& job, const stage_part& p) {
 }  // namespace
 
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
-  return job.train && job.train->device == "cpu" ? c.nodes[node].emulate_speed : 1;
+  return device_facts_of(job).is_host_core ? c.nodes[node].emulate_speed : 1;
 }
 
 double flops_s(const cluster& c, node_index node, const job_spec& job) {
@@ -107,9 +108,10 @@ double flops_s(const cluster& c, node_index node, const job_spec& job) {
 }
 
 gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
-  if (!job.train || job.train->device != "cpu") return gpu;
+  const auto kind = device_facts_of(job);
+  if (!kind.is_host_core) return gpu;
   auto core = gpu;
-  core.name = "cpu";
+  core.name = kind.name;
   core.fp16_tflops = core.fp32_tflops = 0.1;
   core.memory_gbytes_s = 10;
   core.efficiency = 0.5;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "messages/base/time.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/market.hpp"
@@ -49,7 +50,7 @@ class cost_trees {
         options_{options},
         placer_{m.priced, idle, job, options.simulate ? fidelity::lower_bound : fidelity::closed} {
     simulated_job_ = placer_.job();
-    simulated_job_.train->device = "sim";
+    simulated_job_.train->device = name_of(device_kind::sim);
     if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
         (job.slo_s || job.deadline_s))
       next_ask_ = patience;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "planners/model/job_device.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -134,7 +136,7 @@ stage_part nothing_of(const stage_part& p) {
 }  // namespace
 
 bool is_on_engine(const job_spec& job) {
-  return job.train && job.train->device == "cuda" && !job.slots && job.model.operators.empty();
+  return device_facts_of(job).has_engine_memory && !job.slots && job.model.operators.empty();
 }
 
 std::uint64_t head_width(const model& m) {

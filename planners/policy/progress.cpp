@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/domain/device_kind.hpp"
 #include "planners/policy/replayed_jobs.hpp"
 
 namespace troupe::planners {
@@ -33,7 +34,7 @@ double samples_left(const snapshot& s, const job_view& j) {
 bool is_resumable(const job_spec& job) {
   if (is_replayed(job)) return true;
   if (!job.command.empty() || job.slots) return false;
-  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
+  return !job.train || !job.train->checkpoint.empty() || is_simulated(job.train->device);
 }
 
 }  // namespace troupe::planners

@@ -9,6 +9,7 @@
 #include "planners/cost/layout.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/model/job_device.hpp"
 #include "planners/model/job_memory.hpp"
 
 // Rows of ATLAS's Algorithm 1 (section 4.5). get_latency_pp of line 14 is the length of the row's
@@ -33,8 +34,8 @@ std::uint64_t units_of_work(std::uint32_t stages, const job_spec& job) {
 }  // namespace
 
 bool can_train(const job_spec& job, const gpu_type& gpu) {
-  return !job.train || job.train->device != "cuda" ||
-         gpu.compute_capability.value_or(min_compute_capability) >= min_compute_capability;
+  const double min = device_facts_of(job).min_compute_capability;
+  return gpu.compute_capability.value_or(min) >= min;
 }
 
 std::string left_out(const cluster& c, const job_spec& job) {
@@ -42,8 +43,8 @@ std::string left_out(const cluster& c, const job_spec& job) {
   for (const auto& gpu : c.gpus)
     if (!can_train(job, gpu)) names += (names.empty() ? "" : ", ") + gpu.name;
   if (names.empty()) return {};
-  return fmt::format("; device cuda requires compute capability {:.1f} or newer, which excludes {}",
-                     min_compute_capability, names);
+  return fmt::format("; device {} requires compute capability {:.1f} or newer, which excludes {}",
+                     job.train->device, device_facts_of(job).min_compute_capability, names);
 }
 
 double speed_of(const cluster& c, node_index node, const job_spec& job) {

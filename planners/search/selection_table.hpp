@@ -15,9 +15,6 @@
 
 namespace troupe::planners {
 
-/// Requirements of the CUDA device's kernels: tensor cores with bf16, and asynchronous copies to
-/// shared memory.
-constexpr double min_compute_capability = 8.0;
 /// Whether the job's stages can run on GPUs of this type; true if the capability is unknown.
 bool can_train(const job_spec& job, const gpu_type& gpu);
 /// The types of the cluster for which can_train is false, and why, as the end of a sentence:

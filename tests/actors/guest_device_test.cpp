@@ -94,7 +94,7 @@ guest_group group_of_real(std::uint32_t guests) {
 }
 
 std::shared_ptr<guest_engine> open(guest_shape& shape, guest_engine::listener done) {
-  return loaded(open_guest_device(shape, std::move(done)));
+  return loaded(open_guest_device(shape, std::move(done), "cpu"));
 }
 
 /// Do the pages that came, and the last hidden state, have the bits of the whole prefill?
@@ -279,11 +279,14 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   std::mutex guard;
   std::condition_variable received;
   std::vector<guest_tile_result> results;
-  const auto engine = loaded(open_guest_device(shape, [&](guest_tile_result r) {
-    std::lock_guard lock{guard};
-    results.push_back(std::move(r));
-    received.notify_one();
-  }));
+  const auto engine = loaded(open_guest_device(
+      shape,
+      [&](guest_tile_result r) {
+        std::lock_guard lock{guard};
+        results.push_back(std::move(r));
+        received.notify_one();
+      },
+      "cpu"));
   gpu::device_thread device;
   device.lend(engine);
   std::uint32_t tile = 0;
@@ -409,7 +412,8 @@ TEST_CASE("A guest says why its layers cannot be opened") {
   const auto place = group_of_real(2).guests[1];
   const auto refused = [&](const bubble_lending& how) {
     auto shape = loaded(shape_of({how, place, {}}, 1));
-    const auto made = open_guest_device(shape, [](guest_tile_result) {});
+    const auto made = open_guest_device(
+        shape, [](guest_tile_result) {}, "cpu");
     REQUIRE_FALSE(made);
     return made.error().text;
   };

@@ -1,4 +1,4 @@
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 
 #include <catch2/catch.hpp>
 

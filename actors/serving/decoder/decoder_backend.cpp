@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "gpu/device/device_type.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/model_files.hpp"
 
@@ -11,9 +12,11 @@ namespace troupe::actors {
 
 expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
                                                             const std::string& backend) {
-  if (backend != "cpu")
+  const auto* type = gpu::type_of(device_kind_of(backend).value_or(device_kind::sim));
+  if (!type || !type->make_inference)
     return refuse(reason::kind::infeasible,
-                  fmt::format("models are served on devices of kind cpu, not '{}'", backend));
+                  fmt::format("models are served on devices of kind {}, not '{}'",
+                              real_devices(&device_facts::can_serve), backend));
   if (auto ok = check_model_files(s.model); !ok) return refuse(ok.error());
   const auto model = gpu::read_inference_model(s.model.folder);
   if (!model) return refuse(model.error());
@@ -29,7 +32,7 @@ expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
   auto spec = gpu::whole_model(*model, static_cast<std::uint32_t>(std::min(pages, 1e9)));
   spec.weights = s.model.folder;
   spec.seed = s.model.random_weights;
-  return gpu::make_cpu_inference_device(spec);
+  return type->make_inference(spec);
 }
 
 }  // namespace troupe::actors

@@ -8,7 +8,7 @@
 
 namespace troupe::actors {
 
-/// Loads a served model onto a device of this kind: cpu, cuda. Takes seconds. Fails if its files
+/// Loads a served model onto a device of this kind. Takes seconds. Fails if its files
 /// cannot be served, if the cache does not hold one sequence of the longest context, or if the
 /// device does not serve.
 expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,

@@ -9,6 +9,7 @@
 
 #include "actors/serving/decoder/median_of_recent.hpp"
 #include "gpu/device/clock.hpp"
+#include "gpu/device/device_type.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
 #include "messages/base/time.hpp"
@@ -280,7 +281,8 @@ std::shared_ptr<guest_engine> make_guest_device(const guest_place& place, bool r
 }
 
 expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
-                                                          guest_engine::listener done) {
+                                                          guest_engine::listener done,
+                                                          const std::string& backend) {
   const auto& how = shape.setup.how;
   const auto& place = shape.setup.place;
   if (auto ok = check_model_files(how.model); !ok) return refuse(ok.error());
@@ -310,7 +312,11 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
   // One prompt is computed at a time.
   spec.pages =
       static_cast<std::uint32_t>(std::min<double>(pages, gpu::pages_for(model->positions)));
-  auto device = gpu::make_cpu_inference_device(spec);
+  const auto* type = gpu::type_of(device_kind_of(backend).value_or(device_kind::sim));
+  if (!type || !type->make_inference)
+    return refuse(reason::kind::infeasible,
+                  fmt::format("devices of kind '{}' have no guests", backend));
+  auto device = type->make_inference(spec);
   if (!device) return refuse(device.error());
   shape.simulated = false;
   shape.row_bytes = model->hidden * sizeof(float);

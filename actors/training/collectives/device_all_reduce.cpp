@@ -2,6 +2,8 @@
 
 namespace troupe::actors {
 
+// The roles follow from the model's tied head: the last stage sends its gradient of the embedding,
+// and the first one adds it to its own. A stage that is both has no exchange.
 void device_all_reduce::begin(const stage_setup& s) {
   pipeline_ = s.name.pipeline;
   last_stage_ = s.stages - 1;
@@ -11,6 +13,8 @@ void device_all_reduce::begin(const stage_setup& s) {
   started_ = summed_ = false;
 }
 
+// The last stage waits for the sum only once its own gradient is on its way: before that nothing
+// can be lost.
 std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() const {
   if (received_tied_) return {};
   if (adds_tied_) return {{tensor::kind::tied_partial, pipeline_, last_stage_}};
@@ -26,6 +30,8 @@ std::vector<payload> device_all_reduce::start() {
 
 std::vector<gradient_all_reduce::outgoing> device_all_reduce::finish_sum(
     std::vector<payload> tied) {
+  // The device has put the tied embedding's gradient (last stage) or its sum (first stage) aside
+  // for the other end of the pipeline.
   summed_ = true;
   if (!(sends_tied_ || adds_tied_) || tied.empty()) return {};
   const auto bytes = tied[0].bytes().size();

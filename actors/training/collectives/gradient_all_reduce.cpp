@@ -4,6 +4,7 @@
 
 namespace troupe::actors {
 
+// A single stage has both ends, and adds the two gradients itself.
 bool tied_to_another(const stage_setup& s) {
   return s.model.tied_head && s.stages > 1 && (s.name.stage == 0 || s.name.stage + 1 == s.stages);
 }
@@ -34,6 +35,8 @@ gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,
   return out;
 }
 
+// A tied gradient may arrive before this stage's own are complete: it is kept until advance() can
+// use it. Duplicates come from requests for tensors that were only slow.
 gradient_all_reduce::outgoing_tensors gradient_all_reduce::receive(const tensor& t, payload body) {
   outgoing_tensors out;
   if (t.what == tensor::kind::tied_partial || t.what == tensor::kind::tied_sum) {
@@ -56,6 +59,10 @@ std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() 
   return result;
 }
 
+/// Goes as far as what has arrived allows. The order is fixed: the first stage adds the tied
+/// gradients, then the pipelines all-reduce, then the last stage receives the tied sum. So the sum
+/// is (first + last) in each pipeline, and over the pipelines in their order, which is the order of
+/// a single stage with both ends: the bits are the same however the model is cut.
 void gradient_all_reduce::advance(outgoing_tensors& out) {
   if (!peers_sum_started_ && !start_peers_sum(out)) return;
   if (!summed_ && !finish_peers_sum(out)) return;
@@ -87,6 +94,8 @@ bool gradient_all_reduce::start_peers_sum(outgoing_tensors& out) {
   return peers_sum_started_ = true;
 }
 
+/// Takes the all-reduced gradients apart again, own and tied. In a simulation the sum has no bytes,
+/// and there is nothing to take apart.
 bool gradient_all_reduce::finish_peers_sum(outgoing_tensors& out) {
   if (pipelines_ > 1) {
     if (!peers_sum_.complete()) return false;

@@ -32,6 +32,7 @@ void add(std::vector<std::byte>& to, const payload& from) {
 
 }  // namespace
 
+// The slice shares the whole's bytes and keeps them alive.
 payload slice(const payload& whole, std::uint64_t first, std::uint64_t size) {
   if (whole.bytes().empty()) return {};
   auto owner = std::make_shared<const payload>(whole);
@@ -60,12 +61,16 @@ host_all_reduce::host_all_reduce(std::uint32_t members, std::uint32_t self)
       has_reduced_(members),
       reduced_(members) {}
 
+/// The chunk that a member reduces. Chunks are whole values, differ by at most one value, and cover
+/// the gradients without a gap, also when there are more members than values.
 host_all_reduce::range host_all_reduce::chunk(std::uint32_t member) const {
   const auto values = bytes_ / value_bytes;
   const auto first = values * member / size_, end = values * (member + 1) / size_;
   return {first * value_bytes, (end - first) * value_bytes};
 }
 
+// Reduce-scatter: every other member gets this one's part of its chunk. Sums that came early could
+// not be checked before the size was known.
 std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
                                                               std::uint64_t bytes) {
   own_ = std::move(gradients);
@@ -89,6 +94,7 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
   return result;
 }
 
+// A partial is another member's part of this one's chunk; a sum is another's chunk, reduced.
 std::vector<host_all_reduce::outgoing> host_all_reduce::receive(const tensor& what, payload body) {
   const auto from = what.from.pipeline;
   if (from >= size_ || from == rank_) return {};
@@ -126,6 +132,9 @@ void host_all_reduce::check(const char* what, std::uint32_t from, const payload&
                        body.bytes().size(), wanted);
 }
 
+/// The end of the reduce-scatter and the begin of the all-gather: once all members' parts of this
+/// chunk are here, they are added in the order of the pipelines and the sum goes to all members.
+/// Adding each part on its arrival would save memory but make the bits depend on the network.
 std::vector<host_all_reduce::outgoing> host_all_reduce::reduce_if_complete() {
   if (summed_ || !started_ || unreduced_count_ < size_) return {};
   summed_ = true;
@@ -141,6 +150,7 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::reduce_if_complete() {
   return result;
 }
 
+// Chunks follow each other in the order of the members, as chunk() has cut them.
 payload host_all_reduce::result() {
   std::vector<std::byte> whole;
   whole.reserve(own_.bytes().size());

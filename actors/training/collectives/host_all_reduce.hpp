@@ -18,7 +18,7 @@ namespace troupe::actors {
 /// With empty payloads (a simulation) it counts bytes.
 class host_all_reduce {
  public:
-  /// A message to another member.
+  /// A message to another member: its part of a chunk, or a chunk's sum.
   struct outgoing {
     std::uint32_t to_pipeline = 0;
     tensor::kind what = tensor::kind::partial;

@@ -1,7 +1,13 @@
 #include "cli/common/version.hpp"
 
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "cli/verbs/verb.hpp"
-#include "gpu/profiling/profile.hpp"
+#include "gpu/device/device_type.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 
@@ -21,21 +27,23 @@ class version_verb final : public verb {
   void options(CLI::App&) override {}
 
   int run(output& out) override {
-    // Needs the driver, the plug-in and a device: the first that is missing is the reason.
-    const auto gpu = gpu::free_memory(0);
-    const auto why = gpu ? std::string{} : gpu.error().text;
-    out.document(
-        {{"version", TROUPE_VERSION},
-         {"commit", build_commit()},
-         {"protocol", protocol_version},
-         {"journal", runtime::journal_schema_version},
-         {"devices",
-          {{"cpu", {{"usable", true}, {"reason", json()}}},
-           {"cuda", {{"usable", gpu.has_value()}, {"reason", gpu ? json() : json(why)}}}}}});
+    // The driver, the plug-in and a device are needed: the first that is missing is the reason.
+    json devices;
+    std::vector<std::string> lines;
+    for (const auto& name : device_names(&device_facts::computes)) {
+      const auto free = gpu::type_of(*device_kind_of(name))->free_bytes(0);
+      const auto why = free ? std::string{} : free.error().text;
+      devices[name] = {{"usable", free.has_value()}, {"reason", free ? json() : json(why)}};
+      lines.push_back(fmt::format("device {}: {}", name, free ? "usable" : "not usable: " + why));
+    }
+    out.document({{"version", TROUPE_VERSION},
+                  {"commit", build_commit()},
+                  {"protocol", protocol_version},
+                  {"journal", runtime::journal_schema_version},
+                  {"devices", devices}});
     out.line("troupe {} (commit {})", TROUPE_VERSION, build_commit());
     out.line("protocol {}, journal {}", protocol_version, runtime::journal_schema_version);
-    out.line("device cpu: usable");
-    out.line("device cuda: {}", gpu ? std::string{"usable"} : "not usable: " + why);
+    for (const auto& line : lines) out.line("{}", line);
     return exit_done;
   }
 };

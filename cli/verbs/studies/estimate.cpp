@@ -7,6 +7,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
@@ -60,7 +61,7 @@ class estimate_verb final : public verb {
     if (is_serving(*read))
       return out.bad(
           fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
-    auto job = planners::with_device(*read, "sim");
+    auto job = planners::with_device(*read, name_of(device_kind::sim));
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
     // A program's stages go backward as early as they can.

@@ -13,6 +13,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
@@ -102,7 +103,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
       continue;
     }
     const auto e =
-        planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
+        planners::evaluate(c, planners::with_device(job, name_of(device_kind::sim)), d.how, d.where,
                            d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
                                                               : planners::fidelity::closed);
     if (e) a.estimate = *e;

@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/profiling/profile.hpp"
+#include "messages/domain/device_kind.hpp"
 
 namespace troupe::cli {
 
@@ -58,7 +59,7 @@ json known(double x) {
 /// The shipped catalogue's type of the measured GPU; empty: unknown, or no GPU.
 // So that the file can be used at once: a cluster file needs the catalogue's name of the type.
 std::string type_of(const device_profile& p) {
-  if (p.kind != "cuda") return {};
+  if (facts_of_device(p.kind).is_host_core) return {};
   const auto all = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   if (!all) return {};
   const auto* type = formats::type_of_device(*all, p.device, static_cast<double>(p.total_bytes));
@@ -122,7 +123,7 @@ class profile_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("--device", wish_.device, "Device to measure")
-        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->check(CLI::IsMember(device_names(&device_facts::computes)))
         ->capture_default_str();
     app.add_option("--index", wish_.index, "GPU index")->check(CLI::Range(0, 1024));
     app.add_option(
@@ -154,7 +155,7 @@ class profile_verb final : public verb {
 
   int run(output& out) override {
     // A GPU's kernels cannot be slowed down by pauses between them.
-    if (wish_.device != "cpu" && wish_.emulate_speed < 1)
+    if (!facts_of_device(wish_.device).is_host_core && wish_.emulate_speed < 1)
       return out.bad({reason::kind::invalid,
                       "--emulate-speed applies to CPU devices only: use it with --device cpu"});
     if (models_.empty())

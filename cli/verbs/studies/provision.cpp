@@ -8,6 +8,7 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/plans/bounds.hpp"
@@ -158,7 +159,7 @@ void show_ratios(const output& out, const cluster& c,
 // Espresso's cost model is of 1F1B, which is Megatron's schedule: another one in the job would not
 // be what its plan was priced for.
 job_spec provisioned_job(const job_spec& asked) {
-  auto job = planners::with_device(asked, "sim");
+  auto job = planners::with_device(asked, name_of(device_kind::sim));
   job.train->schedule = "megatron";
   return job;
 }

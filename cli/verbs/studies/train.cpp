@@ -18,6 +18,7 @@
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -44,7 +45,7 @@ class train_verb final : public verb {
         ->check(
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
     app.add_option("--device", device_, "Device (default: the job's, or the world's)")
-        ->check(CLI::IsMember({"sim", "cpu", "cuda"}));
+        ->check(CLI::IsMember(device_names(&device_facts::can_train)));
     app.add_option("--iterations", iterations_, "Iterations, instead of the job's");
     app.add_option("--timeline", timeline_, "Write a timeline of the last iteration, for Perfetto");
     app.add_option("--picture", picture_,
@@ -117,7 +118,7 @@ class train_verb final : public verb {
   /// Where a job is trained that names no world: here, unless it or an option is of a simulation.
   std::string usual_world(const job_spec& job) const {
     const bool simulated = job.slots || !cluster_.empty() || !faults_.empty() ||
-                           (device_.empty() ? job.train->device : device_) == "sim";
+                           is_simulated(device_.empty() ? job.train->device : device_);
     return simulated ? "virtual" : "local";
   }
 
@@ -131,7 +132,7 @@ class train_verb final : public verb {
     out.note(
         "troupe: trains {} {}", job.name,
         world_ == "local" ? "on this machine, in processes of its own" : "on the running cluster");
-    if (job.train->checkpoint.empty() && job.train->device != "sim")
+    if (job.train->checkpoint.empty() && !is_simulated(job.train->device))
       out.note(
           "troupe: the job has no `checkpoint:`: its weights are not saved, and an interrupted "
           "training starts over");
@@ -149,11 +150,11 @@ class train_verb final : public verb {
     // A slots job has no `train:` of its own.
     if (!job.train) job.train.emplace();
     auto& t = *job.train;
-    if (job.slots && (world_ != "virtual" || (!device_.empty() && device_ != "sim")))
+    if (job.slots && (world_ != "virtual" || (!device_.empty() && !is_simulated(device_))))
       return refuse(
           reason::kind::invalid,
           "a slots job computes nothing: it runs only in the virtual world, on simulated devices");
-    if (world_ == "virtual" && !device_.empty() && device_ != "sim")
+    if (world_ == "virtual" && !device_.empty() && !is_simulated(device_))
       return refuse(reason::kind::invalid,
                     "the virtual world has only simulated devices; use --world local to compute");
     if (prefill_.given() && world_ == "cluster")
@@ -163,7 +164,9 @@ class train_verb final : public verb {
                     "`serve:`");
     if (!schedule_.empty()) t.schedule = schedule_;
     // A job's device is for real machines; the virtual world simulates each of them.
-    t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
+    t.device = world_ == "virtual" ? name_of(device_kind::sim)
+               : !device_.empty()  ? device_
+                                   : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
     if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
     return profile_.empty() ? expected<void>{} : read_profile(job);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/prefill.hpp"
@@ -27,15 +27,17 @@ struct window_timetable {
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
                               std::uint64_t window, const std::vector<double>& report_s);
 
-/// A trainer's offer of its devices' idle time: which stages get a guest, and what the gateways of
-/// their datacenters are told. Default constructed, it lends nothing.
+/// A trainer's offer of its devices' idle time: which stages get a guest, and the offers to the
+/// gateways of their datacenters. Default constructed, it lends nothing. It plans; the stages lend
+/// (stage_lending), and the prefill controllers of the gateways fill what is lent with prompts.
 class bubble_lender {
  public:
   bubble_lender() = default;
 
-  /// Forms prefill groups of the plan's stages, for prompts of up to 8,192 tokens, or as many as
-  /// fit. Fails if the served model has no cache, or its layers do not fit the memory that is lent.
-  /// `window`: iterations between two barriers, the first of which is before iteration `first`.
+  /// Forms prefill groups of the plan's stages, for prompts of up to longest_lent_prompt tokens, or
+  /// as many as fit. Fails if the served model has no cache, or its layers do not fit the memory
+  /// that is lent. `window`: iterations between two barriers, the first of which is before
+  /// iteration `first`.
   static expected<bubble_lender> of(const cluster& c, const job_spec& job,
                                     const training_plan& plan, std::uint64_t trainer,
                                     address trainer_node, std::uint64_t window,
@@ -57,7 +59,7 @@ class bubble_lender {
   /// Sends the offers if the last ones are a heartbeat old, or at once if they have changed.
   void send(const messenger& m, double heartbeat_s);
 
-  /// No bubble is lent any more; says so once at least, and again with every send().
+  /// No bubble is lent any more; the gateways learn it with the next send(), and every later one.
   void withdraw();
 
  private:

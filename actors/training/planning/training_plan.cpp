@@ -1,4 +1,4 @@
-#include "actors/training/training_plan.hpp"
+#include "actors/training/planning/training_plan.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/statistics.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -25,6 +26,8 @@ class plan_builder {
       for (auto& k : timed_.costs) k.activation_bytes = slot_bytes;
   }
 
+  // Hops are the same in all pipelines: their stages share datacenters. Both directions of a hop
+  // count for the WAN's utilization.
   expected<training_plan> build() {
     if (auto ok = tensors_fit(); !ok) return refuse(ok.error());
     training_plan plan;
@@ -55,14 +58,14 @@ class plan_builder {
   /// Checks the limit for tensors. Gradients of GPUs are not checked: only the stages find out
   /// whether their devices all-reduce directly, and fail themselves if a tensor is too large.
   expected<void> tensors_fit() const {
-    if (job_.train->device == "sim") return {};
+    if (is_simulated(job_.train->device)) return {};
     for (std::uint32_t s = 0; s < layout().stages; ++s) {
       const auto& k = costs(0, s);
       if (s + 1 < layout().stages)
         if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
             !ok)
           return ok;
-      if (layout().pipelines > 1 && job_.train->device == "cpu")
+      if (layout().pipelines > 1 && !facts_of_device(job_.train->device).sums_on_devices)
         if (auto ok = fits("a pipeline's chunk of the gradients", s,
                            k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
@@ -108,6 +111,8 @@ class plan_builder {
     return w;
   }
 
+  /// The setup without an order, which adopt() adds. It carries all that the stage's node needs,
+  /// since nodes do not have the plan: addresses of neighbours and peers, costs, paths and model.
   stage_setup set_up(const planners::pipeline_shape& shape, std::uint32_t p,
                      std::uint32_t s) const {
     const auto last = layout().stages - 1;
@@ -135,8 +140,8 @@ class plan_builder {
     x.costs.wan_s =
         std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
     const bool lends = job_.pipeline.bubbles.has_value();
-    x.trace =
-        !x.how.timeline.empty() || ((lends || x.backend != "sim") && x.microbatches <= max_traced);
+    x.trace = !x.how.timeline.empty() ||
+              ((lends || !is_simulated(x.backend)) && x.microbatches <= max_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
   }
@@ -160,7 +165,8 @@ planners::pipeline_costs slowest(const planners::measured_times& t) {
   return c;
 }
 
-/// Holds for any schedule, whichever pipelines and hops are slow.
+/// Holds for any schedule, whichever pipelines and hops are slow: each stage counts with the times
+/// of its fastest pipeline, and the WAN with its fastest hop.
 double lower_bound(const training_plan& plan) {
   auto shape = plan.shape;
   shape.by_stage = planners::fastest_peers(plan.shape, plan.times);
@@ -185,6 +191,9 @@ planners::pipeline_costs with_median_stage(const planners::measured_times& t) {
   return c;
 }
 
+/// Gives each stage its order, and its tensors their paths. Under a schedule that shares the WAN
+/// (Atlas) the pipelines of a DP-cell send one tensor after another over the node pairs of all of
+/// them; otherwise each pipeline has its own pair.
 void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
   plan.schedule = std::move(schedule);
   auto orders = planners::stage_orders(plan.schedule);
@@ -204,6 +213,7 @@ void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
 
 }  // namespace
 
+// A stage measures 0 for what it has not done yet: the planned time stays.
 planners::measured_times with_measured(const training_plan& plan,
                                        const std::vector<stage_costs>& measured) {
   auto t = plan.times;
@@ -249,6 +259,10 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
   return plan;
 }
 
+// Three guesses, since schedules are made for stages that are alike: all as slow as the slowest,
+// with each stage's own times or without, and all like the median one. The simulation with the
+// measured times chooses. A new order costs an exchange between the windows, hence the minimum
+// gain.
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured) {
   constexpr double min_gain = 0.995;  // of the iteration time: else the orders stay
   plan.times = with_measured(plan, measured);
@@ -276,6 +290,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
   return result;
 }
 
+// Updates and copies of gradients are not compared: no order of steps changes with them.
 drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
   const auto now = with_measured(plan, measured);
   const auto& planned = plan.times;
@@ -302,6 +317,7 @@ drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measur
   return largest;
 }
 
+// The fastest of the tensors met no queue: what it took beyond the link's own time is the hosts'.
 double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
   double link_s = 0;  // of the slower hop, as measured.wan_s
   const auto consider = [&](std::uint32_t hop, const wan_path& path) {
@@ -315,8 +331,10 @@ double handling_s(const training_plan& plan, std::uint32_t stage, const stage_co
   return std::max(0.0, measured.wan_s - link_s);
 }
 
+// The schedule's numbers are planned ones until every stage has measured a forward and a backward;
+// a bound of a mixture would be neither.
 double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured) {
-  if (plan.schedule_name != "best" || plan.stages.front().backend == "sim")
+  if (plan.schedule_name != "best" || is_simulated(plan.stages.front().backend))
     return plan.lower_bound_s;
   for (auto& k : measured) {
     if (k.forward_s <= 0 || k.backward_s <= 0) return 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/domain/cluster.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/wire/stage.hpp"
 #include "messages/wire/work.hpp"
 #include "planners/cost/layout.hpp"
@@ -16,7 +17,8 @@ namespace troupe::actors {
 /// The size of a slot job's tensors: one Gbit.
 inline constexpr std::uint64_t slot_bytes = 125'000'000;
 
-/// The setups of all stages, the schedule, and the times that it was made for.
+/// The setups of all stages, the schedule, and the times that it was made for. A re-plan changes
+/// orders, paths and times; layout, devices and sizes stay for the life of a lease.
 struct training_plan {
   planners::pipeline_shape shape;
   planners::pipeline_layout layout;
@@ -31,7 +33,7 @@ struct training_plan {
 };
 
 inline bool uses_real_devices(const training_plan& p) {
-  return !p.stages.empty() && p.stages.front().backend != "sim";
+  return !p.stages.empty() && !is_simulated(p.stages.front().backend);
 }
 
 /// Maps a lease's devices to stages, and the job's schedule to their orders. `backend`: the device

@@ -1,4 +1,4 @@
-#include "actors/training/bubble_lender.hpp"
+#include "actors/training/lending/bubble_lender.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,22 +6,27 @@
 
 #include "messages/base/time.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/device_kind.hpp"
+#include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint32_t longest_prompt = 8192, shortest_prompt = 64;
+constexpr std::uint32_t shortest_prompt = cache_page_positions;
 
-/// Of a slot job, whose served model has no shape that counts: its prefills take what the job says.
+/// The layer of a slot job, whose served model has no shape that counts: its prefills take the time
+/// that the job gives.
 planners::served_layer layer_of_slots(const bubble_lending& how) {
   planners::served_layer l;
   l.layers = std::max(1u, how.model.shape.layers);
   return l;
 }
 
-/// The groups for the longest prompts that fit the memory that is lent.
+/// The groups for the longest prompts that fit the memory that is lent. A prompt needs room for its
+/// cache and its activations beside the weights, so that the longest is halved until a group fits,
+/// but not below a page of cache.
 expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const job_spec& job,
                                                          const training_plan& plan,
                                                          std::uint32_t& max_tokens) {
@@ -31,11 +36,12 @@ expected<std::vector<planners::prefill_group>> groups_of(const cluster& c, const
   if (!layer) return refuse(layer.error());
   planners::prefill_group_options o;
   if (how.depth > 0) o.depth = how.depth;
-  // Weights and caches are counted in half precision; the CPU has them in single precision.
-  const double size = plan.stages.front().backend == "cpu" ? 2 : 1;
-  o.guest_bytes = how.memory_gb * bytes_per_gb / size;
+  // Groups are formed for weights and caches in half precision.
+  constexpr double half = 2;
+  o.guest_bytes = how.memory_gb * bytes_per_gb * half /
+                  facts_of_device(plan.stages.front().backend).bytes_per_value;
   const auto positions = how.model.shape.sequence;
-  const auto max = positions > 0 ? std::min(positions, longest_prompt) : longest_prompt;
+  const auto max = positions > 0 ? std::min(positions, longest_lent_prompt) : longest_lent_prompt;
   for (auto tokens = max;; tokens /= 2) {
     o.tokens = o.rows = tokens;
     auto groups = planners::prefill_groups(c, plan.layout, *layer, o);
@@ -58,8 +64,7 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
   } else {
     p.token_s = g.rate.token_s;
     p.pair_s = g.rate.pair_s;
-    // The CPU computes tiles of 64 rows: more rows do not make it faster.
-    p.half_tokens = setup.backend == "cpu" ? 0 : g.rate.half_tokens;
+    p.half_tokens = facts_of_device(setup.backend).gains_by_rows ? g.rate.half_tokens : 0;
   }
   return p;
 }
@@ -68,7 +73,7 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
 
 namespace {
 
-/// What a stage's device does in an iteration, as in stage_timetable::busy.
+/// The times of an iteration in which a stage's device computes, as in stage_timetable::busy.
 std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
                                std::uint32_t iteration) {
   std::vector<busy_time> busy;
@@ -81,7 +86,7 @@ std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
   return busy;
 }
 
-/// So many that later ones are like each other, and all of a window if a timetable of them is not
+/// Enough iterations that later ones are like each other; all of a window if its timetable is not
 /// long.
 std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) {
   constexpr std::uint64_t min = 6, max_times = 20'000;
@@ -98,6 +103,10 @@ double report_s(const cluster& c, address stage, address trainer) {
 
 }  // namespace
 
+// Played by the simulation of the plan's schedule, which the training's iterations repeat: the
+// first ones fill the pipeline, later ones are alike, and the last one shown is that before a
+// barrier. Times count from the earliest first step of a first stage. At a barrier each stage waits
+// until the slowest report has reached the trainer and its answer is back.
 window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
                               std::uint64_t window, const std::vector<double>& report_s) {
   window_timetable out;
@@ -134,6 +143,8 @@ window_timetable timetable_of(const training_plan& plan, const planners::measure
   return out;
 }
 
+// One offer for each gateway: a group's guests are in one datacenter, so that its blocks cross no
+// WAN.
 expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
                                           const training_plan& plan, std::uint64_t trainer,
                                           address trainer_node, std::uint64_t window,
@@ -157,7 +168,8 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
     offer.lease = plan.stages.front().name.lease;
     offer.trainer = trainer;
     offer.how = how;
-    offer.how.op_ms = how.longest_op_ms(plan.stages.front().backend != "cpu");
+    offer.how.op_ms =
+        how.longest_op_ms(!facts_of_device(plan.stages.front().backend).interrupts_guest);
     offer.max_tokens = max_tokens;
     offer.first_iteration = first;
   }
@@ -177,6 +189,8 @@ void bubble_lender::add_guests(training_plan& plan) const {
       }
 }
 
+// A new timetable costs a message to every gateway and stage, so that one which differs less than
+// signals correct anyway is not sent.
 bool bubble_lender::update(const training_plan& plan, const planners::measured_times& times) {
   // Signals correct less than that within an iteration.
   constexpr double relative = 0.005;
@@ -217,6 +231,7 @@ void bubble_lender::send(const messenger& m, double heartbeat_s) {
   for (const auto& [gateway, offer] : offers_) m.send(gateway, offer);
 }
 
+// An offer without groups ends the lending, with a larger number so that it replaces the last one.
 void bubble_lender::withdraw() {
   for (auto& [gateway, offer] : offers_) {
     if (offer.groups.empty()) return;

@@ -1,0 +1,58 @@
+#include "actors/training/device_stage.hpp"
+
+#include <utility>
+
+#include "actors/training/stage_backend.hpp"
+#include "messages/domain/device_kind.hpp"
+
+namespace troupe::actors {
+
+bool device_stage::start(std::uint64_t iteration) {
+  if (iteration == 0) return false;
+  gpu::operation o;
+  o.what = gpu::operation::kind::load;
+  o.path = checkpoint_path(setup_.how.checkpoint, iteration);
+  submit(std::move(o));
+  return true;
+}
+
+// The actor is named only while an operation is under way: a reference that the stage's own state
+// held would keep the actor alive for ever.
+void device_stage::submit(gpu::operation o) {
+  if (!backend_.device) return;
+  backend_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
+    caf::anon_send(me, device_done{std::move(r)});
+  });
+}
+
+expected<void> device_stage::add_inputs(gpu::operation& forward, std::uint64_t iteration,
+                                        payload activation) {
+  const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;
+  std::pair<payload, payload> tokens;
+  if (first || last) {
+    auto read = backend_.tokens(iteration, forward.microbatch);
+    if (!read) return refuse(read.error());
+    tokens = std::move(*read);
+  }
+  forward.in.push_back(first ? std::move(tokens.first) : std::move(activation));
+  if (last) forward.in.push_back(std::move(tokens.second));
+  return {};
+}
+
+stage_gradients device_stage::take_gradients(gpu::outcome& o) const {
+  stage_gradients g{std::move(o.out[0]), std::move(o.out[1])};
+  g.own_bytes = g.own.bytes().size();
+  g.tied_bytes = g.tied.bytes().size();
+  return g;
+}
+
+bool device_stage::may_join_group() const {
+  return facts_of_device(setup_.backend).sums_on_devices;
+}
+
+double device_stage::expected_transfer_s(std::uint64_t bytes) const {
+  constexpr double bytes_s = 125e6;  // 1 Gbit/s: a slow link, since a request too early costs more
+  return static_cast<double>(bytes) / bytes_s;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "gpu/device/stage_device.hpp"
+#include "messages/wire/stage.hpp"
+
+namespace troupe::actors {
+
+/// The gradients of a stage, those of a tied embedding apart. The payloads of a simulation are
+/// empty: it counts bytes.
+struct stage_gradients {
+  payload own, tied;
+  std::uint64_t own_bytes = 0, tied_bytes = 0;
+};
+
+/// Executes the operations of one stage: on a device (device_stage.hpp), or as times on the world's
+/// clock (simulated_stage.hpp). The two differ in all that depends on whether tensors have bodies;
+/// the stage's phases do not, so that a simulation runs the code of a real training.
+///
+/// Owned and called by the stage's actor. Results of start() and submit() reach its
+/// on_device_done(), later and on its thread, one at a time.
+class stage_executor {
+ public:
+  virtual ~stage_executor() = default;
+
+  /// Prepares the device for the iterations after this one: loads the checkpoint. False: nothing
+  /// needs time, and there is no result.
+  virtual bool start(std::uint64_t iteration) = 0;
+  /// REQUIRES: the operation before it has ended. No effect after release().
+  virtual void submit(gpu::operation o) = 0;
+  /// Gives the device back. The result of an operation under way still arrives.
+  virtual void release() = 0;
+
+  /// Adds the inputs of a forward: `activation`, or the tokens and targets of the stages at the
+  /// ends. Fails if the data cannot be read.
+  virtual expected<void> add_inputs(gpu::operation& forward, std::uint64_t iteration,
+                                    payload activation) = 0;
+  /// Bytes of the tensor that follows from a step. `input_bytes`: of the step's own input.
+  virtual std::uint64_t output_bytes(stage_step::kind what, const payload& body,
+                                     std::uint64_t input_bytes) const = 0;
+  /// False: a simulated training whose gradients have no size.
+  virtual bool has_gradients() const = 0;
+  /// From the result of operation `gradients`.
+  virtual stage_gradients take_gradients(gpu::outcome& o) const = 0;
+
+  /// May its devices and those of its peers all-reduce without the hosts?
+  virtual bool may_join_group() const = 0;
+  /// Its iterations count as saved although no checkpoint is written.
+  virtual bool saves_without_files() const = 0;
+  /// Operations take longer at one time than at another.
+  virtual bool times_vary() const = 0;
+
+  /// The part of a received tensor's transfer that hosts take, and that must be waited for here.
+  virtual double handling_s(const tensor& t) const = 0;
+  /// A tensor's transfer to another host, as long as none has been measured.
+  virtual double expected_transfer_s(std::uint64_t bytes) const = 0;
+  /// Carries a tensor to a stage on this node, and calls `deliver` when it arrives. False: it need
+  /// not be waited for.
+  virtual bool carry(const stage_name& to, std::uint64_t bytes, std::function<void()> deliver) = 0;
+};
+
+}  // namespace troupe::actors

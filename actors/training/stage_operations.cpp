@@ -1,0 +1,64 @@
+#include "actors/training/stage_operations.hpp"
+
+#include <cstddef>
+#include <span>
+
+namespace troupe::actors {
+
+using kind = gpu::operation::kind;
+
+gpu::operation operation_of(kind k) {
+  gpu::operation o;
+  o.what = k;
+  return o;
+}
+
+gpu::operation operation_of(const stage_step& s) {
+  auto o = operation_of(s.what == stage_step::kind::forward     ? kind::forward
+                        : s.what == stage_step::kind::recompute ? kind::recompute
+                                                                : kind::backward);
+  o.microbatch = s.microbatch;
+  return o;
+}
+
+// All peers make one, since each has to find out whether its own device can.
+gpu::operation make_group_operation(const stage_setup& s) {
+  auto o = operation_of(kind::make_group_id);
+  o.rank = s.name.pipeline;
+  o.size = s.pipelines;
+  return o;
+}
+
+gpu::operation join_group_operation(const stage_setup& s, const std::vector<std::uint8_t>& id) {
+  auto o = operation_of(kind::join_group);
+  o.rank = s.name.pipeline;
+  o.size = s.pipelines;
+  const auto bytes = std::as_bytes(std::span{id});
+  o.in = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+  return o;
+}
+
+// The id is opaque here: only devices of the kind that has made it can read it.
+std::vector<std::uint8_t> group_id_of(const gpu::outcome& o) {
+  std::vector<std::uint8_t> id;
+  const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
+  for (const auto b : bytes) id.push_back(std::to_integer<std::uint8_t>(b));
+  return id;
+}
+
+// A device that has summed gradients itself still gets the sum of a tied embedding from the hosts.
+gpu::operation update_operation(std::pair<payload, payload> sums, double scale) {
+  auto o = operation_of(kind::update);
+  auto& [own, tied] = sums;
+  if (!own.bytes().empty() || !tied.bytes().empty()) o.in = {std::move(own), std::move(tied)};
+  o.scale = scale;
+  return o;
+}
+
+gpu::operation save_operation(std::string directory) {
+  auto o = operation_of(kind::save);
+  o.path = std::move(directory);
+  return o;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,148 @@
+#include "actors/training/stage_tensors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "messages/base/invariant.hpp"
+#include "runtime/host/transport.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// The path of tensors between peers, which never leave the datacenter.
+wan_path inside_datacenter() {
+  wan_path p;
+  p.pairs = 0;
+  return p;
+}
+
+}  // namespace
+
+void stage_tensors::begin(owner o) {
+  owner_ = std::move(o);
+  received_.begin(setup(), owner_.training->iteration());
+  requests_.begin(
+      {[this] { return host().now_s(); }, owner_.call_after, [this] { return missing(); },
+       [this](const tensor_request& r) { host().send(address_of(r.to_pipeline, r.to_stage), r); }});
+}
+
+address stage_tensors::address_of(std::uint32_t pipeline, std::uint32_t stage) const {
+  const auto& s = setup();
+  return pipeline == s.name.pipeline ? s.neighbours[stage] : s.peers[pipeline];
+}
+
+bool stage_tensors::accept(const tensor& t) {
+  if (!received_.accepts(t.iteration) || received_.is_duplicate(t)) return false;
+  sent_.on_received(t);
+  const double now_s = owner_.reports->training_time_s();
+  // The clock offset is unknown before the first run.
+  if (owner_.training->has_begun()) requests_.add_sample(t.what, now_s - t.sent_s);
+  if (t.path.pairs > 0) received_.add_transfer(t, now_s);
+  return true;
+}
+
+// Tensors inside a node are never lost, and those of a simulated device may take time there.
+expected<void> stage_tensors::send(tensor t, payload body) {
+  TROUPE_INVARIANT(executor_ != nullptr);
+  auto& training = *owner_.training;
+  if (t.path.pairs > 0) training.report().sent_bytes += t.bytes;
+  if (body.bytes().size() > runtime::largest_tensor_bytes)
+    return refuse(reason::kind::infeasible,
+                  fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
+                              "job more pipelines or more stages",
+                              body.bytes().size(), runtime::largest_tensor_bytes));
+  t.from = training.name();
+  t.iteration = training.iteration();
+  t.sent_s = owner_.reports->training_time_s();
+  const auto to = address_of(t.to_pipeline, t.to_stage);
+  const bool inside_node = to == host().self();
+  if (inside_node && executor_->carry({t.from.lease, t.to_pipeline, t.to_stage}, t.bytes,
+                                      [this, to, t] { host().send(to, t); }))
+    return {};
+  const bool sent = host().send(to, t, body);
+  if (!inside_node) sent_.keep(t, std::move(body), host().now_s(), !sent);
+  return {};
+}
+
+expected<void> stage_tensors::send(gradient_exchange::outgoing gradients) {
+  for (auto& g : gradients) {
+    tensor t;
+    t.what = g.what;
+    t.to_pipeline = g.to_pipeline;
+    t.to_stage = g.to_stage;
+    t.bytes = g.bytes;
+    t.path = g.to_stage == setup().name.stage ? inside_datacenter() : setup().tied;
+    if (auto ok = send(std::move(t), std::move(g.body)); !ok) return ok;
+  }
+  return {};
+}
+
+void stage_tensors::resend(const tensor_request& r) {
+  for (auto& resent : sent_.take_due(r, host().now_s())) {
+    auto& t = resent.header;
+    t.sent_s = owner_.reports->training_time_s();
+    if (t.path.pairs > 0) owner_.training->report().sent_bytes += t.bytes;
+    host().resend(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
+  }
+}
+
+/// How long to wait for a tensor before requesting it: by the cost model until one was measured.
+double stage_tensors::request_after_s(tensor::kind k) const {
+  const auto& costs = setup().costs;
+  const bool one_microbatch = k == tensor::kind::activation || k == tensor::kind::gradient;
+  const bool between_peers = k == tensor::kind::partial || k == tensor::kind::sum;
+  const auto bytes = one_microbatch  ? costs.activation_bytes
+                     : between_peers ? costs.gradient_bytes
+                                     : costs.tied_bytes;
+  return requests_.after_s(k, std::max(costs.wan_s, executor_->expected_transfer_s(bytes)));
+}
+
+void stage_tensors::await(std::size_t at, const stage_step* next) {
+  const tensor_requests::place place{owner_.training->iteration(), at};
+  if (requests_.awaits(place)) return;
+  double after_s = tensor_requests::never_s;
+  if (next)
+    after_s = request_after_s(next->what == stage_step::kind::forward ? tensor::kind::activation
+                                                                      : tensor::kind::gradient);
+  else
+    for (const auto& r : missing()) after_s = std::min(after_s, r.older_than_s);
+  requests_.await(place, after_s);
+}
+
+/// A request to each stage on another host that has tensors which this one waits for.
+std::vector<tensor_request> stage_tensors::missing() const {
+  std::vector<tensor_request> result;
+  const auto& me = setup().name;
+  const auto add = [&](tensor::kind what, std::uint32_t pipeline, std::uint32_t stage,
+                       std::vector<std::uint32_t> microbatches) {
+    if (address_of(pipeline, stage) == host().self()) return;
+    result.push_back({what, me, pipeline, stage, owner_.training->iteration(),
+                      std::move(microbatches), request_after_s(what)});
+  };
+  switch (owner_.waits_for()) {
+    case wait::none:
+      break;
+    case wait::input:
+      if (auto all = received_.missing(tensor::kind::activation); !all.empty())
+        add(tensor::kind::activation, me.pipeline, me.stage - 1, std::move(all));
+      if (auto all = received_.missing(tensor::kind::gradient); !all.empty())
+        add(tensor::kind::gradient, me.pipeline, me.stage + 1, std::move(all));
+      break;
+    case wait::sums:
+      for (const auto& m : owner_.training->gradients().missing())
+        add(m.what, m.from_pipeline, m.from_stage, {});
+      break;
+  }
+  return result;
+}
+
+void stage_tensors::end_iteration() {
+  received_.end_iteration();
+  sent_.begin_iteration(owner_.training->iteration());
+  requests_.end_iteration();
+}
+
+}  // namespace troupe::actors
