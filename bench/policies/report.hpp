@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 // What bench_policies prints.
 

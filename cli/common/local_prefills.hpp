@@ -5,10 +5,10 @@
 #include <set>
 #include <string>
 
-#include "actors/worlds/prefill_run.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/interrupt.hpp"
 #include "cli/common/local_cluster.hpp"
+#include "studies/prefill_run.hpp"
 
 namespace troupe::cli {
 

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/domain/job.hpp"
+#include "studies/prefill_simulation.hpp"
 
 namespace troupe::cli {
 

@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "cli/common/output.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/common/policy_settings.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/domain/replayed_times.hpp"
+#include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {
 

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "cli/common/human.hpp"
-#include "cli/reports/prefill_bubbles.hpp"
 #include "cli/reports/training_result.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
+#include "studies/prefill_bubbles.hpp"
 
 namespace troupe::cli {
 

@@ -3,11 +3,11 @@
 #include <optional>
 #include <string>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "cli/common/output.hpp"
-#include "cli/reports/paired_windows.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
+#include "studies/paired_windows.hpp"
+#include "studies/prefill_simulation.hpp"
 
 namespace troupe::cli {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "messages/domain/cluster.hpp"
+#include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {
 

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "formats/load/load.hpp"
 #include "harness/must.hpp"
 #include "planners/search/datacenter_selection.hpp"
+#include "studies/training_simulation.hpp"
 
 // Shared by the figures: the paper's testbed and its models, simulated with all actors in virtual
 // time; its large clusters, planned by Algorithm 1.

@@ -3,13 +3,13 @@
 #include <map>
 #include <numeric>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "crius/figures.hpp"
 #include "formats/traces/workload.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/policy/policy.hpp"
+#include "studies/workload_simulation.hpp"
 
 namespace {
 

@@ -10,13 +10,13 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "harness/must.hpp"
 #include "messages/base/random.hpp"
 #include "planners/plans/trace_duration.hpp"
+#include "studies/workload_simulation.hpp"
 
 // What the figures share: run a workload under some policies, and compare over the jobs that all
 // of them finish.

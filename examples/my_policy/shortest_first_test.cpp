@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/wire/journal.hpp"
 #include "planners/plans/trace_duration.hpp"
+#include "studies/workload_simulation.hpp"
 
 using namespace troupe;
 

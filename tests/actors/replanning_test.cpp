@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
+#include "studies/training_simulation.hpp"
 
 // Measured times that differ from planned ones, and lost hosts, in virtual time with faults.
 

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "studies/training_simulation.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

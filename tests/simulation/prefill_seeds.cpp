@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
+#include "studies/training_simulation.hpp"
 
 namespace troupe::simulation {
 

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
@@ -21,6 +20,7 @@
 #include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "studies/training_simulation.hpp"
 
 namespace troupe::cli {
 

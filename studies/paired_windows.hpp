@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "actors/worlds/prefill_run.hpp"
 #include "messages/wire/stage.hpp"
+#include "studies/prefill_run.hpp"
 
 namespace troupe::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/reports/paired_windows.hpp"
+#include "studies/paired_windows.hpp"
 
 #include <algorithm>
 #include <tuple>

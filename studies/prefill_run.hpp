@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "actors/worlds/real_host.hpp"
 #include "messages/domain/job.hpp"
+#include "studies/prefill_simulation.hpp"
 
 // A trace of prompts beside a real training.
 

@@ -6,13 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/faults.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/frame.hpp"
 #include "messages/wire/stage.hpp"
 #include "planners/policy/policy.hpp"
+#include "studies/prefill_simulation.hpp"
 
 namespace troupe::actors {
 

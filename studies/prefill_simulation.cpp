@@ -1,4 +1,4 @@
-#include "actors/worlds/prefill_simulation.hpp"
+#include "studies/prefill_simulation.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "actors/worlds/trace_player.hpp"
+#include "studies/trace_player.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "actors/worlds/training_simulation.hpp"
+#include "studies/training_simulation.hpp"
 
 #include <algorithm>
 

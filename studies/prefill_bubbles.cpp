@@ -1,4 +1,4 @@
-#include "cli/reports/prefill_bubbles.hpp"
+#include "studies/prefill_bubbles.hpp"
 
 #include <algorithm>
 #include <vector>

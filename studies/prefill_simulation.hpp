@@ -10,10 +10,10 @@
 #include <set>
 #include <vector>
 
-#include "actors/worlds/trace_player.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
+#include "studies/trace_player.hpp"
 
 // A trace of prompts beside a simulated training: its fronts and decoders, and what became of it.
 

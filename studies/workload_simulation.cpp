@@ -1,4 +1,4 @@
-#include "actors/worlds/workload_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/domain/serving.hpp"
+#include "studies/prefill_simulation.hpp"
 
 namespace troupe::cli {
 

@@ -1,4 +1,4 @@
-#include "actors/worlds/prefill_run.hpp"
+#include "studies/prefill_run.hpp"
 
 #include <algorithm>
 #include <optional>
