@@ -22,7 +22,7 @@ struct timed_window {
 };
 
 std::vector<timed_window> timed(const training_report& r,
-                                const std::vector<actors::offer_window>& windows) {
+                                const std::vector<studies::offer_window>& windows) {
   std::vector<timed_window> all;
   for (const auto& w : windows) {
     timed_window t{w.prompts, 0, 0, 0, 0};
@@ -54,7 +54,7 @@ std::pair<double, double> interval_of(const window_ratios& all) {
 }  // namespace
 
 std::optional<paired_windows> compare_windows(const training_report& r,
-                                              const std::vector<actors::offer_window>& windows) {
+                                              const std::vector<studies::offer_window>& windows) {
   const auto all = timed(r, windows);
   window_ratios against, alike;
   const timed_window* without = nullptr;

@@ -27,6 +27,6 @@ struct paired_windows {
 /// Iterations count for the window that they lie in as a whole. None: there are
 /// fewer than two pairs.
 std::optional<paired_windows> compare_windows(const training_report& r,
-                                              const std::vector<actors::offer_window>& windows);
+                                              const std::vector<studies::offer_window>& windows);
 
 }  // namespace troupe::cli

@@ -33,7 +33,7 @@ void append(idle_windows& all, double begin_s, double end_s) {
 device_use use_of(std::vector<timed_task> tasks) {
   const auto updates_of = [](const timed_task& t) { return t.what == index_of(task_kind::update); };
   const auto counted =
-      actors::counted_of(static_cast<std::uint64_t>(std::ranges::count_if(tasks, updates_of)));
+      studies::counted_of(static_cast<std::uint64_t>(std::ranges::count_if(tasks, updates_of)));
   std::ranges::stable_sort(tasks, {}, &timed_task::begin_s);
   device_use use;
   std::uint64_t updates = 0;
@@ -72,7 +72,7 @@ double bound_s(idle_windows idle, const std::vector<double>& offered_s, const bu
 
 }  // namespace
 
-bubble_shares bubble_shares_of(const actors::simulated_prefills& done, const bubble_lending& how) {
+bubble_shares bubble_shares_of(const studies::simulated_prefills& done, const bubble_lending& how) {
   bubble_shares r;
   double all_s = 0;
   const auto packing = planners::packing_of(how);

@@ -17,6 +17,6 @@ struct bubble_shares {
   std::uint64_t residual_bubbles = 0;
   double residual_s = 0;  // the mean of these
 };
-bubble_shares bubble_shares_of(const actors::simulated_prefills& done, const bubble_lending& how);
+bubble_shares bubble_shares_of(const studies::simulated_prefills& done, const bubble_lending& how);
 
 }  // namespace troupe::cli

@@ -8,7 +8,7 @@
 #include "runtime/host/timed_calls.hpp"
 #include "runtime/host/wait.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 struct prefill_run::impl {
   static constexpr double look_s = 0.002;  // whether the last request of a window has ended
@@ -171,4 +171,4 @@ real_prefills prefill_run::end(double limit_s) {
   return r;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

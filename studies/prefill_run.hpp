@@ -11,7 +11,7 @@
 
 // A trace of prompts beside a real training.
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 /// A time in which prompts were under way all the while, or none at all, on the wall clock.
 struct offer_window {
@@ -58,4 +58,4 @@ class prefill_run {
   std::unique_ptr<impl> impl_;
 };
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

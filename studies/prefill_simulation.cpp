@@ -10,7 +10,7 @@
 #include "messages/domain/served_bytes.hpp"
 #include "planners/serving/decoder_memory.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 namespace {
 
@@ -215,4 +215,4 @@ simulated_prefills prefill_player::result() const {
   return r;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

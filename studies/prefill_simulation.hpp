@@ -17,7 +17,7 @@
 
 // A trace of prompts beside a simulated training: its fronts and decoders, and what became of it.
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 /// Prompts for the bubbles of a training, whose job lends them (`pipeline.bubbles`).
 struct prefill_study {
@@ -107,4 +107,4 @@ class prefill_player {
   simulated_prefills result_;
 };
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -6,7 +6,7 @@
 
 #include "planners/bubbletea/prefill_packing.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 namespace {
 
@@ -136,4 +136,4 @@ void trace_player::end(std::size_t index, played_request::ending how) {
     world_.at(world_.now_s() + offer_again_s, [this] { saturate(); });
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -9,7 +9,7 @@
 #include "actors/serving/front/front_requests.hpp"
 #include "messages/base/random.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 /// A prompt of a trace.
 struct traced_prompt {
@@ -99,4 +99,4 @@ class trace_player {
   std::vector<played_request> requests_;
 };
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -11,7 +11,7 @@
 #include "planners/policy/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 troupe::cluster cluster_of_slots(const job_spec& job) {
   constexpr double tensor_gbit = slot_bytes * 8e-9, at_once_gbps = 1e15;
@@ -141,4 +141,4 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   return result;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -14,7 +14,7 @@
 #include "planners/policy/policy.hpp"
 #include "studies/prefill_simulation.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 struct training_simulation_options {
   std::shared_ptr<const troupe::cluster> cluster;
@@ -47,4 +47,4 @@ expected<simulated_training> simulate_training(training_simulation_options optio
 /// A cluster in which a slot job's costs are exact: one node per stage, one second per slot.
 troupe::cluster cluster_of_slots(const job_spec& job);
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

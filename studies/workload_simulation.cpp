@@ -11,7 +11,7 @@
 #include "messages/base/statistics.hpp"
 #include "runtime/host/stopwatch.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 // -- job records
 // ----------------------------------------------------------------------------------------
@@ -268,4 +268,4 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   return r;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -15,7 +15,7 @@
 #include "messages/wire/journal.hpp"
 #include "planners/policy/policy.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 /// Outcome of one job of a simulated workload.
 struct job_outcome {
@@ -139,4 +139,4 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -33,14 +33,14 @@ expected<void> submit_all(remote& controller, std::vector<job_spec> jobs) {
 
 expected<std::unique_ptr<local_prefills>> local_prefills::start(
     const local_cluster& processes, const std::string& cluster_file, const std::string& state,
-    remote& controller, const job_spec& job, const actors::prefill_study& study, interrupt& stop) {
+    remote& controller, const job_spec& job, const studies::prefill_study& study, interrupt& stop) {
   auto loaded = formats::load_cluster(cluster_file);
   if (!loaded) return refuse(loaded.error());
   const auto c = std::make_shared<const troupe::cluster>(std::move(*loaded));
-  auto decoders = actors::real_decoder_jobs(*c, job, study);
+  auto decoders = studies::real_decoder_jobs(*c, job, study);
   if (!decoders) return refuse(decoders.error());
   auto made = std::unique_ptr<local_prefills>{new local_prefills};
-  made->gpu_type_ = actors::gpu_type_without(*c, *decoders);
+  made->gpu_type_ = studies::gpu_type_without(*c, *decoders);
   std::vector<actors::real_host_options> fronts;
   for (const auto& f : c->fronts) {
     auto& o = fronts.emplace_back();
@@ -48,7 +48,7 @@ expected<std::unique_ptr<local_prefills>> local_prefills::start(
     o.upstream = processes.gateway_address(c->datacenters[f.datacenter].name);
     o.state = (fs::path{state} / f.name).string();
   }
-  auto run = actors::prefill_run::start(c, study, job, std::move(fronts));
+  auto run = studies::prefill_run::start(c, study, job, std::move(fronts));
   if (!run) return refuse(run.error());
   if (auto ok = submit_all(controller, std::move(*decoders)); !ok) return refuse(ok.error());
   runtime::wait_until([&] { return (*run)->ready() || stop.arrived(); }, max_startup_s, 0.05);
@@ -60,9 +60,9 @@ expected<std::unique_ptr<local_prefills>> local_prefills::start(
 
 std::set<std::string> local_prefills::hosts_of_training(const std::string& cluster_file,
                                                         const job_spec& job,
-                                                        const actors::prefill_study& study) {
+                                                        const studies::prefill_study& study) {
   const auto c = formats::load_cluster(cluster_file);
-  const auto decoders = c ? actors::real_decoder_jobs(*c, job, study) : refuse(c.error());
+  const auto decoders = c ? studies::real_decoder_jobs(*c, job, study) : refuse(c.error());
   std::set<std::string> hosts;
   if (!decoders) return hosts;
   for (const auto& d : c->datacenters) hosts.insert(d.name + "/gateway");
@@ -81,7 +81,7 @@ void local_prefills::look(const training_report& so_far) {
   run_->begin(std::max(shortest_window_s, window_iterations * statistics::mean(lengths)));
 }
 
-actors::real_prefills local_prefills::end() {
+studies::real_prefills local_prefills::end() {
   return run_->end(max_end_s);
 }
 

@@ -45,7 +45,7 @@ double guest_gb_for(const model& shape, std::uint32_t depth) {
 }
 
 /// Prompts of its vocabulary, which leave room for what is generated.
-void fit_model(actors::prefill_study& study, const model& shape) {
+void fit_model(studies::prefill_study& study, const model& shape) {
   study.play.vocabulary = shape.vocabulary;
   for (auto& p : study.prompts) {
     p.generated_tokens = std::min(p.generated_tokens, std::max(1u, shape.sequence / 2));
@@ -126,8 +126,8 @@ expected<void> prefill_options::lend(job_spec& job, bool real) const {
   return {};
 }
 
-expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed,
-                                                       bool real) const {
+expected<studies::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed,
+                                                        bool real) const {
   if (auto ok = lend(job, real); !ok) return refuse(ok.error());
   const fs::path file = trace_ == shipped_trace
                             ? formats::configs_directory() / "traces/azure-code-10min.csv"
@@ -136,7 +136,7 @@ expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint6
   if (!rows) return refuse(rows.error());
   if (rows->empty())
     return refuse(reason::kind::invalid, fmt::format("{}: has no requests", file.string()));
-  actors::prefill_study study;
+  studies::prefill_study study;
   for (const auto& r : *rows)
     study.prompts.push_back(
         {r.arrival_s, std::max(1u, r.prompt_tokens), std::max(1u, r.generated_tokens)});

@@ -21,7 +21,7 @@ class prefill_options {
   /// Makes the job lend its bubbles, and reads the trace. Without --prefill-model the job has to
   /// lend them itself, unless it is a slot job. `real`: prompts are computed, so that the model's
   /// folder needs its weights; longer prompts than it can have are cut, in the trace as well.
-  expected<actors::prefill_study> apply(job_spec& job, std::uint64_t seed, bool real) const;
+  expected<studies::prefill_study> apply(job_spec& job, std::uint64_t seed, bool real) const;
 
  private:
   expected<void> lend(job_spec& job, bool real) const;

@@ -27,7 +27,7 @@ struct comparison {
   std::vector<arrival> workload;
   std::string workload_name;
   std::uint64_t seed = 1;
-  std::vector<actors::policy_result> results;
+  std::vector<studies::policy_result> results;
   /// What the jobs take; null: what the cost model says.
   std::shared_ptr<const replayed_times> times{};
   std::size_t invented = 0;  // jobs whose model is the rule's
@@ -36,7 +36,7 @@ struct comparison {
   std::string parallelism{};  // as in as_simulated()
   /// Of policies that plan no pipelines of their own: the same with them. By name; empty: not
   /// asked.
-  std::map<std::string, actors::policy_result> with_pipelines{};
+  std::map<std::string, studies::policy_result> with_pipelines{};
 };
 
 /// Simulates it under each policy, with a progress line on terminals.

@@ -20,7 +20,7 @@ namespace troupe::cli {
 
 namespace {
 
-using ending = actors::played_request::ending;
+using ending = studies::played_request::ending;
 using all_seconds = std::vector<double>;
 
 /// Shares of the devices' time in the iterations that count.
@@ -34,7 +34,7 @@ struct shares {
 shares shares_of(const training_report& r) {
   shares s;
   if (r.iterations.empty()) return s;
-  const auto [first, end] = actors::counted_of(r.iterations.size());
+  const auto [first, end] = studies::counted_of(r.iterations.size());
   s.wall_s = r.iterations[end - 1].end_s -
              (first > 0 ? r.iterations[first - 1].end_s : r.iterations[0].begin_s);
   const double all_s = s.wall_s * r.stages * r.pipelines;
@@ -50,14 +50,14 @@ shares shares_of(const training_report& r) {
 }
 
 all_seconds of_served(const prefill_result& r,
-                      const std::function<double(const actors::played_request&)>& what) {
+                      const std::function<double(const studies::played_request&)>& what) {
   all_seconds all;
   for (const auto& q : r.done.requests)
     if (q.how == ending::served) all.push_back(what(q));
   return all;
 }
 
-double ttft_s(const actors::played_request& q) {
+double ttft_s(const studies::played_request& q) {
   return q.first_token_s - q.arrived_s;
 }
 
@@ -80,13 +80,13 @@ std::map<std::string, std::uint64_t> declined_by_reason(const prefill_result& r)
 
 /// Why the first request that failed did; empty: none did.
 std::string first_failure(const prefill_result& r) {
-  const auto at = std::ranges::find(r.done.requests, ending::failed, &actors::played_request::how);
+  const auto at = std::ranges::find(r.done.requests, ending::failed, &studies::played_request::how);
   return at == r.done.requests.end() ? "" : at->why.text;
 }
 
 std::uint64_t count(const prefill_result& r, ending how) {
   return static_cast<std::uint64_t>(
-      std::ranges::count(r.done.requests, how, &actors::played_request::how));
+      std::ranges::count(r.done.requests, how, &studies::played_request::how));
 }
 
 std::optional<double> iteration_s_without(const prefill_result& r) {
@@ -124,7 +124,7 @@ std::uint64_t partial_starts(const prefill_result& r, const bubble_lending& how)
   const auto layer = planners::served_layer_of(how.model.shape);
   if (!layer) return 0;
   return static_cast<std::uint64_t>(
-      std::ranges::count_if(r.done.requests, [&](const actors::played_request& q) {
+      std::ranges::count_if(r.done.requests, [&](const studies::played_request& q) {
         const double page = std::floor(layer->kv_bytes * cache_page_positions);
         const double bytes = layer->layers * page * cache_pages_of(q.prompt_tokens) +
                              std::floor(layer->hidden_bytes(1));

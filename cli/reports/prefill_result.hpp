@@ -13,8 +13,8 @@ namespace troupe::cli {
 
 /// A trace of prompts beside a training.
 struct prefill_result {
-  actors::prefill_study study;
-  actors::simulated_prefills done;
+  studies::prefill_study study;
+  studies::simulated_prefills done;
   std::optional<double> iteration_s_without;  // of the same training alone
   std::optional<double> training_without;     // and the share of its devices' time in steps
   std::optional<paired_windows> paired{};     // of a real training

@@ -20,7 +20,7 @@ struct series {
   std::vector<double> waiting = std::vector<double>(chart_columns, 0.0);
 };
 
-series resample(const std::vector<actors::usage_point>& points, double from_s, double until_s) {
+series resample(const std::vector<studies::usage_point>& points, double from_s, double until_s) {
   series result;
   const double step_s = (until_s - from_s) / chart_columns;
   if (step_s <= 0) return result;
@@ -142,7 +142,7 @@ std::string hover(const series& s, double gpus, const time_axis& axis) {
   return svg;
 }
 
-std::string usage_panel(const actors::policy_result& r, const series& s, double gpus,
+std::string usage_panel(const studies::policy_result& r, const series& s, double gpus,
                         double max_waiting, const time_axis& axis) {
   auto html = fmt::format(
       "<section><h2>{}</h2><p>average completion time {}, of it queued {}; {:.0f} % of GPU time "
@@ -179,7 +179,7 @@ constexpr const char* usage_style =
 }  // namespace
 
 std::string usage_picture(const troupe::cluster& c,
-                          const std::vector<actors::policy_result>& results) {
+                          const std::vector<studies::policy_result>& results) {
   double gpus = 0, from_s = 1e300, until_s = 0, max_waiting = 1;
   for (const auto& n : c.nodes) gpus += n.gpus;
   for (const auto& r : results) {

@@ -8,7 +8,7 @@ void figure6() {
   const auto job = must(formats::load_job(formats::configs_directory() / "jobs/figure6.yaml"));
   auto trained = job;
   trained.train.emplace();
-  const auto c = std::make_shared<const cluster>(actors::cluster_of_slots(job));
+  const auto c = std::make_shared<const cluster>(studies::cluster_of_slots(job));
   std::map<std::string, measured> all;
   for (auto name : {"gpipe", "megatron", "varuna", "varuna-forward-first", "atlas",
                     "atlas-least-progress", "best"}) {

@@ -37,10 +37,10 @@ struct measured {
 
 inline measured run(std::shared_ptr<const cluster> c, job_spec job, const std::string& schedule) {
   job.train->schedule = schedule;
-  actors::training_simulation_options o;
+  studies::training_simulation_options o;
   o.cluster = std::move(c);
   o.job = std::move(job);
-  const auto done = must(actors::simulate_training(o));
+  const auto done = must(studies::simulate_training(o));
   const auto& r = done.report;
   const auto& i = r.iterations.back();
   return {i.end_s - i.begin_s, i.busy_s / ((i.end_s - i.begin_s) * r.stages * r.pipelines)};

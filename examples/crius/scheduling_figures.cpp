@@ -44,7 +44,7 @@ struct outcome {
 };
 
 /// The cluster's mean samples/s in twelve equal parts of the time until the last submission.
-std::vector<double> by_part(const actors::workload_record& record, double until_s) {
+std::vector<double> by_part(const studies::workload_record& record, double until_s) {
   std::vector<double> speed(12, 0.0);
   const double each_s = until_s / static_cast<double>(speed.size());
   const auto& usage = record.usage();
@@ -57,7 +57,7 @@ std::vector<double> by_part(const actors::workload_record& record, double until_
   return speed;
 }
 
-void add(outcome& o, const study& s, const actors::policy_result& r) {
+void add(outcome& o, const study& s, const studies::policy_result& r) {
   const double n = static_cast<double>(s.seeds);
   o.jct_min += r.average_jct_s / 60 / n, o.queued_min += r.average_queue_s / 60 / n;
   o.throughput += r.cluster_throughput_avg / n, o.peak += r.cluster_throughput_peak / n;
@@ -84,7 +84,7 @@ outcome run(const study& s, const std::string& policy,
                                              return planners::reference_iteration_s(*c, job, gpus);
                                            }));
     add(o, s,
-        must(actors::simulate({c, {}, seed, {}, {}}, work, policy_named(policy, search_depth))));
+        must(studies::simulate({c, {}, seed, {}, {}}, work, policy_named(policy, search_depth))));
   }
   return o;
 }

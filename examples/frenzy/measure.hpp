@@ -22,7 +22,7 @@
 // of them finish.
 
 using namespace troupe;  // an example's own header
-using results = std::vector<actors::policy_result>;
+using results = std::vector<studies::policy_result>;
 
 inline auto cluster_named(const std::string& name) {
   const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");
@@ -45,7 +45,7 @@ inline results run(std::shared_ptr<const cluster> c, const std::vector<formats::
   for (const std::string name : policies) {
     const bool fastest = name == "fastest";
     for (auto& job : jobs) job.spec.objective = fastest ? "fastest" : "efficient";
-    out.push_back(must(actors::simulate({c, fastest ? "frenzy" : name, seed, {}, {}}, jobs)));
+    out.push_back(must(studies::simulate({c, fastest ? "frenzy" : name, seed, {}, {}}, jobs)));
   }
   return out;
 }

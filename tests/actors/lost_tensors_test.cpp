@@ -14,6 +14,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

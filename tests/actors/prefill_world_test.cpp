@@ -14,6 +14,8 @@
 
 namespace troupe::actors {
 
+using namespace troupe::studies;
+
 namespace {
 
 using ending = played_request::ending;

@@ -10,6 +10,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

@@ -6,6 +6,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

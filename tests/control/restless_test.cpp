@@ -11,6 +11,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 using planners::decision;
 
 namespace {

@@ -12,6 +12,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 using planners::decision;
 
 namespace {

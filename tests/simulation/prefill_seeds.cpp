@@ -20,6 +20,7 @@ namespace troupe::simulation {
 namespace {
 
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 constexpr std::uint64_t fault_stream = 1, trace_stream = 2;
 constexpr double requests_per_s = 20;

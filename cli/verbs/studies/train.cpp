@@ -200,13 +200,13 @@ class train_verb final : public verb {
   }
 
   expected<void> in_virtual_time(training_result& r, output&) {
-    actors::training_simulation_options o;
+    studies::training_simulation_options o;
     if (!cluster_.empty()) {
       auto c = formats::load_cluster(cluster_);
       if (!c) return refused(c);
       o.cluster = std::make_shared<const troupe::cluster>(std::move(*c));
     } else if (r.job.slots) {
-      o.cluster = std::make_shared<const troupe::cluster>(actors::cluster_of_slots(r.job));
+      o.cluster = std::make_shared<const troupe::cluster>(studies::cluster_of_slots(r.job));
     } else {
       bad_file_ = true;
       return refuse(reason::kind::invalid,
@@ -225,14 +225,14 @@ class train_verb final : public verb {
       auto alone = o;
       alone.job.pipeline.bubbles.reset();
       alone.job.train->timeline.clear();
-      const auto without = actors::simulate_training(std::move(alone), decides_);
+      const auto without = studies::simulate_training(std::move(alone), decides_);
       if (!without) return refuse(without.error());
       r.prefills.emplace().iteration_s_without = mean_iteration_s(without->report);
       r.prefills->training_without = training_share(without->report);
       r.prefills->study = *study_;
       o.prefills = study_;
     }
-    auto done = actors::simulate_training(std::move(o), decides_);
+    auto done = studies::simulate_training(std::move(o), decides_);
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
       return refuse(done.error());
@@ -308,8 +308,8 @@ class train_verb final : public verb {
   bool bad_file_ = false;
   std::optional<interrupt> stop_;
   prefill_options prefill_;
-  std::optional<actors::prefill_study> study_;  // if --prefill is given
-  temporary_directory own_timelines_;           // of timelines that only the picture needs
+  std::optional<studies::prefill_study> study_;  // if --prefill is given
+  temporary_directory own_timelines_;            // of timelines that only the picture needs
   remote remote_;
 };
 
