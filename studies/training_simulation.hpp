@@ -14,6 +14,9 @@
 #include "planners/policy/policy.hpp"
 #include "studies/prefill_simulation.hpp"
 
+// One training in virtual time: the controller, gateways, nodes, trainer and stages, on devices
+// whose times come from the cost model or a profile.
+
 namespace troupe::studies {
 
 struct training_simulation_options {

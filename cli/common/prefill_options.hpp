@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "messages/domain/job.hpp"
-#include "studies/prefill_simulation.hpp"
+#include "studies/trace_player.hpp"
 
 namespace troupe::cli {
 
@@ -27,10 +28,9 @@ class prefill_options {
   expected<void> lend(job_spec& job, bool real) const;
   expected<served_model_files> model_of(const job_spec& job, bool real) const;
 
-  std::string trace_, model_, rule_;
-  double rate_ = 1, ttft_s_ = 0, cancels_ = 0;
-  std::optional<double> guard_ms_, op_ms_, guest_gb_;
-  std::uint32_t look_ahead_ = 0, chunk_ = 0, depth_ = 0, saturated_ = 0;
+  std::string trace_, model_;
+  studies::trace_options play_;
+  std::vector<std::function<void(bubble_lending&)>> overrides_;  // of the job's
 };
 
 }  // namespace troupe::cli

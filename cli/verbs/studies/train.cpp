@@ -228,7 +228,7 @@ class train_verb final : public verb {
       const auto without = studies::simulate_training(std::move(alone), decides_);
       if (!without) return refuse(without.error());
       r.prefills.emplace().iteration_s_without = mean_iteration_s(without->report);
-      r.prefills->training_without = training_share(without->report);
+      r.prefills->training_without = studies::shares_of(without->report).training;
       r.prefills->study = *study_;
       o.prefills = study_;
     }
@@ -251,8 +251,19 @@ class train_verb final : public verb {
         cluster_.empty() ? (formats::configs_directory() / "clusters" / usual).string() : cluster_;
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
-    o.fronts = !study_;
-    if (study_) o.realtime = local_prefills::hosts_of_training(o.cluster_file, r.job, *study_);
+    std::shared_ptr<const troupe::cluster> c;
+    studies::study_hosts hosts;
+    if (study_) {
+      auto loaded = formats::load_cluster(o.cluster_file);
+      if (!loaded) return refused(loaded);
+      c = std::make_shared<const troupe::cluster>(std::move(*loaded));
+      auto divided = studies::hosts_of_study(*c, r.job, *study_);
+      if (!divided) return refuse(divided.error());
+      hosts = std::move(*divided);
+      o.fronts = false;
+      // Prompts take what the training leaves of the processors, as they do of devices.
+      o.realtime = hosts.training;
+    }
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
@@ -260,24 +271,25 @@ class train_verb final : public verb {
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.set_controller((*cluster)->controller_address());
     if (!study_) return on_the_cluster(r, out);
-    auto prefills =
-        local_prefills::start(**cluster, o.cluster_file, o.state, remote_, r.job, *study_, *stop_);
+    auto prefills = start_local_prefills(**cluster, c, o.state, remote_, r.job, *study_,
+                                         std::move(hosts.decoders), *stop_);
     if (!prefills) return refuse(prefills.error());
-    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = (*prefills)->gpu_type();
+    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
-    r.prefills.emplace().study = *study_;
-    r.prefills->realtime =
-        !o.realtime.empty() && std::ranges::all_of(o.realtime, [&](const std::string& host) {
-          return runtime::has_realtime_priority((*cluster)->id(host));
-        });
-    auto played = (*prefills)->end();
-    r.prefills->done = std::move(played.done);
-    r.prefills->paired = compare_windows(r.report, played.windows);
+    constexpr double max_end_s = 10;
+    auto played = (*prefills)->end(max_end_s);
+    auto& result = r.prefills.emplace();
+    result.study = *study_;
+    result.done = std::move(played.done);
+    result.paired = studies::compare_windows(r.report, played.windows);
+    result.realtime = std::ranges::all_of(hosts.training, [&](const std::string& host) {
+      return runtime::has_realtime_priority((*cluster)->id(host));
+    });
     return {};
   }
 
   expected<void> on_the_cluster(training_result& r, output& out,
-                                local_prefills* prefills = nullptr) {
+                                studies::prefill_run* prefills = nullptr) {
     const runtime::stopwatch watch;
     progress_line line;
     progress_log log;
