@@ -5,7 +5,6 @@
 #include "harness/small_cluster.hpp"
 
 using namespace troupe;
-using namespace troupe::actors;
 using namespace troupe::studies;
 
 namespace {
