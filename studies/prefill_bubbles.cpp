@@ -77,7 +77,7 @@ void bubble_tally::add(double span_s, const idle_windows& idle, const idle_windo
   const auto left = planners::without(idle, used);
   prefill_s_ += planners::total_s(idle) - planners::total_s(left);
   for (const auto& w : left) {
-    if (w.length_s() <= rounding_s) continue;
+    if (w.length_s() <= rounding_s_) continue;
     residual_s_ += w.length_s();
     ++residual_bubbles_;
   }
@@ -92,7 +92,7 @@ bubble_shares bubble_tally::shares() const {
 // A guest is offered its layers' part of every prompt, so that the bound holds for each device
 // alone.
 bubble_shares bubble_shares_of(const simulated_prefills& done, const bubble_lending& how) {
-  bubble_tally tally;
+  bubble_tally tally{rounding_s};
   const auto packing = planners::packing_of(how);
   if (!packing) return {};
   for (const auto& [gateway, offer] : done.offers)

@@ -21,6 +21,9 @@ struct bubble_shares {
 /// Sums over devices, for bubble_shares.
 class bubble_tally {
  public:
+  /// Windows up to `rounding_s` long are not idle time but errors of rounded times.
+  explicit bubble_tally(double rounding_s = 0) : rounding_s_{rounding_s} {}
+
   /// A device in a time of `span_s`: its idle windows without the training, the windows that its
   /// guest used, and the bound of any packing in seconds.
   void add(double span_s, const planners::idle_windows& idle, const planners::idle_windows& used,
@@ -28,6 +31,7 @@ class bubble_tally {
   bubble_shares shares() const;
 
  private:
+  double rounding_s_;
   double all_s_ = 0, prefill_s_ = 0, bound_s_ = 0, residual_s_ = 0;
   std::uint64_t residual_bubbles_ = 0;
 };
