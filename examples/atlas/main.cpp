@@ -166,6 +166,5 @@ int main() {
   figures8and9();
   figure10();
   figure11();
-  fmt::print("\n{:52}{:26}{:54}{}\n", "figure", "paper", "here", "why different");
-  for (const auto& x : compared) fmt::print("{:52}{:26}{:54}{}\n", x.what, x.paper, x.here, x.why);
+  print_compared(52, 26, 54);
 }

@@ -4,9 +4,7 @@
 #include <numeric>
 
 #include "crius/figures.hpp"
-#include "formats/traces/workload.hpp"
 #include "planners/crius/crius.hpp"
-#include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/policy/policy.hpp"
 #include "studies/workload_simulation.hpp"
@@ -79,12 +77,9 @@ outcome run(const study& s, const std::string& policy,
   outcome o;
   const auto c = cluster_named(s.cluster);
   for (std::uint64_t seed = 1; seed <= s.seeds; ++seed) {
-    const auto work = must(formats::assign(s.trace, s.workload, seed, *c,
-                                           [&](const job_spec& job, std::uint32_t gpus) {
-                                             return planners::reference_iteration_s(*c, job, gpus);
-                                           }));
     add(o, s,
-        must(studies::simulate({c, {}, seed, {}, {}}, work, policy_named(policy, search_depth))));
+        must(studies::simulate({c, {}, seed, {}, {}}, workload_of(*c, s.trace, s.workload, seed),
+                               policy_named(policy, search_depth))));
   }
   return o;
 }
@@ -139,10 +134,6 @@ void compare_variants(const std::string& where, const outcomes& all) {
 }
 
 }  // namespace
-
-rows trace_named(const std::string& name) {
-  return must(formats::load_trace(formats::configs_directory() / "traces" / (name + ".csv")));
-}
 
 rows superposed(const rows& trace, std::uint32_t copies, double hours) {
   rows all;
