@@ -9,10 +9,6 @@ namespace troupe::actors {
 
 namespace {
 
-void take(planners::idle_index& idle, const allocation& where) {
-  for (const auto& share : where)
-    idle.set_idle(share.node, idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
-}
 
 }  // namespace
 

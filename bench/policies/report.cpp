@@ -12,8 +12,8 @@
 
 namespace troupe::bench {
 
-using actors::policy_result;
 using cli::duration_text;
+using studies::policy_result;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 // What bench_policies prints.
 
@@ -12,7 +12,7 @@ namespace troupe::bench {
 /// One policy's results for one pair, a seed each.
 struct contestant {
   std::string policy;
-  std::vector<actors::policy_result> by_seed;
+  std::vector<studies::policy_result> by_seed;
 };
 
 struct contest {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -17,14 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* shipped_trace = "azure";
-constexpr double single_precision = 2;  // on CPUs, times half precision
-
-/// Of slot jobs: prefills take what the job says, and nothing else takes any time.
+/// Slot jobs name no model: the job gives the time of prefills, and nothing else takes any.
 served_model_files model_of_slots() {
   served_model_files m;
-  m.name = "slots";
-  m.shape.name = m.name;
+  m.name = m.shape.name = "slots";
   m.shape.family = "llama";
   m.shape.layers = m.shape.heads = 1;
   m.shape.hidden = 64;
@@ -33,20 +30,22 @@ served_model_files model_of_slots() {
   return m;
 }
 
-/// The memory that a guest needs for the longest prompts, in half precision.
-double guest_gb_for(const model& shape, std::uint32_t depth) {
-  constexpr double max_tokens = longest_lent_prompt, rounding = 1.001;
+/// The memory of a guest for the longest prompts. Devices of a real training are CPUs, which compute
+/// in single precision; simulated ones are GPUs and compute in half precision.
+double guest_gb_for(const model& shape, std::uint32_t depth, bool real) {
+  constexpr double max_tokens = longest_lent_prompt, single_over_half = 2, rounding = 1.001;
   const auto layer = planners::served_layer_of(shape);
-  if (!layer) return 1;
+  if (!layer) return real ? single_over_half : 1;
   const double tokens =
       shape.sequence > 0 ? std::min<double>(shape.sequence, max_tokens) : max_tokens;
   const auto layers = (shape.layers + depth - 1) / depth;
-  return rounding * planners::inference_memory(*layer, layers, tokens, tokens).total() /
-         bytes_per_gb;
+  return (real ? single_over_half : 1) *
+         (rounding * planners::inference_memory(*layer, layers, tokens, tokens).total() /
+          bytes_per_gb);
 }
 
-/// Prompts of its vocabulary, which leave room for what is generated.
-void fit_model(actors::prefill_study& study, const model& shape) {
+/// Cuts prompts so that they and the tokens to generate fit the model's context.
+void fit_model(studies::prefill_study& study, const model& shape) {
   study.play.vocabulary = shape.vocabulary;
   for (auto& p : study.prompts) {
     p.generated_tokens = std::min(p.generated_tokens, std::max(1u, shape.sequence / 2));
@@ -64,20 +63,32 @@ void prefill_options::options(CLI::App& app) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->needs("--prefill");
   };
+  // Instead of the job's value; 0 of a count is the job's.
+  const auto lend = [&]<class T>(const char* name, T bubble_lending::*field, const char* text) {
+    const auto take = [this, field](const T& v) {
+      if (std::is_floating_point_v<T> || v != T{})
+        overrides_.push_back([field, v](bubble_lending& b) { b.*field = v; });
+    };
+    return app.add_option_function<T>(name, take, text)->needs("--prefill");
+  };
+  using how = bubble_lending;
   add("--prefill-model", model_, "Served model: config.json, or a folder with one");
-  add("--prefill-rate", rate_, "Arrivals, times the trace's")->check(CLI::PositiveNumber);
-  add("--saturated", saturated_, "Keep that many prompts under way, whenever they arrive");
-  add("--rule", rule_, "Packing rule")
+  add("--prefill-rate", play_.rate, "Arrivals, times the trace's")->check(CLI::PositiveNumber);
+  add("--saturated", play_.saturated, "Ignore arrival times; keep this many prompts in flight");
+  lend("--rule", &how::rule, "Packing rule")
       ->check(CLI::IsMember({"whole", "look-ahead", "chunked", "resumable"}));
-  add("--look-ahead", look_ahead_, "Prompts of a group among which a bubble is filled");
-  add("--chunk", chunk_, "Tokens of a chunk");
-  add("--guard-ms", guard_ms_, "Before a step of the training")->check(CLI::NonNegativeNumber);
-  add("--op-ms", op_ms_, "Longest operation of a prefill")->check(CLI::PositiveNumber);
-  add("--depth", depth_, "Guests of a prefill pipeline, at least");
-  add("--guest-gb", guest_gb_, "Memory of a guest (default: what 8,192 tokens need)")
+  lend("--look-ahead", &how::look_ahead, "Queued prompts considered when filling a bubble");
+  lend("--chunk", &how::chunk, "Tokens of a chunk");
+  lend("--guard-ms", &how::guard_ms, "Idle time kept free before each training step, in ms")
+      ->check(CLI::NonNegativeNumber);
+  lend("--op-ms", &how::op_ms, "Longest operation of a prefill, in ms")->check(CLI::PositiveNumber);
+  lend("--depth", &how::depth, "Guests of a prefill pipeline, at least");
+  lend("--guest-gb", &how::memory_gb, "Memory of a guest (default: for 8,192 tokens)")
       ->check(CLI::PositiveNumber);
-  add("--ttft-s", ttft_s_, "Limit of the time to first token")->check(CLI::PositiveNumber);
-  add("--cancels", cancels_, "Share of requests whose client leaves")->check(CLI::Range(0.0, 1.0));
+  add("--ttft-s", play_.ttft_s, "Limit of the time to first token, in s")
+      ->check(CLI::PositiveNumber);
+  add("--cancels", play_.cancels, "Fraction of requests that the client cancels")
+      ->check(CLI::Range(0.0, 1.0));
 }
 
 expected<served_model_files> prefill_options::model_of(const job_spec& job, bool real) const {
@@ -99,6 +110,8 @@ expected<served_model_files> prefill_options::model_of(const job_spec& job, bool
   return m;
 }
 
+// The job's own `bubbles` are the base; a job without them gets the defaults and a guest's memory
+// for the model. Options override either.
 expected<void> prefill_options::lend(job_spec& job, bool real) const {
   auto& how = job.pipeline.bubbles;
   const bool own = how.has_value();
@@ -111,43 +124,31 @@ expected<void> prefill_options::lend(job_spec& job, bool real) const {
   if (real && how->model.folder.empty())
     return refuse(reason::kind::invalid,
                   "--prefill-model must be a folder with weights: the prompts are computed");
-  // Decoders are told a folder; simulated ones do not open it.
+  // The order to a decoder needs a folder; simulated ones do not open it.
   if (how->model.folder.empty()) how->model.folder = "/" + how->model.name;
-  if (!rule_.empty()) how->rule = rule_;
-  if (look_ahead_ > 0) how->look_ahead = look_ahead_;
-  if (chunk_ > 0) how->chunk = chunk_;
-  if (guard_ms_) how->guard_ms = *guard_ms_;
-  if (op_ms_) how->op_ms = *op_ms_;
-  if (depth_ > 0) how->depth = depth_;
-  if (guest_gb_)
-    how->memory_gb = *guest_gb_;
-  else if (!own)
-    how->memory_gb =
-        (real ? single_precision : 1) * guest_gb_for(how->model.shape, std::max(1u, how->depth));
+  if (!own) how->memory_gb = 0;  // unknown until the depth is known
+  for (const auto& change : overrides_) change(*how);
+  if (!own && how->memory_gb == 0)
+    how->memory_gb = guest_gb_for(how->model.shape, std::max(1u, how->depth), real);
   return {};
 }
 
-expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed,
-                                                       bool real) const {
+expected<studies::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed,
+                                                        bool real) const {
   if (auto ok = lend(job, real); !ok) return refuse(ok.error());
-  const fs::path file = trace_ == shipped_trace
-                            ? formats::configs_directory() / "traces/azure-code-10min.csv"
-                            : fs::path{trace_};
+  const auto file = trace_ == "azure" ? formats::configs_directory() / "traces/azure-code-10min.csv"
+                                      : fs::path{trace_};
   const auto rows = formats::load_inference_trace(file);
   if (!rows) return refuse(rows.error());
   if (rows->empty())
     return refuse(reason::kind::invalid, fmt::format("{}: has no requests", file.string()));
-  actors::prefill_study study;
+  studies::prefill_study study{play_, {}};
+  study.play.seed = seed;
   for (const auto& r : *rows)
     study.prompts.push_back(
         {r.arrival_s, std::max(1u, r.prompt_tokens), std::max(1u, r.generated_tokens)});
-  study.play.rate = rate_;
-  study.play.saturated = saturated_;
-  study.play.ttft_s = ttft_s_;
-  study.play.cancels = cancels_;
-  study.play.seed = seed;
   if (real) fit_model(study, job.pipeline.bubbles->model.shape);
-  // The paper's figure has a barrier after each iteration.
+  // BubbleTea's figure has a barrier after each iteration.
   if (job.slots && job.train) job.train->replan_every = 1;
   return study;
 }

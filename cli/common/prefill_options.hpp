@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/domain/job.hpp"
+#include "studies/trace_player.hpp"
 
 namespace troupe::cli {
 
@@ -21,16 +22,15 @@ class prefill_options {
   /// Makes the job lend its bubbles, and reads the trace. Without --prefill-model the job has to
   /// lend them itself, unless it is a slot job. `real`: prompts are computed, so that the model's
   /// folder needs its weights; longer prompts than it can have are cut, in the trace as well.
-  expected<actors::prefill_study> apply(job_spec& job, std::uint64_t seed, bool real) const;
+  expected<studies::prefill_study> apply(job_spec& job, std::uint64_t seed, bool real) const;
 
  private:
   expected<void> lend(job_spec& job, bool real) const;
   expected<served_model_files> model_of(const job_spec& job, bool real) const;
 
-  std::string trace_, model_, rule_;
-  double rate_ = 1, ttft_s_ = 0, cancels_ = 0;
-  std::optional<double> guard_ms_, op_ms_, guest_gb_;
-  std::uint32_t look_ahead_ = 0, chunk_ = 0, depth_ = 0, saturated_ = 0;
+  std::string trace_, model_;
+  studies::trace_options play_;
+  std::vector<std::function<void(bubble_lending&)>> overrides_;  // of the job's
 };
 
 }  // namespace troupe::cli

@@ -20,7 +20,7 @@ namespace troupe::cli {
 
 namespace {
 
-using actors::policy_result;
+using studies::policy_result;
 
 /// Seconds that the job would take as its user asked for it, without its start.
 // The unit of normalized throughput: a job's work is the time that its user's request would take,
@@ -148,7 +148,7 @@ struct replayed {
 expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const planners::policy>& p,
                               const fault_plan& faults) {
   const auto on = std::make_shared<const cluster>(c.times ? with_instant_messages(c.on) : c.on);
-  actors::simulation_options o{on, {}, c.seed, faults, {}};
+  studies::simulation_options o{on, {}, c.seed, faults, {}};
   if (on_terminal())
     o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
       show_progress(p->name(), ended, all, at_s);
@@ -159,7 +159,8 @@ expected<replayed> replay_one(const comparison& c, const std::shared_ptr<const p
     const auto* end = std::get_if<job_ended>(&e);
     if (end && end->final_state == job_state::failed) failures[end->job] = end->detail;
   };
-  auto r = actors::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
+  auto r =
+      studies::simulate(o, c.workload, c.times ? planners::with_replayed_times(p, c.times) : p);
   if (on_terminal()) fmt::print(stderr, "\r\033[K");
   if (!r) return refuse(r.error());
   return replayed{std::move(*r), std::move(failures)};

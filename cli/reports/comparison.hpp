@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "cli/common/output.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/common/policy_settings.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/domain/replayed_times.hpp"
+#include "studies/workload_simulation.hpp"
 
 namespace troupe::cli {
 
@@ -27,7 +27,7 @@ struct comparison {
   std::vector<arrival> workload;
   std::string workload_name;
   std::uint64_t seed = 1;
-  std::vector<actors::policy_result> results;
+  std::vector<studies::policy_result> results;
   /// Times of the jobs; null: the cost model's.
   std::shared_ptr<const replayed_times> times{};
   std::size_t invented = 0;  // jobs whose model is the rule's
@@ -36,7 +36,7 @@ struct comparison {
   std::string parallelism{};  // as in as_simulated()
   /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
   /// asked.
-  std::map<std::string, actors::policy_result> with_pipelines{};
+  std::map<std::string, studies::policy_result> with_pipelines{};
 };
 
 /// Simulates it under each policy, with a progress line on terminals.
@@ -58,7 +58,7 @@ std::string plan_spaces_table(const std::vector<json>& rows);
 std::string title_of(const comparison& c);
 
 /// Seconds from submission to the end, of the jobs that finished.
-std::vector<double> completion_times_of(const actors::policy_result& r);
+std::vector<double> completion_times_of(const studies::policy_result& r);
 /// {fraction: [], jct_s: []}: rising times, with the fraction of all that are no longer; at most
 /// max_points, at equal distances of the fraction.
 json completion_times(std::vector<double> jct_s, std::size_t max_points);

@@ -1,31 +1,21 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "cli/common/output.hpp"
-#include "cli/reports/paired_windows.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/stage.hpp"
+#include "studies/prefill_result.hpp"
 
 namespace troupe::cli {
 
-/// A trace of prompts beside a training.
-struct prefill_result {
-  actors::prefill_study study;
-  actors::simulated_prefills done;
-  std::optional<double> iteration_s_without;  // of the same training alone
-  std::optional<double> training_without;     // and the share of its devices' time in steps
-  std::optional<paired_windows> paired{};     // of a real training
-  bool realtime = false;                      // its hosts have real-time priority
-};
+/// The figures of a study beside a training, with --json and for people.
+json document_of(const studies::prefill_result& r, const job_spec& job,
+                 const training_report& training);
+std::string text_of(const studies::prefill_result& r, const job_spec& job,
+                    const training_report& training);
 
-/// The share of all devices' time in a training's forwards, recomputes and backwards, in the
-/// iterations that count.
-double training_share(const training_report& r);
-
-json document_of(const prefill_result& r, const job_spec& job, const training_report& training);
-std::string text_of(const prefill_result& r, const job_spec& job, const training_report& training);
+/// Delays of a training's steps by prefills.
+json delays_document(const bubble_use& used);
 
 }  // namespace troupe::cli

@@ -18,7 +18,7 @@ struct training_result {
   training_report report;
   std::uint64_t fingerprint = 0;  // virtual worlds only
   double wall_s = 0;
-  std::optional<prefill_result> prefills{};  // if a trace was offered
+  std::optional<studies::prefill_result> prefills{};  // if a trace was offered
 };
 
 json document_of(const training_result& r);

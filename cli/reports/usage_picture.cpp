@@ -21,7 +21,7 @@ struct series {
 
 // A step function over time. GPUs are averaged over a column, so that the area is the GPU time; of
 // waiting jobs the maximum counts, since a short queue must not vanish in a long trace.
-series resample(const std::vector<actors::usage_point>& points, double from_s, double until_s) {
+series resample(const std::vector<studies::usage_point>& points, double from_s, double until_s) {
   series result;
   const double step_s = (until_s - from_s) / columns;
   if (step_s <= 0) return result;

@@ -9,7 +9,7 @@ void figure6() {
   const auto job = must(formats::load_job(formats::configs_directory() / "jobs/figure6.yaml"));
   auto trained = job;
   trained.train.emplace();
-  const auto c = std::make_shared<const cluster>(actors::cluster_of_slots(job));
+  const auto c = std::make_shared<const cluster>(studies::cluster_of_slots(job));
   std::map<std::string, measured> all;
   for (auto name : {"gpipe", "megatron", "varuna", "varuna-forward-first", "atlas",
                     "atlas-least-progress", "best"}) {
@@ -167,6 +167,5 @@ int main() {
   figures8and9();
   figure10();
   figure11();
-  fmt::print("\n{:52}{:26}{:54}{}\n", "figure", "paper", "here", "why different");
-  for (const auto& x : compared) fmt::print("{:52}{:26}{:54}{}\n", x.what, x.paper, x.here, x.why);
+  print_compared(52, 26, 54);
 }

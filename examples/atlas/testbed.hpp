@@ -8,10 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/training_simulation.hpp"
-#include "formats/load/load.hpp"
-#include "harness/must.hpp"
+#include "harness/figures.hpp"
 #include "planners/search/datacenter_selection.hpp"
+#include "studies/training_simulation.hpp"
 
 // Shared by the figures: the paper's testbed and its models, simulated with all actors in virtual
 // time; its large clusters, planned by Algorithm 1.
@@ -24,12 +23,6 @@ inline const std::vector<std::string> ours{"varuna-forward-first", "atlas", "atl
 inline const std::vector<std::string> studied{"varuna", "varuna-forward-first", "atlas",
                                               "atlas-least-progress"};
 
-/// A line of the table at the end.
-struct comparison {
-  std::string what, paper, here, why;
-};
-inline std::vector<comparison> compared;
-
 struct measured {
   double s = 0;     // one iteration; of a study, slots
   double used = 0;  // share of the GPUs' time
@@ -37,21 +30,20 @@ struct measured {
 
 inline measured run(std::shared_ptr<const cluster> c, job_spec job, const std::string& schedule) {
   job.train->schedule = schedule;
-  actors::training_simulation_options o;
+  studies::training_simulation_options o;
   o.cluster = std::move(c);
   o.job = std::move(job);
-  const auto done = must(actors::simulate_training(o));
+  const auto done = must(studies::simulate_training(o));
   const auto& r = done.report;
   const auto& i = r.iterations.back();
   return {i.end_s - i.begin_s, i.busy_s / ((i.end_s - i.begin_s) * r.stages * r.pipelines)};
 }
 
 /// 12 GPUs for 3 pipelines of 4 stages: 6, 3 and 3, so that all peers of a stage are in one
-/// datacenter. (In 3 datacenters of 4, as the paper says, they cannot be.) Table 1: one connection
+/// datacenter. (In 3 datacenters of 4, as in the paper, they cannot be.) Table 1: one connection
 /// carries 1.465 MB in its latency.
 inline std::shared_ptr<const cluster> testbed(double latency_ms) {
-  auto c =
-      must(formats::load_cluster(formats::configs_directory() / "clusters/atlas-testbed.yaml"));
+  auto c = *cluster_named("atlas-testbed");
   for (auto& n : c.nodes)
     if (n.name.ends_with("-3")) n.datacenter = 0;
   for (auto& w : c.wan) w.rtt_ms = 2 * latency_ms, w.connection_gbps = 1.465 * 8 / latency_ms;
@@ -63,8 +55,7 @@ inline job_spec training_of(const std::string& model, std::uint32_t layers_a_sta
                             std::uint32_t microbatches, std::uint32_t connections) {
   job_spec job;
   job.name = model;
-  job.model =
-      must(formats::load_model(formats::configs_directory() / "models" / (model + ".yaml")));
+  job.model = model_named(model);
   job.model.layers = 4 * layers_a_stage;
   job.global_batch = 3 * microbatches;
   job.pipeline = {4, 3, microbatches, 2, 0, connections};
@@ -72,7 +63,7 @@ inline job_spec training_of(const std::string& model, std::uint32_t layers_a_sta
   return job;
 }
 
-/// Least and most of a ratio over the settings of a figure.
+/// The range of a ratio over the settings of a figure.
 struct range {
   double min = 1e300, max = 0;
   void add(double x) { min = std::min(min, x), max = std::max(max, x); }

@@ -1,11 +1,11 @@
 #include "bubbletea/filling.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "formats/load/load.hpp"
-#include "harness/must.hpp"
+#include "harness/figures.hpp"
 #include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
@@ -54,31 +54,22 @@ planners::idle_windows until(const planners::idle_windows& windows, double to_s)
   return all;
 }
 
-/// The shares of devices' time up to span_s.
+/// Adds the shares of the devices' time up to span_s.
 void count(filling& f, const lender& from, const std::vector<planners::idle_windows>& windows,
            const planners::prefill_replay& done,
            const std::vector<planners::prefill_prompt>& requests, const filling_options& o) {
-  const auto devices = windows.size();
-  const double all_s = f.span_s * static_cast<double>(devices);
   std::vector<double> offered_s;
-  // A prompt may be offered as often as the trace is repeated.
+  // A saturated run offers a prompt as often as the trace is repeated.
   for (std::uint64_t n = 0; n < f.offered; ++n)
     offered_s.push_back(
         planners::work_of(from.groups[0], requests[n % requests.size()].tokens, o.packing).min_s);
-  double bound_s = 0, prefill_s = 0, residual_s = 0;
-  for (std::size_t d = 0; d < devices; ++d) {
-    const auto used = until(done.used(d), f.span_s), idle = until(windows[d], f.span_s);
-    prefill_s += planners::total_s(used);
-    bound_s += planners::packing_bound_s(o.packing.rule, idle, offered_s);
-    const auto left = planners::without(idle, used);
-    residual_s += planners::total_s(left);
-    f.residual_bubbles += left.size();
+  studies::bubble_tally tally;
+  for (std::size_t d = 0; d < windows.size(); ++d) {
+    const auto idle = until(windows[d], f.span_s);
+    tally.add(f.span_s, idle, until(done.used(d), f.span_s),
+              planners::packing_bound_s(o.packing.rule, idle, offered_s));
   }
-  f.prefill = prefill_s / all_s;
-  f.bound = bound_s / all_s;
-  f.residual = residual_s / all_s;
-  if (f.residual_bubbles > 0)
-    f.residual_mean_s = residual_s / static_cast<double>(f.residual_bubbles);
+  f.bubbles = tally.shares();
 }
 
 }  // namespace
@@ -104,12 +95,10 @@ lender slots_job(const std::string& schedule) {
 
 namespace {
 
-/// So many testbeds as one: as many times the nodes of each datacenter.
+/// Testbeds joined to one cluster: `count` times the nodes of each datacenter.
 cluster testbeds(std::uint32_t count) {
-  auto c =
-      must(formats::load_cluster(formats::configs_directory() / "clusters/atlas-testbed.yaml"));
-  const auto one = c.nodes;
-  c.nodes.clear();
+  auto c = *cluster_named("atlas-testbed");
+  const auto one = std::exchange(c.nodes, {});
   for (const auto& n : one)
     for (std::uint32_t i = 0; i < count; ++i) {
       c.nodes.push_back(n);

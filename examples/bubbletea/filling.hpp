@@ -6,18 +6,18 @@
 
 #include "formats/traces/trace.hpp"
 #include "planners/bubbletea/prefill_replay.hpp"
+#include "studies/prefill_bubbles.hpp"
 
-// Trainings whose bubbles are filled, and what becomes of a trace's prompts in them.
+// Trainings whose bubbles are filled with the prompts of a trace.
 
 namespace bubbletea {
 
 using namespace troupe;  // an example's own header
 
-/// A training's timetable, which repeats, and who may use its devices' idle time.
+/// A training's timetable, which repeats, and the guests of its devices.
 struct lender {
   planners::timetable times;
   std::vector<planners::prefill_group> groups;
-  double unit_s = 1;      // what a unit of time is called a second for
   double kv_token_s = 0;  // the transfer of a prompt's cache, for each token
   double guest_gb = 0;    // what the largest guest needs for a prompt of 8,192 tokens
   double c = 0;           // a WAN transfer over the forward of the fastest stage
@@ -47,13 +47,9 @@ struct seconds_of {
 };
 
 struct filling {
-  double before = 0;    // share of the devices' time in training's steps
-  double prefill = 0;   // in prefills
-  double tails = 0;     // in what follows an iteration's last backward
-  double bound = 0;     // no packing has a larger share in prefills
-  double residual = 0;  // of neither
-  double residual_mean_s = 0;
-  std::uint64_t residual_bubbles = 0;
+  double before = 0;  // share of the devices' time in training's steps
+  double tails = 0;   // in copies of gradients and updates, after an iteration's last backward
+  studies::bubble_shares bubbles;
   std::uint64_t offered = 0, served = 0;
   std::uint64_t served_in_span = 0, tokens_in_span = 0;
   std::vector<std::pair<std::string, std::uint64_t>> declined;  // by reason, without zeros
@@ -61,7 +57,7 @@ struct filling {
   double span_s = 0;    // all shares are of this time
   double attained = 0;  // share of all offered that were served within ttft_s
 
-  double after() const { return before + prefill; }
+  double after() const { return before + bubbles.prefill; }
   double served_per_s() const { return static_cast<double>(served_in_span) / span_s; }
   double tokens_per_s() const { return static_cast<double>(tokens_in_span) / span_s; }
 };

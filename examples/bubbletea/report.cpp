@@ -1,12 +1,13 @@
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "bubbletea/figures.hpp"
+#include "harness/figures.hpp"
 
 namespace bubbletea {
 
 namespace {
-
-constexpr double ttft_bases_ms[] = {1000, 300};  // "around 1 second"; the paper's own prefill
 
 std::string reasons(const filling& r) {
   std::string all;
@@ -19,6 +20,7 @@ void print_saturated(const figures& f) {
   std::string training;
   for (const auto& p : f.saturated) {
     const auto& r = p.result;
+    const auto& b = r.bubbles;
     if (training != p.training + p.served) {
       training = p.training + p.served;
       fmt::print(
@@ -29,8 +31,8 @@ void print_saturated(const figures& f) {
           "bound", "after", "residual", "residual, ms", "requests/s", "tokens/s");
     }
     fmt::print("{:13}{:9}{:9.2f}{:8.2f}{:9.2f}{:10.2f}{:14.2f}{:13.1f}{:12.0f}   {}\n", p.rule,
-               p.promised, 100 * r.prefill, 100 * r.bound, 100 * r.after(), 100 * r.residual,
-               1e3 * r.residual_mean_s, r.served_per_s(), r.tokens_per_s(), reasons(r));
+               p.promised, 100 * b.prefill, 100 * b.upper_bound, 100 * r.after(), 100 * b.residual,
+               1e3 * b.residual_s, r.served_per_s(), r.tokens_per_s(), reasons(r));
   }
 }
 
@@ -46,7 +48,7 @@ void print_by_arrival(const figures& f) {
     fmt::print("{:14}{:>6}{:9}{:9}{:11.1f}{:8.3f}{:8.3f}{:8.3f}{:20.3f}{:8.3f}{:11.2f}   {}\n",
                o.served, fmt::format("x{}", o.rate), r.offered, r.served, 100 * r.attained,
                r.ttft.p50, r.ttft.p90, r.ttft.p99, r.ttft_with_transfer.p50,
-               r.ttft_with_transfer.p99, 100 * r.prefill, reasons(r));
+               r.ttft_with_transfer.p99, 100 * r.bubbles.prefill, reasons(r));
   }
 }
 
@@ -89,85 +91,86 @@ void print_text(const figures& f) {
   print_by_arrival(f);
   print_depths(f);
   print_figure13(f);
-  fmt::print("\n{:46}{:20}{:44}{}\n", "figure", "paper", "here", "why different");
-  for (const auto& x : f.compared)
-    fmt::print("{:46}{:20}{:44}{}\n", x.what, x.paper, x.here, x.why);
+  troupe::print_compared(46, 20, 44);
 }
 
 namespace {
 
-/// Text without anything that JSON would escape.
-std::string quoted(const std::string& text) {
-  return '"' + text + '"';
+using json = nlohmann::ordered_json;
+
+json milliseconds(const seconds_of& s) {
+  return {{"p50", 1e3 * s.p50}, {"p90", 1e3 * s.p90}, {"p99", 1e3 * s.p99}};
 }
 
-template <class Items, class Write>
-void print_list(const char* name, const Items& items, const char* after, Write write) {
-  fmt::print("  \"{}\": [", name);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    fmt::print("{}\n    ", i == 0 ? "" : ",");
-    write(items[i]);
-  }
-  fmt::print("\n  ]{}\n", after);
+json declined(const filling& r) {
+  auto all = json::object();
+  for (const auto& [why, n] : r.declined) all[why] = n;
+  return all;
 }
 
-std::string declined(const filling& r) {
-  std::string all;
-  for (const auto& [why, n] : r.declined)
-    all += fmt::format("{}\"{}\": {}", all.empty() ? "" : ", ", why, n);
-  return "{" + all + "}";
+json saturated(const filled& p) {
+  const auto& r = p.result;
+  return {{"training", p.training},
+          {"served", p.served},
+          {"rule", p.rule},
+          {"promised", p.promised},
+          {"before", r.before},
+          {"updates", r.tails},
+          {"prefill", r.bubbles.prefill},
+          {"after", r.after()},
+          {"upper_bound_share", r.bubbles.upper_bound},
+          {"residual_share", r.bubbles.residual},
+          {"residual_mean_ms", 1e3 * r.bubbles.residual_s},
+          {"requests_per_s", r.served_per_s()},
+          {"tokens_per_s", r.tokens_per_s()},
+          {"declined_by_reason", declined(r)}};
+}
+
+json by_arrival(const filled& o) {
+  const auto& r = o.result;
+  return {{"served", o.served},
+          {"rate", o.rate},
+          {"offered", r.offered},
+          {"ended", r.served},
+          {"declined_by_reason", declined(r)},
+          {"attained_share", r.attained},
+          {"ttft_without_transfer_ms", milliseconds(r.ttft)},
+          {"ttft_ms", milliseconds(r.ttft_with_transfer)},
+          {"prefill", r.bubbles.prefill}};
+}
+
+json by_depth(const filled& d) {
+  const auto& r = d.result;
+  return {{"served", d.served},
+          {"depth", d.depth},
+          {"layers", d.layers},
+          {"guest_gb", d.guest_gb},
+          {"offered", r.offered},
+          {"ended", r.served},
+          {"declined_by_reason", declined(r)},
+          {"ttft_without_transfer_ms", milliseconds(r.ttft)}};
+}
+
+json penalties(const overhead& o) {
+  json d{
+      {"tokens", o.tokens}, {"gpus", o.gpus}, {"hops", o.hops}, {"gbit_s", o.gbit_s}, {"ms", o.ms}};
+  for (const double base : {1000, 300})  // TTFT of "around 1 second"; the paper's own prefill
+    d["ttft_penalty"].push_back({{"of_ms", base}, {"share", o.ms / base}});
+  return d;
 }
 
 }  // namespace
 
 void print_json(const figures& f) {
-  fmt::print("{{\n");
-  print_list("saturated", f.saturated, ",", [](const packed& p) {
-    const auto& r = p.result;
-    fmt::print(
-        "{{\"training\": {}, \"served\": {}, \"rule\": {}, \"promised\": {}, \"before\": {}, "
-        "\"updates\": {}, \"prefill\": {}, \"after\": {}, \"upper_bound_share\": {}, "
-        "\"residual_share\": {}, \"residual_mean_ms\": {}, \"requests_per_s\": {}, "
-        "\"tokens_per_s\": {}, \"declined_by_reason\": {}}}",
-        quoted(p.training), quoted(p.served), quoted(p.rule), p.promised, r.before, r.tails,
-        r.prefill, r.after(), r.bound, r.residual, 1e3 * r.residual_mean_s, r.served_per_s(),
-        r.tokens_per_s(), declined(r));
-  });
-  print_list("by_arrival", f.by_arrival, ",", [](const open_loop& o) {
-    const auto& r = o.result;
-    fmt::print(
-        "{{\"served\": {}, \"rate\": {}, \"offered\": {}, \"ended\": {}, "
-        "\"declined_by_reason\": {}, \"attained_share\": {}, \"ttft_without_transfer_ms\": "
-        "{{\"p50\": {}, \"p90\": {}, \"p99\": {}}}, \"ttft_ms\": {{\"p50\": {}, \"p90\": {}, "
-        "\"p99\": {}}}, \"prefill\": {}}}",
-        quoted(o.served), o.rate, r.offered, r.served, declined(r), r.attained, 1e3 * r.ttft.p50,
-        1e3 * r.ttft.p90, 1e3 * r.ttft.p99, 1e3 * r.ttft_with_transfer.p50,
-        1e3 * r.ttft_with_transfer.p90, 1e3 * r.ttft_with_transfer.p99, r.prefill);
-  });
-  print_list("depths", f.depths, ",", [](const deep& d) {
-    const auto& r = d.result;
-    fmt::print(
-        "{{\"served\": {}, \"depth\": {}, \"layers\": {}, \"guest_gb\": {}, \"offered\": {}, "
-        "\"ended\": {}, \"declined_by_reason\": {}, \"ttft_without_transfer_ms\": {{\"p50\": {}, "
-        "\"p90\": {}, \"p99\": {}}}}}",
-        quoted(d.served), d.depth, d.layers, d.guest_gb, r.offered, r.served, declined(r),
-        1e3 * r.ttft.p50, 1e3 * r.ttft.p90, 1e3 * r.ttft.p99);
-  });
-  print_list("figure13", f.figure13, ",", [&](const overhead& o) {
-    fmt::print(
-        "{{\"tokens\": {}, \"gpus\": {}, \"hops\": {}, \"gbit_s\": {}, \"ms\": {}, "
-        "\"ttft_penalty\": [",
-        o.tokens, o.gpus, o.hops, o.gbit_s, o.ms);
-    for (const auto base : ttft_bases_ms)
-      fmt::print("{}{{\"of_ms\": {}, \"share\": {}}}", base == ttft_bases_ms[0] ? "" : ", ", base,
-                 o.ms / base);
-    fmt::print("]}}");
-  });
-  print_list("compared", f.compared, "", [](const comparison& c) {
-    fmt::print("{{\"what\": {}, \"paper\": {}, \"here\": {}, \"why\": {}}}", quoted(c.what),
-               quoted(c.paper), quoted(c.here), quoted(c.why));
-  });
-  fmt::print("}}\n");
+  json d;
+  for (const auto& p : f.saturated) d["saturated"].push_back(saturated(p));
+  for (const auto& o : f.by_arrival) d["by_arrival"].push_back(by_arrival(o));
+  for (const auto& o : f.depths) d["depths"].push_back(by_depth(o));
+  for (const auto& o : f.figure13) d["figure13"].push_back(penalties(o));
+  for (const auto& c : troupe::compared)
+    d["compared"].push_back(
+        {{"what", c.what}, {"paper", c.paper}, {"here", c.here}, {"why", c.why}});
+  fmt::print("{}\n", d.dump(2));
 }
 
 }  // namespace bubbletea

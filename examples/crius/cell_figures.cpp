@@ -1,4 +1,4 @@
-// Figures 12 and 13: what Cells are estimated to take, and what tuning looks at.
+// Figures 12 and 13: the accuracy of estimates of Cells, and of their tuning.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -79,17 +79,17 @@ struct mean_and_ends {
   double mean() const { return sum / n; }
 };
 
-/// One pool's GPUs, so many of them, and all Cells of a job.
+/// A pool's GPUs, and all Cells of a job on one number of them.
 struct setting {
   const cluster& c;
   const gpu_pool& pool;
   const job_spec& job;
   std::vector<const cell*> cells;
-  const cell* chosen = nullptr;  // what scheduling would use, with its plan
+  const cell* chosen = nullptr;  // that scheduling would use, with its plan
 };
 
-/// The GPUs' time of an iteration on all of them, in times what the estimate needs: a micro-batch
-/// of each stage's two plans on one GPU, where nothing is sent.
+/// By how much less GPU time the estimate needs than an iteration on all GPUs: it runs a
+/// micro-batch of each stage's two plans on one GPU, where nothing is sent.
 double profiling_saved(const setting& at, const cell& x, double iteration_s) {
   auto alone = at.c;
   for (auto& n : alone.nodes) n.intra = n.inter = {"", 1e12, 0};
@@ -111,8 +111,8 @@ struct by_count {
   }
 };
 
-/// What an iteration of the plan takes when its schedule is carried out, and how near the estimate
-/// is to that.
+/// The time of an iteration of the plan when its schedule is carried out, and the accuracy of the
+/// estimate.
 struct comparison {
   double played_s = 0, accuracy = 0;
 };

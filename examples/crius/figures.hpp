@@ -1,25 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
-#include "harness/must.hpp"
-#include "messages/domain/cluster.hpp"
+#include "harness/figures.hpp"
 
-// What the figures share, and the figures.
+// The figures, and shared input.
 
 using namespace troupe;  // an example's own header
-
-inline std::shared_ptr<const cluster> cluster_named(const std::string& name) {
-  const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");
-  return std::make_shared<const cluster>(must(formats::load_cluster(file)));
-}
 
 /// The paper's Table 2.
 struct table2_model {
@@ -43,17 +35,7 @@ inline constexpr table2_model table2_models[] = {
     {"moe-10b", 10, "moe"},
     {"moe-27b", 27, "moe"},
 };
-inline model model_named(const std::string& name) {
-  return must(formats::load_model(formats::configs_directory() / "models" / (name + ".yaml")));
-}
-
-/// A line of the table at the end.
-struct comparison {
-  std::string what, paper, here, why;
-};
-inline std::vector<comparison> compared;
-
-/// How much is done.
+/// The size of a run: --long has more.
 struct extent {
   std::vector<std::uint32_t> batches;
   std::uint64_t seeds = 1;   // on the testbed
@@ -68,9 +50,7 @@ void figure19(const extent& e);
 void figure20(const extent& e);
 void figure21(const extent& e);
 
-/// A shipped trace.
-std::vector<formats::trace_row> trace_named(const std::string& name);
-/// So many copies of a trace, each moved on by an equal part of `hours`, around its end; their jobs
-/// have names of their own, and so models.
+/// Copies of a trace, each moved on by an equal part of `hours`, around its end; their jobs have
+/// names of their own, and so models.
 std::vector<formats::trace_row> superposed(const std::vector<formats::trace_row>& rows,
                                            std::uint32_t copies, double hours);

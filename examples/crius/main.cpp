@@ -71,6 +71,5 @@ int main(int argc, char** argv) {
   figure21(e);
   compared.push_back({"18: Helios Venus, Alibaba PAI", "JCT -64.7, -66.3 %", "not run",
                       "the traces are not available to us"});
-  fmt::print("\n{:62}{:20}{:34}{}\n", "figure", "paper", "here", "why different");
-  for (const auto& x : compared) fmt::print("{:62}{:20}{:34}{}\n", x.what, x.paper, x.here, x.why);
+  print_compared(62, 20, 34);
 }

@@ -3,13 +3,11 @@
 #include <map>
 #include <numeric>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "crius/figures.hpp"
-#include "formats/traces/workload.hpp"
 #include "planners/crius/crius.hpp"
-#include "planners/plans/trace_duration.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/policy/policy.hpp"
+#include "studies/workload_simulation.hpp"
 
 namespace {
 
@@ -44,7 +42,7 @@ struct outcome {
 };
 
 /// The cluster's mean samples/s in twelve equal parts of the time until the last submission.
-std::vector<double> by_part(const actors::workload_record& record, double until_s) {
+std::vector<double> by_part(const studies::workload_record& record, double until_s) {
   std::vector<double> speed(12, 0.0);
   const double each_s = until_s / static_cast<double>(speed.size());
   const auto& usage = record.usage();
@@ -57,7 +55,7 @@ std::vector<double> by_part(const actors::workload_record& record, double until_
   return speed;
 }
 
-void add(outcome& o, const study& s, const actors::policy_result& r) {
+void add(outcome& o, const study& s, const studies::policy_result& r) {
   const double n = static_cast<double>(s.seeds);
   o.jct_min += r.average_jct_s / 60 / n, o.queued_min += r.average_queue_s / 60 / n;
   o.throughput += r.cluster_throughput_avg / n, o.peak += r.cluster_throughput_peak / n;
@@ -79,12 +77,9 @@ outcome run(const study& s, const std::string& policy,
   outcome o;
   const auto c = cluster_named(s.cluster);
   for (std::uint64_t seed = 1; seed <= s.seeds; ++seed) {
-    const auto work = must(formats::assign(s.trace, s.workload, seed, *c,
-                                           [&](const job_spec& job, std::uint32_t gpus) {
-                                             return planners::reference_iteration_s(*c, job, gpus);
-                                           }));
     add(o, s,
-        must(actors::simulate({c, {}, seed, {}, {}}, work, policy_named(policy, search_depth))));
+        must(studies::simulate({c, {}, seed, {}, {}}, workload_of(*c, s.trace, s.workload, seed),
+                               policy_named(policy, search_depth))));
   }
   return o;
 }
@@ -139,10 +134,6 @@ void compare_variants(const std::string& where, const outcomes& all) {
 }
 
 }  // namespace
-
-rows trace_named(const std::string& name) {
-  return must(formats::load_trace(formats::configs_directory() / "traces" / (name + ".csv")));
-}
 
 rows superposed(const rows& trace, std::uint32_t copies, double hours) {
   rows all;

@@ -62,8 +62,7 @@ void figure5a(const char* name) {  // wall clock: stderr
              "Figure 5a on {}: one decision, least of 5, us\n{:>6}{:>12}{:>9}{:>10}{:>13}{:>20}\n",
              name, "tasks", "MARP, all", "frenzy", "sia", "sia/frenzy", "sia/(frenzy+MARP)");
   const auto c = cluster_named(name);
-  const auto jobs = work(
-      *c, must(formats::load_trace(formats::configs_directory() / "traces/philly-day.csv")), 1);
+  const auto jobs = workload_of(*c, trace_named("philly-day"), "frenzy", 1);
   const planners::idle_index idle{*c};
   for (const job_id tasks : {8, 16, 32, 64, 128, 256}) {
     planners::job_views waiting;
@@ -102,8 +101,7 @@ void figure6() {
   double min = 1, max = 0;
   for (const auto& [name, batches] :
        {std::pair{"gpt2-7b", std::array{2u, 4u, 8u}}, {"gpt2-350m", {4u, 8u, 16u}}}) {
-    const auto m = must(formats::load_model(formats::configs_directory() / "models" /
-                                            fmt::format("{}.yaml", name)));
+    const auto m = model_named(name);
     for (const auto batch : batches)
       for (const auto d : {1u, 2u}) {
         fmt::print("\n{:12}{:4}{:4}", name, batch, d);
@@ -126,12 +124,10 @@ void figure6() {
 int main(int argc, char** argv) {
   figure4();
   for (const auto* c : {"frenzy-sim", "philly"}) figure5a(c);
-  const auto day =
-      must(formats::load_trace(formats::configs_directory() / "traces/philly-day.csv"));
+  const auto day = trace_named("philly-day");
   for (const auto* c : {"frenzy-sim", "frenzy-testbed"}) figure5b("Philly, one day", c, day, 3);
   for (int i = 1; i < argc; ++i)
     figure5b(argv[i], "frenzy-sim", must(formats::import_itp(argv[i])), 1);
   figure6();
-  fmt::print("\n{:58}{:13}{:36}{}\n", "figure", "paper", "here", "why different");
-  for (const auto& x : compared) fmt::print("{:58}{:13}{:36}{}\n", x.what, x.paper, x.here, x.why);
+  print_compared(58, 13, 36);
 }

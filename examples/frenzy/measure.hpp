@@ -10,42 +10,25 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/workload_simulation.hpp"
-#include "formats/load/load.hpp"
-#include "formats/traces/trace.hpp"
-#include "formats/traces/workload.hpp"
-#include "harness/must.hpp"
+#include "harness/figures.hpp"
 #include "messages/base/random.hpp"
-#include "planners/plans/trace_duration.hpp"
+#include "studies/workload_simulation.hpp"
 
-// What the figures share: run a workload under some policies, and compare over the jobs that all
-// of them finish.
+// Shared by the figures: a workload under some policies, compared over the jobs that all of them
+// finish.
 
 using namespace troupe;  // an example's own header
-using results = std::vector<actors::policy_result>;
-
-inline auto cluster_named(const std::string& name) {
-  const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");
-  return std::make_shared<const cluster>(must(formats::load_cluster(file)));
-}
-
-inline std::vector<arrival> work(const cluster& c, const std::vector<formats::trace_row>& rows,
-                                 std::uint64_t seed) {
-  return must(
-      formats::assign(rows, "frenzy", seed, c, [&](const job_spec& job, std::uint32_t gpus) {
-        return planners::reference_iteration_s(c, job, gpus);
-      }));
-}
+using results = std::vector<studies::policy_result>;
 
 /// Each policy in turn; "fastest" is Frenzy with MARP's plans ranked by speed.
 inline results run(std::shared_ptr<const cluster> c, const std::vector<formats::trace_row>& rows,
                    std::uint64_t seed, std::initializer_list<const char*> policies) {
   results out;
-  auto jobs = work(*c, rows, seed);
+  auto jobs = workload_of(*c, rows, "frenzy", seed);
   for (const std::string name : policies) {
     const bool fastest = name == "fastest";
     for (auto& job : jobs) job.spec.objective = fastest ? "fastest" : "efficient";
-    out.push_back(must(actors::simulate({c, fastest ? "frenzy" : name, seed, {}, {}}, jobs)));
+    out.push_back(must(studies::simulate({c, fastest ? "frenzy" : name, seed, {}, {}}, jobs)));
   }
   return out;
 }
@@ -72,7 +55,7 @@ inline averages over_common(const results& all, std::size_t which) {
 }
 
 /// A change in per cent: of the sums over all seeds; then the mean, least and most of the seeds'
-/// own changes. (The two differ where in some seeds nearly nobody waits.)
+/// own changes. (The two differ where in some seeds hardly any job waits.)
 struct change {
   double ours = 0, theirs = 0, sum = 0, min = 1e300, max = -1e300;
   int seeds = 0;
@@ -87,13 +70,7 @@ struct change {
   }
 };
 
-/// A line of the table at the end.
-struct comparison {
-  std::string what, paper, here, why;
-};
-inline std::vector<comparison> compared;
-
-/// NewWorkload: the paper says no more than how many tasks. Here: 1, 2 or 4 GPUs (4 : 2 : 1) for
+/// NewWorkload: the paper gives only the number of tasks. Here: 1, 2 or 4 GPUs (4 : 2 : 1) for
 /// 10 minutes to 2 hours (log-uniform), `gap_s` apart on average (exponential); models by the rule.
 inline std::vector<formats::trace_row> new_workload(int tasks, double gap_s, std::uint64_t seed) {
   random_source random{seed};

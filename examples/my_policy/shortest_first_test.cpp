@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "actors/worlds/workload_simulation.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/wire/journal.hpp"
 #include "planners/plans/trace_duration.hpp"
+#include "studies/workload_simulation.hpp"
 
 using namespace troupe;
 
@@ -50,7 +50,7 @@ class gpu_holders {
 };
 
 struct run {
-  actors::policy_result result;
+  studies::policy_result result;
   gpu_holders gpus;
 };
 
@@ -64,12 +64,12 @@ run simulate(std::shared_ptr<const planners::policy> policy, std::uint64_t seed,
         return planners::reference_iteration_s(*c, job, gpus);
       }));
   run r;
-  actors::simulation_options options;
+  studies::simulation_options options;
   options.cluster = c;
   options.seed = seed;
   options.faults = faults;
   options.on_entry = [&r](const journal_entry& entry) { r.gpus.take(entry); };
-  r.result = must(actors::simulate(options, std::move(workload), std::move(policy)));
+  r.result = must(studies::simulate(options, std::move(workload), std::move(policy)));
   return r;
 }
 

@@ -5,15 +5,16 @@
 #include <set>
 
 #include "actors/training/sent_tensors.hpp"
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
+#include "studies/training_simulation.hpp"
 
 // Lost tensors: which ones are kept for resending, and what a loss costs.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

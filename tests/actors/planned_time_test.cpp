@@ -2,16 +2,17 @@
 
 #include <cmath>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "messages/base/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/policy/placement.hpp"
+#include "studies/training_simulation.hpp"
 
 // One iteration time: a plan's estimate, its trainer's expectation and the training in virtual time
 // agree.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

@@ -5,14 +5,16 @@
 #include <map>
 #include <vector>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
+#include "studies/training_simulation.hpp"
 
 // A trace of prompts in the bubbles of a simulated training, through all actors.
 
 namespace troupe::actors {
+
+using namespace troupe::studies;
 
 namespace {
 

@@ -2,20 +2,21 @@
 
 #include <cmath>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
-#include "actors/worlds/workload_simulation.hpp"
 #include "harness/scratch.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/codec/codec.hpp"
 #include "planners/schedule/schedule.hpp"
 #include "planners/variety.hpp"
+#include "studies/training_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 // Whole clusters in virtual time, with jobs of all kinds, requests and faults: journals, nodes'
 // work, replies to clients and trainings' reports.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 using troupe::test::recording;
 
 namespace {

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <string>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
+#include "studies/training_simulation.hpp"
 
 // Measured times that differ from planned ones, and lost hosts, in virtual time with faults.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

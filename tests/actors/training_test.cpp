@@ -1,12 +1,13 @@
 #include <catch2/catch.hpp>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/pipeline_shapes.hpp"
 #include "harness/small_cluster.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "studies/training_simulation.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

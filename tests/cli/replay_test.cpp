@@ -50,7 +50,7 @@ cli::comparison played(const std::vector<trace_row>& rows, const formats::throug
   return result;
 }
 
-const std::map<job_id, actors::job_outcome>& jobs_of(const cli::comparison& c) {
+const std::map<job_id, studies::job_outcome>& jobs_of(const cli::comparison& c) {
   return c.results.at(0).record->jobs();
 }
 

@@ -2,15 +2,16 @@
 #include <utility>
 
 #include "actors/worlds/virtual_cluster.hpp"
-#include "actors/worlds/workload_simulation.hpp"
 #include "harness/logged_errors.hpp"
 #include "harness/small_cluster.hpp"
+#include "studies/workload_simulation.hpp"
 
 // Policies that stop and move jobs at every event. The built-in ones do not, but no other code may
 // depend on that.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 using planners::decision;
 
 namespace {

@@ -1,11 +1,11 @@
-#include "actors/worlds/workload_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 #include <catch2/catch.hpp>
 
 #include "harness/small_cluster.hpp"
 
 using namespace troupe;
-using namespace troupe::actors;
+using namespace troupe::studies;
 
 namespace {
 

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <set>
 
-#include "actors/worlds/training_simulation.hpp"
-#include "actors/worlds/workload_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/statistics.hpp"
+#include "studies/training_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 // What a simulated workload's row has in all, from the record of its jobs.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::studies;
 using planners::decision;
 
 namespace {

@@ -130,6 +130,20 @@ TEST_CASE("the code on the library's page is that of the example") {
   CHECK(blocks >= 7);
 }
 
+TEST_CASE("simulations have the names of the version before studies/, too") {
+  const scratch where;
+  const auto source = where / "old.cpp";
+  std::ofstream{source} << "#include \"actors/worlds/workload_simulation.hpp\"\n"
+                           "troupe::expected<troupe::actors::policy_result> old(\n"
+                           "    const troupe::actors::simulation_options& o) {\n"
+                           "  return troupe::actors::simulate(o, {});\n"
+                           "}\n";
+  const auto made = run("'" TROUPE_COMPILER "' -std=c++20 -fsyntax-only -I'" + prefix() +
+                        "/include/troupe' '" + source + "'");
+  INFO(made.said);
+  CHECK(made.status == 0);
+}
+
 // older_plugin/ is examples/my_policy of the version before planners/ had layers.
 TEST_CASE("plug-ins of this version and the one before build with the headers and a compiler") {
   for (const std::string folder : {"/examples/my_policy/", "/tests/library/older_plugin/"}) {

@@ -33,7 +33,7 @@ function(troupe_mutated module)
   endforeach()
   target_link_libraries(troupe_${module}_mutated PUBLIC mutation_switch)
   target_compile_options(troupe_${module}_mutated PRIVATE -O1 -w -include ${PROJECT_SOURCE_DIR}/tests/mutation/mutant.hpp)
-  if(NOT module STREQUAL actors) # CAF's actors from lambdas dereference a null pointer to no arguments
+  if(NOT module MATCHES "^(actors|studies)$") # CAF's actors from lambdas dereference a null pointer to no arguments
     # What is read past the end of a container fails, as it does under the address sanitizer.
     target_compile_definitions(troupe_${module}_mutated PRIVATE _GLIBCXX_ASSERTIONS)
   endif()
@@ -42,7 +42,7 @@ function(troupe_mutated module)
   foreach(tests ${ARGN})
     get_target_property(libraries ${tests}_tests LINK_LIBRARIES)
     list(REMOVE_ITEM libraries troupe::${module})
-    set(program ${tests}_mutants)
+    set(program ${module}_${tests}_mutants)
     add_executable(${program} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${tests}_tests>
       ${PROJECT_SOURCE_DIR}/tests/mutation/coverage_listener.cpp)
     # In the place of the module itself, which other libraries use, too.
@@ -55,4 +55,5 @@ endfunction()
 
 troupe_mutated(planners planners)
 troupe_mutated(actors control actors simulation)
+troupe_mutated(studies studies control actors)
 troupe_mutated(runtime runtime_virtual conformance runtime_real)

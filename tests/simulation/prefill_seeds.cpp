@@ -10,16 +10,17 @@
 
 #include <fmt/format.h>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
+#include "studies/training_simulation.hpp"
 
 namespace troupe::simulation {
 
 namespace {
 
 using namespace troupe::actors;
+using namespace troupe::studies;
 
 constexpr std::uint64_t fault_stream = 1, trace_stream = 2;
 constexpr double requests_per_s = 20;

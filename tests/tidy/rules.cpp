@@ -21,9 +21,10 @@ const std::map<std::string, names> may_use = {
     {"runtime", {"messages"}},
     {"gpu", {"messages"}},
     {"actors", {"messages", "planners", "runtime", "gpu"}},
+    {"studies", {"messages", "planners", "runtime", "actors"}},
     {"web", {"messages", "runtime", "gpu", "actors"}},
-    {"cli", {"messages", "planners", "runtime", "gpu", "actors", "formats", "web"}},
-    {"examples", {"messages", "planners", "runtime", "actors", "formats"}},
+    {"cli", {"messages", "planners", "runtime", "gpu", "actors", "studies", "formats", "web"}},
+    {"examples", {"messages", "planners", "runtime", "actors", "studies", "formats"}},
 };
 
 /// What a sub-module must not include of its own module, by the beginnings of paths.
@@ -177,7 +178,8 @@ std::vector<finding> check_determinism(const source& s) {
   std::vector<finding> out;
   check_codes(s, forbidden_code, out);
   const auto module = s.module();
-  if (module == "planners" || module == "actors") check_codes(s, forbidden_order, out);
+  if (module == "planners" || module == "actors" || module == "studies")
+    check_codes(s, forbidden_order, out);
   return out;
 }
 

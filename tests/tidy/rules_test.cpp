@@ -44,7 +44,9 @@ TEST_CASE("an include of a forbidden module is refused, with file and line") {
   CHECK(refused("messages/domain/a.cpp", "#include \"planners/plans/has.hpp\""));
   CHECK(refused("gpu/device/a.cpp", "#include \"runtime/host/clock.hpp\""));
   CHECK(refused("formats/load/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
+  CHECK(refused("actors/worlds/a.cpp", "#include \"studies/trace_player.hpp\""));
   CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"runtime/host/clock.hpp\""));
+  CHECK_FALSE(refused("studies/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
   CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
 }
 

@@ -11,6 +11,7 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
+#include "cli/reports/prefill_result.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/statistics.hpp"
@@ -18,6 +19,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
+#include "studies/paired_windows.hpp"
 
 namespace troupe::cli {
 
@@ -25,9 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double ready_s = 60;            // timeouts: of the cluster's start,
-constexpr double begun_s = 30;            // of decoder and training
-constexpr double window_s = 1.5;          // the training alone, and as long with prompts
+constexpr double ready_s = 60;            // timeout of the cluster's start
+constexpr double begun_s = 30;            // timeout of decoder and training
+constexpr double window_s = 1.5;          // with prompts, and without
 constexpr std::size_t windows = 8;        // of both kinds, in turns
 constexpr std::size_t before = 12;        // prompts before there is a training
 constexpr std::size_t shown = 5;          // prompts whose text is printed
@@ -43,12 +45,8 @@ struct answered {
   std::uint64_t tokens = 0;  // of the prompt
 };
 
-struct window {
-  double begin_s = 0, end_s = 0;  // wall clock, as iterations' times
-  bool prompts = false;
-};
-
-/// Pieces of the text that the model has read, of 60 to 260 bytes, from one word to another.
+/// A piece of the text that the model was trained on: whole words, 60 to 260 bytes. The stride is a
+/// prime, so that consecutive prompts come from different places.
 std::string prompt_of(const std::string& text, std::size_t number) {
   constexpr std::size_t shortest = 60, step = 40, lengths = 6, stride = 7919;
   const auto length = shortest + step * (number % lengths);
@@ -63,11 +61,13 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// The end of a prompt, and of its answer the beginning.
 std::string last_of(const std::string& text, std::size_t n) {
   return text.size() <= n ? text : "..." + text.substr(text.size() - n + 3);
 }
 
+/// The steps in their order: the processes and a served model; prompts without a training; the
+/// training; windows with and without prompts; the report. The model computes prompts by its
+/// decoder before there are bubbles, so that the waits can be compared.
 class demonstration {
  public:
   demonstration(const output& out, fs::path configs, const fs::path& directory)
@@ -81,6 +81,8 @@ class demonstration {
     for (std::size_t i = 0; i < windows; ++i)
       if (auto ok = pass_window(i % 2 == 1); !ok) return refuse(ok.error());
     if (auto ok = read_training(); !ok) return refuse(ok.error());
+    lengths_with_ = studies::iteration_lengths(report_, windows_, true);
+    lengths_alone_ = studies::iteration_lengths(report_, windows_, false);
     print();
     if (const auto busy = busy_text(cpu_time_of(*cluster_)); !busy.empty()) out_.line("  {}", busy);
     return document();
@@ -116,6 +118,7 @@ class demonstration {
   expected<job_id> submit(const char* file) {
     auto job = formats::load_job(configs_ / "jobs" / file);
     if (!job) return refuse(job.error());
+    // The windows end the training, not its iterations.
     constexpr std::uint64_t endless = 1'000'000;
     if (job->train) job->iterations = endless;
     const auto reply = client_.ask<submit_reply>(submit_job{0, *job});
@@ -124,7 +127,8 @@ class demonstration {
     return reply->job;
   }
 
-  /// Until it has told its first iterations, and bubbles compute prompts, if they do soon.
+  /// Waits until its report has the first iterations. Then offers prompts until bubbles compute
+  /// one: in the first windows the decoder would otherwise compute all of them.
   expected<void> start_training() {
     auto job = submit("train-lends.yaml");
     if (!job) return refuse(job.error());
@@ -143,13 +147,15 @@ class demonstration {
     return {};
   }
 
+  /// One prompt after the other, or none; an open prompt extends a window, and its iterations still
+  /// count as beside prompts.
   expected<void> pass_window(bool prompts) {
     const runtime::stopwatch since;
     const double begin_s = clock_.wall_s();
     if (!prompts) runtime::pause(window_s);
     while (prompts && since.s() < window_s)
       if (auto ok = ask(beside_); !ok) return ok;
-    windows_.push_back({begin_s, clock_.wall_s(), prompts});
+    windows_.push_back({prompts, begin_s, clock_.wall_s()});
     return {};
   }
 
@@ -174,6 +180,7 @@ class demonstration {
     return {};
   }
 
+  /// The controller sends what is new since `position_`.
   expected<void> read_training() {
     auto r = client_.ask<training_reply>(query_training{0, training_, position_});
     if (!r) return refuse(r.error());
@@ -183,16 +190,7 @@ class demonstration {
     return {};
   }
 
-  /// Lengths of the iterations inside of windows of this kind.
-  std::vector<double> lengths(bool prompts) const {
-    std::vector<double> all;
-    for (const auto& i : report_.iterations)
-      for (const auto& w : windows_)
-        if (w.prompts == prompts && i.begin_s >= w.begin_s && i.end_s <= w.end_s)
-          all.push_back(i.end_s - i.begin_s);
-    return all;
-  }
-
+  /// Times to first token of the prompts that bubbles computed, or that the decoder did.
   static std::vector<double> waits(const std::vector<answered>& of, bool bubbles) {
     std::vector<double> all;
     for (const auto& a : of)
@@ -225,7 +223,8 @@ class demonstration {
   }
 
   void print_cost() const {
-    const auto with = statistics::median(lengths(true)), alone = statistics::median(lengths(false));
+    const double with = statistics::median(lengths_with_),
+                 alone = statistics::median(lengths_alone_);
     const auto used = report_.bubbles.value_or(bubble_use{});
     out_.line(
         "  What the training pays: an iteration takes {} at the median while prompts are answered, "
@@ -236,6 +235,7 @@ class demonstration {
         duration_text(used.worst_delay_s), duration_text(used.guest_s));
   }
 
+  /// The longest prompt's tokens, or the shortest one's.
   std::uint64_t tokens(bool max) const {
     std::uint64_t result = beside_.empty() ? 0 : beside_.front().tokens;
     for (const auto& a : beside_)
@@ -254,23 +254,20 @@ class demonstration {
     for (const auto& a : beside_)
       if (!a.declined.empty()) ++declined[a.declined];
     const auto used = report_.bubbles.value_or(bubble_use{});
+    json training{{"iterations_with", lengths_with_.size()},
+                  {"iterations_without", lengths_alone_.size()},
+                  {"iteration_s_with", statistics::median(lengths_with_)},
+                  {"iteration_s_without", statistics::median(lengths_alone_)},
+                  {"guest_steps", used.guest_steps},
+                  {"guest_s", used.guest_s}};
+    training.update(delays_document(used));
     return {{"prompts", beside_.size()},
             {"declined", declined},
             {"ttft_ms",
              {{"bubbles", times(waits(beside_, true))},
               {"decoder", times(waits(beside_, false))},
               {"without_training", times(waits(alone_, false))}}},
-            {"training",
-             {{"iterations_with", lengths(true).size()},
-              {"iterations_without", lengths(false).size()},
-              {"iteration_s_with", statistics::median(lengths(true))},
-              {"iteration_s_without", statistics::median(lengths(false))},
-              {"guest_steps", used.guest_steps},
-              {"guest_s", used.guest_s},
-              {"delayed_steps", used.delayed_steps},
-              {"delay_s", used.delay_s},
-              {"worst_delay_s", used.worst_delay_s},
-              {"delay_p99_s", used.delay_quantile_s(0.99)}}}};
+            {"training", training}};
   }
 
   const output& out_;
@@ -284,7 +281,8 @@ class demonstration {
   job_id training_ = 0;
   std::uint64_t position_ = 0;
   training_report report_;
-  std::vector<window> windows_;
+  std::vector<studies::offer_window> windows_;
+  std::vector<double> lengths_with_, lengths_alone_;  // of iterations, s
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "actors/worlds/training_simulation.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
@@ -22,6 +21,7 @@
 #include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "studies/training_simulation.hpp"
 
 namespace troupe::cli {
 
@@ -213,13 +213,13 @@ class train_verb final : public verb {
   }
 
   expected<void> in_virtual_time(training_result& r, output&) {
-    actors::training_simulation_options o;
+    studies::training_simulation_options o;
     if (!cluster_.empty()) {
       auto c = formats::load_cluster(cluster_);
       if (!c) return refused(c);
       o.cluster = std::make_shared<const troupe::cluster>(std::move(*c));
     } else if (r.job.slots) {
-      o.cluster = std::make_shared<const troupe::cluster>(actors::cluster_of_slots(r.job));
+      o.cluster = std::make_shared<const troupe::cluster>(studies::cluster_of_slots(r.job));
     } else {
       bad_file_ = true;
       return refuse(reason::kind::invalid,
@@ -239,14 +239,14 @@ class train_verb final : public verb {
       // The same training without guests: the cost of lending is the difference.
       alone.job.pipeline.bubbles.reset();
       alone.job.train->timeline.clear();
-      const auto without = actors::simulate_training(std::move(alone), decides_);
+      const auto without = studies::simulate_training(std::move(alone), decides_);
       if (!without) return refuse(without.error());
       r.prefills.emplace().iteration_s_without = mean_iteration_s(without->report);
-      r.prefills->training_without = training_share(without->report);
+      r.prefills->training_without = studies::shares_of(without->report).training;
       r.prefills->study = *study_;
       o.prefills = study_;
     }
-    auto done = actors::simulate_training(std::move(o), decides_);
+    auto done = studies::simulate_training(std::move(o), decides_);
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
       return refuse(done.error());
@@ -267,11 +267,19 @@ class train_verb final : public verb {
     // up.
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
-    // A study plays its own requests, so a front would only use cores.
-    o.fronts = !study_;
-    // The training's processes keep their time slices while prompts are computed beside them:
-    // otherwise the kernel's scheduler would be measured.
-    if (study_) o.realtime = local_prefills::hosts_of_training(o.cluster_file, r.job, *study_);
+    std::shared_ptr<const troupe::cluster> c;
+    studies::study_hosts hosts;
+    if (study_) {
+      auto loaded = formats::load_cluster(o.cluster_file);
+      if (!loaded) return refused(loaded);
+      c = std::make_shared<const troupe::cluster>(std::move(*loaded));
+      auto divided = studies::hosts_of_study(*c, r.job, *study_);
+      if (!divided) return refuse(divided.error());
+      hosts = std::move(*divided);
+      o.fronts = false;
+      // Prompts take what the training leaves of the processors, as they do of devices.
+      o.realtime = hosts.training;
+    }
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
@@ -279,24 +287,25 @@ class train_verb final : public verb {
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.set_controller((*cluster)->controller_address());
     if (!study_) return on_the_cluster(r, out);
-    auto prefills =
-        local_prefills::start(**cluster, o.cluster_file, o.state, remote_, r.job, *study_, *stop_);
+    auto prefills = start_local_prefills(**cluster, c, o.state, remote_, r.job, *study_,
+                                         std::move(hosts.decoders), *stop_);
     if (!prefills) return refuse(prefills.error());
-    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = (*prefills)->gpu_type();
+    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
-    r.prefills.emplace().study = *study_;
-    r.prefills->realtime =
-        !o.realtime.empty() && std::ranges::all_of(o.realtime, [&](const std::string& host) {
-          return runtime::has_realtime_priority((*cluster)->id(host));
-        });
-    auto played = (*prefills)->end();
-    r.prefills->done = std::move(played.done);
-    r.prefills->paired = compare_windows(r.report, played.windows);
+    constexpr double max_end_s = 10;
+    auto played = (*prefills)->end(max_end_s);
+    auto& result = r.prefills.emplace();
+    result.study = *study_;
+    result.done = std::move(played.done);
+    result.paired = studies::compare_windows(r.report, played.windows);
+    result.realtime = std::ranges::all_of(hosts.training, [&](const std::string& host) {
+      return runtime::has_realtime_priority((*cluster)->id(host));
+    });
     return {};
   }
 
   expected<void> on_the_cluster(training_result& r, output& out,
-                                local_prefills* prefills = nullptr) {
+                                studies::prefill_run* prefills = nullptr) {
     const runtime::stopwatch watch;
     progress_line line;
     progress_log log;
@@ -329,8 +338,8 @@ class train_verb final : public verb {
   bool bad_file_ = false;
   std::optional<interrupt> stop_;
   prefill_options prefill_;
-  std::optional<actors::prefill_study> study_;  // if --prefill is given
-  temporary_directory own_timelines_;           // of timelines that only the picture needs
+  std::optional<studies::prefill_study> study_;  // if --prefill is given
+  temporary_directory own_timelines_;            // of timelines that only the picture needs
   remote remote_;
 };
 

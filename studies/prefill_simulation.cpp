@@ -1,16 +1,17 @@
-#include "actors/worlds/prefill_simulation.hpp"
+#include "studies/prefill_simulation.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "actors/worlds/virtual_cluster.hpp"
 #include "messages/base/units.hpp"
 #include "messages/codec/codec.hpp"
 #include "messages/domain/served_bytes.hpp"
 #include "planners/serving/decoder_memory.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 namespace {
 
@@ -18,23 +19,19 @@ std::string name_of_decoder_node(const troupe::cluster& c, std::uint32_t datacen
   return c.datacenters[datacenter].name + "-decoder";
 }
 
-std::uint32_t longest_context(const prefill_study& study) {
-  std::uint32_t max = 1;
-  for (const auto& p : study.prompts)
-    max = std::max(max, p.prompt_tokens + std::max(1u, p.generated_tokens));
-  return max;
-}
-
-/// So that no request waits for pages: studies are about prefills.
+/// A decoder with so many KV pages that no request waits for one: studies measure prefills.
 serving decoder_of(const job_spec& training, const prefill_study& study) {
-  constexpr std::uint32_t max_sequences = 65'536;
+  std::uint32_t longest = 1;
+  for (const auto& p : study.prompts)
+    longest = std::max(longest, p.prompt_tokens + std::max(1u, p.generated_tokens));
   serving s;
   s.model = training.pipeline.bubbles->model;
-  s.context = std::min(longest_context(study), s.model.shape.sequence);
+  s.context = std::min(longest, s.model.shape.sequence);
   s.max_running = 4096;
-  s.max_sequences = max_sequences;
+  s.max_sequences = 65'536;
   s.fallback = false;
-  // Without a limit of time a saturated run would promise nothing that waits for long.
+  // An hour stands for no limit. With the usual two seconds a saturated run, where most prompts
+  // wait longer, would have every promise refused.
   constexpr double no_limit_s = 3600;
   s.ttft_s = study.play.ttft_s > 0 ? study.play.ttft_s : no_limit_s;
   const double at_once = study.play.saturated > 0 ? double(study.play.saturated) : 512;
@@ -44,6 +41,8 @@ serving decoder_of(const job_spec& training, const prefill_study& study) {
 
 }  // namespace
 
+// A decoder's GPU has a type of its own, as required_gpu_type of its job, and memory for its cache
+// with the cluster's headroom.
 troupe::cluster with_decoders(const troupe::cluster& c, const job_spec& training,
                               const prefill_study& study) {
   auto out = c;
@@ -80,6 +79,8 @@ std::vector<job_spec> decoder_jobs(const troupe::cluster& with, const job_spec& 
   return all;
 }
 
+// The last three iterations are left for requests to end in. Very short trainings, as in tests,
+// have no room for that.
 counted_iterations counted_of(std::uint64_t iterations) {
   constexpr std::uint64_t before = 2, after = 3, few = 10;
   if (iterations < few)
@@ -88,116 +89,105 @@ counted_iterations counted_of(std::uint64_t iterations) {
 }
 
 prefill_player::prefill_player(prefill_study study, const job_spec& training)
-    : study_{std::move(study)},
-      model_{training.pipeline.bubbles->model.name},
-      iterations_{training.iterations} {
-  study_.play.model = model_;
+    : study_{std::move(study)}, iterations_{training.iterations} {
+  study_.play.model = training.pipeline.bubbles->model.name;
 }
 
 void prefill_player::watch(address from, const frame& f) {
   const auto e = peek(f.header.bytes());
-  if (!e) return;
-  const auto is = [&](std::uint16_t type) { return e->type == type; };
-  if (!is(type_id<bubble_offer>) && !is(type_id<stage_signal>) && !is(type_id<prefill_block>) &&
-      !is(type_id<blocks_received>) && !is(type_id<stage_report>))
-    return;
+  // Most frames are of other types: decoding every one would double the cost of a simulation.
+  static constexpr std::array watched{type_id<bubble_offer>, type_id<stage_signal>,
+                                      type_id<prefill_block>, type_id<blocks_received>,
+                                      type_id<stage_report>};
+  if (!e || std::ranges::find(watched, e->type) == watched.end()) return;
   const auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   const auto& m = decoded->second;
   if (const auto* o = std::get_if<bubble_offer>(&m)) {
-    for (const auto& s : o->stages) stages_[e->to].insert(s.stage);
+    for (const auto& s : o->stages) guests_[e->to].insert(s.stage);
     if (!o->groups.empty()) result_.offers[e->to] = *o;
   } else if (const auto* s = std::get_if<stage_signal>(&m)) {
-    const auto first = first_.try_emplace(s->stage, s->iteration).first->second;
-    if (s->iteration > first) lend_.insert(s->stage);
-    begin_if_known();
-    if (begun_ && s->iteration >= counted_of(iterations_).end) end_offers();
+    on_signal(*s);
   } else if (const auto* b = std::get_if<prefill_block>(&m)) {
     on_block(from, *b);
   } else if (const auto* r = std::get_if<blocks_received>(&m)) {
-    if (r->hidden && r->whole) on_hidden(*r);
+    on_received(*r);
   } else if (const auto* done = std::get_if<stage_report>(&m)) {
     on_report(*done);
   }
 }
 
-/// The last tile has arrived at the next guest, if it was computed.
-void prefill_player::on_hidden(const blocks_received& r) {
-  const auto at = hop_sent_s_.find(r.name);
-  if (at == hop_sent_s_.end()) return;
-  const auto sent = at->second.find(r.guest);
-  if (sent == at->second.end()) return;
-  hop_s_[r.name] += cluster_->world().now_s() - sent->second;
-  at->second.erase(sent);
-  if (!at->second.empty()) return;
-  hop_sent_s_.erase(at);
+void prefill_player::on_signal(const stage_signal& s) {
+  auto& stage = stages_[s.stage];
+  if (!stage.first) stage.first = s.iteration;
+  if (s.iteration > *stage.first) stage.lends = true;
+  begin_if_lent();
+  if (begun_ && s.iteration >= counted_of(iterations_).end) end_offers();
 }
 
-/// It may be repeated, and pass several gateways.
+/// Reports may be repeated, and pass several gateways: each counts once.
 void prefill_player::on_report(const stage_report& r) {
-  if (r.tasks.empty() || !first_.contains(r.name)) return;
-  auto& last = reported_[r.name];
-  if (r.iteration <= last) return;
-  last = r.iteration;
+  const auto stage = stages_.find(r.name);
+  if (r.tasks.empty() || stage == stages_.end() || r.iteration <= stage->second.reported) return;
+  stage->second.reported = r.iteration;
   auto& device = result_.devices[r.name];
   device.tasks.insert(device.tasks.end(), r.tasks.begin(), r.tasks.end());
   if (r.bubbles) device.guest_s += r.bubbles->guest_s;
 }
 
-/// Where a guest sends it: on the way a gateway may pass it on.
+/// Counts a block where its guest sends it; a gateway on its way may pass it on.
 void prefill_player::on_block(address from, const prefill_block& b) {
   constexpr std::size_t remembered = 2000;
   if (!cluster_ || !is_node(*watched_, from)) return;
-  const bool last_hop = b.what == prefill_block::kind::hidden && b.index + 1 == b.blocks;
-  if (last_hop) hop_sent_s_[b.name].try_emplace(b.guest, cluster_->world().now_s());
   ++result_.blocks;
   result_.block_bytes += b.bytes;
-  const auto [at, fresh] = sent_.try_emplace(b.name);
-  if (fresh) sent_order_.push_back(b.name);
-  const bool first =
-      at->second.insert({static_cast<std::uint32_t>(b.what), b.guest, b.index}).second;
-  if (!first) ++result_.resent_blocks;
-  if (sent_order_.size() <= remembered) return;
-  sent_.erase(sent_order_.front());
-  sent_order_.pop_front();
+  const auto [at, fresh] = prefills_.try_emplace(b.name);
+  auto& prefill = at->second;
+  if (!prefill.sent.insert({static_cast<std::uint32_t>(b.what), b.guest, b.index}).second)
+    ++result_.resent_blocks;
+  if (b.what == prefill_block::kind::hidden && b.index + 1 == b.blocks)
+    prefill.hop_sent_s.try_emplace(b.guest, cluster_->world().now_s());
+  if (fresh) oldest_.push_back(b.name);
+  if (oldest_.size() <= remembered) return;
+  prefills_.erase(oldest_.front());
+  oldest_.pop_front();
 }
 
-void prefill_player::join(virtual_cluster& v, const troupe::cluster& c) {
+/// The hop of a guest ends when the next one has its last tile.
+void prefill_player::on_received(const blocks_received& r) {
+  const auto prefill = prefills_.find(r.name);
+  if (!r.hidden || !r.whole || prefill == prefills_.end()) return;
+  const auto sent = prefill->second.hop_sent_s.extract(r.guest);
+  if (sent) hop_s_[r.name] += cluster_->world().now_s() - sent.mapped();
+}
+
+void prefill_player::join(actors::virtual_cluster& v, const troupe::cluster& c) {
   cluster_ = &v;
   watched_ = &c;
-  fronts_ = c.fronts.size();
-  result_.decoders = static_cast<std::uint32_t>(fronts_);
-  std::vector<trace_player::front_door> doors;
-  for (std::uint32_t f = 0; f < fronts_; ++f)
-    doors.push_back({[&v, f](model_prompt p, completion_listener l) {
-                       return v.front(f).submit(std::move(p), std::move(l));
-                     },
-                     [&v, f](std::uint64_t number) { v.front(f).cancel(number); }});
-  player_ = std::make_unique<trace_player>(
-      study_.play, study_.prompts, std::move(doors),
-      trace_player::clock{
+  result_.decoders = static_cast<std::uint32_t>(c.fronts.size());
+  player_.emplace(
+      study_,
+      trace_player::world{
+          c.fronts.size(),
+          // By reference: a front that crashes starts again with other completions.
+          [&v](std::size_t f) -> const actors::completions& {
+            return v.front(static_cast<std::uint32_t>(f));
+          },
           [&v] { return v.world().now_s(); },
-          [&v](double at_s, std::function<void()> what) { v.world().at(at_s, std::move(what)); }});
+          [&v](double at_s, std::function<void()> what) { v.world().at(at_s, std::move(what)); },
+          [](const std::function<void()>& what) { what(); }});
 }
 
-bool prefill_player::ready() const {
-  for (std::uint32_t f = 0; f < fronts_; ++f) {
-    const auto view = cluster_->front(f).view();
-    const auto m = view.models.find(model_);
-    if (m == view.models.end() || m->second.decoders < fronts_) return false;
-  }
-  return true;
-}
-
-/// The trace begins once every stage lends its device, which none does in its first iteration.
-void prefill_player::begin_if_known() {
-  if (begun_ || !cluster_ || stages_.empty()) return;
-  for (const auto& [gateway, stages] : stages_)
-    if (!std::ranges::includes(lend_, stages)) return;
+/// The trace begins once every stage with a guest lends its device.
+void prefill_player::begin_if_lent() {
+  if (begun_ || !cluster_ || guests_.empty()) return;
+  for (const auto& [gateway, stages] : guests_)
+    for (const auto& name : stages)
+      if (const auto s = stages_.find(name); s == stages_.end() || !s->second.lends) return;
   begun_ = true;
-  auto& world = cluster_->world();
-  // The signals have to arrive.
+  // A signal is on its way when it is watched; gateways need it before the first prompt.
   constexpr double arrive_s = 0.01;
+  auto& world = cluster_->world();
   world.at(world.now_s() + arrive_s, [this] { player_->begin(); });
 }
 
@@ -205,14 +195,12 @@ simulated_prefills prefill_player::result() const {
   auto r = result_;
   r.requests = player_->requests();
   r.all_offered = player_->all_offered();
+  r.pages_leaked = player_->pages_reserved();
   for (const auto& [name, s] : hop_s_) r.hops_s.push_back(s);
   for (const auto& [gateway, o] : r.offers)
     for (const auto& g : o.groups)
       for (const auto& guest : g.guests) r.devices[guest.stage].node = node_of(guest.node);
-  const auto view = cluster_->front(0).view();
-  if (const auto m = view.models.find(model_); m != view.models.end())
-    r.pages_leaked = m->second.pages - m->second.free_pages;
   return r;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

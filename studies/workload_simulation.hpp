@@ -15,9 +15,9 @@
 #include "messages/wire/journal.hpp"
 #include "planners/policy/policy.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
-/// Outcome of one job of a simulated workload.
+/// Outcome of one job of a simulated workload. Times are virtual, since the run's begin.
 struct job_outcome {
   job_id job = 0;
   std::string name;
@@ -26,8 +26,8 @@ struct job_outcome {
   double held_s = 0;  // with GPUs allocated
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  // Of attempts that the policy ended: those that went on elsewhere, on how many GPUs; and those
-  // that did not for longer than restarting takes.
+  // Attempts that the policy ended. `moves`: had GPUs again at once; `scale_ups`, `scale_downs`:
+  // with more, with fewer; `suspended`: waited longer than a restart takes.
   std::uint32_t moves = 0, scale_ups = 0, scale_downs = 0, suspended = 0;
   std::uint64_t lost_iterations = 0;
   std::optional<double> deadline_s;  // after submission
@@ -47,7 +47,8 @@ struct usage_point {
   double samples_per_s = 0;  // of all jobs that run
 };
 
-/// Consumes journal entries and keeps the data for tables and pictures.
+/// The history of a simulated workload for tables and pictures, from the entries of the
+/// controller's journal in their order.
 class workload_record {
  public:
   void take(const journal_entry& e);
@@ -59,21 +60,14 @@ class workload_record {
   std::uint64_t progress() const { return progress_; }
 
  private:
-  void on(const epoch_begun&) {}
+  // By kind of entry; others are ignored: hosts, progress of trainings, and compaction, which does
+  // not occur, since a run begins with an empty journal.
   void on(const job_accepted& e);
   void on(const lease_granted& e);
   void on(const lease_revoked& e);
   void on(const part_ended& e);
   void on(const job_ended& e);
-  void on(const training_progress&) {}
-  // A run begins with an empty journal: entries of compaction do not occur.
-  void on(const jobs_forgotten&) {}
-  void on(const snapshot_begun&) {}
-  void on(const job_kept&) {}
-  void on(const lease_kept&) {}
-  void on(const job_suspended&) {}
-  void on(const cluster_changed&) {}
-  void on(const node_drained&) {}
+  /// Adds these changes to the usage.
   void note(double at_s, int gpus, int waiting, double samples_per_s = 0);
   void note_move(job_outcome& j, const lease_granted& e);
 
@@ -120,6 +114,7 @@ struct policy_result {
   std::shared_ptr<const workload_record> record;
 };
 
+/// A workload's world. The cluster's heartbeats are switched off unless there are faults.
 struct simulation_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::string policy;
@@ -139,4 +134,4 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

@@ -6,15 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/faults.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/wire/frame.hpp"
 #include "messages/wire/stage.hpp"
 #include "planners/policy/policy.hpp"
+#include "studies/prefill_simulation.hpp"
 
-namespace troupe::actors {
+// One training in virtual time: the controller, gateways, nodes, trainer and stages, on devices
+// whose times come from the cost model or a profile.
+
+namespace troupe::studies {
 
 struct training_simulation_options {
   std::shared_ptr<const troupe::cluster> cluster;
@@ -47,4 +50,4 @@ expected<simulated_training> simulate_training(training_simulation_options optio
 /// A cluster in which a slot job's costs are exact: one node per stage, one second per slot.
 troupe::cluster cluster_of_slots(const job_spec& job);
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

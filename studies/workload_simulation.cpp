@@ -1,4 +1,4 @@
-#include "actors/worlds/workload_simulation.hpp"
+#include "studies/workload_simulation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,15 +11,21 @@
 #include "messages/base/statistics.hpp"
 #include "runtime/host/stopwatch.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
 // -- job records
-// ----------------------------------------------------------------------------------------
 
 void workload_record::take(const journal_entry& e) {
-  std::visit([this](const auto& entry) { on(entry); }, e);
+  std::visit(
+      [this](const auto& entry) {
+        if constexpr (requires { on(entry); }) on(entry);
+      },
+      e);
 }
 
+// The usage is a step function of time: each change adds a point, and changes at one moment share
+// one. Where no GPU is held the rate is exactly 0: sums of rates that came and went would leave
+// rounding errors.
 void workload_record::note(double at_s, int gpus, int waiting, double samples_per_s) {
   usage_point p = usage_.empty() ? usage_point{} : usage_.back();
   p.at_s = at_s;
@@ -58,6 +64,9 @@ void workload_record::on(const lease_granted& e) {
   note(e.at_s, static_cast<int>(e.how.gpus()), -1, l.samples_per_s);
 }
 
+// A job that the policy stopped has GPUs again. It was suspended if it waited longer than a restart
+// takes (at least a second), otherwise moved: a policy that resizes a job stops and starts it at
+// once.
 void workload_record::note_move(job_outcome& j, const lease_granted& e) {
   const auto before = preempted_.extract(e.job);
   if (!before) return;
@@ -75,6 +84,8 @@ void workload_record::on(const lease_revoked& e) {
     l->second.preempted = e.why == lease_outcome::preempted;
 }
 
+// GPUs are counted part by part, since nodes end their parts at different times; the attempt itself
+// ends with its last part.
 void workload_record::on(const part_ended& e) {
   progress_ += e.iterations > 0 ? 1 : 0;
   auto& l = leases_.at(e.lease);
@@ -89,6 +100,7 @@ void workload_record::on(const part_ended& e) {
   j.held_s += e.at_s - l.granted.at_s;
   if (l.preempted && e.outcome != lease_outcome::succeeded) {
     preempted_[j.job] = {e.at_s, l.granted.how.gpus()};
+    // Lost: iterations that fit into the time after the start, less those that the job kept.
     const double worked_s = e.at_s - l.granted.at_s - l.granted.start_s;
     const auto done = static_cast<std::uint64_t>(
         l.granted.iteration_s > 0 ? std::max(0.0, worked_s / l.granted.iteration_s) : 0);
@@ -111,11 +123,10 @@ void workload_record::on(const job_ended& e) {
 }
 
 // -- summary table
-// -----------------------------------------------------------------------------------------
 
 namespace {
 
-/// Samples a second of all jobs together, from the first submission to the last end.
+/// Samples per second of all jobs together, from the first submission to the last end.
 void summarise_throughput(policy_result& r, const workload_record& record) {
   double samples = 0;
   const auto& usage = record.usage();
@@ -141,6 +152,7 @@ void summarise_throughput(policy_result& r, const workload_record& record) {
 void summarise(policy_result& r, const workload_record& record, const troupe::cluster& c) {
   std::vector<double> jct, queue, throughput;
   double gpu_seconds = 0, restarts = 0;
+  // Ids are given in the order of submission: the first job's time begins the makespan.
   double first_s = record.jobs().empty() ? 0 : record.jobs().begin()->second.submitted_s;
   for (const auto& [id, j] : record.jobs()) {
     r.jobs += 1;
@@ -167,7 +179,7 @@ void summarise(policy_result& r, const workload_record& record, const troupe::cl
   r.restarts_per_job = r.jobs > 0 ? restarts / static_cast<double>(r.jobs) : 0;
 }
 
-// Ten years: the limit of a run that does not terminate.
+// Ten years. A workload that needs longer would not end under this policy.
 constexpr double run_limit_s = 10 * 365 * 86400.0;
 
 /// Without faults no heartbeat is due before the run's limit, so that the simulation's cost depends
@@ -178,7 +190,8 @@ troupe::cluster without_heartbeats(troupe::cluster c) {
   return c;
 }
 
-/// Number of decisions since any job made progress.
+/// Counts decisions since any job made progress. A policy that moves a job at every decision could
+/// do so without end, and virtual time would hardly pass.
 class idle_decisions {
  public:
   static constexpr std::size_t max_decisions = 10'000;
@@ -194,6 +207,7 @@ class idle_decisions {
   std::size_t count_ = 0;
 };
 
+/// Slow nodes alone need no heartbeat: no host is lost.
 bool has_faults(const fault_plan& f) {
   auto without = f;
   without.name.clear();
@@ -211,7 +225,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy) {
-  const auto watched = watched_policy::watch(policy);
+  const auto watched = actors::watched_policy::watch(policy);
   if (!watched) return refuse(watched.error());
   const auto& failure = (*watched)->failure();
   const runtime::stopwatch watch;
@@ -219,7 +233,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   auto record = std::make_shared<workload_record>();
   idle_decisions idle;
   std::vector<double> decisions_us;
-  virtual_cluster_options v;
+  actors::virtual_cluster_options v;
   v.cluster = has_faults(options.faults)
                   ? options.cluster
                   : std::make_shared<const troupe::cluster>(without_heartbeats(*options.cluster));
@@ -234,8 +248,9 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     record->take(e);
     if (options.on_entry) options.on_entry(e);
   };
-  virtual_cluster cluster{std::move(v)};
+  actors::virtual_cluster cluster{std::move(v)};
   cluster.submit(std::move(workload));
+  // In steps, so that the caller can show progress; their length changes no event.
   constexpr double step_s = 6 * 3600;
   auto all_ended = [&] {
     return record->ended() >= jobs || cluster.refusal() || failure || idle.too_many();
@@ -249,6 +264,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
+  // The first cause: a policy that failed decides nothing any more, and jobs would wait.
   if (failure) return refuse(*failure);
   if (cluster.refusal()) return refuse(*cluster.refusal());
   if (idle.too_many())
@@ -268,4 +284,4 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   return r;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies

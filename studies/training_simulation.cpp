@@ -1,4 +1,4 @@
-#include "actors/worlds/training_simulation.hpp"
+#include "studies/training_simulation.hpp"
 
 #include <algorithm>
 
@@ -11,10 +11,13 @@
 #include "planners/policy/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
-namespace troupe::actors {
+namespace troupe::studies {
 
+// A slot is a second. Over the WAN the job's number of slots gives the link's rate, so that one
+// tensor (slot_bytes) occupies the link that long; in a datacenter it gives a latency, so that
+// transfers do not wait for each other.
 troupe::cluster cluster_of_slots(const job_spec& job) {
-  constexpr double tensor_gbit = slot_bytes * 8e-9, at_once_gbps = 1e15;
+  constexpr double tensor_gbit = actors::slot_bytes * 8e-9, at_once_gbps = 1e15;
   const auto stages = std::max(1U, job.pipeline.stages);
   const auto pipelines = std::max(1U, job.pipeline.data_parallel);
   const auto each =
@@ -49,7 +52,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
 
 namespace {
 
-// Of decoders, before the training begins; of requests, after it has ended.
+// Virtual time for the decoders to start, and for requests to end after the training.
 constexpr double max_startup_s = 3600, max_end_s = 3600;
 
 }  // namespace
@@ -62,36 +65,40 @@ expected<simulated_training> simulate_training(training_simulation_options optio
 
 expected<simulated_training> simulate_training(training_simulation_options options,
                                                std::shared_ptr<const planners::policy> policy) {
-  const auto watched = watched_policy::watch(std::move(policy));
+  const auto watched = actors::watched_policy::watch(std::move(policy));
   if (!watched) return refuse(watched.error());
   const auto& failure = (*watched)->failure();
-  virtual_cluster_options o;
+  actors::virtual_cluster_options o;
   o.cluster = options.cluster;
   o.policy = *watched;
   o.seed = options.seed;
   o.faults = options.faults;
   o.loses = options.loses;
   std::optional<job_ended> over;
-  training_report all;  // all iterations: the controller thins its history
+  // Collected from the journal: the controller's own history thins iterations.
+  training_report all;
   o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
-    if (const auto* progress = std::get_if<training_progress>(&e)) append(all, progress->report);
+    if (const auto* progress = std::get_if<training_progress>(&e))
+      actors::append(all, progress->report);
   };
   std::optional<prefill_player> player;
   if (options.prefills) {
     o.cluster = std::make_shared<const troupe::cluster>(
         with_decoders(*options.cluster, options.job, *options.prefills));
     player.emplace(*options.prefills, options.job);
+    // Every frame is offered to `loses` when it is sent: there the player observes the network.
     o.loses = [&, loses = options.loses](address from, address to, const frame& f) {
       player->watch(from, f);
       return loses && loses(from, to, f);
     };
   }
   const runtime::stopwatch watch;
-  virtual_cluster v{o};
+  actors::virtual_cluster v{o};
+  // The policy failed, or the controller rejected a job: neither ends by itself.
   const auto stopped = [&] { return over || failure || v.refusal(); };
   if (player) {
-    // Decoders first: the training must not take their places.
+    // Decoders first: a policy could give their nodes to the training.
     player->join(v, *o.cluster);
     std::vector<arrival> decoders;
     for (auto& job : decoder_jobs(*o.cluster, options.job, *options.prefills))
@@ -107,6 +114,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   if (failure) return refuse(*failure);
   if (v.refusal()) return refuse(*v.refusal());
   if (!over) {
+    // A job that waits has a reason, which the controller explains.
     const auto id = v.accepted().empty() ? 1 : v.accepted().front();
     const auto answered = v.ask(explain_job{0, id});
     const auto* e = answered.reply ? std::get_if<explanation>(&answered.reply->first) : nullptr;
@@ -121,7 +129,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
                     all.events.empty() ? "the training lent no bubble" : all.events.front());
     player->end_offers();
     v.world().run_until([&] { return player->idle(); }, v.world().now_s() + max_end_s);
-    // So that fronts hear of the last pages.
+    // Fronts know of free pages with the decoders' next statements, a few heartbeats later. Pages
+    // that are reserved after that are leaked.
     v.world().run_until(v.world().now_s() + 5 * o.cluster->settings.heartbeat_s);
     result.prefills = player->result();
   }
@@ -141,4 +150,4 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   return result;
 }
 
-}  // namespace troupe::actors
+}  // namespace troupe::studies
