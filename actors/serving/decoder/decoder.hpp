@@ -53,7 +53,7 @@ struct decoder_options {
 ///
 /// Preconditions, checked by the serving_supervisor: messages name this lease.
 /// Sources: decoder.cpp (requests), decoder_batch.cpp (the batch and its device),
-/// decoder_prefill.cpp (prefill in bubbles).
+/// bubble_prefills.cpp (prefill in bubbles).
 class decoder_behavior {
  public:
   decoder_behavior() = default;
