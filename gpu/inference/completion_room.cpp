@@ -21,10 +21,10 @@ tl::unexpected<reason> failure(std::string why) {
 expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   const auto is_finite = [](double v) { return std::isfinite(v); };
   if (!is_finite(s.temperature) || s.temperature < 0 || !(s.top_p >= 0))
-    return failure("temperature and top_p are finite, and at least 0");
+    return failure("temperature and top_p must be finite and not negative");
   if (!is_finite(s.min_p) || !is_finite(s.frequency_penalty) || !is_finite(s.presence_penalty) ||
       !std::ranges::all_of(s.bias, is_finite, &token_bias::bias))
-    return failure("min_p, penalties and biases of tokens are finite");
+    return failure("min_p, penalties and biases of tokens must be finite");
   if (s.bias.size() > max_biases)
     return failure(
         fmt::format("found {} biases of tokens, expected at most {}", s.bias.size(), max_biases));
@@ -63,6 +63,13 @@ expected<void> check(const completion_request& r, std::span<const std::uint32_t>
     if (t >= room.vocabulary)
       return failure(fmt::format("token {} is beyond the vocabulary of {}", t, room.vocabulary));
   return {};
+}
+
+expected<void> check_sequences(std::size_t present, std::size_t fresh, std::size_t max) {
+  if (present + fresh <= max) return {};
+  return refuse(
+      reason::kind::insufficient,
+      fmt::format("{} sequences are running or waiting, and {} are allowed", present, max));
 }
 
 }  // namespace troupe::gpu

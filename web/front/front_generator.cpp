@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "gpu/inference/completion_room.hpp"
+
 namespace troupe::web {
 
 struct front_generator::lifetime {
@@ -98,11 +100,7 @@ expected<void> front_generator::check(const std::vector<submission>& all) const 
   if (at == view.models.end())
     return refuse(reason::kind::unavailable, fmt::format("no decoder serves '{}'", model_));
   const auto& m = at->second;
-  if (m.running + m.waiting + all.size() > m.max_sequences)
-    return refuse(reason::kind::insufficient,
-                  fmt::format("{} sequences are running or waiting, and {} are allowed",
-                              m.running + m.waiting, m.max_sequences));
-  return {};
+  return gpu::check_sequences(m.running + m.waiting, all.size(), m.max_sequences);
 }
 
 std::uint64_t front_generator::begin(submission s) {

@@ -1,7 +1,5 @@
 #include "web/openai/batch_loop.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -58,10 +56,8 @@ class batch_loop::thread {
     std::vector<std::uint64_t> ids;
     {
       const std::lock_guard hold{mutex_};
-      if (present_ + all.size() > limits_.sequences)
-        return refuse(reason::kind::insufficient,
-                      fmt::format("{} sequences are running or waiting, and {} are allowed",
-                                  present_, limits_.sequences));
+      if (auto ok = gpu::check_sequences(present_, all.size(), limits_.sequences); !ok)
+        return refuse(ok.error());
       present_ += all.size();
       for (auto& s : all) {
         ids.push_back(next_++);

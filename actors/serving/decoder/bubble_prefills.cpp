@@ -1,12 +1,9 @@
-// The decoder's side of prefill in bubbles.
+#include "actors/serving/decoder/bubble_prefills.hpp"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "actors/serving/decoder/decoder.hpp"
 #include "messages/base/invariant.hpp"
 #include "runtime/host/log.hpp"
 
@@ -15,80 +12,80 @@ namespace troupe::actors {
 namespace {
 
 constexpr double repeat_cancel_s = 0.25;
-/// After that the controller's own limit of the prefill is over.
+/// After these 10 s the controller's own limit of the prefill is over.
 constexpr std::uint32_t max_cancels = 40;
 
 }  // namespace
 
-cache_shape decoder_behavior::shape_for(const request& r) const {
-  return {model_->layers, gpu::pages_for(r.about.what.prompt_tokens), model_->page_bytes,
-          model_->hidden_bytes, model_->simulated};
+void bubble_prefills::start(messenger m, shared_cluster c, std::string model, lease_id lease,
+                            std::function<void(double)> wake_at) {
+  messenger_ = std::move(m);
+  cluster_ = std::move(c);
+  model_ = std::move(model);
+  lease_ = lease;
+  wake_at_ = std::move(wake_at);
 }
 
-/// Its pages are reserved.
-void decoder_behavior::begin_prefill(request& r) {
-  const auto number = ++prefills_;
-  r.prefill.emplace(prefill_name{o_.messenger.self(), o_.lease, number}, shape_for(r), now());
-  by_prefill_.emplace(number, key_of(r.about.name));
-  check_prefill(r);
-  if (r.prefill) wake_at(r.prefill->next_due_s());
+std::uint64_t bubble_prefills::begin(prompt p, const decoder_model& m) {
+  const auto number = ++numbers_;
+  const cache_shape shape{m.layers, gpu::pages_for(p.tokens), m.page_bytes, m.hidden_bytes,
+                          m.simulated};
+  const prefill_name name{messenger_.self(), lease_, number};
+  attempts_.emplace(number, entry{std::move(p), !m.simulated, prefill_attempt{name, shape, now()}});
+  return number;
 }
 
-/// Asks if it is time; takes a whole cache, or goes on without one.
-void decoder_behavior::check_prefill(request& r) {
-  if (!r.prefill) return;
-  auto& p = *r.prefill;
-  p.check(now());
-  if (p.whole()) {
-    r.where = p.place(now());
-    queue_->cached(r.sequence, p.last_hidden());
-    return end_prefill(r);
+// An attempt's end comes before its outcome is used: the cancellation leaves before the decoder's
+// next round begins. A prompt whose deadline has passed does not ask: the controller could only
+// decline it.
+std::optional<bubble_prefills::outcome> bubble_prefills::check(std::uint64_t number) {
+  const auto at = attempts_.find(number);
+  if (at == attempts_.end()) return {};
+  auto& [about, has_data, attempt] = at->second;
+  attempt.check(now());
+  outcome o{about.sequence, {}, {}, attempt.failed()};
+  if (attempt.whole()) {
+    o.where = attempt.place(now());
+    o.last_hidden = attempt.last_hidden();
+  } else if (!o.failed) {
+    if (!attempt.take_ask(now())) return {};
+    const double within_s = about.ttft_s - (now() - about.arrived_s);
+    if (within_s > 0) {
+      ask(at->second, within_s);
+      return {};
+    }
+    o.failed = reason{reason::kind::unavailable, "time-to-first-token limit exceeded"};
   }
-  if (p.failed()) return prefill_here(r, *p.failed());
-  if (!p.take_ask(now())) return;
-  const double goal_s = r.about.what.ttft_s > 0 ? r.about.what.ttft_s : o_.what.ttft_s;
-  const double within_s = goal_s - (now() - r.arrived_s);
-  if (within_s <= 0)
-    return prefill_here(r, {reason::kind::unavailable, "the time to its first token is over"});
-  prefill_request ask{p.name(), o_.what.model.name, r.about.what.prompt_tokens, within_s,
-                      r.about.what.priority};
-  payload body;
-  if (!r.tokens.empty()) {
-    const auto prompt = std::as_bytes(std::span{r.tokens}.first(r.about.what.prompt_tokens));
-    body = payload{std::vector<std::byte>{prompt.begin(), prompt.end()}};
-  }
-  o_.messenger.send(gateway(), ask, std::move(body));
+  end(number);
+  return o;
 }
 
-/// No bubbles for it: it computes its prompt in the batch, or ends.
-void decoder_behavior::prefill_here(request& r, reason declined) {
-  end_prefill(r);
-  if (!o_.what.fallback) return finish(r, generated::ending::failed, std::move(declined));
-  r.where = {};
-  r.where.declined = std::move(declined);
-  queue_->compute(r.sequence);
+void bubble_prefills::ask(entry& e, double within_s) {
+  const prefill_request r{e.attempt.name(), model_, e.about.tokens, within_s, e.about.priority};
+  messenger_.send(gateway(), r, payload{e.about.body});
 }
 
-/// Nobody needs that prefill any more. The controller hears it until it answers; guests, when they
-/// send a block.
-void decoder_behavior::end_prefill(request& r) {
-  if (!r.prefill) return;
-  const auto number = r.prefill->name().number;
-  const bool asked = r.prefill->asked();
-  r.prefill.reset();
-  by_prefill_.erase(number);
+double bubble_prefills::next_due_s(std::uint64_t number) const {
+  const auto at = attempts_.find(number);
+  return at == attempts_.end() ? never : at->second.attempt.next_due_s();
+}
+
+void bubble_prefills::end(std::uint64_t number) {
+  const auto at = attempts_.find(number);
+  if (at == attempts_.end()) return;
+  const bool asked = at->second.attempt.asked();
+  attempts_.erase(at);
   if (!asked) return;
   cancelled_[number] = {now(), max_cancels};
-  wake_at(repeat_cancels());
+  wake_at_(repeat_cancellations());
 }
 
-double decoder_behavior::repeat_cancels() {
+double bubble_prefills::repeat_cancellations() {
   double next_s = never;
   for (auto at = cancelled_.begin(); at != cancelled_.end();) {
     auto& c = at->second;
     if (c.due_s <= now()) {
-      const prefill_name name{o_.messenger.self(), o_.lease, at->first};
-      o_.messenger.send(gateway(), cancel_prefill{name});
+      messenger_.send(gateway(), cancel_prefill{{messenger_.self(), lease_, at->first}});
       c.due_s = now() + repeat_cancel_s;
       --c.left;
     }
@@ -98,61 +95,59 @@ double decoder_behavior::repeat_cancels() {
   return next_s;
 }
 
-void decoder_behavior::on_prefill_reply(address from, const prefill_reply& p) {
-  if (over_ || from != gateway() || p.name.decoder != o_.messenger.self()) return;
-  const auto at = by_prefill_.find(p.name.number);
-  if (at == by_prefill_.end()) return;
-  auto& r = requests_.at(at->second);
-  r.prefill->on_reply(p, now());
-  check_prefill(r);
-  if (r.prefill) wake_at(r.prefill->next_due_s());
-  go_on();
+bubble_prefills::change bubble_prefills::on_reply(address from, const prefill_reply& r) {
+  const auto at = attempts_.find(r.name.number);
+  if (from != gateway() || r.name.decoder != messenger_.self() || at == attempts_.end()) return {};
+  at->second.attempt.on_reply(r, now());
+  change c{true, {}, check(r.name.number)};
+  if (const auto due_s = next_due_s(r.name.number); due_s != never) wake_at_(due_s);
+  return c;
 }
 
-void decoder_behavior::on_prefill_progress(address from, const prefill_progress& p) {
-  if (from != gateway()) return;
-  if (p.now == prefill_progress::state::ended) {
-    const auto known = by_prefill_.find(p.name.number);
-    if (over_ || known == by_prefill_.end()) return;
-    return requests_.at(known->second).prefill->on_ended(p, now());
-  }
-  if (p.now != prefill_progress::state::gone) return;
+// The controller passes on the guests' ends, which only give the times of the prefill, and confirms
+// that a prefill is gone: after a cancellation, or because its guests will send no more blocks.
+bubble_prefills::change bubble_prefills::on_progress(address from, const prefill_progress& p) {
+  if (from != gateway()) return {};
+  const auto at = attempts_.find(p.name.number);
+  if (p.now == prefill_progress::state::ended && at != attempts_.end())
+    at->second.attempt.on_ended(p, now());
+  if (p.now != prefill_progress::state::gone) return {};
   cancelled_.erase(p.name.number);
-  // It is gone although this decoder has not cancelled it: its guests will send no more blocks.
-  const auto at = by_prefill_.find(p.name.number);
-  if (over_ || at == by_prefill_.end()) return;
-  auto& r = requests_.at(at->second);
-  r.prefill->on_gone(p.why);
-  check_prefill(r);
-  go_on();
+  if (at == attempts_.end()) return {};
+  at->second.attempt.on_gone(p.why);
+  return {true, {}, check(p.name.number)};
 }
 
-void decoder_behavior::on_block(address from, const prefill_block& b, const payload& body) {
-  if (b.name.decoder != o_.messenger.self() || b.what == prefill_block::kind::hidden) return;
-  const auto at = by_prefill_.find(b.name.number);
-  if (over_ || at == by_prefill_.end()) {
-    o_.messenger.send(from, not_needed(b));
-    return;
+// Every block is answered, so that its sender stops repeating it: with what has come of a prefill
+// that goes on, and as not needed otherwise. Two cases are silent: a block before its promise is
+// only early and is sent again, and a malformed one is not acknowledged.
+bubble_prefills::change bubble_prefills::on_block(address from, const prefill_block& b,
+                                                  const payload& body) {
+  if (b.name.decoder != messenger_.self() || b.what == prefill_block::kind::hidden) return {};
+  const auto at = attempts_.find(b.name.number);
+  if (at == attempts_.end()) {
+    messenger_.send(from, not_needed(b));
+    return {};
   }
-  auto& r = requests_.at(at->second);
-  const auto fresh = r.prefill->accept(from, b, body, now());
+  auto& e = at->second;
+  const auto fresh = e.attempt.accept(from, b, body, now());
   if (!fresh) {
-    // Before its promise it is only early, and is sent again.
     if (fresh.error().code == reason::kind::malformed) log_refused(from, fresh.error());
-    return;
+    return {};
   }
-  if (*fresh && b.what == prefill_block::kind::cache && !model_->simulated)
-    queue_->put({r.sequence, b.first_layer, b.layers, b.first, b.count, body});
-  o_.messenger.send(from, r.prefill->state(b.guest));
-  check_prefill(r);
-  go_on();
+  change c{true};
+  if (*fresh && b.what == prefill_block::kind::cache && e.has_data)
+    c.part = {e.about.sequence, b.first_layer, b.layers, b.first, b.count, body};
+  messenger_.send(from, e.attempt.state(b.guest));
+  c.ended = check(b.name.number);
+  return c;
 }
 
-void decoder_behavior::log_refused(address from, const reason& why) {
+void bubble_prefills::log_refused(address from, const reason& why) {
   const auto lines = refused_.pass(std::to_string(from), now());
   if (lines > 0)
     runtime::log(runtime::log_level::warn, "decoder", "refused a block of a prefill",
-                 {{"why", why.text}, {"from", host_name(*o_.cluster, from)}, {"blocks", lines}});
+                 {{"why", why.text}, {"from", host_name(*cluster_, from)}, {"blocks", lines}});
 }
 
 }  // namespace troupe::actors

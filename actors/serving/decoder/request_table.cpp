@@ -1,0 +1,76 @@
+#include "actors/serving/decoder/request_table.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "messages/base/invariant.hpp"
+
+namespace troupe::actors {
+
+bool request_table::is_current(address from, const request_name& n, const dropper& drop) {
+  if (from != n.front) return false;
+  auto& f = fronts_[from];
+  if (n.incarnation < f.incarnation) return false;
+  if (n.incarnation > f.incarnation) {
+    drop_front(from, f.incarnation, drop);
+    f.incarnation = n.incarnation;
+  }
+  f.silent_since_s = never;
+  return true;
+}
+
+void request_table::expect_answer(address front, double now_s) {
+  if (auto& f = fronts_[front]; f.silent_since_s == never) f.silent_since_s = now_s;
+}
+
+void request_table::drop_silent(double now_s, double limit_s, const dropper& drop) {
+  for (auto& [a, f] : fronts_) {
+    if (now_s - f.silent_since_s <= limit_s) continue;
+    drop_front(a, f.incarnation, drop);
+    f.silent_since_s = never;
+  }
+}
+
+void request_table::drop_front(address front, std::uint64_t incarnation, const dropper& drop) {
+  std::vector<request_key> all;
+  for (const auto& [k, r] : requests_)
+    if (k.front == front && k.incarnation <= incarnation) all.push_back(k);
+  for (const auto& k : all) drop(k);
+}
+
+request_table::request& request_table::add(request r) {
+  const auto k = key_of(r.about.name);
+  by_sequence_.emplace(r.sequence, k);
+  const auto [at, fresh] = requests_.emplace(k, std::move(r));
+  TROUPE_INVARIANT(fresh);
+  return at->second;
+}
+
+request_table::request* request_table::find(const request_name& n) {
+  const auto at = requests_.find(key_of(n));
+  return at == requests_.end() || at->second.about.name != n ? nullptr : &at->second;
+}
+
+request_table::request* request_table::find(gpu::sequence_id s) {
+  const auto at = by_sequence_.find(s);
+  return at == by_sequence_.end() ? nullptr : &requests_.at(at->second);
+}
+
+void request_table::erase(const request_key& k) {
+  const auto at = requests_.find(k);
+  TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence));
+  ended_.add(at->second.output.final_state());
+  changed_.erase(k);
+  requests_.erase(at);
+}
+
+void request_table::clear() {
+  requests_.clear();
+  changed_.clear();
+}
+
+std::set<request_key> request_table::take_changed() {
+  return std::exchange(changed_, {});
+}
+
+}  // namespace troupe::actors
