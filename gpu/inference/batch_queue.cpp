@@ -115,11 +115,6 @@ void batch_queue::prefill(batch_round& r) {
   }
 }
 
-void batch_queue::finish_elsewhere(batch_round& r) {
-  for (auto& [id, hidden] : std::exchange(last_, {}))
-    r.last.push_back({id, std::move(hidden), next_of(sequences_.at(id))});
-}
-
 batch_round batch_queue::next() {
   batch_round r;
   r.release = std::exchange(released_, {});
@@ -131,7 +126,8 @@ batch_round batch_queue::next() {
   r.parts = std::exchange(parts_, {});
   decode(r);
   prefill(r);
-  finish_elsewhere(r);
+  for (auto& [id, hidden] : std::exchange(last_, {}))
+    r.last.push_back({id, std::move(hidden), next_of(sequences_.at(id))});
   return r;
 }
 
@@ -143,14 +139,13 @@ bool batch_queue::idle() const {
          });
 }
 
-bool batch_queue::took(sequence_id id, std::uint32_t token) {
+void batch_queue::took(sequence_id id, std::uint32_t token) {
   const auto found = sequences_.find(id);
-  if (found == sequences_.end()) return false;
+  if (found == sequences_.end()) return;
   auto& s = found->second;
   TROUPE_INVARIANT(s.awaits);
   s.awaits = false;
   s.about.known.push_back(token);
-  return true;
 }
 
 }  // namespace troupe::gpu

@@ -8,10 +8,6 @@ namespace troupe::gpu {
 
 namespace {
 
-std::span<const float> values_of(const payload& p) {
-  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
-}
-
 class executor {
  public:
   executor(inference_device& d, const batch_listener& received) : device_{d}, received_{received} {}
@@ -48,21 +44,13 @@ class executor {
     predict({hidden.owner(), hidden.bytes().last(width())});
   }
 
-  void finish_elsewhere(const std::vector<batch_round::last_state>& all) {
-    for (const auto& l : all) {
-      who_.push_back({l.sequence, l.next});
-      predict(l.hidden);
-    }
+  void finish_elsewhere(const batch_round::last_state& l) {
+    who_.push_back({l.sequence, l.next});
+    predict(l.hidden);
   }
 
-  void put(const batch_round::cache_part& p) {
-    const auto ok =
-        device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data);
-    if (!ok) fail(p.sequence, ok.error());
-  }
-
-  void reserve(const batch_round::reservation& r) {
-    if (auto ok = device_.reserve(r.sequence, r.positions); !ok) fail(r.sequence, ok.error());
+  void check(sequence_id s, const expected<void>& done) {
+    if (!done) fail(s, done.error());
   }
 
  private:
@@ -85,7 +73,7 @@ class executor {
       if (!work) return fail(c.sequence, work.error()), false;
       const auto result = finish(**work);
       for (std::size_t i = 0; i < rows; ++i) {
-        const auto logits = values_of(result).subspan(i * n, n);
+        const auto logits = float_values(result).subspan(i * n, n);
         if (auto ok = check_logits(logits, c.first + at + i + 1); !ok)
           return fail(c.sequence, ok.error()), false;
         const auto token = c.scored[at + i];
@@ -105,7 +93,7 @@ class executor {
       return;
     }
     const auto rows = finish(**work);
-    const auto logits = values_of(rows);
+    const auto logits = float_values(rows);
     const std::size_t n = device_.spec().model.vocabulary;
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
@@ -134,11 +122,13 @@ class executor {
 void execute(inference_device& d, const batch_round& r, const batch_listener& received) {
   executor e{d, received};
   for (const auto s : r.release) d.release(s);
-  for (const auto& x : r.reserve) e.reserve(x);
-  for (const auto& p : r.parts) e.put(p);
+  for (const auto& x : r.reserve) e.check(x.sequence, d.reserve(x.sequence, x.positions));
+  for (const auto& p : r.parts)
+    e.check(p.sequence,
+            d.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
   e.decode(r.decode);
   for (const auto& c : r.prefill) e.prefill(c);
-  e.finish_elsewhere(r.last);
+  for (const auto& l : r.last) e.finish_elsewhere(l);
 }
 
 }  // namespace troupe::gpu

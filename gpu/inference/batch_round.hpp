@@ -7,7 +7,6 @@
 
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/sampling.hpp"
-#include "gpu/inference/top_tokens.hpp"
 #include "messages/wire/frame.hpp"
 
 namespace troupe::gpu {

@@ -12,10 +12,6 @@ namespace {
 
 constexpr sequence_id only = 1;
 
-std::span<const float> floats_of(const payload& p) {
-  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
-}
-
 /// One sequence on one device.
 class generator {
  public:
@@ -80,7 +76,7 @@ class generator {
     const auto work = device_.head(hidden);
     if (!work) return refuse(work.error());
     rows_ = finish(**work);
-    const auto all = floats_of(rows_);
+    const auto all = float_values(rows_);
     logits_ = all.last(device_.spec().model.vocabulary);
     if (how_.keep_logits) made_.logits.insert(made_.logits.end(), all.begin(), all.end());
     return {};

@@ -118,5 +118,9 @@ expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const infe
 
 /// Executes all steps of a work.
 payload finish(inference_work& w);
+/// A result's values.
+inline std::span<const float> float_values(const payload& p) {
+  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
+}
 
 }  // namespace troupe::gpu

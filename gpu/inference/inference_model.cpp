@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
 

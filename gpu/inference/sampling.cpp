@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -84,6 +83,13 @@ std::vector<float> changed(std::span<const float> logits, const sampling& how,
   return all;
 }
 
+/// The logarithm of the sum of all tokens' exponentials relative to the largest logit.
+double log_sum(std::span<const float> logits, double largest) {
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(comparable(l) - largest);
+  return std::log(sum);
+}
+
 std::uint32_t most_probable(std::span<const float> logits) {
   std::uint32_t best = 0;
   for (std::uint32_t i = 1; i < logits.size(); ++i)
@@ -109,14 +115,26 @@ expected<void> check_logits(std::span<const float> logits, std::uint64_t positio
                             position, *token, logits[*token]));
 }
 
+double log_probability_of(std::span<const float> logits, std::uint32_t token) {
+  const double largest = comparable(logits[most_probable(logits)]);
+  return comparable(logits[token]) - largest - log_sum(logits, largest);
+}
+
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
                      std::span<const std::uint32_t> completion) {
   const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
                                          : token_by(logits, how, position);
-  const double max = comparable(logits[most_probable(logits)]);
-  double sum = 0;
-  for (const float l : logits) sum += std::exp(static_cast<double>(comparable(l)) - max);
-  return {token, static_cast<double>(comparable(logits[token])) - max - std::log(sum)};
+  return {token, log_probability_of(logits, token)};
+}
+
+std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n) {
+  std::vector<weighed_token> top;
+  if (n == 0 || logits.empty()) return top;
+  const auto best = best_first(logits, n);
+  const double largest = best.front().logit;
+  const double sum = log_sum(logits, largest);
+  for (const auto& c : best) top.push_back({c.token, c.logit - largest - sum});
+  return top;
 }
 
 }  // namespace troupe::gpu

@@ -88,6 +88,17 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
   return w;
 }
 
+/// Writes a tensor of so many columns, as it is stored, into the matrix from column `first` on. A
+/// block of columns at a time, so that reads of a turned tensor stay in the processor's cache.
+void copy_columns(const weight_matrix& m, std::uint64_t columns, std::uint64_t first,
+                  std::span<const float> stored, std::span<float> out) {
+  constexpr std::uint64_t block = 32;
+  for (std::uint64_t begin = 0; begin < columns; begin += block)
+    for (std::uint64_t i = 0; i < m.in; ++i)
+      for (auto j = begin; j < std::min(begin + block, columns); ++j)
+        out[i * m.out + first + j] = stored[m.turned ? j * m.in + i : i * columns + j];
+}
+
 /// Not weights: masks of old GPT-2 files, and what rotary positions are computed from.
 bool is_ignored(std::string_view name, const inference_model& m) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
@@ -208,11 +219,7 @@ expected<void> model_weights::read(const weight_matrix& m, std::span<float> out)
     if (!m.turned && m.tensors.size() == 1) return from.file->read(*from.tensor, out);
     stored.resize(m.in * t.columns);
     if (auto ok = from.file->read(*from.tensor, stored); !ok) return ok;
-    constexpr std::uint64_t block = 32;  // columns at a time, so that reads stay in the cache
-    for (std::uint64_t first = 0; first < t.columns; first += block)
-      for (std::uint64_t i = 0; i < m.in; ++i)
-        for (auto j = first; j < std::min(first + block, t.columns); ++j)
-          out[i * m.out + column + j] = stored[m.turned ? j * m.in + i : i * t.columns + j];
+    copy_columns(m, t.columns, column, stored, out);
     column += t.columns;
   }
   return {};
@@ -231,9 +238,7 @@ void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float>
                                            : parameter::start::normal;
     one.resize(p.values());
     initialise(p, seed, one);
-    for (std::uint64_t i = 0; i < m.in; ++i)
-      for (std::uint64_t j = 0; j < t.columns; ++j)
-        out[i * m.out + column + j] = one[m.turned ? j * m.in + i : i * t.columns + j];
+    copy_columns(m, t.columns, column, one, out);
     column += t.columns;
   }
 }

@@ -23,8 +23,7 @@ class front_generator::sequence {
         cluster_{std::move(c)},
         words_{std::move(words)},
         listener_{s.listener},
-        text_{s.what, s.stops, words_.get()},
-        tokens_left_{s.what.answer_tokens()} {}
+        steps_{s, words_.get()} {}
 
   void take(const actors::completion_update& n) {
     if (over_) return;
@@ -43,16 +42,8 @@ class front_generator::sequence {
 
  private:
   void add(const generated_token& t, bool of_prompt, const actors::completion_update& n) {
-    using enum gpu::completion::finish;
-    sequence_step step{t, of_prompt, {}, none, nullptr, {}};
-    --tokens_left_;
-    if (of_prompt) {
-      if (tokens_left_ == 0) step.finished = length;
-    } else {
-      step.text = text_.add(t.chosen);
-      step.finished = text_.finished();
-    }
-    over_ = step.finished != none;
+    auto step = steps_.next(t, of_prompt);
+    over_ = step.finished != gpu::completion::finish::none;
     if (over_ || std::exchange(is_first_, false))
       step.place = sequence_place{prefill_, host_name(*cluster_, n.decoder), n.attempts};
     listener_(step);
@@ -60,15 +51,14 @@ class front_generator::sequence {
 
   void fail(const reason& why) {
     over_ = true;
-    listener_({{}, false, {}, gpu::completion::finish::none, &why, {}});
+    listener_({{}, false, {}, gpu::completion::finish::none, &why});
   }
 
   const actors::completions front_;
   const shared_cluster cluster_;
   const std::shared_ptr<const gpu::tokenizer> words_;
   const sequence_listener listener_;
-  gpu::completion text_;
-  std::uint64_t tokens_left_;
+  sequence_steps steps_;
   prefill_place prefill_;
   bool is_first_ = true, over_ = false;
 };

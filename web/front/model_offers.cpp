@@ -2,23 +2,17 @@
 
 #include <deque>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "messages/base/time.hpp"
 #include "runtime/host/log.hpp"
 #include "web/front/front_generator.hpp"
 
 namespace troupe::web {
-
-namespace {
-
-constexpr double never = std::numeric_limits<double>::max();
-
-}  // namespace
 
 /// What the threads use, which may outlive the server.
 struct model_offers::shared {

@@ -61,4 +61,25 @@ class generator {
   virtual generator_state state() const = 0;
 };
 
+/// The tokens of a sequence's answer as steps, in order: their text, and where it ends.
+class sequence_steps {
+ public:
+  /// words: null: tokens without text. It must outlive this.
+  sequence_steps(const generator::submission& s, const gpu::tokenizer* words)
+      : text_{s.what, s.stops, words}, left_{s.what.answer_tokens()} {}
+
+  /// Scored tokens of the prompt come first; they end an answer that has no others.
+  sequence_step next(const generated_token& t, bool of_prompt) {
+    using enum gpu::completion::finish;
+    --left_;
+    if (of_prompt) return {t, true, {}, left_ == 0 ? length : none};
+    auto text = text_.add(t.chosen);
+    return {t, false, std::move(text), text_.finished()};
+  }
+
+ private:
+  gpu::completion text_;
+  std::uint64_t left_;  // tokens
+};
+
 }  // namespace troupe::web

@@ -34,8 +34,16 @@ const Histogram::BucketBoundaries transfer_s{0.001, 0.0025, 0.005, 0.01, 0.025, 
                                              0.1,   0.25,   0.5,   1,    2.5};
 const Histogram::BucketBoundaries ratios{0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16};
 
+Family<Counter>& counters(Registry& r, const char* name, const char* help) {
+  return BuildCounter().Name(name).Help(help).Register(r);
+}
+
+Family<Gauge>& gauges(Registry& r, const char* name, const char* help) {
+  return BuildGauge().Name(name).Help(help).Register(r);
+}
+
 Counter& counter(Registry& r, const char* name, const char* help) {
-  return BuildCounter().Name(name).Help(help).Register(r).Add({});
+  return counters(r, name, help).Add({});
 }
 
 Histogram& histogram(Registry& r, const char* name, const char* help,
@@ -56,10 +64,8 @@ std::string label_of(const std::string& declined) {
 
 struct metrics::families {
   Registry registry;
-  Family<Counter>& requests = BuildCounter()
-                                  .Name("troupe_requests_total")
-                                  .Help("Requests to generate, by what became of them")
-                                  .Register(registry);
+  Family<Counter>& requests =
+      counters(registry, "troupe_requests_total", "Requests to generate, by outcome");
   Counter& prompt_tokens =
       counter(registry, "troupe_prompt_tokens_total", "Tokens of the prompts of accepted requests");
   Counter& generation_tokens =
@@ -68,19 +74,15 @@ struct metrics::families {
       histogram(registry, "troupe_time_to_first_token_seconds",
                 "From a request to the first token of each of its choices", first_token_s);
   Histogram& next_token = histogram(registry, "troupe_time_per_output_token_seconds",
-                                    "Between two tokens of a choice", next_token_s);
+                                    "Inter-token latency of a choice, in seconds", next_token_s);
   Histogram& whole = histogram(registry, "troupe_e2e_request_seconds",
                                "From a request to the last token of all of its choices", whole_s);
-  Family<Counter>& prefills = BuildCounter()
-                                  .Name("troupe_prefills_total")
-                                  .Help("Prompts of choices, by where they were computed")
-                                  .Register(registry);
+  Family<Counter>& prefills = counters(registry, "troupe_prefills_total",
+                                       "Prompts of choices, by where they were computed");
   Counter& in_bubbles = prefills.Add({{"where", "bubbles"}});
   Counter& by_decoders = prefills.Add({{"where", "decoder"}});
-  Family<Counter>& declined = BuildCounter()
-                                  .Name("troupe_declined_total")
-                                  .Help("Prompts that were to be computed in bubbles, and were not")
-                                  .Register(registry);
+  Family<Counter>& declined = counters(registry, "troupe_declined_total",
+                                       "Prompts that were to be computed in bubbles, and were not");
   Counter& yields = counter(registry, "troupe_prefill_yields_total",
                             "Suspensions of prefills in bubbles for their trainings");
   Histogram& transfer =
@@ -88,18 +90,14 @@ struct metrics::families {
                 "From the end of a prefill in bubbles until its decoder had the cache", transfer_s);
   Histogram& predicted = histogram(registry, "troupe_prefill_predicted_ratio",
                                    "Time of a prefill in bubbles over the promised one", ratios);
-  Counter& retries = counter(registry, "troupe_retries_total",
-                             "Attempts of choices after the first: their decoder was lost");
-  Family<Gauge>& pages = BuildGauge()
-                             .Name("troupe_kv_pages")
-                             .Help("Pages of the cache of keys and values, 64 positions each")
-                             .Register(registry);
+  Counter& retries =
+      counter(registry, "troupe_retries_total", "Retries of choices after a lost decoder");
+  Family<Gauge>& pages = gauges(registry, "troupe_kv_pages",
+                                "Pages of the cache of keys and values, 64 positions each");
   Gauge& used = pages.Add({{"state", "used"}});
   Gauge& free = pages.Add({{"state", "free"}});
-  Family<Gauge>& sequences = BuildGauge()
-                                 .Name("troupe_sequences")
-                                 .Help("Choices that are generated or wait for it")
-                                 .Register(registry);
+  Family<Gauge>& sequences =
+      gauges(registry, "troupe_sequences", "Choices that are being generated, or wait");
   Gauge& running = sequences.Add({{"state", "running"}});
   Gauge& waiting = sequences.Add({{"state", "waiting"}});
   std::mutex writing;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -18,16 +17,12 @@ constexpr std::uint32_t max_stops = 4, max_top_logprobs = 20, max_logprobs = 5;
 constexpr std::size_t max_biases = 1024;
 
 tl::unexpected<problem> invalid(const std::string& param, const std::string& what) {
-  problem p;
-  p.message = fmt::format("'{}' {}", param, what);
-  p.param = param;
-  return tl::unexpected{p};
+  return tl::unexpected<problem>{
+      {400, fmt::format("'{}' {}", param, what), "invalid_request_error", param}};
 }
 
 tl::unexpected<problem> unreadable(std::string sentence) {
-  problem p;
-  p.message = std::move(sentence);
-  return tl::unexpected{p};
+  return tl::unexpected<problem>{{400, std::move(sentence)}};
 }
 
 parsed<void> read(std::string_view body, json& to) {
@@ -78,14 +73,9 @@ class reader {
     return {};
   }
 
-  checked number(const std::string& key, double low, double high, std::optional<double>& to) const {
-    double value = 0;
-    auto ok = number(key, low, high, value);
-    if (ok && find(key)) to = value;
-    return ok;
-  }
-
-  checked number(const std::string& key, double low, double high, double& to) const {
+  /// `to`: a double, or an optional one. Without the key it stays as it is.
+  template <class T>
+  checked number(const std::string& key, double low, double high, T& to) const {
     const auto* v = find(key);
     if (!v) return {};
     if (!v->is_number()) return invalid(key, "must be a number");

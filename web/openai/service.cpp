@@ -15,7 +15,6 @@ namespace {
 
 using openai::problem;
 
-constexpr std::uint32_t default_completion_tokens = 16;
 constexpr std::string_view models_path = "/v1/models/";
 
 tl::unexpected<problem> failure(problem p) {
@@ -138,12 +137,12 @@ generator_state service::state() const {
 
 problem service::unknown_model(const std::string& name) const {
   if (is_expected(name))
-    return {503, fmt::format("nobody serves '{}' at present", name), "server_error"};
+    return {503, fmt::format("no decoder for '{}' is available", name), "server_error"};
   const auto there = present();
   const auto sentence =
       there.empty()
-          ? fmt::format("there is no model '{}', and no other at present", name)
-          : fmt::format("there is no model '{}'; there is '{}'", name, fmt::join(there, "', '"));
+          ? fmt::format("model '{}' not found; no model is being served", name)
+          : fmt::format("model '{}' not found; expected '{}'", name, fmt::join(there, "', '"));
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
@@ -157,7 +156,7 @@ void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
                 fmt::format("Host: found '{}', expected localhost or a loopback address, since "
                             "the server has no API keys",
                             r.host));
-  if (!is_known(r.path)) return fail(404, fmt::format("there is nothing at '{}'", r.path));
+  if (!is_known(r.path)) return fail(404, fmt::format("no such path: '{}'", r.path));
   const bool posts = generates(r.path);
   const http_fields allow{{"Allow", posts ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"}};
   if (r.method == "OPTIONS") {
@@ -166,7 +165,7 @@ void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
     return plain->whole({204, {}, {}, std::move(fields)});
   }
   if (posts ? r.method != "POST" : r.method != "GET" && r.method != "HEAD")
-    return fail(405, fmt::format("'{}' does not take {}", r.path, r.method), allow);
+    return fail(405, fmt::format("method {} is not allowed for '{}'", r.method, r.path), allow);
   if (!may_ask(r))
     return reply->whole(answer_of({401,
                                    "give an API key: 'Authorization: Bearer KEY'",
@@ -272,7 +271,7 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
   const auto longest = to->by->state().longest;
   if (longest == 0)
     return failure(
-        {503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
+        {503, fmt::format("no decoder for '{}' is available", asked.model), "server_error"});
   const auto g = generation_of(asked, m, std::min<std::size_t>(m.model.positions, longest));
   if (!g) return failure(g.error());
   auto q = question_of(asked, m, *g);

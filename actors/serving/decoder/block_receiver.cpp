@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/serving/decoder/block_hash.hpp"
+#include "runtime/host/fingerprint.hpp"
 
 namespace troupe::actors {
 
@@ -12,6 +12,13 @@ namespace {
 constexpr std::size_t max_others = 1024;
 
 }  // namespace
+
+std::uint64_t block_hash(const payload& body) {
+  if (body.empty()) return 0;
+  runtime::fingerprint hash;
+  hash.add(body.bytes());
+  return hash.value() == 0 ? 1 : hash.value();
+}
 
 block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidden, bool simulated)
     : name_{name}, guest_{guest}, hidden_{hidden}, simulated_{simulated} {}
@@ -25,15 +32,15 @@ expected<void> block_receiver::check(const prefill_block& b, const payload& body
   if (b.blocks == 0 || b.blocks > max_blocks)
     return failure(fmt::format("a guest sends 1 to {} blocks", max_blocks));
   if (!has_.empty() && b.blocks != has_.size())
-    return failure(fmt::format("another block said that there are {}", has_.size()));
-  if (b.index >= b.blocks) return failure("there is no such index");
+    return failure(fmt::format("expected {} blocks, as in an earlier one", has_.size()));
+  if (b.index >= b.blocks) return failure("index out of range");
   if (b.bytes != expected_bytes)
     return failure(
-        fmt::format("it says {} bytes, and its ranges have {}", b.bytes, expected_bytes));
+        fmt::format("header says {} bytes, its ranges need {}", b.bytes, expected_bytes));
   if (simulated_ && body.empty()) return {};
   if (body.bytes().size() != b.bytes)
-    return failure(fmt::format("it says {} bytes, and has {}", b.bytes, body.bytes().size()));
-  if (block_hash(body) != b.hash) return failure("its bytes are not those that were sent");
+    return failure(fmt::format("header says {} bytes, found {}", b.bytes, body.bytes().size()));
+  if (block_hash(body) != b.hash) return failure("hash mismatch");
   return {};
 }
 

@@ -9,6 +9,9 @@
 
 namespace troupe::actors {
 
+/// prefill_block::hash of a body: XXH3; 0 only if it is empty.
+std::uint64_t block_hash(const payload& body);
+
 /// The blocks of one prefill that come from one guest: its hidden states, or those to the decoder.
 /// Says which are new and states what has come; it keeps no data. After every block, refused ones
 /// excepted, state() goes to the sender. Which ranges a block may have is the caller's to check,

@@ -86,14 +86,14 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
     if (r.about.name.attempt == g.name.attempt) return send(r.output.state());
     drop(key_of(g.name));
   }
-  if (const auto* ending = requests_.ended().find(g.name)) {
+  if (const auto* ending = requests_.ending_of(g.name)) {
     if (ending->name == g.name) send(*ending);
     return;
   }
   auto tokens = unpacked_tokens(body);
   if (auto ok = check(g, body, tokens); !ok) {
     const auto end = failed_request(g.name, o_.lease, g.replay, ok.error());
-    requests_.ended().add(end);
+    requests_.remember(end);
     return send(end);
   }
   hold(g, body, std::move(tokens));
@@ -162,12 +162,12 @@ void decoder_behavior::on_cancel(address from, const cancel_generate& c) {
     if (at->second.about.name.attempt > c.name.attempt) return;
     drop(k);
   }
-  const auto* ending = requests_.ended().find(c.name);
+  const auto* ending = requests_.ending_of(c.name);
   if (ending && ending->name == c.name) {
     send(*ending);
   } else {
     const auto end = failed_request(c.name, o_.lease, 0, cancelled_by_front());
-    if (!ending) requests_.ended().add(end);
+    if (!ending) requests_.remember(end);
     send(end);
   }
   go_on();
@@ -271,19 +271,7 @@ void decoder_behavior::fail(const reason& why) {
 
 // ---- prefills in bubbles
 
-void decoder_behavior::on_prefill_reply(address from, const prefill_reply& r) {
-  take(prefills_.on_reply(from, r));
-}
-
-void decoder_behavior::on_prefill_progress(address from, const prefill_progress& p) {
-  take(prefills_.on_progress(from, p));
-}
-
-void decoder_behavior::on_block(address from, const prefill_block& b, const payload& body) {
-  take(prefills_.on_block(from, b, body));
-}
-
-void decoder_behavior::take(bubble_prefills::change c) {
+void decoder_behavior::on_prefill(bubble_prefills::change c) {
   if (c.part) batch_.queue().put(std::move(*c.part));
   settle(std::move(c.ended));
   if (c.known) go_on();
@@ -375,9 +363,15 @@ decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_beh
       [&s](const inbound<generate>& m) { s.on_generate(m.from, m.body, m.raw); },
       [&s](const inbound<generated_ack>& m) { s.on_ack(m.from, m.body); },
       [&s](const inbound<cancel_generate>& m) { s.on_cancel(m.from, m.body); },
-      [&s](const inbound<prefill_reply>& m) { s.on_prefill_reply(m.from, m.body); },
-      [&s](const inbound<prefill_progress>& m) { s.on_prefill_progress(m.from, m.body); },
-      [&s](const inbound<prefill_block>& m) { s.on_block(m.from, m.body, m.raw); },
+      [&s](const inbound<prefill_reply>& m) {
+        s.on_prefill(s.prefills().on_reply(m.from, m.body));
+      },
+      [&s](const inbound<prefill_progress>& m) {
+        s.on_prefill(s.prefills().on_progress(m.from, m.body));
+      },
+      [&s](const inbound<prefill_block>& m) {
+        s.on_prefill(s.prefills().on_block(m.from, m.body, m.raw));
+      },
       [&s](const stop_serving&) { s.on_stop(); },
       [](const call_now& c) { c.what(); },
       [&s](const tick&) { s.on_tick(); },

@@ -58,9 +58,9 @@ class decoder_behavior {
   void on_generate(address from, const generate& g, const payload& body);
   void on_ack(address from, const generated_ack& h);
   void on_cancel(address from, const cancel_generate& c);
-  void on_prefill_reply(address from, const prefill_reply& r);
-  void on_prefill_progress(address from, const prefill_progress& p);
-  void on_block(address from, const prefill_block& b, const payload& body);
+  /// Their messages go to them first.
+  bubble_prefills& prefills() { return prefills_; }
+  void on_prefill(bubble_prefills::change c);
   void on_tick();
   void on_stop();
 
@@ -80,7 +80,6 @@ class decoder_behavior {
   void on_round(const expected<std::vector<gpu::batch_result>>& all);
   void take(request& r, const gpu::batch_result& x);
   void add(request& r, const generated_token& t);
-  void take(bubble_prefills::change c);
   void settle(std::optional<bubble_prefills::outcome> o);
 
   void fail(const reason& why);

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <vector>
 
 #include "messages/base/statistics.hpp"
 

@@ -1,6 +1,5 @@
 #include "actors/serving/decoder/request_table.hpp"
 
-#include <utility>
 #include <vector>
 
 #include "messages/base/invariant.hpp"
@@ -59,18 +58,14 @@ request_table::request* request_table::find(gpu::sequence_id s) {
 void request_table::erase(const request_key& k) {
   const auto at = requests_.find(k);
   TROUPE_INVARIANT(at->second.output.ended() && !by_sequence_.contains(at->second.sequence));
-  ended_.add(at->second.output.final_state());
+  remember(at->second.output.final_state());
   changed_.erase(k);
   requests_.erase(at);
 }
 
-void request_table::clear() {
-  requests_.clear();
-  changed_.clear();
-}
-
-std::set<request_key> request_table::take_changed() {
-  return std::exchange(changed_, {});
+const generated* request_table::ending_of(const request_name& n) const {
+  const auto* ending = endings_.find(key_of(n));
+  return ending && ending->name.attempt >= n.attempt ? ending : nullptr;
 }
 
 }  // namespace troupe::actors

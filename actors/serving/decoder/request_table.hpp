@@ -4,8 +4,9 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
-#include "actors/serving/decoder/ended_requests.hpp"
+#include "actors/serving/decoder/recent_map.hpp"
 #include "actors/serving/decoder/unacknowledged_tokens.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "messages/base/time.hpp"
@@ -13,6 +14,17 @@
 #include "messages/wire/generation.hpp"
 
 namespace troupe::actors {
+
+/// A request of a front, whatever the attempt.
+struct request_key {
+  address front = 0;
+  std::uint64_t incarnation = 0, number = 0;
+
+  auto operator<=>(const request_key&) const = default;
+};
+inline request_key key_of(const request_name& n) {
+  return {n.front, n.incarnation, n.number};
+}
 
 /// The requests of a decoder, those that have ended lately, and the fronts that they are of: which
 /// of a front's messages count, and which requests have updates for it. A class apart because
@@ -56,13 +68,19 @@ class request_table {
   void leave_batch(const request& r) { by_sequence_.erase(r.sequence); }
   /// It has ended: only how is remembered.
   void erase(const request_key& k);
-  void clear();
+  void clear() {
+    requests_.clear();
+    changed_.clear();
+  }
 
   /// It has tokens, or an end, that were not sent yet.
   void mark_changed(const request& r) { changed_.insert(key_of(r.about.name)); }
-  std::set<request_key> take_changed();
+  std::set<request_key> take_changed() { return std::exchange(changed_, {}); }
 
-  ended_requests& ended() { return ended_; }
+  /// A late or repeated message cannot begin an attempt again that has ended: it gets that ending.
+  void remember(const generated& ending) { endings_.add(key_of(ending.name), ending); }
+  /// The ending of this attempt, or of a later one; null: it has not ended.
+  const generated* ending_of(const request_name& n) const;
 
  private:
   struct front_contact {
@@ -75,7 +93,7 @@ class request_table {
   std::map<gpu::sequence_id, request_key> by_sequence_;
   std::set<request_key> changed_;
   std::map<address, front_contact> fronts_;
-  ended_requests ended_;
+  recent_map<request_key, generated, 8192> endings_;  // of their newest attempts
 };
 
 }  // namespace troupe::actors

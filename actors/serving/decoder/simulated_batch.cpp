@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "messages/base/random.hpp"
 #include "messages/base/units.hpp"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "messages/domain/cluster.hpp"

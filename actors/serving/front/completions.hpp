@@ -69,12 +69,12 @@ class completions {
   void cancel(std::uint64_t number, bool enough = false) const;
   front_view view() const;
 
-  /// For the front.
-  struct way_in {
+  /// For the front: the calls into it, from any thread.
+  struct front_port {
     std::function<void(std::uint64_t, model_prompt, completion_listener)> submit;
     std::function<void(std::uint64_t, bool enough)> cancel;
   };
-  void connect(way_in way) const;
+  void connect(front_port port) const;
   void publish(front_view now) const;
 
  private:

@@ -3,10 +3,8 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/generation.hpp"

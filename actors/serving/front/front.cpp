@@ -22,15 +22,18 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
   publish();
   // The handle may outlive the actor: a strong reference would keep it alive.
   const auto weak = caf::weak_actor_ptr{self->ctrl()};
-  const auto post = [weak](auto message) {
+  const auto post = [weak](std::function<void()> call) {
     if (const auto strong = weak.lock())
-      caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
+      caf::anon_send(caf::actor_cast<front_actor>(strong), call_now{std::move(call)});
   };
-  local_.connect({[post](std::uint64_t n, model_prompt p, completion_listener l) {
-                    post(submit_completion{n, std::move(p), std::move(l)});
+  local_.connect({[this, post](std::uint64_t n, model_prompt p, completion_listener l) {
+                    post([this, n, p = std::move(p), l = std::move(l)] {
+                      requests_.submit(n, p, l);
+                      set_timer();
+                    });
                   },
-                  [post](std::uint64_t n, bool enough) {
-                    post(cancel_completion{n, enough});
+                  [this, post](std::uint64_t n, bool enough) {
+                    post([this, n, enough] { requests_.cancel(n, enough); });
                   }});
   report();
   set_timer();
@@ -49,15 +52,6 @@ void front_state::on_frame(const frame& f) {
   const auto& m = decoded->second;
   if (std::holds_alternative<decoder_state>(m) || std::holds_alternative<serving_leases>(m))
     publish();
-}
-
-void front_state::on_submit(const submit_completion& s) {
-  requests_.submit(s.number, s.prompt, s.listener);
-  set_timer();
-}
-
-void front_state::on_cancel(const cancel_completion& c) {
-  requests_.cancel(c.number, c.enough);
 }
 
 void front_state::on_tick() {
@@ -131,8 +125,7 @@ front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self
         s.on_frame(a.what);
         net->handled(a.what);
       },
-      [&s](const submit_completion& m) { s.on_submit(m); },
-      [&s](const cancel_completion& m) { s.on_cancel(m); },
+      [](const call_now& call) { call.what(); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

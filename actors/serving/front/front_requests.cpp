@@ -1,7 +1,6 @@
 #include "actors/serving/front/front_requests.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,8 +39,9 @@ std::optional<reason> refusal_of(const model_prompt& p) {
     return reason{reason::kind::invalid,
                   "a prompt and its completion need at least one token each"};
   if (!p.tokens.empty() && p.tokens.size() != p.what.prompt_tokens)
-    return reason{reason::kind::invalid, fmt::format("{} tokens of a prompt, and {} are said",
-                                                     p.tokens.size(), p.what.prompt_tokens)};
+    return reason{reason::kind::invalid,
+                  fmt::format("the prompt has {} tokens, the request declares {}", p.tokens.size(),
+                              p.what.prompt_tokens)};
   return {};
 }
 
@@ -108,14 +108,11 @@ void front_requests::on_generated(address from, const generated& g) {
   decoders_.refresh(sender, now());
   const auto at =
       g.name.incarnation == host_.incarnation ? requests_.find(g.name.number) : requests_.end();
-  if (at != requests_.end() && is_of(at->second, sender, g)) return take(at, from, g);
+  if (at != requests_.end() && at->second.name == g.name && at->second.decoder == sender)
+    return take(at, from, g);
   // It is over here, or another attempt has begun.
   confirm(from, g, g.first + g.tokens.size(), true);
   on_cancelled(sender, g);
-}
-
-bool front_requests::is_of(const request& r, const decoder_name& sender, const generated& g) const {
-  return r.name == g.name && r.decoder == sender;
 }
 
 /// What a decoder may say of this request.
@@ -284,7 +281,7 @@ void front_requests::look_after(request_map::iterator at) {
     return place(at, true);
   }
   if (now() - r.last_seen_s >= lease_s())
-    return fail(at, {reason::kind::unavailable, "its decoder says nothing of it"});
+    return fail(at, {reason::kind::unavailable, "no response from its decoder"});
   if (now() >= r.ask_at_s) ask(r);
 }
 

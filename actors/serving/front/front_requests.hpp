@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
@@ -74,7 +73,6 @@ class front_requests {
 
   void on_decoder_state(address from, const decoder_state& s);
   void on_generated(address from, const generated& g);
-  bool is_of(const request& r, const decoder_name& sender, const generated& g) const;
   bool is_acceptable(const request& r, const generated& g) const;
   void take(request_map::iterator at, address from, const generated& g);
   void confirm(address to, const generated& g, std::size_t tokens, bool finished) const;

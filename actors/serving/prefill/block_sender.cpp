@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "actors/protocol/timing.hpp"
-#include "actors/serving/decoder/block_hash.hpp"
+#include "actors/serving/decoder/block_receiver.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 

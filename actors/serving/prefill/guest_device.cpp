@@ -9,7 +9,6 @@
 
 #include "actors/serving/decoder/median_of_recent.hpp"
 #include "gpu/device/clock.hpp"
-#include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/model_files.hpp"
@@ -146,9 +145,7 @@ void guest_device::execute(std::uint32_t) {
     t = tiles_.begin();
   }
   if (auto ok = operate(t); !ok) {
-    guest_tile_result failed;
-    failed.name = t.name;
-    failed.tile = t.tile;
+    guest_tile_result failed{t.name, t.tile};
     failed.why = ok.error();
     report(t, std::move(failed));
   }
@@ -195,9 +192,7 @@ expected<void> guest_device::begin(const guest_tile& t) {
   if (!work) return refuse(work.error());
   work_ = std::move(*work);
   working_on_ = id_of(t);
-  result_ = {};
-  result_.name = t.name;
-  result_.tile = t.tile;
+  result_ = {t.name, t.tile};
   last_end_s_ = gaps_s_ = 0;
   tile_began_s_ = gpu::now_s();
   return {};

@@ -55,9 +55,7 @@ void simulated_guest::execute(std::uint32_t count) {
   executed_ += count;
   if (executed_ < t->operations) return;
   const auto ended = tiles_.take();
-  guest_tile_result r;
-  r.name = ended.name;
-  r.tile = ended.tile;
+  guest_tile_result r{ended.name, ended.tile};
   r.computed_s = ended.operations * ended.each_s;
   r.steps = ended.operations;
   r.yields = yields_;

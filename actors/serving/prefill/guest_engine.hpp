@@ -29,15 +29,15 @@ struct guest_tile {
 
 /// What became of it.
 struct guest_tile_result {
-  prefill_name name;
+  prefill_name name{};
   std::uint32_t tile = 0;
-  payload hidden;  // [rows, hidden]
+  payload hidden{};  // [rows, hidden]
   /// By `layers_a_block` layers: the pages that this tile has filled, or ended in.
-  std::vector<payload> pages;
+  std::vector<payload> pages{};
   double computed_s = 0;
   double took_s = 0;  // from the first operation's begin to now
   std::uint32_t steps = 0, yields = 0;
-  reason why;  // the device cannot compute this prompt
+  reason why{};  // the device cannot compute this prompt
 };
 
 /// Tiles that can be computed, and how far the present one is. Not thread-safe.

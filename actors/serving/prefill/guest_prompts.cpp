@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +13,6 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::size_t max_over = 4096;            // names that are remembered
 constexpr std::size_t max_held = 4096;            // prompts
 constexpr std::size_t max_ordered_guests = 4096;  // of a group
 constexpr std::uint32_t max_tokens = 1u << 20;
@@ -64,7 +62,7 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   const auto& guests = o.group.guests;
   if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
       guests.size() > max_ordered_guests || o.guest >= guests.size())
-    return failure("an order of no or too many tokens, or for no guest of its group");
+    return failure("token count or guest index out of range");
   const auto& me = guests[o.guest];
   const auto& place = shape_.setup.place;
   if (me.node != shape_.node || me.first_layer != place.first_layer || me.layers != place.layers)
@@ -72,12 +70,12 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   std::uint64_t next_layer = 0;
   for (const auto& g : guests) {
     if (g.first_layer != next_layer || g.layers == 0)
-      return failure("the layers of the group's guests do not follow each other");
+      return failure("the guests' layer ranges are not contiguous");
     next_layer += g.layers;
     if (!is_time(g.token_s) || !is_time(g.pair_s) || !is_time(g.half_tokens))
       return failure("a guest of the group has no times");
   }
-  if (!is_time(o.latest_s)) return failure("an order that never ends");
+  if (!is_time(o.latest_s)) return failure("the order's deadline is not a finite time");
   if (const auto positions = shape_.max_tokens; positions > 0 && o.tokens > positions)
     return refuse(
         reason::kind::insufficient,
@@ -143,16 +141,12 @@ void guest_prompts::on_order(address gateway, const prefill_order& o, const payl
   prefill_progress p;
   p.name = o.name;
   p.guest = o.guest;
-  if (over_.contains(o.name)) {
-    p.now = prefill_progress::state::gone;
+  p.why = refusal;
+  if (over_.find(o.name))
     p.why = {reason::kind::stale, "the prefill is over"};
-  } else if (!refusal.text.empty()) {
-    p.now = prefill_progress::state::gone;
-    p.why = refusal;
-  } else if (const auto ok = check(o, body); !ok) {
-    p.now = prefill_progress::state::gone;
+  else if (const auto ok = check(o, body); refusal.text.empty() && !ok)
     p.why = ok.error();
-  }
+  if (!p.why.text.empty()) p.now = prefill_progress::state::gone;
   out.send.push_back({gateway, p, {}});
   if (p.now == prefill_progress::state::gone) return;
   auto& fresh = prompts_.emplace(o.name, begin(gateway, o, body, now_s)).first->second;
@@ -193,7 +187,7 @@ void guest_prompts::give_tiles(changes& out) {
 
 void guest_prompts::on_block(address from, const prefill_block& b, const payload& body,
                              changes& out) {
-  if (over_.contains(b.name)) {
+  if (over_.find(b.name)) {
     out.send.push_back({from, not_needed(b), {}});
     return;
   }
@@ -321,13 +315,13 @@ void guest_prompts::end_if_done(prompt_map::iterator at) {
   const auto& p = at->second;
   const bool arrived = p.to_decoder.done() && (!p.to_next || p.to_next->done());
   if (!arrived || p.done < p.inputs.size()) return;
-  remember(at->first, p.order.guest);
+  over_.add(at->first, p.order.guest);
   prompts_.erase(at);
 }
 
 void guest_prompts::end(prompt_map::iterator at, changes& out) {
   out.forget.push_back(at->first);
-  remember(at->first, at->second.order.guest);
+  over_.add(at->first, at->second.order.guest);
   prompts_.erase(at);
   give_tiles(out);
 }
@@ -343,25 +337,18 @@ void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& o
   prefill_progress gone;
   gone.name = n;
   gone.now = prefill_progress::state::gone;
-  if (const auto old = over_.find(n); old != over_.end()) gone.guest = old->second;
+  const auto* old = over_.find(n);
+  if (old) gone.guest = *old;
   const auto at = prompts_.find(n);
   if (at != prompts_.end()) {
     gone = at->second.progress;
     gone.now = prefill_progress::state::gone;
     end(at, out);
-  } else if (!over_.contains(n)) {
+  } else if (!old) {
     // An order that comes later is answered as over. Which number this guest has is unknown.
-    return remember(n, 0);
+    return over_.add(n, 0);
   }
   out.send.push_back({gateway, gone, {}});
-}
-
-void guest_prompts::remember(const prefill_name& n, std::uint32_t guest) {
-  if (!over_.emplace(n, guest).second) return;
-  over_in_order_.push_back(n);
-  if (over_in_order_.size() <= max_over) return;
-  over_.erase(over_in_order_.front());
-  over_in_order_.pop_front();
 }
 
 void guest_prompts::on_time(double now_s, changes& out) {

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "actors/serving/decoder/block_receiver.hpp"
+#include "actors/serving/decoder/recent_map.hpp"
 #include "actors/serving/prefill/block_sender.hpp"
 #include "actors/serving/prefill/guest_engine.hpp"
 #include "messages/wire/message.hpp"
@@ -94,12 +94,10 @@ class guest_prompts {
   void end_if_done(prompt_map::iterator at);
   void end(prompt_map::iterator at, changes& out);
   void report_gone(const prompt& p, const reason& why, changes& out) const;
-  void remember(const prefill_name& n, std::uint32_t guest);
 
   guest_shape shape_;
   prompt_map prompts_;
-  std::map<prefill_name, std::uint32_t> over_;  // their guest's number here
-  std::deque<prefill_name> over_in_order_;
+  recent_map<prefill_name, std::uint32_t, 4096> over_;  // this guest's number in their groups
   std::uint64_t rejected_ = 0;
 };
 

@@ -51,6 +51,12 @@ const guest_group& prefill_controller::group_of(const promise& p) const {
   return lendings_.at(p.lease).bubbles.offer().groups[p.group];
 }
 
+prefill_reply prefill_controller::reply_of(const promise& p, double promised_s) const {
+  prefill_reply r{p.name, promised_s, {}, {}};
+  for (const auto& g : group_of(p).guests) r.guests.push_back(g.node);
+  return r;
+}
+
 // ---- lendings
 
 void prefill_controller::reject(address from, const reason& why) {
@@ -120,9 +126,7 @@ void prefill_controller::on_request(address from, const prefill_request& r, cons
   if (auto ok = permissions_.may_request(from, r); !ok) return reject(from, ok.error());
   if (const auto known = promises_.find(r.name); known != promises_.end()) {
     const auto& p = known->second;
-    prefill_reply again{r.name, std::max(0.0, p.end_s - now_s), {}, {}};
-    for (const auto& g : group_of(p).guests) again.guests.push_back(g.node);
-    out.push_back({from, again});
+    out.push_back({from, reply_of(p, std::max(0.0, p.end_s - now_s))});
     return;
   }
   if (const auto old = verdicts_.find(r.name); old != verdicts_.end()) {
@@ -143,15 +147,13 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
                                        outbox& out) {
   auto why = std::string{to_string(planners::decline_reason::no_guest_for_model)};
   for (auto& [lease, l] : lendings_) {
-    const auto& offer = l.bubbles.offer();
-    if (offer.how.model.name != r.model) continue;
+    if (l.bubbles.offer().how.model.name != r.model) continue;
     const double latest_s = r.within_s > 0 ? now_s + r.within_s : never;
     const auto planned = l.bubbles.admit(r.name, r.tokens, latest_s, now_s);
     if (!planned) {
       why = planned.error();
       continue;
     }
-    const auto& guests = offer.groups[planned->group].guests;
     const double end_s = planned->planned_end_s + planned->allowance_s;
     // The decoder gives up at twice the promise and a second more (prefill_attempt).
     promise p{r.name,
@@ -163,11 +165,9 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
               end_s,
               planned->allowance_s,
               now_s + 2 * (end_s - now_s) + 2};
-    p.held.resize(guests.size());
-    p.ended.resize(guests.size());
-    prefill_reply yes{r.name, end_s - now_s, {}, {}};
-    for (const auto& g : guests) yes.guests.push_back(g.node);
-    out.push_back({r.name.decoder, yes});
+    p.held.resize(group_of(p).guests.size());
+    p.ended = p.held;
+    out.push_back({r.name.decoder, reply_of(p, end_s - now_s)});
     ++counts_.promised;
     auto& kept = promises_.emplace(r.name, std::move(p)).first->second;
     if (!l.bubbles.looks_ahead()) order(l, kept, planned->planned_end_s, now_s, out);

@@ -131,6 +131,7 @@ class prefill_controller {
   void withdraw(lease_id lease, double now_s, outbox& out);
   void remember(const prefill_name& name, reason declined, double now_s);
   const guest_group& group_of(const promise& p) const;
+  prefill_reply reply_of(const promise& p, double promised_s) const;
 
   shared_cluster cluster_;
   std::uint64_t incarnation_ = 0;
