@@ -8,7 +8,7 @@ namespace troupe::actors {
 
 namespace {
 
-// The rest is stated once some of them are no longer missing.
+// Blocks behind a gap in one state.
 constexpr std::size_t max_others = 1024;
 
 }  // namespace
@@ -23,6 +23,10 @@ std::uint64_t block_hash(const payload& body) {
 block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidden, bool simulated)
     : name_{name}, guest_{guest}, hidden_{hidden}, simulated_{simulated} {}
 
+// The sender is another process, perhaps on another host. Index and count are compared with each
+// other and with those of the first block before anything is allocated for them; the size with what
+// the ranges imply; the body with its hash. A simulated block has no body, so neither size nor hash
+// can be compared.
 expected<void> block_receiver::check(const prefill_block& b, const payload& body,
                                      std::uint64_t expected_bytes) const {
   const auto failure = [&](std::string why) {
@@ -44,6 +48,8 @@ expected<void> block_receiver::check(const prefill_block& b, const payload& body
   return {};
 }
 
+// Blocks come in any order and repeatedly. One bit for each tells new ones from repetitions; the
+// first one fixes how many there are.
 expected<bool> block_receiver::accept(const prefill_block& b, const payload& body,
                                       std::uint64_t expected_bytes) {
   if (auto ok = check(b, body, expected_bytes); !ok) return refuse(ok.error());
@@ -56,6 +62,8 @@ expected<bool> block_receiver::accept(const prefill_block& b, const payload& bod
   return true;
 }
 
+// While nothing is missing in between, the state is a single number. Gaps cost some bytes for each
+// block behind them, so a long list is cut; what is cut is stated once earlier gaps are closed.
 blocks_received block_receiver::state() const {
   blocks_received r;
   r.name = name_;

@@ -39,7 +39,7 @@ class bubble_prefills {
     payload last_hidden;
     std::optional<reason> failed;
   };
-  /// What a message has changed. `known`: it was about an attempt that is not over.
+  /// The effect of a message. `known`: it was about an attempt that is not over.
   struct change {
     bool known = false;
     std::optional<gpu::batch_round::cache_part> part{};  // goes into the cache, before the outcome

@@ -49,6 +49,8 @@ std::uint64_t cache_assembly::bytes_of(const prefill_block& b) const {
                                     : std::uint64_t{b.layers} * b.count * shape_.page_bytes;
 }
 
+// Each page must come exactly once. Two blocks with the same page mean that two guests disagree
+// about their layers; neither copy can be trusted then, and the whole prefill counts as broken.
 void cache_assembly::cover(const prefill_block& b) {
   for (std::uint32_t l = b.first_layer; l < b.first_layer + b.layers; ++l)
     for (std::uint32_t p = b.first; p < b.first + b.count; ++p) {
@@ -62,6 +64,10 @@ void cache_assembly::cover(const prefill_block& b) {
     }
 }
 
+// Sender and ranges are checked before the receiver checks size and hash, so that a refused block
+// changes nothing. Times in a block are durations before its sending, on the guest's clock:
+// subtracted from this clock's time they err by the block's way, which never makes an end too
+// early.
 expected<bool> cache_assembly::accept(address from, const prefill_block& b, const payload& body,
                                       double now_s) {
   if (auto ok = check(from, b); !ok) return refuse(ok.error());

@@ -10,7 +10,7 @@
 
 namespace troupe::actors {
 
-/// What the cache of a prompt has: `pages` pages in each of `layers` layers, and the last
+/// The parts of a prompt's cache: `pages` pages in each of `layers` layers, and the last
 /// position's hidden state.
 struct cache_shape {
   std::uint32_t layers = 0, pages = 0;
@@ -42,7 +42,7 @@ class cache_assembly {
 
   std::uint32_t guests() const { return static_cast<std::uint32_t>(guests_.size()); }
   std::uint32_t yields() const;
-  /// Between guests, as they say.
+  /// Hidden states sent between guests, as their blocks report them.
   std::uint64_t hidden_bytes() const;
   std::uint64_t bytes() const;
   /// When the first operation of the first guest began, and the last one of the last guest ended,

@@ -42,6 +42,8 @@ reason cancelled_by_front() {
 
 }  // namespace
 
+// Without an executor the device is simulated. It then calls back by this actor's own timers, so
+// that a virtual run needs no thread and repeats exactly.
 void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
   self_ = self;
   o_ = std::move(o);

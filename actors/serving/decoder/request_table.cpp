@@ -6,6 +6,8 @@
 
 namespace troupe::actors {
 
+// A front that has been started again knows none of its former requests, whose sequences hold
+// pages: its first message ends them.
 bool request_table::is_current(address from, const request_name& n, const dropper& drop) {
   if (from != n.front) return false;
   auto& f = fronts_[from];
@@ -18,6 +20,7 @@ bool request_table::is_current(address from, const request_name& n, const droppe
   return true;
 }
 
+// From the first unanswered statement on, not from the last: repetitions must not extend it.
 void request_table::expect_answer(address front, double now_s) {
   if (auto& f = fronts_[front]; f.silent_since_s == never) f.silent_since_s = now_s;
 }
@@ -30,6 +33,7 @@ void request_table::drop_silent(double now_s, double limit_s, const dropper& dro
   }
 }
 
+// The keys first: dropping erases from the map.
 void request_table::drop_front(address front, std::uint64_t incarnation, const dropper& drop) {
   std::vector<request_key> all;
   for (const auto& [k, r] : requests_)

@@ -31,8 +31,8 @@ inline request_key key_of(const request_name& n) {
 /// these rules are about names and acknowledgements alone, without device, pages or prefills.
 /// Pure: times are arguments.
 ///
-/// Of a front only the newest process counts, and of a request only the newest attempt. A front is
-/// silent from the first statement that it must answer until its next message.
+/// Only a front's newest process and a request's newest attempt count. A front is silent from the
+/// first statement that it must answer until its next message.
 class request_table {
  public:
   struct request {

@@ -9,7 +9,7 @@
 
 namespace troupe::actors {
 
-/// A simulated GPU: rounds take as long as planners/bubbletea/prefill_times.hpp says, without the
+/// A simulated GPU: rounds take the times of planners/bubbletea/prefill_times.hpp, without the
 /// embedding and the head, and tokens are a function of seed and position.
 class simulated_batch final : public batch_executor {
  public:

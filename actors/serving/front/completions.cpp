@@ -14,6 +14,8 @@ struct completions::shared {
 
 completions::completions() : shared_{std::make_shared<shared>()} {}
 
+// Calls are passed on under the lock, so that numbers reach the front in ascending order. The
+// front's port only posts a message: it neither blocks nor calls back.
 std::uint64_t completions::submit(model_prompt p, completion_listener listener) const {
   const std::lock_guard hold{shared_->mutex};
   const auto number = shared_->next++;

@@ -39,6 +39,8 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
   set_timer();
 }
 
+// A frame from a host that may not send it, to another host, or that cannot be decoded counts as
+// lost: its sender repeats what matters.
 void front_state::on_frame(const frame& f) {
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope) || envelope->to != host_.self) return;
@@ -64,6 +66,8 @@ void front_state::on_tick() {
   set_timer();
 }
 
+// A front that is no longer in the cluster's file finishes its requests, but not for longer than
+// programs have to save their state.
 void front_state::end_if_removed() {
   if (!on_removed_ || !cluster_->fronts[front_of(host_.self)].removed) return;
   const auto now_s = host_.clock->now_s();
@@ -71,7 +75,7 @@ void front_state::end_if_removed() {
   if (requests_.size() == 0 || now_s - removed_s_ >= cluster_->settings.grace_s) on_removed_();
 }
 
-/// For people; the controller decides nothing by it.
+/// For display; the controller bases no decision on it.
 void front_state::report() {
   const auto now_s = host_.clock->now_s();
   if (now_s < report_at_s_ - 1e-6) return;
@@ -92,6 +96,8 @@ void front_state::set_timer() {
   self_->delayed_send(front_actor{self_}, nanoseconds_of(in_s), tick{});
 }
 
+// HTTP threads must not wait for this actor: they read a copy, in which a model's decoders are
+// summed up. It is renewed with each description of a decoder.
 void front_state::publish() {
   front_view now;
   now.requests = requests_.size();
