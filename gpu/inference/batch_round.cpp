@@ -8,10 +8,14 @@ namespace troupe::gpu {
 
 namespace {
 
+// Executes one round on a device. A failure is passed on as the result of the sequences that it
+// concerns, so that the others go on: a prompt's own, or all of a decode or a head, which compute
+// several sequences at once.
 class executor {
  public:
   executor(inference_device& d, const batch_listener& received) : device_{d}, received_{received} {}
 
+  // Rows of known tokens need no head: only the rest of the hidden states is collected for it.
   void decode(const std::vector<batch_round::decoded>& all) {
     if (all.empty()) return;
     std::vector<decode_row> rows;
@@ -22,7 +26,6 @@ class executor {
       return;
     }
     const auto hidden = finish(**work);
-    // Rows of known tokens need no head.
     std::vector<std::byte> wanted;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].next) continue;
@@ -33,6 +36,7 @@ class executor {
     if (!who_.empty()) predict(who_.size() == all.size() ? hidden : payload{std::move(wanted)});
   }
 
+  // The token after a prompt needs the hidden state of its last position alone.
   void prefill(const batch_round::chunk& c) {
     const auto work =
         device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
@@ -44,6 +48,7 @@ class executor {
     predict({hidden.owner(), hidden.bytes().last(width())});
   }
 
+  // The cache is whole, and the last guest has sent the hidden state of the prompt's last position.
   void finish_elsewhere(const batch_round::last_state& l) {
     who_.push_back({l.sequence, l.next});
     predict(l.hidden);

@@ -19,8 +19,8 @@ struct next_token {
   std::vector<std::uint32_t> completion{};  // so far, if the choice depends on it
 };
 
-/// What a device does between two looks at what has arrived, in the order of these members. A
-/// token is chosen after the last known one.
+/// The work of a device between two looks at its queue, in the order of these members. A token is
+/// chosen after the last known one.
 struct batch_round {
   std::vector<sequence_id> release;
 
@@ -71,7 +71,7 @@ struct batch_round {
   }
 };
 
-/// What came of a round for one sequence, or the reason why it cannot go on.
+/// A round's result for one sequence, or the reason why it cannot go on.
 struct batch_result {
   sequence_id sequence = 0;
   std::vector<generated_token> scored;  // of a chunk, in order
@@ -80,9 +80,9 @@ struct batch_result {
 };
 using batch_listener = std::function<void(batch_result)>;
 
-/// Executes a round; `heard` is called with each result at once. What fails for one sequence, fails
-/// for it alone, as do logits that are not finite, except a decode or a head, which fail for all of
-/// theirs.
+/// Executes a round; `received` is called with each result at once. A failure concerns one sequence
+/// alone, as do logits that are not finite, except that of a decode or a head, which ends all
+/// sequences in it.
 void execute(inference_device& d, const batch_round& r, const batch_listener& received);
 
 }  // namespace troupe::gpu

@@ -18,6 +18,8 @@ tl::unexpected<reason> failure(std::string why) {
   return refuse(reason::kind::invalid, std::move(why));
 }
 
+// A double from the wire may be NaN, which compares false with everything: the conditions are
+// written so that it is refused.
 expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   const auto is_finite = [](double v) { return std::isfinite(v); };
   if (!is_finite(s.temperature) || s.temperature < 0 || !(s.top_p >= 0))
@@ -35,6 +37,7 @@ expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   return {};
 }
 
+// Sums in 64 bits: both numbers come from the wire and have 32.
 expected<void> check_size(const completion_request& r, const completion_room& room) {
   if (r.prompt_tokens == 0) return failure("a prompt needs at least one token");
   if (r.answer_tokens() == 0) return failure("there is nothing to generate");
@@ -51,6 +54,8 @@ expected<void> check_size(const completion_request& r, const completion_room& ro
 
 }  // namespace
 
+// The only check of a request before a device, in every process that has one. Sizes come first, so
+// that no list is searched for a request that cannot run.
 expected<void> check(const completion_request& r, std::span<const std::uint32_t> tokens,
                      const completion_room& room) {
   if (auto ok = check_size(r, room); !ok) return ok;

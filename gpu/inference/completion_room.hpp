@@ -10,7 +10,7 @@
 
 namespace troupe::gpu {
 
-/// What a device has for completions of a model.
+/// A device's room for completions of a model.
 struct completion_room {
   std::string model;            // its name
   std::uint32_t positions = 0;  // of a prompt and its completion

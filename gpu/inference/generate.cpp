@@ -12,7 +12,8 @@ namespace {
 
 constexpr sequence_id only = 1;
 
-/// One sequence on one device.
+/// One sequence on one device, without a queue: the reference for the batch, whose tokens must be
+/// the same to the last bit. Each token is chosen from the logits of the position before it.
 class generator {
  public:
   generator(inference_device& d, const generation& g) : device_{d}, how_{g} {}
@@ -46,6 +47,8 @@ class generator {
     return device_.reserve(only, static_cast<std::uint32_t>(how_.what.positions()));
   }
 
+  // Chunks bound the memory of activations. Only the last position's logits are needed, unless all
+  // are kept.
   expected<void> prefill() {
     const auto width = device_.spec().model.hidden * sizeof(float);
     for (std::size_t first = 0; first < how_.prompt.size(); first += how_.chunk) {

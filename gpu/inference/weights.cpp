@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using start = weight_matrix::start;
 
-/// Side by side.
+/// Matrices that read the same input are multiplied as one, with their columns side by side.
 weight_matrix joined(std::vector<weight_matrix::tensor> tensors) {
   weight_matrix w;
   w.tensors = std::move(tensors);
@@ -37,12 +37,14 @@ weight_matrix matrix_of(std::vector<weight_matrix::tensor> tensors, std::uint64_
   return w;
 }
 
+// A bias has its matrix's name with .bias for .weight, and the same columns.
 weight_matrix bias_of(const weight_matrix& of) {
   auto tensors = of.tensors;
   for (auto& t : tensors) t.name.replace(t.name.rfind('.'), std::string::npos, ".bias");
   return vector_of(std::move(tensors), start::zero);
 }
 
+// GPT-2 stores its matrices as [in, out] (Conv1D), with queries, keys and values in one.
 sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
   const auto layer = fmt::format("h.{}.", i / 2);
   const std::uint64_t hidden = m.hidden;
@@ -62,6 +64,8 @@ sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
   return w;
 }
 
+// Llama stores matrices as [out, in], each projection by itself: they are turned and joined.
+// SwiGLU's gate comes before its other half.
 sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
   const auto layer = fmt::format("model.layers.{}.", i / 2);
   const std::uint64_t hidden = m.hidden;
@@ -141,6 +145,7 @@ end_weights end_weights_of(const inference_model& m) {
   return w;
 }
 
+// In the order of the computation; a tied head is the embedding, and has no tensor.
 std::vector<named_shape> tensors_of(const inference_model& m) {
   std::vector<named_shape> all;
   const auto ends = end_weights_of(m);
@@ -174,6 +179,9 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   return w;
 }
 
+// All tensors in their shapes, and no others: a file of another model, or of another version of
+// this one, would otherwise compute without an error. Some files name the tensors with a prefix,
+// and some contain what is computed here anyway.
 expected<void> model_weights::check(const fs::path& folder, const inference_model& m) const {
   std::set<std::string> known;
   for (const auto& wanted : tensors_of(m)) {
@@ -211,6 +219,8 @@ model_weights::place model_weights::find(const std::string& name) const {
   return {};
 }
 
+// A matrix that is stored as it is used is read in place; others go through a buffer, a tensor at a
+// time.
 expected<void> model_weights::read(const weight_matrix& m, std::span<float> out) const {
   std::vector<float> stored;
   std::uint64_t column = 0;
@@ -225,6 +235,8 @@ expected<void> model_weights::read(const weight_matrix& m, std::span<float> out)
   return {};
 }
 
+// By the names and shapes of the files' tensors, so that a device with a part of the model has the
+// same values as one with all of it.
 void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float> out) {
   std::vector<float> one;
   std::uint64_t column = 0;

@@ -14,7 +14,7 @@ struct front_generator::lifetime {
   bool over = false;
 };
 
-/// What a front reports of one sequence, as steps with text. Used on the front's thread.
+/// A front's updates of one sequence as steps with text. Used on the front's thread.
 class front_generator::sequence {
  public:
   sequence(const submission& s, actors::completions front, shared_cluster c,
@@ -25,13 +25,14 @@ class front_generator::sequence {
         listener_{s.listener},
         steps_{s, words_.get()} {}
 
+  // Decoders know tokens only: a stop text ends the sequence here, and then there. A decoder that
+  // ends before the text does has not kept its limits, which counts as its failure.
   void take(const actors::completion_update& n) {
     if (over_) return;
     if (n.where) prefill_ = *n.where;
     for (std::size_t i = 0; i < n.tokens.size(); ++i) {
       add(n.tokens[i], i < n.scored, n);
       if (!over_) continue;
-      // A stop text: its decoder does not know it.
       if (n.finish == generated::ending::none) front_.cancel(n.number, true);
       return;
     }
@@ -49,6 +50,7 @@ class front_generator::sequence {
     listener_(step);
   }
 
+  // The last step: without a token.
   void fail(const reason& why) {
     over_ = true;
     listener_({{}, false, {}, gpu::completion::finish::none, &why});
@@ -83,7 +85,9 @@ expected<std::vector<std::uint64_t>> front_generator::submit(std::vector<submiss
   return numbers;
 }
 
-/// By what the decoders have reported last; they decide by themselves.
+/// By the decoders' last reports, so that an overload is declined before anything is sent; each
+/// decoder decides by itself. Sizes are not checked again: the service has done that, and decoders
+/// do.
 expected<void> front_generator::check(const std::vector<submission>& all) const {
   const auto view = front_.view();
   const auto at = view.models.find(model_);
@@ -93,6 +97,8 @@ expected<void> front_generator::check(const std::vector<submission>& all) const 
   return gpu::check_sequences(m.running + m.waiting, all.size(), m.max_sequences);
 }
 
+// The listener may be called after this generator is gone: it shares the flag, and holds its lock
+// during a call, which the destructor waits for.
 std::uint64_t front_generator::begin(submission s) {
   const auto one = std::make_shared<sequence>(s, front_, cluster_, words_);
   return front_.submit({model_, std::move(s.what), std::move(s.prompt)},

@@ -84,6 +84,8 @@ class batch_loop final : public generator {
     return {m.name, m.positions, m.vocabulary, pages_};
   }
 
+  // The loop: take what has arrived, admit, execute a round, give out its results. Only this thread
+  // uses the device and the queue; callers leave submissions and cancellations under the lock.
   void run() {
     while (take_arrivals()) {
       queue_.admit();
@@ -107,6 +109,7 @@ class batch_loop final : public generator {
     return true;
   }
 
+  // The text and its stop texts stay here: the queue and the device know tokens only.
   void add(const arrival& a) {
     const auto& s = a.what;
     sequences_.emplace(a.id, sequence{s.listener, {s, words_.get()}});
@@ -120,6 +123,8 @@ class batch_loop final : public generator {
     --present_;
   }
 
+  // A result has scored tokens of the prompt, then the next one, or a failure. The last scored
+  // token ends a request that only scores, so the sequence is looked up for each.
   void take(const gpu::batch_result& r) {
     for (const auto& t : r.scored) {
       auto* s = find(r.sequence);
@@ -150,6 +155,7 @@ class batch_loop final : public generator {
     listener(step);
   }
 
+  // Callers read a copy: the queue belongs to the thread.
   void publish() {
     const auto free = queue_.free_pages();
     const std::lock_guard hold{mutex_};

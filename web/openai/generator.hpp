@@ -35,10 +35,10 @@ using sequence_listener = std::function<void(const sequence_step&)>;
 
 struct generator_state {
   std::uint32_t pages_used = 0, pages_free = 0, running = 0, waiting = 0;
-  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate at present
+  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate now
 };
 
-/// What completes prompts of one model, for many callers at a time. Thread-safe. Its destruction
+/// Completes prompts of one model, for many callers at a time. Thread-safe. Its destruction
 /// ends all sequences; their listeners are not called again.
 class generator {
  public:
@@ -51,7 +51,7 @@ class generator {
     sequence_listener listener;
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,
-  /// `unavailable` if it cannot generate at present, `invalid` if one can never run: for its
+  /// `unavailable` if it cannot generate now, `invalid` if one can never run: for its
   /// positions, its pages or unknown tokens. Returns their numbers.
   virtual expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) = 0;
   /// Ends sequences without a further step; those that have ended are ignored. Listeners may still

@@ -51,8 +51,8 @@ Histogram& histogram(Registry& r, const char* name, const char* help,
   return BuildHistogram().Name(name).Help(help).Register(r).Add({}, buckets);
 }
 
-/// Why a prompt was not computed in bubbles: a label has few values. Decoders' other sentences are
-/// for people.
+/// The reason of a prompt that was not computed in bubbles, as a label: labels must have few
+/// values, so only the planner's words are kept, and sentences are one value.
 std::string label_of(const std::string& declined) {
   constexpr std::size_t longest = 40;
   const bool word = !declined.empty() && declined.size() <= longest &&
@@ -62,6 +62,8 @@ std::string label_of(const std::string& declined) {
 
 }  // namespace
 
+// Everything is registered once, so that a metric is shown from the start with 0, and a dashboard
+// can tell no events from no metric.
 struct metrics::families {
   Registry registry;
   Family<Counter>& requests =
@@ -120,6 +122,7 @@ void metrics::add_model(const std::string& model) {
     families_->requests_of(model, static_cast<outcome>(i));
 }
 
+// A counter of zero is shown for each outcome of a served model, so that rates have a beginning.
 void metrics::remove_model(const std::string& model) {
   const std::lock_guard hold{families_->mutex};
   if (families_->models.erase(model) == 0) return;
@@ -127,6 +130,8 @@ void metrics::remove_model(const std::string& model) {
     families_->requests.Remove(&families_->requests_of(model, static_cast<outcome>(i)));
 }
 
+// Names come from clients. Only those of served models become labels: otherwise every invented name
+// would be a time series for ever.
 void metrics::count(outcome o, const std::string& model) {
   const std::lock_guard hold{families_->mutex};
   families_->requests_of(families_->models.contains(model) ? model : std::string{}, o).Increment();
@@ -146,6 +151,7 @@ void metrics::next_token(double s) {
   families_->next_token.Observe(s);
 }
 
+// A ratio of 1 means that the prefill took as long as was promised; it needs a promise.
 void metrics::prefilled(const sequence_place& where) {
   auto& f = *families_;
   const auto& p = where.prefill;
@@ -165,6 +171,7 @@ void metrics::request_ended(double s) {
   families_->whole.Observe(s);
 }
 
+// Gauges are set at each reading; two readers at a time must not mix their values.
 std::string metrics::text() const {
   const std::lock_guard hold{families_->writing};
   const auto s = state_();

@@ -9,7 +9,7 @@
 
 namespace troupe::web {
 
-/// What became of a request.
+/// The end of a request.
 enum class outcome : std::uint8_t {
   finished,
   cancelled,  // the client left
@@ -31,14 +31,14 @@ class metrics {
   void add_model(const std::string& model);
   /// It is not served any more: its counters go, so that names do not add up.
   void remove_model(const std::string& model);
-  /// `model`: empty, or not there at present: counted without a name.
+  /// `model`: empty, or not served now: counted without a name.
   void count(outcome o, const std::string& model);
   void prompt_tokens(std::uint64_t n);
   /// One generated token: the first of its choice, so long after the request; or so long after the
   /// one before.
   void first_token(double s);
   void next_token(double s);
-  /// A choice's prompt has been computed; said once.
+  /// A choice's prompt has been computed; called once for each choice.
   void prefilled(const sequence_place& where);
   /// A choice has ended, after so many attempts, and its request, so long after it was made.
   void choice_ended(std::uint32_t attempts);

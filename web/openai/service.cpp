@@ -55,6 +55,7 @@ service::service(std::optional<api_keys> keys, const runtime::clock& clock, std:
 
 service::~service() = default;
 
+// Requests that have begun keep the former generator: it lives until its last answer has ended.
 void service::offer(served_model model, std::shared_ptr<generator> by) {
   const auto name = model.name;
   metrics_.add_model(name);
@@ -76,6 +77,7 @@ void service::change_keys(api_keys keys) {
   keys_ = std::make_shared<const api_keys>(std::move(keys));
 }
 
+// A copy of the keys' pointer: comparing hashes under the lock would serialize all requests.
 bool service::may_ask(const http_request& r) const {
   std::unique_lock hold{mutex_};
   const auto keys = keys_;
@@ -106,6 +108,7 @@ void service::expect(std::function<bool(const std::string&)> model) {
   expected_ = std::move(model);
 }
 
+// The question is asked without the lock: it may take another one.
 bool service::is_expected(const std::string& model) const {
   std::function<bool(const std::string&)> ask;
   {
@@ -122,6 +125,7 @@ std::vector<std::string> service::present() const {
   return names;
 }
 
+// The sum over all models: one set of gauges, however many are served.
 generator_state service::state() const {
   generator_state sum;
   for (const auto& o : all()) {
@@ -135,6 +139,8 @@ generator_state service::state() const {
   return sum;
 }
 
+// A model that a job serves but no decoder has yet is unavailable for now: clients retry 503, and
+// not 404.
 problem service::unknown_model(const std::string& name) const {
   if (is_expected(name))
     return {503, fmt::format("no decoder for '{}' is available", name), "server_error"};
@@ -146,6 +152,10 @@ problem service::unknown_model(const std::string& name) const {
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
+// In this order: a server without keys answers only to names of this machine (a web page could
+// otherwise reach it by a name of its own that resolves here); path; preflight; method; key; and
+// only then the body. Answers have the CORS fields also when they are errors, or pages could not
+// read them.
 void service::handle(const http_request& r, std::shared_ptr<http_reply> plain) {
   const auto reply = with_fields(plain, cors_.fields_for(r));
   const auto fail = [&](int status, std::string sentence, http_fields fields = {}) {
@@ -198,7 +208,8 @@ http_answer service::get(const std::string& path) const {
   return answer_of(p, fields_of(p));
 }
 
-/// 503: a load balancer should ask others.
+/// 503: a load balancer should ask others. Served without a key: a balancer has none, and the answer
+/// names no model.
 http_answer service::health() const {
   if (!present().empty()) return {200, "application/json", R"({"status":"ok"})", {}};
   return answer_of({503, "no model is served at present", "server_error"});
@@ -249,6 +260,9 @@ void service::fail(const problem& p, const std::string& model,
   reply->whole(answer_of(p, fields_of(p)));
 }
 
+// The server's thread parses, which takes a time that the size of the body bounds; encoding takes
+// longer and is left to the encoder's thread. A client may leave before, during and after it:
+// `running` has both sides' state.
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
   if (!is_json(r))
     return fail({415, "the body must be JSON: 'Content-Type: application/json'"}, {}, reply);
@@ -264,6 +278,7 @@ void service::generate(const http_request& r, bool chat, const std::shared_ptr<h
   });
 }
 
+// The answer exists before the sequences, since their first token may come before submit() returns.
 openai::parsed<void> service::start(const openai::request& asked, const offer_ptr& to,
                                     const std::shared_ptr<http_reply>& reply,
                                     const std::shared_ptr<running>& run) {
@@ -284,6 +299,7 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
   return {};
 }
 
+// Prefixes are made for each choice of each prompt, in the order of their indices.
 answer::question service::question_of(const openai::request& asked, const served_model& m,
                                       const generation& g) {
   answer::question q;
@@ -304,6 +320,10 @@ answer::question service::question_of(const openai::request& asked, const served
   return q;
 }
 
+// All sequences of a request or none, so that a client never gets an answer with fewer choices.
+// Choices without anything to generate (max_tokens is 0, and nothing is scored) never reach the
+// generator. A request's seed is that of its first choice; further ones count up, or they would be
+// equal.
 openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request& asked,
                                                            const offered& to, const generation& g,
                                                            const std::shared_ptr<answer>& result) {

@@ -26,6 +26,8 @@ bool is_time(double s) {
 
 }  // namespace
 
+// A setup comes from the trainer, on another host. It is checked where the guest is made, so that
+// its prompts can rely on it; sizes follow from the description until the model is opened.
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
   const auto failure = [](std::string why) {
     return refuse(reason::kind::invalid, std::move(why));
@@ -55,6 +57,9 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 
 // ---- orders
 
+// The order's group must have this guest at its place, with this node and these layers, and all
+// layers in between without gaps: otherwise two guests would send the same pages, or none. What the
+// order makes this guest allocate is bounded.
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
   const auto failure = [](std::string why) {
     return refuse(reason::kind::malformed, std::move(why));
@@ -89,8 +94,9 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   return {};
 }
 
-/// Of the cache that a tile of so many rows fills: small blocks cost every host on their way more
-/// than their bytes do. A simulated guest's pages of all layers are one block.
+/// Layers whose pages, as far as a tile of so many rows fills them, make one block: small blocks
+/// cost every host on their way more than their bytes do. A simulated guest sends all layers as one
+/// block.
 std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t rows) const {
   if (shape_.simulated || shape_.page_bytes == 0) return layers;
   const auto layer_bytes = shape_.page_bytes * ((rows + page_tokens - 1) / page_tokens);
@@ -98,6 +104,10 @@ std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t 
       std::clamp<std::uint64_t>(block_bytes / layer_bytes, 1, layers));
 }
 
+// Tiles are cut as the packing rule cuts them in the controller's plan. Guest 0 has the tokens, and
+// with them the inputs of all tiles; others wait for the hidden states of the guest before them.
+// Every tile gives the decoder the same number of blocks, so that their count is known before the
+// first one is sent.
 guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order& o,
                                            const payload& body, double now_s) const {
   prompt p;
@@ -131,6 +141,8 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
   return p;
 }
 
+// Orders are repeated until they are answered, and answered by the present state: held, or gone
+// with the reason. An order of a prompt that is over here is late.
 void guest_prompts::on_order(address gateway, const prefill_order& o, const payload& body,
                              const reason& refusal, double now_s, changes& out) {
   const auto known = prompts_.find(o.name);
@@ -156,7 +168,8 @@ void guest_prompts::on_order(address gateway, const prefill_order& o, const payl
   give_tiles(out);
 }
 
-/// In the order of the prompts: none of a later one before all of the earlier ones have been given.
+/// In the order of the prompts: none of a later prompt before all of the earlier ones have been
+/// given, since the decoder was promised the end that this order has.
 void guest_prompts::give_tiles(changes& out) {
   std::vector<prompt*> all;
   for (auto& [name, p] : prompts_)
@@ -185,6 +198,10 @@ void guest_prompts::give_tiles(changes& out) {
 
 // ---- blocks
 
+// Hidden states of tile i are block i. A node may have several guests and passes each block to all
+// of them: blocks for another guest of the group are ignored here. Blocks of prompts that are over
+// are answered, so that their sender stops; those of unknown prompts are not, since their order may
+// still come.
 void guest_prompts::on_block(address from, const prefill_block& b, const payload& body,
                              changes& out) {
   if (over_.find(b.name)) {
@@ -208,6 +225,8 @@ void guest_prompts::on_block(address from, const prefill_block& b, const payload
   give_tiles(out);
 }
 
+// The decoder may end a prefill by stating that it needs no more, even while tiles are open: it
+// computes the prompt by itself, or its request has ended.
 void guest_prompts::on_received(address from, const blocks_received& r, double now_s,
                                 changes& out) {
   const auto at = prompts_.find(r.name);
@@ -219,7 +238,6 @@ void guest_prompts::on_received(address from, const blocks_received& r, double n
     p.to_next->on_received(r, now_s);
   } else {
     if (from != o.name.decoder) return void(++rejected_);
-    // It needs no more, although not all of it has been computed.
     if (r.whole && p.done < p.inputs.size()) return end(at, out);
     p.to_decoder.on_received(r, now_s);
   }
@@ -248,6 +266,8 @@ void guest_prompts::add_hidden(prompt& p, const guest_tile_result& r, double now
   add(p, *p.to_next, b, r.hidden, now_s);
 }
 
+// The last page of a tile may be partly filled only at the prompt's end: tiles begin at multiples
+// of a page.
 void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
   const auto& me = p.order.group.guests[p.order.guest];
   prefill_block b;
@@ -276,6 +296,9 @@ void guest_prompts::add_last(prompt& p, const guest_tile_result& r, double now_s
   add(p, p.to_decoder, b, std::move(body), now_s);
 }
 
+// Results come in the order of the tiles. Progress is updated before the blocks are made, which
+// carry it: the decoder learns the begin from the first guest's blocks and the end from the last
+// guest's.
 void guest_prompts::on_result(guest_tile_result r, double now_s, changes& out) {
   const auto at = prompts_.find(r.name);
   if (at == prompts_.end() || r.tile != at->second.done) return;
@@ -319,6 +342,7 @@ void guest_prompts::end_if_done(prompt_map::iterator at) {
   prompts_.erase(at);
 }
 
+// Its tiles leave the engine, which makes room for those of the next prompt.
 void guest_prompts::end(prompt_map::iterator at, changes& out) {
   out.forget.push_back(at->first);
   over_.add(at->first, at->second.order.guest);
@@ -351,6 +375,7 @@ void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& o
   out.send.push_back({gateway, gone, {}});
 }
 
+// Late prompts are ended after the loop, since that changes the map.
 void guest_prompts::on_time(double now_s, changes& out) {
   std::vector<prefill_name> late;
   for (auto& [name, p] : prompts_) {

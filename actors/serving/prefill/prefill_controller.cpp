@@ -96,6 +96,7 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
   known->second.bubbles.update(o, now_s);
 }
 
+// Signals and offers of one lease are of one trainer; the lent bubbles compare its incarnation.
 void prefill_controller::on_signal(address from, const stage_signal& s, double now_s) {
   const auto at = lendings_.find(s.stage.lease);
   if (at != lendings_.end() && !at->second.bubbles.on_signal(from, s, now_s)) ++counts_.rejected;
@@ -285,12 +286,15 @@ void prefill_controller::forget(const prefill_name& name, double now_s, bool can
   remember(name, {}, now_s);
 }
 
+// Repeated until each guest has answered or the prompt's own limit has ended it there.
 void prefill_controller::send_cancellation(const prefill_name& name, cancellation& c, double now_s,
                                            outbox& out) {
   c.repeat_s = now_s + order_repeat_s;
   for (const auto& [guest, node] : c.open) out.push_back({node, cancel_prefill{name}});
 }
 
+// Answers are kept for a minute and in a bounded number: a request is repeated for half a second,
+// and a cancellation for ten.
 void prefill_controller::remember(const prefill_name& name, reason declined, double now_s) {
   if (!verdicts_.insert_or_assign(name, std::move(declined)).second) return;
   verdict_times_.emplace_back(now_s, name);
@@ -312,6 +316,9 @@ double prefill_controller::next_s() const {
   return next;
 }
 
+// Silent trainings first: their promises must neither be repeated nor expire. A promise expires
+// when no guest has ended it by twice the promised time and two seconds, when its decoder has given
+// up, too.
 prefill_controller::outbox prefill_controller::on_time(double now_s) {
   outbox out;
   for (auto it = lendings_.begin(); it != lendings_.end();) {
