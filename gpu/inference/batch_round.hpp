@@ -15,7 +15,7 @@ namespace troupe::gpu {
 struct next_token {
   sampling how;
   std::uint64_t position = 0;  // of that token in the sequence
-  std::uint32_t top = 0;       // of so many most probable tokens, too, the log probabilities
+  std::uint32_t top = 0;       // most probable tokens whose log probabilities are added
   std::vector<std::uint32_t> completion{};  // so far, if the choice depends on it
 };
 
@@ -51,7 +51,7 @@ struct batch_round {
     std::vector<std::uint32_t> tokens;
     std::optional<next_token> next;
     // The prompt's tokens after each of these positions, if their log probabilities are asked for;
-    // and of so many most probable ones there.
+    // and the number of most probable ones that are added there.
     std::vector<std::uint32_t> scored{};
     std::uint32_t top = 0;
   };

@@ -107,7 +107,7 @@ class inference_device {
 
 /// Bytes of one page in one layer.
 std::uint64_t page_bytes(const inference_model& m);
-/// Pages that hold so many positions.
+/// Pages that hold these positions.
 constexpr std::uint32_t pages_for(std::uint32_t positions) {
   return positions / tile_positions + (positions % tile_positions != 0);
 }

@@ -208,7 +208,7 @@ http_answer service::get(const std::string& path) const {
   return answer_of(p, fields_of(p));
 }
 
-/// 503: a load balancer should ask others. Served without a key: a balancer has none, and the answer
+/// 503: a load balancer should ask others. No key is needed: a balancer has none, and the answer
 /// names no model.
 http_answer service::health() const {
   if (!present().empty()) return {200, "application/json", R"({"status":"ok"})", {}};

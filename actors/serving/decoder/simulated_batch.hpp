@@ -18,7 +18,7 @@ class simulated_batch final : public batch_executor {
     gpu_type gpu;
     double start_s = 0;                // until it is ready
     std::function<double()> slowdown;  // null: none
-    /// Calls back after so many seconds.
+    /// Calls back after `s` seconds.
     std::function<void(double s, std::function<void()> what)> after;
   };
   explicit simulated_batch(options o) : o_{std::move(o)} {}

@@ -27,7 +27,7 @@ struct completion_update {
   std::uint64_t number = 0;                            // of the request
   std::uint32_t first = 0;                             // position of the first of `tokens`
   std::vector<generated_token> tokens;                 // new ones, in order, each once
-  std::uint32_t scored = 0;                            // so many of them are the prompt's
+  std::uint32_t scored = 0;                            // the first ones, which are the prompt's
   generated::ending finish = generated::ending::none;  // after these; the last update
   // Failed: `invalid`: no decoder can ever serve it; `insufficient`: over the present limits;
   // others: none is available.

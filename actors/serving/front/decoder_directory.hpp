@@ -65,7 +65,7 @@ class decoder_directory {
   void refresh(const decoder_name& d, double now_s);
   /// Forgets those that have been silent for too long.
   void forget_silent(double now_s);
-  /// A request for so many positions goes to this decoder.
+  /// A request with this number of positions goes to this decoder.
   void give(const decoder_name& d, std::uint32_t positions);
 
   const decoder_table& all() const { return all_; }
