@@ -7,11 +7,6 @@
 
 namespace troupe::actors {
 
-namespace {
-
-
-}  // namespace
-
 const planners::decision* pending_starts::find(job_id job) const {
   const auto at = starts_.find(job);
   return at == starts_.end() ? nullptr : &at->second;

@@ -54,6 +54,9 @@ address guest_supervisor::gateway() const {
   return gateway_address(cluster_->nodes[node_of(host_.self)].datacenter);
 }
 
+// One executor for each device, shared by the stage and its guest, because it is what gives the
+// training its precedence. It stays when a stage is replaced. The timers of simulated ones run in
+// an actor of their own.
 std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_setup& s) {
   auto& known = devices_[s.devices.front()];
   if (known) return known;
@@ -67,6 +70,10 @@ std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_
              });
 }
 
+// A re-planned training sets its stages up again, often with the same guests. Reading a model again
+// takes longer than many bubbles, so a guest with the same layers and device goes on with its
+// prompts. A stage whose device cannot have a guest gets one that declines: the trainer's plan is
+// not wrong for the training.
 std::shared_ptr<gpu::device_executor> guest_supervisor::set_up(const stage_setup& s) {
   auto at = guests_.find(s.name);
   if (at != guests_.end()) {
@@ -113,6 +120,8 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
     e.actor = self_->spawn<caf::linked>(guest, std::move(o));
 }
 
+// The guest may be inside a call that takes minutes, on its own thread. The loan ends at once, from
+// here: the device goes back to the training, and a model that is opened later does not get it.
 void guest_supervisor::end(entry& e) {
   self_->unlink_from(e.actor->address());
   caf::anon_send_exit(e.actor, caf::exit_reason::kill);
@@ -130,6 +139,8 @@ void guest_supervisor::stop(lease_id lease) {
   }
 }
 
+// An order names its guest by the stage; without that stage here, the answer spares the controller
+// its limit.
 void guest_supervisor::on_order(address from, const prefill_order& o, const payload& body) {
   const auto& group = o.group.guests;
   const auto at = o.guest < group.size() ? guests_.find(group[o.guest].stage) : guests_.end();

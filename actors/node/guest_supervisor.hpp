@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 
 #include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill/guest.hpp"

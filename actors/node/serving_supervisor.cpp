@@ -19,6 +19,8 @@ void serving_supervisor::start(node_actor::pointer self, runtime::host h, shared
   backend_ = std::move(backend);
 }
 
+// A real decoder is detached: its end waits for the device's last round, which must not block the
+// threads that all actors share.
 void serving_supervisor::begin(const work_order& w, std::function<double()> slowdown) {
   stop(w.lease);
   decoder_options o;
@@ -35,7 +37,6 @@ void serving_supervisor::begin(const work_order& w, std::function<double()> slow
   }
   o.executor = std::make_shared<batch_thread>(
       [what = o.what, backend = backend_] { return load_model(what, backend); });
-  // Its end waits for the device's last round.
   decoders_[w.lease] = self_->spawn<caf::linked + caf::detached>(decoder, std::move(o));
 }
 
@@ -55,7 +56,7 @@ bool serving_supervisor::to_decoder(lease_id lease, address from, T& m, const pa
   return true;
 }
 
-/// The front need not wait until it misses the decoder.
+/// Spares the front the time until it notices that the decoder is gone.
 void serving_supervisor::answer_for_lost(address to, const request_name& n, lease_id lease) const {
   generated g;
   g.name = n;
@@ -65,6 +66,9 @@ void serving_supervisor::answer_for_lost(address to, const request_name& n, leas
   send_message(host_, to, g);
 }
 
+// Each message names the lease of its decoder. One for a decoder that is not here (any more) gets
+// the answer that ends its repetition: the request has failed, the block is not needed. The rest is
+// dropped, since its senders stop by themselves.
 bool serving_supervisor::on_message(address from, message& m, const payload& body) {
   if (auto* g = std::get_if<generate>(&m)) {
     if (!to_decoder(g->lease, from, *g, body) && from == g->name.front)

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 
 #include "actors/protocol/protocol.hpp"
@@ -14,7 +13,7 @@
 namespace troupe::actors {
 
 /// The node's side of serving: spawns the decoders that are ordered and dispatches messages to
-/// them. Owned by the node actor, which hears of a decoder's end by a serving_over.
+/// them. Owned by the node actor, which receives a serving_over at a decoder's end.
 class serving_supervisor {
  public:
   /// `backend`: the name of this node's device kind.
@@ -23,7 +22,7 @@ class serving_supervisor {
   /// Starts the decoder of an order with `serve`. It loads its model on a thread of its own.
   /// `slowdown`: factor for simulated devices.
   void begin(const work_order& w, std::function<double()> slowdown);
-  /// Its decoder tells the fronts, and ends. Unknown leases are ignored.
+  /// Its decoder ends its requests, and then itself. Unknown leases are ignored.
   void stop(lease_id lease);
 
   /// False: the message is not about a decoder, and m is unchanged. Messages about decoders that

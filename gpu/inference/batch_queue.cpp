@@ -16,8 +16,10 @@ void batch_queue::add(batch_sequence s) {
   sequences_[id].about = std::move(s);
 }
 
+// Strictly in the order of arrival, although a shorter sequence behind may fit: a long one would be
+// overtaken for ever. Pages for all positions at once, although a sequence needs them one after the
+// other: two that grow could otherwise take each other's last page, and neither could go on.
 std::vector<sequence_id> batch_queue::admit() {
-  // Not the first that fits: a long one would be overtaken for ever by short ones.
   std::vector<sequence_id> now;
   while (!waiting_.empty() && running_.size() < limits_.running) {
     const auto id = waiting_.front();
@@ -32,6 +34,9 @@ std::vector<sequence_id> batch_queue::admit() {
   return now;
 }
 
+// Its pages count as free at once, while the device still has them: a round releases before it
+// reserves, so what is admitted now finds them free. One that was admitted and never reserved
+// leaves nothing to release.
 void batch_queue::end(sequence_id id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
@@ -46,6 +51,8 @@ void batch_queue::end(sequence_id id) {
   sequences_.erase(found);
 }
 
+// Parts of a prompt that was to be computed elsewhere are dropped: the prefill here writes every
+// page.
 void batch_queue::compute(sequence_id id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second.prefilled()) return;
@@ -58,18 +65,19 @@ void batch_queue::put(batch_round::cache_part p) {
   parts_.push_back(std::move(p));
 }
 
+// The prompt's last hidden state chooses the first token. A sequence that is continued has that
+// token already, and needs only the cache.
 void batch_queue::cached(sequence_id id, payload hidden) {
   auto& s = sequences_.at(id);
   TROUPE_INVARIANT(!s.about.computes && s.computed == 0);
   s.computed = s.about.prompt.size();
-  // If tokens are known, it goes on from them.
   if (s.about.known.empty()) {
     s.awaits = true;
     last_.emplace_back(id, std::move(hidden));
   }
 }
 
-/// What is computed for it now ends with its last known token.
+/// The choice of its next token, after the last known one, which the present round computes.
 next_token batch_queue::next_of(sequence& s) {
   s.awaits = true;
   const auto& what = s.about.what;
@@ -78,7 +86,8 @@ next_token batch_queue::next_of(sequence& s) {
   return next;
 }
 
-/// One token of each sequence whose prompt is in the cache.
+/// One token of each sequence whose prompt is in the cache. Known tokens are fed like generated
+/// ones, one in a round; only the last of them leads to a choice.
 void batch_queue::decode(batch_round& r) {
   for (const auto id : running_) {
     auto& s = sequences_.at(id);
@@ -91,7 +100,9 @@ void batch_queue::decode(batch_round& r) {
   }
 }
 
-/// In the order of admission; chunks begin at multiples of a tile.
+/// In the order of admission; chunks begin at multiples of a tile, so that values do not depend on
+/// how prompts share the positions of a round. The limit bounds how long running sequences wait for
+/// their next token.
 void batch_queue::prefill(batch_round& r) {
   std::size_t left = limits_.prefill;
   for (const auto id : running_) {
@@ -115,11 +126,9 @@ void batch_queue::prefill(batch_round& r) {
   }
 }
 
-void batch_queue::finish_elsewhere(batch_round& r) {
-  for (auto& [id, hidden] : std::exchange(last_, {}))
-    r.last.push_back({id, std::move(hidden), next_of(sequences_.at(id))});
-}
-
+// The order matches the members of a round: pages that end are released before new ones are
+// reserved. `computed` and `fed` count what the round contains as done, since there is one round at
+// a time and a failed one ends its sequences.
 batch_round batch_queue::next() {
   batch_round r;
   r.release = std::exchange(released_, {});
@@ -131,10 +140,13 @@ batch_round batch_queue::next() {
   r.parts = std::exchange(parts_, {});
   decode(r);
   prefill(r);
-  finish_elsewhere(r);
+  for (auto& [id, hidden] : std::exchange(last_, {}))
+    r.last.push_back({id, std::move(hidden), next_of(sequences_.at(id))});
   return r;
 }
 
+// A sequence that waits for its cache from elsewhere, or for its pages, gives the device nothing to
+// do.
 bool batch_queue::idle() const {
   return released_.empty() && admitted_.empty() && parts_.empty() && last_.empty() &&
          std::none_of(running_.begin(), running_.end(), [this](sequence_id id) {
@@ -143,14 +155,13 @@ bool batch_queue::idle() const {
          });
 }
 
-bool batch_queue::took(sequence_id id, std::uint32_t token) {
+void batch_queue::took(sequence_id id, std::uint32_t token) {
   const auto found = sequences_.find(id);
-  if (found == sequences_.end()) return false;
+  if (found == sequences_.end()) return;
   auto& s = found->second;
   TROUPE_INVARIANT(s.awaits);
   s.awaits = false;
   s.about.known.push_back(token);
-  return true;
 }
 
 }  // namespace troupe::gpu

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "gpu/inference/batch_round.hpp"
@@ -56,15 +55,8 @@ class batch_queue {
   batch_round next();
   /// There is nothing to do: next() would be empty.
   bool idle() const;
-  /// A token that a round has chosen next. False: its sequence has ended.
-  bool took(sequence_id s, std::uint32_t token);
-
-  /// The tokens of its completion, known ones included; it must not have ended.
-  const std::vector<std::uint32_t>& tokens(sequence_id s) const {
-    return sequences_.at(s).about.known;
-  }
-  /// Its prompt is in the cache, or will be after the present round.
-  bool is_prefilled(sequence_id s) const { return sequences_.at(s).prefilled(); }
+  /// A round has chosen this token next. Ignored if the sequence has ended meanwhile.
+  void took(sequence_id s, std::uint32_t token);
 
   std::uint32_t pages() const { return pages_; }
   std::uint32_t free_pages() const { return free_; }
@@ -86,7 +78,6 @@ class batch_queue {
   next_token next_of(sequence& s);
   void decode(batch_round& r);
   void prefill(batch_round& r);
-  void finish_elsewhere(batch_round& r);
 
   limits limits_;
   std::uint32_t pages_, free_;

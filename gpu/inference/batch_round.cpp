@@ -8,14 +8,14 @@ namespace troupe::gpu {
 
 namespace {
 
-std::span<const float> values_of(const payload& p) {
-  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
-}
-
+// Executes one round on a device. A failure is passed on as the result of the sequences that it
+// concerns, so that the others go on: a prompt's own, or all of a decode or a head, which compute
+// several sequences at once.
 class executor {
  public:
   executor(inference_device& d, const batch_listener& received) : device_{d}, received_{received} {}
 
+  // Rows of known tokens need no head: only the rest of the hidden states is collected for it.
   void decode(const std::vector<batch_round::decoded>& all) {
     if (all.empty()) return;
     std::vector<decode_row> rows;
@@ -26,7 +26,6 @@ class executor {
       return;
     }
     const auto hidden = finish(**work);
-    // Rows of known tokens need no head.
     std::vector<std::byte> wanted;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].next) continue;
@@ -37,6 +36,7 @@ class executor {
     if (!who_.empty()) predict(who_.size() == all.size() ? hidden : payload{std::move(wanted)});
   }
 
+  // The token after a prompt needs the hidden state of its last position alone.
   void prefill(const batch_round::chunk& c) {
     const auto work =
         device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
@@ -48,21 +48,14 @@ class executor {
     predict({hidden.owner(), hidden.bytes().last(width())});
   }
 
-  void finish_elsewhere(const std::vector<batch_round::last_state>& all) {
-    for (const auto& l : all) {
-      who_.push_back({l.sequence, l.next});
-      predict(l.hidden);
-    }
+  // The cache is whole, and the last guest has sent the hidden state of the prompt's last position.
+  void finish_elsewhere(const batch_round::last_state& l) {
+    who_.push_back({l.sequence, l.next});
+    predict(l.hidden);
   }
 
-  void put(const batch_round::cache_part& p) {
-    const auto ok =
-        device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data);
-    if (!ok) fail(p.sequence, ok.error());
-  }
-
-  void reserve(const batch_round::reservation& r) {
-    if (auto ok = device_.reserve(r.sequence, r.positions); !ok) fail(r.sequence, ok.error());
+  void check(sequence_id s, const expected<void>& done) {
+    if (!done) fail(s, done.error());
   }
 
  private:
@@ -85,7 +78,7 @@ class executor {
       if (!work) return fail(c.sequence, work.error()), false;
       const auto result = finish(**work);
       for (std::size_t i = 0; i < rows; ++i) {
-        const auto logits = values_of(result).subspan(i * n, n);
+        const auto logits = float_values(result).subspan(i * n, n);
         if (auto ok = check_logits(logits, c.first + at + i + 1); !ok)
           return fail(c.sequence, ok.error()), false;
         const auto token = c.scored[at + i];
@@ -105,7 +98,7 @@ class executor {
       return;
     }
     const auto rows = finish(**work);
-    const auto logits = values_of(rows);
+    const auto logits = float_values(rows);
     const std::size_t n = device_.spec().model.vocabulary;
     for (std::size_t i = 0; i < who.size(); ++i) {
       const auto own = logits.subspan(i * n, n);
@@ -134,11 +127,13 @@ class executor {
 void execute(inference_device& d, const batch_round& r, const batch_listener& received) {
   executor e{d, received};
   for (const auto s : r.release) d.release(s);
-  for (const auto& x : r.reserve) e.reserve(x);
-  for (const auto& p : r.parts) e.put(p);
+  for (const auto& x : r.reserve) e.check(x.sequence, d.reserve(x.sequence, x.positions));
+  for (const auto& p : r.parts)
+    e.check(p.sequence,
+            d.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data));
   e.decode(r.decode);
   for (const auto& c : r.prefill) e.prefill(c);
-  e.finish_elsewhere(r.last);
+  for (const auto& l : r.last) e.finish_elsewhere(l);
 }
 
 }  // namespace troupe::gpu

@@ -7,7 +7,6 @@
 
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/sampling.hpp"
-#include "gpu/inference/top_tokens.hpp"
 #include "messages/wire/frame.hpp"
 
 namespace troupe::gpu {
@@ -16,12 +15,12 @@ namespace troupe::gpu {
 struct next_token {
   sampling how;
   std::uint64_t position = 0;  // of that token in the sequence
-  std::uint32_t top = 0;       // of so many most probable tokens, too, the log probabilities
+  std::uint32_t top = 0;       // most probable tokens whose log probabilities are added
   std::vector<std::uint32_t> completion{};  // so far, if the choice depends on it
 };
 
-/// What a device does between two looks at what has arrived, in the order of these members. A
-/// token is chosen after the last known one.
+/// The work of a device between two looks at its queue, in the order of these members. A token is
+/// chosen after the last known one.
 struct batch_round {
   std::vector<sequence_id> release;
 
@@ -52,7 +51,7 @@ struct batch_round {
     std::vector<std::uint32_t> tokens;
     std::optional<next_token> next;
     // The prompt's tokens after each of these positions, if their log probabilities are asked for;
-    // and of so many most probable ones there.
+    // and the number of most probable ones that are added there.
     std::vector<std::uint32_t> scored{};
     std::uint32_t top = 0;
   };
@@ -72,7 +71,7 @@ struct batch_round {
   }
 };
 
-/// What came of a round for one sequence, or the reason why it cannot go on.
+/// A round's result for one sequence, or the reason why it cannot go on.
 struct batch_result {
   sequence_id sequence = 0;
   std::vector<generated_token> scored;  // of a chunk, in order
@@ -81,9 +80,9 @@ struct batch_result {
 };
 using batch_listener = std::function<void(batch_result)>;
 
-/// Executes a round; `heard` is called with each result at once. What fails for one sequence, fails
-/// for it alone, as do logits that are not finite, except a decode or a head, which fail for all of
-/// theirs.
+/// Executes a round; `received` is called with each result at once. A failure concerns one sequence
+/// alone, as do logits that are not finite, except that of a decode or a head, which ends all
+/// sequences in it.
 void execute(inference_device& d, const batch_round& r, const batch_listener& received);
 
 }  // namespace troupe::gpu

@@ -12,6 +12,9 @@ completion::completion(const completion_request& asked, std::vector<std::string>
       stops_{std::move(stops)},
       words_{words} {}
 
+// A token ends the completion by itself (one of the last tokens, which has no text), by the number
+// of tokens, or by a stop text, which certain() finds in the text. UTF-8 comes first: a character
+// may take several tokens, and stop texts are compared with whole characters.
 std::string completion::add(const weighed_token& t) {
   if (finished_ != finish::none) return {};
   const bool last = std::count(last_tokens_.begin(), last_tokens_.end(), t.token) > 0;
@@ -30,6 +33,9 @@ std::string completion::add(const weighed_token& t) {
   return fresh;
 }
 
+// A stop text may be spread over tokens, and must not be part of the answer: the longest end of the
+// text that begins one is held back until the next token decides. At the end of the completion
+// nothing can follow, so what was held is certain.
 std::string completion::certain(std::string fresh, bool ends) {
   auto all = std::exchange(held_, {}) + fresh;
   auto cut = std::string::npos;

@@ -18,13 +18,15 @@ tl::unexpected<reason> failure(std::string why) {
   return refuse(reason::kind::invalid, std::move(why));
 }
 
+// A double from the wire may be NaN, which compares false with everything: the conditions are
+// written so that it is refused.
 expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   const auto is_finite = [](double v) { return std::isfinite(v); };
   if (!is_finite(s.temperature) || s.temperature < 0 || !(s.top_p >= 0))
-    return failure("temperature and top_p are finite, and at least 0");
+    return failure("temperature and top_p must be finite and not negative");
   if (!is_finite(s.min_p) || !is_finite(s.frequency_penalty) || !is_finite(s.presence_penalty) ||
       !std::ranges::all_of(s.bias, is_finite, &token_bias::bias))
-    return failure("min_p, penalties and biases of tokens are finite");
+    return failure("min_p, penalties and biases of tokens must be finite");
   if (s.bias.size() > max_biases)
     return failure(
         fmt::format("found {} biases of tokens, expected at most {}", s.bias.size(), max_biases));
@@ -35,6 +37,7 @@ expected<void> check_sampling(const sampling& s, std::uint32_t vocabulary) {
   return {};
 }
 
+// Sums in 64 bits: both numbers come from the wire and have 32.
 expected<void> check_size(const completion_request& r, const completion_room& room) {
   if (r.prompt_tokens == 0) return failure("a prompt needs at least one token");
   if (r.answer_tokens() == 0) return failure("there is nothing to generate");
@@ -51,6 +54,8 @@ expected<void> check_size(const completion_request& r, const completion_room& ro
 
 }  // namespace
 
+// The only check of a request before a device, in every process that has one. Sizes come first, so
+// that no list is searched for a request that cannot run.
 expected<void> check(const completion_request& r, std::span<const std::uint32_t> tokens,
                      const completion_room& room) {
   if (auto ok = check_size(r, room); !ok) return ok;
@@ -63,6 +68,13 @@ expected<void> check(const completion_request& r, std::span<const std::uint32_t>
     if (t >= room.vocabulary)
       return failure(fmt::format("token {} is beyond the vocabulary of {}", t, room.vocabulary));
   return {};
+}
+
+expected<void> check_sequences(std::size_t present, std::size_t fresh, std::size_t max) {
+  if (present + fresh <= max) return {};
+  return refuse(
+      reason::kind::insufficient,
+      fmt::format("{} sequences are running or waiting, and {} are allowed", present, max));
 }
 
 }  // namespace troupe::gpu

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace troupe::gpu {
 
-/// What a device has for completions of a model.
+/// A device's room for completions of a model.
 struct completion_room {
   std::string model;            // its name
   std::uint32_t positions = 0;  // of a prompt and its completion
@@ -21,5 +22,7 @@ struct completion_room {
 /// range. `tokens`: of the prompt, then of the completion as far as known; none in a simulation.
 expected<void> check(const completion_request& r, std::span<const std::uint32_t> tokens,
                      const completion_room& room);
+/// Refuses (insufficient) `fresh` sequences that with the present ones exceed `max`.
+expected<void> check_sequences(std::size_t present, std::size_t fresh, std::size_t max);
 
 }  // namespace troupe::gpu

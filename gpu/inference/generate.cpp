@@ -12,11 +12,8 @@ namespace {
 
 constexpr sequence_id only = 1;
 
-std::span<const float> floats_of(const payload& p) {
-  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
-}
-
-/// One sequence on one device.
+/// One sequence on one device, without a queue: the reference for the batch, whose tokens must be
+/// the same to the last bit. Each token is chosen from the logits of the position before it.
 class generator {
  public:
   generator(inference_device& d, const generation& g) : device_{d}, how_{g} {}
@@ -50,6 +47,8 @@ class generator {
     return device_.reserve(only, static_cast<std::uint32_t>(how_.what.positions()));
   }
 
+  // Chunks bound the memory of activations. Only the last position's logits are needed, unless all
+  // are kept.
   expected<void> prefill() {
     const auto width = device_.spec().model.hidden * sizeof(float);
     for (std::size_t first = 0; first < how_.prompt.size(); first += how_.chunk) {
@@ -80,7 +79,7 @@ class generator {
     const auto work = device_.head(hidden);
     if (!work) return refuse(work.error());
     rows_ = finish(**work);
-    const auto all = floats_of(rows_);
+    const auto all = float_values(rows_);
     logits_ = all.last(device_.spec().model.vocabulary);
     if (how_.keep_logits) made_.logits.insert(made_.logits.end(), all.begin(), all.end());
     return {};

@@ -22,9 +22,9 @@ struct generated {
   std::vector<float> logits;
 };
 
-/// Completes one prompt on a device with the whole model; `out` grows. `heard` is called with every
-/// piece of text. Fails for a request that the device cannot complete, see check(), and for logits
-/// that are not finite.
+/// Completes one prompt on a device with the whole model; `out` grows. `received` is called with
+/// every piece of text. Fails for a request that the device cannot complete, see check(), and for
+/// logits that are not finite.
 expected<generated> generate(inference_device& d, const generation& g, completion& out,
                              const std::function<void(std::string_view)>& received = {});
 

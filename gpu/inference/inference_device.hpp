@@ -108,7 +108,7 @@ class inference_device {
 
 /// Bytes of one page in one layer.
 std::uint64_t page_bytes(const inference_model& m);
-/// Pages that hold that many positions.
+/// Pages that hold these positions.
 constexpr std::uint32_t pages_for(std::uint32_t positions) {
   return cache_pages_of(positions);
 }
@@ -119,5 +119,9 @@ expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const infe
 
 /// Executes all steps of a work.
 payload finish(inference_work& w);
+/// A result's values.
+inline std::span<const float> float_values(const payload& p) {
+  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
+}
 
 }  // namespace troupe::gpu

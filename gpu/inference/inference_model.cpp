@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
 
@@ -79,6 +77,10 @@ class config_reader {
   std::optional<reason> problem_;
 };
 
+// GPT-2 has no key for the parts that are always so: learned positions, biases everywhere, an MLP
+// of four times the hidden size unless n_inner differs. The computation has one form of each:
+// another activation, epsilon or scale in the file would silently change every result, so it is
+// refused by name.
 void read_gpt2(config_reader& c, inference_model& m) {
   m.kind = inference_model::family::gpt2;
   c.whole("n_embd", m.hidden, 1, admission::max_hidden, true);
@@ -99,6 +101,8 @@ void read_gpt2(config_reader& c, inference_model& m) {
   c.must_be("add_cross_attention", false);
 }
 
+// Older files have rope_theta beside rope_scaling, newer ones both in rope_parameters; `type` is
+// the older name of `rope_type`. Of the scalings linear and Llama 3's are computed (rotary.cpp).
 void read_rope(config_reader& c, inference_model& m) {
   const char* key = c.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
   c.number("rope_theta", m.rope_theta, 1, 1e15);
@@ -141,6 +145,8 @@ void check_window(config_reader& c, const inference_model& m, bool used) {
       if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
 }
 
+// Llama, Mistral and Qwen2 are one computation. They differ in their biases (Qwen2: queries, keys
+// and values alone; Llama: by keys of the file) and in which of them use a sliding window.
 void read_llama(config_reader& c, const std::string& type, inference_model& m) {
   m.kind = inference_model::family::llama;
   c.whole("hidden_size", m.hidden, 1, admission::max_hidden, true);
@@ -184,6 +190,8 @@ void read_tokens(config_reader& c, const char* key, const inference_model& m,
   }
 }
 
+// head_dim may be absent, and then follows from the hidden size; present, it need not divide it.
+// Rotary positions turn pairs of values, so heads have an even number.
 void check_sizes(config_reader& c, inference_model& m) {
   if (!c.good()) return;
   const bool gpt2 = m.kind == inference_model::family::gpt2;
@@ -204,7 +212,8 @@ void check_sizes(config_reader& c, inference_model& m) {
                                m.head_width, max));
 }
 
-/// As its authors want it sampled (generation_config.json).
+/// The authors' sampling (generation_config.json). Keys that would change the choice of tokens and
+/// are not computed are kept by name, for a notice, unless their value changes nothing.
 void read_defaults(config_reader& g, inference_model& m) {
   const auto number = [&](const char* key, double high, std::optional<double>& out) {
     double value = 0;
@@ -226,6 +235,8 @@ void read_defaults(config_reader& g, inference_model& m) {
 
 }  // namespace
 
+// config.json describes the computation, generation_config.json, if there is one, only defaults;
+// its end tokens replace those of config.json, since chat models often end with further ones.
 expected<inference_model> read_inference_model(const fs::path& folder) {
   constexpr std::size_t limit_bytes = 16u << 20;
   const auto file = folder / "config.json";

@@ -19,13 +19,13 @@ struct rope_scaling {
   double original_positions = 0;                               // llama3
 };
 
-/// How tokens are chosen, as far as it is said.
+/// Settings of the choice of tokens; those that are absent have other defaults.
 struct sampling_defaults {
   std::optional<double> temperature, top_p, min_p;
   std::optional<std::uint32_t> top_k;
 };
 
-/// All that inference must know of a model besides its weights.
+/// A model without its weights, as inference needs it.
 struct inference_model {
   /// gpt2: layer norm, learned positions, GELU in its form with tanh, biases everywhere.
   /// llama: RMS norm, rotary positions, SwiGLU; also Mistral and Qwen2.
@@ -45,7 +45,7 @@ struct inference_model {
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   std::optional<std::uint32_t> first_token;  // that begins a text
   std::vector<std::uint32_t> last_tokens;    // each ends a text
-  sampling_defaults defaults;                // of requests that do not say
+  sampling_defaults defaults;                // of requests without these settings
   // Further keys of generation_config.json that would change the choice of tokens. They are not
   // applied.
   std::vector<std::string> ignored_keys{};

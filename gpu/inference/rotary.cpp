@@ -8,7 +8,10 @@ namespace troupe::gpu {
 
 namespace {
 
-/// Llama 3: low frequencies are divided by the factor, high ones stay, between them it is mixed.
+/// The frequency with scaling. Linear: positions are compressed, which divides all frequencies.
+/// Llama 3: wavelengths (2 pi / frequency) beyond original_positions / low_frequency_factor are
+/// divided by the factor, those below original_positions / high_frequency_factor stay, and between
+/// them both are mixed linearly in original_positions / wavelength.
 double scaled(double frequency, const rope_scaling& s) {
   if (s.what == rope_scaling::kind::none) return frequency;
   if (s.what == rope_scaling::kind::linear) return frequency / s.factor;
@@ -22,6 +25,7 @@ double scaled(double frequency, const rope_scaling& s) {
 
 }  // namespace
 
+// Frequency j / 2 is theta^(-j / head_width) for even j: each turns one pair of a head's values.
 rotary::rotary(const inference_model& m) {
   for (std::uint32_t j = 0; j + 1 < m.head_width; j += 2) {
     const double exponent = static_cast<double>(j) / m.head_width;
@@ -30,6 +34,8 @@ rotary::rotary(const inference_model& m) {
   }
 }
 
+// Position times frequency is rounded to 32 bits before the cosine, as in the reference: a double
+// would differ in the last bits at large positions.
 void rotary::reach(std::uint32_t positions) {
   for (std::size_t p = cosines_.size() / std::max<std::size_t>(half(), 1); p < positions; ++p)
     for (const float frequency : frequencies_) {

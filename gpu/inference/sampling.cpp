@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,10 +22,14 @@ bool more_probable(const candidate& a, const candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
+// NaN compares false with everything and would break the order of a sort; as minus infinity it is
+// the least probable.
 float comparable(float logit) {
   return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
 }
 
+// The whole vocabulary is sorted only if top_k asks for all: the cost is that of the kept
+// candidates.
 std::vector<candidate> best_first(std::span<const float> logits, std::uint32_t top_k) {
   std::vector<candidate> all(logits.size());
   for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = {comparable(logits[i]), i};
@@ -37,12 +40,18 @@ std::vector<candidate> best_first(std::span<const float> logits, std::uint32_t t
   return all;
 }
 
-/// One number in [0, 1) for each seed and position.
+/// One number in [0, 1) for each seed and position: a sequence that another decoder continues, or
+/// that is computed in other company, draws the same numbers.
 double draw(std::uint64_t seed, std::uint64_t position) {
   random_source own{seed ^ (position + 0x9e3779b97f4a7c15ull) * 0xd1342543de82ef95ull};
   return own.uniform();
 }
 
+// Temperature, then min_p, then top_p, each on the candidates that the one before it has left.
+// Weights are relative to the largest logit, so that no exponential overflows. One random number is
+// compared with the running sum of the kept weights; the last candidate takes what rounding leaves
+// over. Everything is in the candidates' order, so that the same logits, seed and position give the
+// same token on every host.
 std::uint32_t choose(std::span<const float> logits, const sampling& how, std::uint64_t position) {
   const auto all = best_first(logits, how.top_k);
   std::vector<double> weights;
@@ -70,6 +79,8 @@ bool changes_logits(const sampling& how) {
   return how.frequency_penalty != 0 || how.presence_penalty != 0 || !how.bias.empty();
 }
 
+// OpenAI's penalties: presence once for a token that is in the completion, frequency for each time;
+// then the biases. The prompt does not count.
 std::vector<float> changed(std::span<const float> logits, const sampling& how,
                            std::span<const std::uint32_t> completion) {
   std::vector<float> all{logits.begin(), logits.end()};
@@ -82,6 +93,13 @@ std::vector<float> changed(std::span<const float> logits, const sampling& how,
   for (const auto& b : how.bias)
     if (b.token < all.size()) all[b.token] += static_cast<float>(b.bias);
   return all;
+}
+
+/// The logarithm of the sum of all tokens' exponentials relative to the largest logit.
+double log_sum(std::span<const float> logits, double largest) {
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(comparable(l) - largest);
+  return std::log(sum);
 }
 
 std::uint32_t most_probable(std::span<const float> logits) {
@@ -109,14 +127,27 @@ expected<void> check_logits(std::span<const float> logits, std::uint64_t positio
                             position, *token, logits[*token]));
 }
 
+double log_probability_of(std::span<const float> logits, std::uint32_t token) {
+  const double largest = comparable(logits[most_probable(logits)]);
+  return comparable(logits[token]) - largest - log_sum(logits, largest);
+}
+
+// The log probability is the model's own, without penalties, biases and temperature.
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
                      std::span<const std::uint32_t> completion) {
   const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
                                          : token_by(logits, how, position);
-  const double max = comparable(logits[most_probable(logits)]);
-  double sum = 0;
-  for (const float l : logits) sum += std::exp(static_cast<double>(comparable(l)) - max);
-  return {token, static_cast<double>(comparable(logits[token])) - max - std::log(sum)};
+  return {token, log_probability_of(logits, token)};
+}
+
+std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n) {
+  std::vector<weighed_token> top;
+  if (n == 0 || logits.empty()) return top;
+  const auto best = best_first(logits, n);
+  const double largest = best.front().logit;
+  const double sum = log_sum(logits, largest);
+  for (const auto& c : best) top.push_back({c.token, c.logit - largest - sum});
+  return top;
 }
 
 }  // namespace troupe::gpu

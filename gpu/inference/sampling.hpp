@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/completion.hpp"
@@ -16,5 +17,12 @@ expected<void> check_logits(std::span<const float> logits, std::uint64_t positio
 /// `completion`: its tokens so far, for the penalties.
 weighed_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
                      std::span<const std::uint32_t> completion = {});
+
+/// Precondition: the token has a logit.
+double log_probability_of(std::span<const float> logits, std::uint32_t token);
+
+/// The n most probable tokens, best first; between equal logits the smaller token first. NaN counts
+/// as least probable.
+std::vector<weighed_token> top_tokens(std::span<const float> logits, std::uint32_t n);
 
 }  // namespace troupe::gpu

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using start = weight_matrix::start;
 
-/// Side by side.
+/// Matrices that read the same input are multiplied as one, with their columns side by side.
 weight_matrix joined(std::vector<weight_matrix::tensor> tensors) {
   weight_matrix w;
   w.tensors = std::move(tensors);
@@ -37,12 +37,14 @@ weight_matrix matrix_of(std::vector<weight_matrix::tensor> tensors, std::uint64_
   return w;
 }
 
+// A bias has its matrix's name with .bias for .weight, and the same columns.
 weight_matrix bias_of(const weight_matrix& of) {
   auto tensors = of.tensors;
   for (auto& t : tensors) t.name.replace(t.name.rfind('.'), std::string::npos, ".bias");
   return vector_of(std::move(tensors), start::zero);
 }
 
+// GPT-2 stores its matrices as [in, out] (Conv1D), with queries, keys and values in one.
 sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
   const auto layer = fmt::format("h.{}.", i / 2);
   const std::uint64_t hidden = m.hidden;
@@ -62,6 +64,8 @@ sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
   return w;
 }
 
+// Llama stores matrices as [out, in], each projection by itself: they are turned and joined.
+// SwiGLU's gate comes before its other half.
 sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
   const auto layer = fmt::format("model.layers.{}.", i / 2);
   const std::uint64_t hidden = m.hidden;
@@ -86,6 +90,17 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
     if (m.mlp_bias) w.wide_bias = bias_of(w.wide), w.back_bias = bias_of(w.back);
   }
   return w;
+}
+
+/// Writes a tensor of so many columns, as it is stored, into the matrix from column `first` on. A
+/// block of columns at a time, so that reads of a turned tensor stay in the processor's cache.
+void copy_columns(const weight_matrix& m, std::uint64_t columns, std::uint64_t first,
+                  std::span<const float> stored, std::span<float> out) {
+  constexpr std::uint64_t block = 32;
+  for (std::uint64_t begin = 0; begin < columns; begin += block)
+    for (std::uint64_t i = 0; i < m.in; ++i)
+      for (auto j = begin; j < std::min(begin + block, columns); ++j)
+        out[i * m.out + first + j] = stored[m.turned ? j * m.in + i : i * columns + j];
 }
 
 /// Not weights: masks of old GPT-2 files, and what rotary positions are computed from.
@@ -130,6 +145,7 @@ end_weights end_weights_of(const inference_model& m) {
   return w;
 }
 
+// In the order of the computation; a tied head is the embedding, and has no tensor.
 std::vector<named_shape> tensors_of(const inference_model& m) {
   std::vector<named_shape> all;
   const auto ends = end_weights_of(m);
@@ -163,6 +179,9 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   return w;
 }
 
+// All tensors in their shapes, and no others: a file of another model, or of another version of
+// this one, would otherwise compute without an error. Some files name the tensors with a prefix,
+// and some contain what is computed here anyway.
 expected<void> model_weights::check(const fs::path& folder, const inference_model& m) const {
   std::set<std::string> known;
   for (const auto& wanted : tensors_of(m)) {
@@ -200,6 +219,8 @@ model_weights::place model_weights::find(const std::string& name) const {
   return {};
 }
 
+// A matrix that is stored as it is used is read in place; others go through a buffer, a tensor at a
+// time.
 expected<void> model_weights::read(const weight_matrix& m, std::span<float> out) const {
   std::vector<float> stored;
   std::uint64_t column = 0;
@@ -208,16 +229,14 @@ expected<void> model_weights::read(const weight_matrix& m, std::span<float> out)
     if (!m.turned && m.tensors.size() == 1) return from.file->read(*from.tensor, out);
     stored.resize(m.in * t.columns);
     if (auto ok = from.file->read(*from.tensor, stored); !ok) return ok;
-    constexpr std::uint64_t block = 32;  // columns at a time, so that reads stay in the cache
-    for (std::uint64_t first = 0; first < t.columns; first += block)
-      for (std::uint64_t i = 0; i < m.in; ++i)
-        for (auto j = first; j < std::min(first + block, t.columns); ++j)
-          out[i * m.out + column + j] = stored[m.turned ? j * m.in + i : i * t.columns + j];
+    copy_columns(m, t.columns, column, stored, out);
     column += t.columns;
   }
   return {};
 }
 
+// By the names and shapes of the files' tensors, so that a device with a part of the model has the
+// same values as one with all of it.
 void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float> out) {
   std::vector<float> one;
   std::uint64_t column = 0;
@@ -231,9 +250,7 @@ void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float>
                                            : parameter::start::normal;
     one.resize(p.values());
     initialise(p, seed, one);
-    for (std::uint64_t i = 0; i < m.in; ++i)
-      for (std::uint64_t j = 0; j < t.columns; ++j)
-        out[i * m.out + column + j] = one[m.turned ? j * m.in + i : i * t.columns + j];
+    copy_columns(m, t.columns, column, one, out);
     column += t.columns;
   }
 }

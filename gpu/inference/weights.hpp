@@ -31,9 +31,9 @@ struct weight_matrix {
   std::uint64_t values() const { return in * out; }
 };
 
-/// Of an attention: the norm before it; queries, keys and values; the product back to the hidden
-/// size. Of an MLP: the norm; the widening product, for SwiGLU the gate and then the other half;
-/// the product back.
+/// An attention has the norm before it, the product for queries, keys and values, and the product
+/// back to the hidden size; an MLP the norm, the widening product, for SwiGLU the gate and then the
+/// other half, and the product back.
 struct sublayer_weights {
   weight_matrix norm, norm_bias, wide, wide_bias, back, back_bias;
 };

@@ -21,7 +21,7 @@ struct token_bias {
 struct sampling {
   double temperature = 0;   // 0: the most probable token
   double top_p = 1;         // only the most probable tokens that together reach this probability
-  std::uint32_t top_k = 0;  // only so many of the most probable; 0: all
+  std::uint32_t top_k = 0;  // only that many most probable tokens; 0: all
   std::uint64_t seed = 0;
   double min_p = 0;  // only tokens with this share of the most probable one's probability
   // Subtracted from a token's logit for each time that it is in the completion, and if it is.
@@ -44,12 +44,12 @@ struct completion_request {
   std::uint32_t max_tokens = 1;            // of the completion; 0: it only scores the prompt
   std::vector<std::uint32_t> last_tokens;  // each ends the completion
   sampling how;
-  std::uint32_t top = 0;  // log probabilities of so many most probable tokens
+  std::uint32_t top = 0;  // most probable tokens to add with log probabilities
   bool scores_prompt = false;
   double ttft_s = 0;          // goal for the first token; 0: the server's
   std::int32_t priority = 0;  // larger first, where there is an order
 
-  /// The answer begins with so many tokens of the prompt, from the second on, with their log
+  /// Tokens of the prompt, from the second on, with which the answer begins, with their log
   /// probabilities.
   std::uint32_t scored_tokens() const { return scores_prompt ? prompt_tokens - 1 : 0; }
   /// Tokens of the whole answer, at most.

@@ -70,7 +70,7 @@ struct prefill_place {
 };
 
 /// Decoder to front: what it has generated beyond the `known` tokens, in order. A statement,
-/// repeated until the front has heard it; one without tokens says that the request is held.
+/// repeated until it is acknowledged; one without tokens means that the request is held.
 struct generated {
   enum class ending : std::uint8_t { none, stop, length, failed };
   request_name name;
@@ -117,7 +117,7 @@ struct cancel_generate {
 };
 
 /// Decoder to every front, every quarter of a heartbeat and when it becomes ready: it serves this
-/// model. A front that has not heard it for a lease's duration takes it for lost.
+/// model. A front without it for a lease's duration takes the decoder for lost.
 struct decoder_state {
   lease_id lease = 0;
   std::uint64_t sequence = 0;
@@ -141,7 +141,7 @@ struct decoder_state {
   bool operator==(const decoder_state&) const = default;
 };
 
-/// A decoder as a front has heard of it.
+/// A decoder as a front knows it.
 struct reported_decoder {
   node_index node = 0;
   decoder_state state;
@@ -152,7 +152,7 @@ struct reported_decoder {
   bool operator==(const reported_decoder&) const = default;
 };
 
-/// What became of a front's requests since it began: one for each prompt and choice.
+/// Outcomes of a front's requests since it began: one for each prompt and choice.
 struct front_counts {
   std::uint64_t finished = 0;
   std::uint64_t cancelled = 0;  // the client left
@@ -171,12 +171,12 @@ struct front_counts {
   bool operator==(const front_counts&) const = default;
 };
 
-/// Front to controller, every heartbeat, for people: nothing is decided by it.
+/// Front to controller, every heartbeat, for display: nothing is decided by it.
 struct front_report {
   std::uint64_t incarnation = 0, sequence = 0;
   std::uint32_t requests = 0;  // that have not ended
   front_counts counts;
-  // Of the newest first tokens, from the request to their arrival at the front; 0: there are none.
+  // The newest first tokens, from the request to their arrival at the front; 0: there are none.
   double ttft_p50_s = 0, ttft_p99_s = 0;
   std::vector<reported_decoder> decoders;
   std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0

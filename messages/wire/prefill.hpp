@@ -103,7 +103,7 @@ struct busy_time {
   static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
   bool operator==(const busy_time&) const = default;
 };
-/// Of a stage, with the iterations from one barrier to the next (0: there are none), and the
+/// A stage's times, with the iterations from one barrier to the next (0: there are none), and the
 /// planned wait of the stage there.
 struct stage_timetable {
   std::vector<busy_time> busy;
@@ -162,8 +162,8 @@ struct stage_signal {
   std::uint64_t trainer = 0;    // incarnation of the setup
   std::uint64_t iteration = 0;  // completed
   double ago_s = 0;
-  // How many times longer the guest's operations usually take than its place in the offer says, if
-  // that was measured.
+  // The usual time of the guest's operations over that of its place in the offer, if that was
+  // measured.
   std::optional<double> guest_factor{};
   static constexpr std::size_t required = 4;
 
@@ -193,8 +193,8 @@ struct prefill_order {
   bool operator==(const prefill_order&) const = default;
 };
 
-/// What `prefill_progress.why` of a guest begins with whose training was delayed too often, and why
-/// requests are declined while all guests are paused.
+/// The begin of `prefill_progress.why` of a guest whose training was delayed too often, and the
+/// reason of declined requests while all guests are paused.
 inline constexpr std::string_view paused_by_delay_budget = "paused_by_delay_budget";
 
 /// Guest to prefill controller: it has the order; when it ended, what happened. `gone`: it does not
@@ -210,7 +210,7 @@ struct prefill_progress {
   std::uint32_t steps = 0, yields = 0;
   reason why;              // gone
   double begun_ago_s = 0;  // the first one's begin
-  /// Of hidden states that it has received from the guest before it.
+  /// Hidden states that it has received from the guest before it.
   std::uint64_t hidden_bytes = 0;
   static constexpr std::size_t required = 8;
 
@@ -222,8 +222,8 @@ struct prefill_progress {
   bool operator==(const prefill_progress&) const = default;
 };
 
-/// Decoder to prefill controller, and that to the guests: nobody needs this prefill any more, or
-/// its cache has come whole. Answered by a `prefill_progress` that says `gone`.
+/// Decoder to prefill controller, and that to the guests: the prefill is not needed any more,
+/// or its cache has come whole. Answered by a `prefill_progress` with `gone`.
 struct cancel_prefill {
   prefill_name name;
 
@@ -248,7 +248,7 @@ struct prefill_block {
   std::uint32_t first = 0, count = 0;
   std::uint64_t bytes = 0;
   std::uint64_t hash = 0;     // XXH3 of the body; 0: it is empty
-  prefill_progress progress;  // of the sender; in its last block it says when it ended
+  prefill_progress progress;  // of the sender; its last block has the time of its end
 
   static constexpr auto fields() {
     using t = prefill_block;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "actors/serving/decoder/block_hash.hpp"
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/prefill/block_sender.hpp"
 #include "messages/base/random.hpp"

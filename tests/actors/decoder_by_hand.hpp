@@ -14,7 +14,7 @@
 #include <caf/all.hpp>
 
 #include "actors/serving/decoder/batch_thread.hpp"
-#include "actors/serving/decoder/block_hash.hpp"
+#include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
 #include "actors/stage_by_hand.hpp"
 #include "gpu/inference/generate.hpp"

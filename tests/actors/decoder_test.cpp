@@ -292,7 +292,7 @@ TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "
   CHECK_THAT(declined(a, kind::invalid), Contains("256"));
   a = asked(6);
   a.prompt.pop_back();
-  CHECK_THAT(declined(a, kind::invalid), Contains("16 came"));
+  CHECK_THAT(declined(a, kind::invalid), Contains("found 16"));
   a = asked(7);
   a.what.what.how.temperature = -1;
   declined(a, kind::invalid);

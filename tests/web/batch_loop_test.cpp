@@ -6,7 +6,6 @@
 
 #include "gpu/inference/generate.hpp"
 #include "gpu/inference/sampling.hpp"
-#include "gpu/inference/top_tokens.hpp"
 #include "inference/small_inference_model.hpp"
 #include "runtime/host/wait.hpp"
 
@@ -61,7 +60,7 @@ struct received {
   }
 };
 
-bool all_free(const batch_loop& loop, std::uint32_t pages) {
+bool all_free(const generator& loop, std::uint32_t pages) {
   return runtime::wait_until(
       [&] {
         const auto s = loop.state();
@@ -77,7 +76,8 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
   std::vector<received> ears(count);
   batch_limits limits;
   limits.prefill = 128;
-  batch_loop loop{small_device(pages), nullptr, limits};
+  const auto made = make_batch_loop(small_device(pages), nullptr, limits);
+  auto& loop = *made;
   for (std::uint32_t i = 0; i < count; ++i)
     REQUIRE(loop.submit({received_by(asked(i), ears[i].listener())}));
   for (auto& e : ears) REQUIRE(runtime::wait_until([&] { return e.ends == 1; }, long_s));
@@ -98,7 +98,8 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
 TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin or run") {
   constexpr std::uint32_t pages = 12;
   std::vector<received> ears(200);
-  batch_loop loop{small_device(pages), nullptr, {}};
+  const auto made = make_batch_loop(small_device(pages), nullptr, {});
+  auto& loop = *made;
   for (std::uint32_t i = 0; i < ears.size(); ++i) {
     auto r = asked(i);
     r.what.max_tokens = 100;
@@ -118,7 +119,8 @@ TEST_CASE("beyond the allowed sequences all or none are queued, and ends make ro
   batch_limits limits;
   limits.sequences = 3;
   std::vector<received> ears(6);
-  batch_loop loop{small_device(6), nullptr, limits};
+  const auto made = make_batch_loop(small_device(6), nullptr, limits);
+  auto& loop = *made;
   auto long_one = asked(0);
   long_one.what.max_tokens = 300;
   const auto first = loop.submit(
@@ -138,7 +140,8 @@ TEST_CASE("beyond the allowed sequences all or none are queued, and ends make ro
 }
 
 TEST_CASE("a sequence that can never run is refused with a sentence") {
-  batch_loop loop{small_device(2), nullptr, {}};
+  const auto made = make_batch_loop(small_device(2), nullptr, {});
+  auto& loop = *made;
   const auto why = [&](generator::submission r) {
     r.what.prompt_tokens = static_cast<std::uint32_t>(r.prompt.size());
     const auto ids = loop.submit({received_by(std::move(r), [](const sequence_step&) {})});
@@ -172,7 +175,8 @@ TEST_CASE("the most probable tokens come best first, with equal ones in the orde
 TEST_CASE("a prompt's scores are the log probabilities of one token at a time, bit for bit") {
   batch_limits limits;
   limits.prefill = 64;  // several chunks
-  batch_loop loop{small_device(40), nullptr, limits};
+  const auto made = make_batch_loop(small_device(40), nullptr, limits);
+  auto& loop = *made;
   for (const std::uint32_t max_tokens : {0u, 3u})
     for (const std::uint32_t i : {1u, 2u, 3u, 5u}) {
       auto r = asked(i);

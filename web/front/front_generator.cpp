@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "gpu/inference/completion_room.hpp"
+
 namespace troupe::web {
 
 struct front_generator::lifetime {
@@ -12,7 +14,7 @@ struct front_generator::lifetime {
   bool over = false;
 };
 
-/// A front's reports of one sequence, as steps with text. Used on the front's thread.
+/// A front's updates of one sequence as steps with text. Used on the front's thread.
 class front_generator::sequence {
  public:
   sequence(const submission& s, actors::completions front, shared_cluster c,
@@ -21,16 +23,16 @@ class front_generator::sequence {
         cluster_{std::move(c)},
         words_{std::move(words)},
         listener_{s.listener},
-        text_{s.what, s.stops, words_.get()},
-        tokens_left_{s.what.answer_tokens()} {}
+        steps_{s, words_.get()} {}
 
+  // Decoders know tokens only: a stop text ends the sequence here, and then there. A decoder that
+  // ends before the text does has not kept its limits, which counts as its failure.
   void take(const actors::completion_update& n) {
     if (over_) return;
     if (n.where) prefill_ = *n.where;
     for (std::size_t i = 0; i < n.tokens.size(); ++i) {
       add(n.tokens[i], i < n.scored, n);
       if (!over_) continue;
-      // A stop text: its decoder does not know it.
       if (n.finish == generated::ending::none) front_.cancel(n.number, true);
       return;
     }
@@ -41,32 +43,24 @@ class front_generator::sequence {
 
  private:
   void add(const generated_token& t, bool of_prompt, const actors::completion_update& n) {
-    using enum gpu::completion::finish;
-    sequence_step step{t, of_prompt, {}, none, nullptr, {}};
-    --tokens_left_;
-    if (of_prompt) {
-      if (tokens_left_ == 0) step.finished = length;
-    } else {
-      step.text = text_.add(t.chosen);
-      step.finished = text_.finished();
-    }
-    over_ = step.finished != none;
+    auto step = steps_.next(t, of_prompt);
+    over_ = step.finished != gpu::completion::finish::none;
     if (over_ || std::exchange(is_first_, false))
       step.place = sequence_place{prefill_, host_name(*cluster_, n.decoder), n.attempts};
     listener_(step);
   }
 
+  // The last step: without a token.
   void fail(const reason& why) {
     over_ = true;
-    listener_({{}, false, {}, gpu::completion::finish::none, &why, {}});
+    listener_({{}, false, {}, gpu::completion::finish::none, &why});
   }
 
   const actors::completions front_;
   const shared_cluster cluster_;
   const std::shared_ptr<const gpu::tokenizer> words_;
   const sequence_listener listener_;
-  gpu::completion text_;
-  std::uint64_t tokens_left_;
+  sequence_steps steps_;
   prefill_place prefill_;
   bool is_first_ = true, over_ = false;
 };
@@ -91,20 +85,20 @@ expected<std::vector<std::uint64_t>> front_generator::submit(std::vector<submiss
   return numbers;
 }
 
-/// By what the decoders have reported last; they decide by themselves.
+/// By the decoders' last reports, so that an overload is declined before anything is sent; each
+/// decoder decides by itself. Sizes are not checked again: the service has done that, and decoders
+/// do.
 expected<void> front_generator::check(const std::vector<submission>& all) const {
   const auto view = front_.view();
   const auto at = view.models.find(model_);
   if (at == view.models.end())
     return refuse(reason::kind::unavailable, fmt::format("no decoder serves '{}'", model_));
   const auto& m = at->second;
-  if (m.running + m.waiting + all.size() > m.max_sequences)
-    return refuse(reason::kind::insufficient,
-                  fmt::format("{} sequences are running or waiting, and {} are allowed",
-                              m.running + m.waiting, m.max_sequences));
-  return {};
+  return gpu::check_sequences(m.running + m.waiting, all.size(), m.max_sequences);
 }
 
+// The listener may be called after this generator is gone: it shares the flag, and holds its lock
+// during a call, which the destructor waits for.
 std::uint64_t front_generator::begin(submission s) {
   const auto one = std::make_shared<sequence>(s, front_, cluster_, words_);
   return front_.submit({model_, std::move(s.what), std::move(s.prompt)},

@@ -2,25 +2,19 @@
 
 #include <deque>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "messages/base/time.hpp"
 #include "runtime/host/log.hpp"
 #include "web/front/front_generator.hpp"
 
 namespace troupe::web {
 
-namespace {
-
-constexpr double never = std::numeric_limits<double>::max();
-
-}  // namespace
-
-/// State that the threads use, which may outlive the server.
+/// The state that readers' threads share with the server, which they may outlive.
 struct model_offers::shared {
   /// Where a model's files are, and which files these are.
   struct source {
@@ -41,6 +35,8 @@ struct model_offers::shared {
     gpu::chat_template chats;
   };
 
+  // Prompts are encoded by the same files from which decoders compute: the tokenizer and the chat
+  // template belong to the folder.
   static expected<read_model> read(const std::string& folder) {
     auto model = gpu::read_inference_model(folder);
     if (!model) return refuse(model.error());
@@ -59,7 +55,8 @@ struct model_offers::shared {
   std::function<void(const std::string&, read_model)> offer;
   std::function<void(const std::string&)> withdraw;
 
-  /// One of `unread` whose folder no thread reads.
+  /// One of `unread` whose folder no thread reads: a folder on a network that hangs blocks one
+  /// thread, however often its model is wanted.
   std::optional<std::pair<std::string, source>> take() {
     for (auto at = unread.begin(); at != unread.end(); ++at) {
       if (reading.contains(at->second.folder)) continue;
@@ -70,6 +67,8 @@ struct model_offers::shared {
     return std::nullopt;
   }
 
+  // On a thread of its own. What was read counts only if the model is still wanted from these
+  // files.
   static void read_one(const std::shared_ptr<shared>& s, const std::string& name,
                        const source& from) {
     auto m = read(from.folder);
@@ -115,6 +114,10 @@ model_offers::~model_offers() {
   shared_->offer = nullptr;
 }
 
+// Three steps under one lock: withdraw models that the controller no longer names; want those that
+// are new, changed, or due for another try; start readers for wanted ones. Until there is a
+// statement of the controller nothing is withdrawn, since a front that has just begun knows too
+// little.
 void model_offers::look() {
   const auto now = front_.view();
   const auto now_s = clock_.now_s();

@@ -22,6 +22,8 @@ http_answer stream_head(http_fields fields) {
 
 }  // namespace
 
+// A prompt that is echoed with log probabilities begins with a token that has none: nothing is
+// before it.
 answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
                std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock)
     : asked_{std::move(asked)},
@@ -44,6 +46,10 @@ answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
   }
 }
 
+// The choices of a request are separate sequences, whose tokens come on one thread in any order. A
+// failure of one of them ends the whole answer, since an HTTP answer has one status; nothing is
+// counted after it. Scored tokens of a prompt are text already, and are sent with the first
+// generated one.
 void answer::step(std::uint32_t index, const sequence_step& s) {
   if (failed_) return;
   if (s.failed) return fail(*s.failed);
@@ -63,6 +69,7 @@ void answer::step(std::uint32_t index, const sequence_step& s) {
   if (--left_ == 0) finish();
 }
 
+// Such a choice has its prompt at most, and is finished by its length.
 void answer::end(std::uint32_t index) {
   auto& c = choices_[index];
   c.choice.finish_reason = gpu::name_of(gpu::completion::finish::length);
@@ -71,7 +78,7 @@ void answer::end(std::uint32_t index) {
   if (--left_ == 0) finish();
 }
 
-/// The header says where the first prompt was computed; each choice's last part has the details.
+/// The header names the place of the first prompt; each choice's last part has the details.
 void answer::take_place(openai::choice& c, const sequence_step& s) {
   if (!s.place) return;
   if (fields_.empty())
@@ -79,10 +86,12 @@ void answer::take_place(openai::choice& c, const sequence_step& s) {
   if (!asked_.stream || s.finished != gpu::completion::finish::none) c.place = s.place;
 }
 
+// A client may leave while its last token comes on another thread: the first outcome counts.
 void answer::count(outcome o) {
   if (!counted_.exchange(true)) metrics_.count(o, asked_.head.model);
 }
 
+// Tokens of the completion only: the prompt's have no latency of their own.
 void answer::measure(one& c, const sequence_step& s) {
   const auto now_s = clock_.now_s();
   const bool first = c.tokens++ == 0;
@@ -91,6 +100,7 @@ void answer::measure(one& c, const sequence_step& s) {
   if (first && s.place) metrics_.prefilled(*s.place);
 }
 
+// A token as it is written, also where it has no text: special tokens have names.
 openai::token_choice::token answer::named(const weighed_token& t) const {
   return {t.token, words_ ? words_->written(t.token) : std::string{}, t.log_probability};
 }
@@ -127,6 +137,8 @@ void answer::send(one& c, bool ends) {
   choice.tokens->clear();
 }
 
+// The header waits for the first token: until then a failure can still have a status of its own. In
+// a chat each choice begins with an event that has the role alone, as clients expect.
 void answer::begin_stream() {
   if (std::exchange(begun_, true)) return;
   reply_->begin_stream(stream_head(fields_));
@@ -137,6 +149,7 @@ void answer::begin_stream() {
   reply_->piece(std::move(roles));
 }
 
+// A stream ends with the usage, if it was asked for, and OpenAI's last event.
 void answer::finish() {
   openai::usage u{asked_.prompt_tokens, 0};
   for (const auto& c : choices_) u.completion_tokens += c.tokens;
@@ -152,6 +165,8 @@ void answer::finish() {
   reply_->whole({200, "application/json", openai::to_json(asked_.head, all, u), fields_});
 }
 
+// A stream that has begun has status 200 already: the problem is its last event, and the request
+// counts as failed whatever the reason.
 void answer::fail(const reason& why) {
   failed_ = true;
   const auto p = openai::problem_of(why);

@@ -15,7 +15,7 @@
 
 namespace troupe::web {
 
-/// What a problem counts as.
+/// The outcome that a problem counts as.
 outcome outcome_of(const openai::problem& p);
 /// Further fields of the header of an answer that is a problem.
 http_fields fields_of(const openai::problem& p);
@@ -24,7 +24,7 @@ http_fields fields_of(const openai::problem& p);
 /// step() is called on the generator's thread, gone() on the server's.
 class answer {
  public:
-  /// What comes before a choice's text.
+  /// The part of a choice's text before its completion.
   struct echoed {
     std::string text;
     std::optional<std::uint32_t> first;  // token of a prompt whose log probabilities follow

@@ -1,9 +1,6 @@
 #include "web/openai/batch_loop.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -16,23 +13,10 @@ namespace troupe::web {
 
 namespace {
 
-struct sequence {
-  sequence_listener listener;
-  gpu::completion text;
-  std::uint64_t tokens_left = 0;  // of the answer
-};
-/// It was submitted, and the thread has not taken it yet.
-struct arrival {
-  std::uint64_t id = 0;
-  generator::submission what;
-};
-
-}  // namespace
-
-class batch_loop::thread {
+class batch_loop final : public generator {
  public:
-  thread(std::unique_ptr<gpu::inference_device> device, std::shared_ptr<const gpu::tokenizer> words,
-         const batch_limits& limits)
+  batch_loop(std::unique_ptr<gpu::inference_device> device,
+             std::shared_ptr<const gpu::tokenizer> words, const batch_limits& limits)
       : device_{std::move(device)},
         words_{std::move(words)},
         limits_{limits},
@@ -43,7 +27,7 @@ class batch_loop::thread {
     publish();
     thread_ = std::thread{[this] { run(); }};
   }
-  ~thread() {
+  ~batch_loop() override {
     {
       const std::lock_guard hold{mutex_};
       ends_ = true;
@@ -52,16 +36,14 @@ class batch_loop::thread {
     thread_.join();
   }
 
-  expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) {
+  expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) override {
     for (const auto& s : all)
       if (auto ok = gpu::check(s.what, s.prompt, room()); !ok) return refuse(ok.error());
     std::vector<std::uint64_t> ids;
     {
       const std::lock_guard hold{mutex_};
-      if (present_ + all.size() > limits_.sequences)
-        return refuse(reason::kind::insufficient,
-                      fmt::format("{} sequences are running or waiting, and {} are allowed",
-                                  present_, limits_.sequences));
+      if (auto ok = gpu::check_sequences(present_, all.size(), limits_.sequences); !ok)
+        return refuse(ok.error());
       present_ += all.size();
       for (auto& s : all) {
         ids.push_back(next_++);
@@ -72,7 +54,7 @@ class batch_loop::thread {
     return ids;
   }
 
-  void cancel(const std::vector<std::uint64_t>& sequences) {
+  void cancel(const std::vector<std::uint64_t>& sequences) override {
     {
       const std::lock_guard hold{mutex_};
       cancelled_.insert(cancelled_.end(), sequences.begin(), sequences.end());
@@ -80,18 +62,30 @@ class batch_loop::thread {
     wake_.notify_one();
   }
 
-  generator_state state() const {
+  generator_state state() const override {
     const std::lock_guard hold{mutex_};
     return state_;
   }
 
  private:
+  struct sequence {
+    sequence_listener listener;
+    sequence_steps steps;
+  };
+  /// It was submitted, and the thread has not taken it yet.
+  struct arrival {
+    std::uint64_t id = 0;
+    submission what;
+  };
+
   /// The device's model is not changed by its thread.
   gpu::completion_room room() const {
     const auto& m = device_->spec().model;
     return {m.name, m.positions, m.vocabulary, pages_};
   }
 
+  // The loop: take what has arrived, admit, execute a round, give out its results. Only this thread
+  // uses the device and the queue; callers leave submissions and cancellations under the lock.
   void run() {
     while (take_arrivals()) {
       queue_.admit();
@@ -115,10 +109,10 @@ class batch_loop::thread {
     return true;
   }
 
+  // The text and its stop texts stay here: the queue and the device know tokens only.
   void add(const arrival& a) {
     const auto& s = a.what;
-    sequences_.emplace(a.id, sequence{s.listener, gpu::completion{s.what, s.stops, words_.get()},
-                                      s.what.answer_tokens()});
+    sequences_.emplace(a.id, sequence{s.listener, {s, words_.get()}});
     queue_.add({a.id, s.what, s.prompt, {}});
   }
 
@@ -129,21 +123,21 @@ class batch_loop::thread {
     --present_;
   }
 
+  // A result has scored tokens of the prompt, then the next one, or a failure. The last scored
+  // token ends a request that only scores, so the sequence is looked up for each.
   void take(const gpu::batch_result& r) {
-    using enum gpu::completion::finish;
     for (const auto& t : r.scored) {
       auto* s = find(r.sequence);
       if (!s) return;
-      const bool last = --s->tokens_left == 0;
-      notify(r.sequence, {t, true, {}, last ? length : none, nullptr, {}});
+      notify(r.sequence, s->steps.next(t, true));
     }
     auto* s = find(r.sequence);
     if (!s) return;  // it has failed in this round
-    if (r.failed) return notify(r.sequence, {{}, false, {}, none, &*r.failed, {}});
+    if (r.failed)
+      return notify(r.sequence, {{}, false, {}, gpu::completion::finish::none, &*r.failed});
     if (!r.next) return;
     queue_.took(r.sequence, r.next->chosen.token);
-    auto text = s->text.add(r.next->chosen);
-    notify(r.sequence, {*r.next, false, std::move(text), s->text.finished(), nullptr, {}});
+    notify(r.sequence, s->steps.next(*r.next, false));
   }
 
   sequence* find(std::uint64_t id) {
@@ -161,6 +155,7 @@ class batch_loop::thread {
     listener(step);
   }
 
+  // Callers read a copy: the queue belongs to the thread.
   void publish() {
     const auto free = queue_.free_pages();
     const std::lock_guard hold{mutex_};
@@ -188,22 +183,12 @@ class batch_loop::thread {
   std::thread thread_;
 };
 
-batch_loop::batch_loop(std::unique_ptr<gpu::inference_device> device,
-                       std::shared_ptr<const gpu::tokenizer> words, const batch_limits& limits)
-    : thread_{std::make_unique<thread>(std::move(device), std::move(words), limits)} {}
+}  // namespace
 
-batch_loop::~batch_loop() = default;
-
-expected<std::vector<std::uint64_t>> batch_loop::submit(std::vector<submission> all) {
-  return thread_->submit(std::move(all));
-}
-
-void batch_loop::cancel(const std::vector<std::uint64_t>& sequences) {
-  thread_->cancel(sequences);
-}
-
-generator_state batch_loop::state() const {
-  return thread_->state();
+std::unique_ptr<generator> make_batch_loop(std::unique_ptr<gpu::inference_device> device,
+                                           std::shared_ptr<const gpu::tokenizer> words,
+                                           const batch_limits& limits) {
+  return std::make_unique<batch_loop>(std::move(device), std::move(words), limits);
 }
 
 }  // namespace troupe::web

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "gpu/inference/inference_device.hpp"
 #include "web/openai/generator.hpp"
@@ -19,24 +18,10 @@ struct batch_limits {
 /// decoded together, and between two decodes the prompts of admitted ones are computed. A
 /// sequence's pages, for its prompt and max_tokens, are taken when it is admitted, in the order of
 /// arrival, and free after its end. Its tokens are those of gpu::generate(), bit for bit, whatever
-/// its company. Thread-safe.
-class batch_loop final : public generator {
- public:
-  /// words: null: tokens without text.
-  batch_loop(std::unique_ptr<gpu::inference_device> device,
-             std::shared_ptr<const gpu::tokenizer> words, const batch_limits& limits);
-  /// Ends all sequences; their listeners are not called again.
-  ~batch_loop() override;
-  batch_loop(const batch_loop&) = delete;
-  batch_loop& operator=(const batch_loop&) = delete;
-
-  expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) override;
-  void cancel(const std::vector<std::uint64_t>& sequences) override;
-  generator_state state() const override;
-
- private:
-  class thread;
-  std::unique_ptr<thread> thread_;
-};
+/// its company.
+/// words: null: tokens without text.
+std::unique_ptr<generator> make_batch_loop(std::unique_ptr<gpu::inference_device> device,
+                                           std::shared_ptr<const gpu::tokenizer> words,
+                                           const batch_limits& limits);
 
 }  // namespace troupe::web

@@ -35,10 +35,10 @@ using sequence_listener = std::function<void(const sequence_step&)>;
 
 struct generator_state {
   std::uint32_t pages_used = 0, pages_free = 0, running = 0, waiting = 0;
-  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate at present
+  std::uint32_t longest = 0;  // prompt and completion, at most; 0: it cannot generate now
 };
 
-/// What completes prompts of one model, for many callers at a time. Thread-safe. Its destruction
+/// Completes prompts of one model, for many callers at a time. Thread-safe. Its destruction
 /// ends all sequences; their listeners are not called again.
 class generator {
  public:
@@ -51,7 +51,7 @@ class generator {
     sequence_listener listener;
   };
   /// Begins all of them, or none: `insufficient` if there would be too many sequences,
-  /// `unavailable` if it cannot generate at present, `invalid` if one can never run: for its
+  /// `unavailable` if it cannot generate now, `invalid` if one can never run: for its
   /// positions, its pages or unknown tokens. Returns their numbers.
   virtual expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) = 0;
   /// Ends sequences without a further step; those that have ended are ignored. Listeners may still
@@ -59,6 +59,27 @@ class generator {
   virtual void cancel(const std::vector<std::uint64_t>& sequences) = 0;
 
   virtual generator_state state() const = 0;
+};
+
+/// The tokens of a sequence's answer as steps, in order: their text, and where it ends.
+class sequence_steps {
+ public:
+  /// words: null: tokens without text. It must outlive this.
+  sequence_steps(const generator::submission& s, const gpu::tokenizer* words)
+      : text_{s.what, s.stops, words}, left_{s.what.answer_tokens()} {}
+
+  /// Scored tokens of the prompt come first; they end an answer that has no others.
+  sequence_step next(const generated_token& t, bool of_prompt) {
+    using enum gpu::completion::finish;
+    --left_;
+    if (of_prompt) return {t, true, {}, left_ == 0 ? length : none};
+    auto text = text_.add(t.chosen);
+    return {t, false, std::move(text), text_.finished()};
+  }
+
+ private:
+  gpu::completion text_;
+  std::uint64_t left_;  // tokens
 };
 
 }  // namespace troupe::web

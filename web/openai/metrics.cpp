@@ -34,8 +34,16 @@ const Histogram::BucketBoundaries transfer_s{0.001, 0.0025, 0.005, 0.01, 0.025, 
                                              0.1,   0.25,   0.5,   1,    2.5};
 const Histogram::BucketBoundaries ratios{0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 8, 16};
 
+Family<Counter>& counters(Registry& r, const char* name, const char* help) {
+  return BuildCounter().Name(name).Help(help).Register(r);
+}
+
+Family<Gauge>& gauges(Registry& r, const char* name, const char* help) {
+  return BuildGauge().Name(name).Help(help).Register(r);
+}
+
 Counter& counter(Registry& r, const char* name, const char* help) {
-  return BuildCounter().Name(name).Help(help).Register(r).Add({});
+  return counters(r, name, help).Add({});
 }
 
 Histogram& histogram(Registry& r, const char* name, const char* help,
@@ -43,8 +51,8 @@ Histogram& histogram(Registry& r, const char* name, const char* help,
   return BuildHistogram().Name(name).Help(help).Register(r).Add({}, buckets);
 }
 
-/// Why a prompt was not computed in bubbles: a label has few values. Decoders' other sentences are
-/// for people.
+/// The reason of a prompt that was not computed in bubbles, as a label: labels must have few
+/// values, so only the planner's words are kept, and sentences are one value.
 std::string label_of(const std::string& declined) {
   constexpr std::size_t longest = 40;
   const bool word = !declined.empty() && declined.size() <= longest &&
@@ -54,12 +62,12 @@ std::string label_of(const std::string& declined) {
 
 }  // namespace
 
+// Everything is registered once, so that a metric is shown from the start with 0, and a dashboard
+// can tell no events from no metric.
 struct metrics::families {
   Registry registry;
-  Family<Counter>& requests = BuildCounter()
-                                  .Name("troupe_requests_total")
-                                  .Help("Generation requests, by outcome")
-                                  .Register(registry);
+  Family<Counter>& requests =
+      counters(registry, "troupe_requests_total", "Requests to generate, by outcome");
   Counter& prompt_tokens =
       counter(registry, "troupe_prompt_tokens_total", "Prompt tokens of accepted requests");
   Counter& generation_tokens =
@@ -68,40 +76,30 @@ struct metrics::families {
       histogram(registry, "troupe_time_to_first_token_seconds",
                 "Time to first token in seconds, of each choice", first_token_s);
   Histogram& next_token = histogram(registry, "troupe_time_per_output_token_seconds",
-                                    "Inter-token latency in seconds", next_token_s);
-  Histogram& whole =
-      histogram(registry, "troupe_e2e_request_seconds",
-                "Time from a request to the last token of its last choice, in seconds", whole_s);
-  Family<Counter>& prefills = BuildCounter()
-                                  .Name("troupe_prefills_total")
-                                  .Help("Prefills, by where they were computed")
-                                  .Register(registry);
+                                    "Inter-token latency of a choice, in seconds", next_token_s);
+  Histogram& whole = histogram(registry, "troupe_e2e_request_seconds",
+                               "From a request to the last token of all of its choices", whole_s);
+  Family<Counter>& prefills = counters(registry, "troupe_prefills_total",
+                                       "Prompts of choices, by where they were computed");
   Counter& in_bubbles = prefills.Add({{"where", "bubbles"}});
   Counter& by_decoders = prefills.Add({{"where", "decoder"}});
-  Family<Counter>& declined = BuildCounter()
-                                  .Name("troupe_declined_total")
-                                  .Help("Prefills that bubbles declined, by reason")
-                                  .Register(registry);
+  Family<Counter>& declined = counters(registry, "troupe_declined_total",
+                                       "Prompts that were to be computed in bubbles, and were not");
   Counter& yields = counter(registry, "troupe_prefill_yields_total",
                             "Suspensions of prefills in bubbles for their trainings");
-  Histogram& transfer = histogram(
-      registry, "troupe_kv_transfer_seconds",
-      "Time from the end of a prefill in bubbles until its decoder had the cache, in seconds",
-      transfer_s);
-  Histogram& predicted =
-      histogram(registry, "troupe_prefill_predicted_ratio",
-                "Duration of a prefill in bubbles over the promised one", ratios);
-  Counter& retries = counter(registry, "troupe_retries_total", "Retries after a lost decoder");
-  Family<Gauge>& pages = BuildGauge()
-                             .Name("troupe_kv_pages")
-                             .Help("Pages of the KV cache, 64 positions each")
-                             .Register(registry);
+  Histogram& transfer =
+      histogram(registry, "troupe_kv_transfer_seconds",
+                "From the end of a prefill in bubbles until its decoder had the cache", transfer_s);
+  Histogram& predicted = histogram(registry, "troupe_prefill_predicted_ratio",
+                                   "Time of a prefill in bubbles over the promised one", ratios);
+  Counter& retries =
+      counter(registry, "troupe_retries_total", "Retries of choices after a lost decoder");
+  Family<Gauge>& pages = gauges(registry, "troupe_kv_pages",
+                                "Pages of the cache of keys and values, 64 positions each");
   Gauge& used = pages.Add({{"state", "used"}});
   Gauge& free = pages.Add({{"state", "free"}});
-  Family<Gauge>& sequences = BuildGauge()
-                                 .Name("troupe_sequences")
-                                 .Help("Choices that are being generated or wait")
-                                 .Register(registry);
+  Family<Gauge>& sequences =
+      gauges(registry, "troupe_sequences", "Choices that are being generated, or wait");
   Gauge& running = sequences.Add({{"state", "running"}});
   Gauge& waiting = sequences.Add({{"state", "waiting"}});
   std::mutex writing;
@@ -124,6 +122,7 @@ void metrics::add_model(const std::string& model) {
     families_->requests_of(model, static_cast<outcome>(i));
 }
 
+// A counter of zero is shown for each outcome of a served model, so that rates have a beginning.
 void metrics::remove_model(const std::string& model) {
   const std::lock_guard hold{families_->mutex};
   if (families_->models.erase(model) == 0) return;
@@ -131,6 +130,8 @@ void metrics::remove_model(const std::string& model) {
     families_->requests.Remove(&families_->requests_of(model, static_cast<outcome>(i)));
 }
 
+// Names come from clients. Only those of served models become labels: otherwise every invented name
+// would be a time series for ever.
 void metrics::count(outcome o, const std::string& model) {
   const std::lock_guard hold{families_->mutex};
   families_->requests_of(families_->models.contains(model) ? model : std::string{}, o).Increment();
@@ -150,6 +151,7 @@ void metrics::next_token(double s) {
   families_->next_token.Observe(s);
 }
 
+// A ratio of 1 means that the prefill took as long as was promised; it needs a promise.
 void metrics::prefilled(const sequence_place& where) {
   auto& f = *families_;
   const auto& p = where.prefill;
@@ -169,6 +171,7 @@ void metrics::request_ended(double s) {
   families_->whole.Observe(s);
 }
 
+// Gauges are set at each reading; two readers at a time must not mix their values.
 std::string metrics::text() const {
   const std::lock_guard hold{families_->writing};
   const auto s = state_();

@@ -38,9 +38,9 @@ class metrics {
   /// one before.
   void first_token(double s);
   void next_token(double s);
-  /// A choice's prompt has been computed; called once.
+  /// A choice's prompt has been computed; called once for each choice.
   void prefilled(const sequence_place& where);
-  /// A choice has ended, after so many attempts, and its request, so long after it was made.
+  /// A choice has ended, after that number of attempts; its request, that long after it was made.
   void choice_ended(std::uint32_t attempts);
   void request_ended(double s);
 

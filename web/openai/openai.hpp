@@ -30,7 +30,7 @@ struct problem {
 template <class T>
 using parsed = tl::expected<T, problem>;
 
-/// Of a generator's refusal or failure: 400 `invalid`, 429 `insufficient`, 503 `unavailable`,
+/// A generator's refusal or failure: 400 `invalid`, 429 `insufficient`, 503 `unavailable`,
 /// `unknown`, `device_lost` and `out_of_memory`, else 500.
 problem problem_of(const reason& why);
 
@@ -82,7 +82,7 @@ struct token_choice {
   bool begins = false;  // the first of a prompt: nothing is before it, and it has no probability
 };
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of an answer have.
 struct answer_head {
   std::string id, model;
   std::int64_t created = 0;  // seconds since 1970

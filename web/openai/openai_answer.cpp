@@ -19,6 +19,8 @@ json or_null(std::string_view text) {
   return text.empty() ? json() : json(text);
 }
 
+// A token's bytes may be a part of a character: as JSON they are repaired, and beside them given as
+// numbers.
 std::string repaired(std::string_view bytes) {
   gpu::utf8_stream s;
   auto out = s.add(bytes);
@@ -49,6 +51,7 @@ json one_token(const token_choice::token& t) {
   return {{"token", repaired(t.text)}, {"logprob", t.log_probability}, {"bytes", bytes_of(t.text)}};
 }
 
+// Chats have an object for each token, completions four parallel lists with offsets into the text.
 json chat_log_probabilities(const std::vector<token_choice>& tokens) {
   auto content = json::array();
   for (const auto& t : tokens) {
@@ -111,6 +114,7 @@ json head_document(const answer_head& h, const char* chat_object) {
           {"model", h.model}};
 }
 
+// Sent as an extension with each choice, so that a client can see why its first token took long.
 json place_document(const sequence_place& p) {
   return {{"prefill", p.prefill.bubbles ? "bubbles" : "decoder"},
           {"guests", p.prefill.guests},
@@ -142,6 +146,7 @@ std::string event(const json& d) {
   return "data: " + text_of(d) + "\n\n";
 }
 
+// With include_usage every chunk has the key, null until the last one: so does OpenAI's API.
 std::string chunk(const answer_head& h, json choices, bool usage_follows) {
   auto d = head_document(h, "chat.completion.chunk");
   d["choices"] = std::move(choices);
@@ -161,6 +166,8 @@ std::size_t characters(std::string_view text) {
   return n;
 }
 
+// Insufficient means that a later attempt may succeed here, unavailable that another server should
+// be asked; both are retried by OpenAI's clients, invalid requests are not.
 problem problem_of(const reason& why) {
   switch (why.code) {
     case reason::kind::invalid:
@@ -197,6 +204,7 @@ std::string role_event(const answer_head& h, std::uint32_t index, bool usage_fol
   return chunk(h, json::array({std::move(c)}), usage_follows);
 }
 
+// A chat's last event has an empty delta: clients take the end from finish_reason.
 std::string choice_event(const answer_head& h, const choice& c, bool usage_follows) {
   json d{{"index", c.index}};
   if (!h.chat)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -18,18 +17,16 @@ constexpr std::uint32_t max_stops = 4, max_top_logprobs = 20, max_logprobs = 5;
 constexpr std::size_t max_biases = 1024;
 
 tl::unexpected<problem> invalid(const std::string& param, const std::string& what) {
-  problem p;
-  p.message = fmt::format("'{}' {}", param, what);
-  p.param = param;
-  return tl::unexpected{p};
+  return tl::unexpected<problem>{
+      {400, fmt::format("'{}' {}", param, what), "invalid_request_error", param}};
 }
 
 tl::unexpected<problem> unreadable(std::string sentence) {
-  problem p;
-  p.message = std::move(sentence);
-  return tl::unexpected{p};
+  return tl::unexpected<problem>{{400, std::move(sentence)}};
 }
 
+// The depth is limited while parsing, not afterwards: a small body can nest deeply enough to
+// exhaust the stack of a function that walks over its values.
 parsed<void> read(std::string_view body, json& to) {
   bool too_deep = false;
   const auto watch = [&](int depth, json::parse_event_t event, json&) {
@@ -78,14 +75,9 @@ class reader {
     return {};
   }
 
-  checked number(const std::string& key, double low, double high, std::optional<double>& to) const {
-    double value = 0;
-    auto ok = number(key, low, high, value);
-    if (ok && find(key)) to = value;
-    return ok;
-  }
-
-  checked number(const std::string& key, double low, double high, double& to) const {
+  /// `to`: a double, or an optional one. Without the key it stays as it is.
+  template <class T>
+  checked number(const std::string& key, double low, double high, T& to) const {
     const auto* v = find(key);
     if (!v) return {};
     if (!v->is_number()) return invalid(key, "must be a number");
@@ -96,6 +88,7 @@ class reader {
     return {};
   }
 
+  // 1.0 is not an integer here: the parser keeps how a number was written.
   checked integer(const std::string& key, std::uint32_t low, std::uint32_t high,
                   std::optional<std::uint32_t>& to) const {
     const auto* v = find(key);
@@ -120,6 +113,9 @@ class reader {
     return v.empty();
   }
 
+  // A key that would change the answer and is not supported is an error by name, since ignoring it
+  // would give another answer than was asked for. All other unknown keys are ignored: clients send
+  // keys of newer versions.
   checked refuse_unsupported() {
     for (const char* key :
          {"tools", "tool_choice", "functions", "function_call", "suffix", "response_format",
@@ -148,6 +144,7 @@ class reader {
 
   checked read_input() { return r_.chat ? read_messages() : read_prompts(); }
 
+  // Numbers of 32 bits; whether the model has such tokens is checked with the model.
   static bool is_tokens(const json& v) {
     return v.is_array() && !v.empty() && std::all_of(v.begin(), v.end(), [](const json& t) {
              return t.is_number_unsigned() &&
@@ -164,6 +161,8 @@ class reader {
     return true;
   }
 
+  // A prompt is a text or tokens, and a request has one of them or a list. A list of numbers is one
+  // prompt, so it is tried first.
   checked read_prompts() {
     const auto* v = find("prompt");
     if (!v) return invalid("prompt", "is missing");
@@ -196,6 +195,8 @@ class reader {
     return text;
   }
 
+  // `developer` is the newer name of `system`; chat templates know the older one. Messages of tools
+  // are refused: their answers need a format that is not supported.
   checked read_messages() {
     const auto* v = find("messages");
     if (!v) return invalid("messages", "is missing");
@@ -217,6 +218,7 @@ class reader {
     return {};
   }
 
+  // max_completion_tokens is the newer name of max_tokens, and takes precedence.
   checked read_lengths() {
     constexpr auto any = std::numeric_limits<std::uint32_t>::max();
     std::optional<std::uint32_t> n;
@@ -228,6 +230,7 @@ class reader {
     return ok;
   }
 
+  // Seeds are any integers; a negative one is used by its bits.
   checked read_sampling() {
     auto ok = number("temperature", 0, 2, r_.how.temperature);
     if (ok) ok = number("top_p", 0, 1, r_.how.top_p);
@@ -266,6 +269,7 @@ class reader {
     return {};
   }
 
+  // At most four, as in OpenAI's API: each is searched for in every piece of text.
   checked read_stops() {
     const auto* v = find("stop");
     if (!v) return {};
@@ -279,6 +283,7 @@ class reader {
     return {};
   }
 
+  // stream_options without stream would be ignored, which its author does not expect.
   checked read_stream() {
     if (auto ok = flag("stream", r_.stream); !ok) return ok;
     const auto* v = find("stream_options");
@@ -292,6 +297,7 @@ class reader {
     return {};
   }
 
+  // Completions have `logprobs` as a number of tokens, chats a flag and a number beside it.
   checked read_log_probabilities() {
     if (!r_.chat) return integer("logprobs", 0, max_logprobs, r_.top_logprobs);
     bool wanted = false;
@@ -317,6 +323,7 @@ class reader {
     return {};
   }
 
+  // best_of is accepted where it asks for nothing: as many candidates as choices.
   checked check_together() {
     if (!r_.chat)
       if (auto ok = flag("echo", r_.echo); !ok) return ok;

@@ -19,7 +19,8 @@ tl::unexpected<openai::problem> invalid(std::string sentence, std::string param,
       {400, std::move(sentence), "invalid_request_error", std::move(param), std::move(code)}};
 }
 
-/// Is a text longer than that many tokens can be? Encoding it would be in vain.
+/// Is a text longer than that many tokens can be? It is refused before it is encoded, which takes
+/// time that grows with its length.
 bool is_too_long(std::size_t bytes, const gpu::tokenizer& words, std::size_t positions) {
   const auto each = words.longest_token_bytes();
   return each > 0 && bytes / each > positions;
@@ -38,12 +39,15 @@ openai::parsed<tokens> encoded(std::string_view text, const served_model& m,
   return m.words->encode_prompt(text);
 }
 
+// Prompts that are given as tokens need no tokenizer, and are not changed.
 openai::parsed<tokens> tokens_of(const openai::prompt& p, const served_model& m,
                                  std::size_t positions) {
   if (const auto* given = std::get_if<openai::tokens>(&p)) return *given;
   return encoded(std::get<std::string>(p), m, positions);
 }
 
+// The template decides how messages become one prompt, and which special tokens are in it; texts of
+// clients cannot bring their own.
 openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_model& m,
                                       std::size_t positions) {
   if (!m.words) return invalid("the model has no tokenizer, which a chat needs", "messages");
@@ -59,6 +63,7 @@ openai::parsed<tokens> tokens_of_chat(const openai::request& r, const served_mod
   return std::move(*prompt);
 }
 
+// Token numbers of clients reach the embedding's table: they must be in it.
 openai::parsed<void> check_tokens(const tokens& all, const served_model& m, const char* param) {
   if (all.empty()) return invalid(fmt::format("'{}' needs at least one token", param), param);
   for (const auto t : all)
@@ -76,7 +81,7 @@ void add_special_stops(const openai::request& r, const served_model& m, tokens& 
     if (const auto token = m.words->special(stop)) last.push_back(*token);
 }
 
-/// What a request says, else what the model's folder says, else the API's defaults.
+/// The request's settings, else those of the model's folder, else the API's defaults.
 sampling sampling_of(const openai::request& r, const gpu::sampling_defaults& model) {
   sampling s;
   s.temperature = r.how.temperature.value_or(model.temperature.value_or(1));
@@ -91,6 +96,9 @@ sampling sampling_of(const openai::request& r, const gpu::sampling_defaults& mod
 
 }  // namespace
 
+// The only check of a request's sizes on the way in: all later parts rely on it, but for decoders,
+// which do not trust the wire. Parameters are named as the client has given them. A chat without
+// max_tokens gets the rest of the context, a completion 16 tokens, as OpenAI's API does.
 openai::parsed<generation> generation_of(const openai::request& r, const served_model& m,
                                          std::size_t positions) {
   for (const auto& b : r.bias)
@@ -119,6 +127,9 @@ openai::parsed<generation> generation_of(const openai::request& r, const served_
   return g;
 }
 
+// The one translation from the API to a sequence. The end tokens are the model's, the chat
+// template's, and those stop texts that are a special token; other stop texts are compared with the
+// text. Scoring the prompt is asked for by echo together with log probabilities.
 generator::submission submission_of(const openai::request& r, const served_model& m,
                                     const tokens& prompt, std::uint32_t max_tokens) {
   generator::submission s;

@@ -22,7 +22,7 @@ struct served_model {
   gpu::chat_template chats;
 };
 
-/// What a request asks of a generator.
+/// A request's prompts and size, as a generator needs them.
 struct generation {
   std::vector<std::vector<std::uint32_t>> prompts;  // each has at least one token
   std::uint32_t max_tokens = 0;                     // of each choice

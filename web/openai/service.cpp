@@ -15,8 +15,6 @@ namespace {
 
 using openai::problem;
 
-constexpr std::uint32_t default_completion_tokens = 16;
-
 tl::unexpected<problem> failure(problem p) {
   return tl::unexpected<problem>{std::move(p)};
 }
@@ -46,6 +44,7 @@ service::service(std::optional<api_keys> keys, const runtime::clock& clock, std:
 
 service::~service() = default;
 
+// Requests that have begun keep the former generator: it lives until its last answer has ended.
 void service::offer(served_model model, std::shared_ptr<generator> by) {
   const auto name = model.name;
   metrics_.add_model(name);
@@ -67,6 +66,7 @@ void service::change_keys(api_keys keys) {
   keys_ = std::make_shared<const api_keys>(std::move(keys));
 }
 
+// A copy of the keys' pointer: comparing hashes under the lock would serialize all requests.
 bool service::has_key(const http_request& r) const {
   std::unique_lock hold{mutex_};
   const auto keys = keys_;
@@ -97,6 +97,7 @@ void service::expect(std::function<bool(const std::string&)> model) {
   expected_ = std::move(model);
 }
 
+// The question is asked without the lock: it may take another one.
 bool service::is_expected(const std::string& model) const {
   std::function<bool(const std::string&)> ask;
   {
@@ -113,6 +114,7 @@ std::vector<std::string> service::present() const {
   return names;
 }
 
+// The sum over all models: one set of gauges, however many are served.
 generator_state service::state() const {
   generator_state sum;
   for (const auto& o : all()) {
@@ -126,14 +128,16 @@ generator_state service::state() const {
   return sum;
 }
 
+// A model that a job serves but no decoder has yet is unavailable for now: clients retry 503, and
+// not 404.
 problem service::unknown_model(const std::string& name) const {
   if (is_expected(name))
-    return {503, fmt::format("nobody serves '{}' at present", name), "server_error"};
+    return {503, fmt::format("no decoder for '{}' is available", name), "server_error"};
   const auto there = present();
   const auto sentence =
       there.empty()
-          ? fmt::format("there is no model '{}', and no other at present", name)
-          : fmt::format("there is no model '{}'; there is '{}'", name, fmt::join(there, "', '"));
+          ? fmt::format("model '{}' not found; no model is being served", name)
+          : fmt::format("model '{}' not found; expected '{}'", name, fmt::join(there, "', '"));
   return {404, sentence, "invalid_request_error", "model", "model_not_found"};
 }
 
@@ -204,7 +208,8 @@ std::string service::welcome() const {
       models.empty() ? "no model at present" : fmt::format("{}", fmt::join(models, ", ")));
 }
 
-/// 503: a load balancer should ask others.
+/// 503: a load balancer should ask others. No key is needed: a balancer has none, and the answer
+/// names no model.
 http_answer service::health() const {
   if (!present().empty()) return {200, "application/json", R"({"status":"ok"})", {}};
   return answer_of({503, "no model is served at present", "server_error"});
@@ -255,6 +260,9 @@ void service::fail(const problem& p, const std::string& model,
   reply->whole(answer_of(p, fields_of(p)));
 }
 
+// The server's thread parses, which takes a time that the size of the body bounds; encoding takes
+// longer and is left to the encoder's thread. A client may leave before, during and after it:
+// `running` has both sides' state.
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
   if (!is_json(r))
     return fail({415, "the body must be JSON: 'Content-Type: application/json'"}, {}, reply);
@@ -270,6 +278,7 @@ void service::generate(const http_request& r, bool chat, const std::shared_ptr<h
   });
 }
 
+// The answer exists before the sequences, since their first token may come before submit() returns.
 openai::parsed<void> service::start(const openai::request& asked, const offer_ptr& to,
                                     const std::shared_ptr<http_reply>& reply,
                                     const std::shared_ptr<running>& run) {
@@ -277,7 +286,7 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
   const auto longest = to->by->state().longest;
   if (longest == 0)
     return failure(
-        {503, fmt::format("nobody serves '{}' at present", asked.model), "server_error"});
+        {503, fmt::format("no decoder for '{}' is available", asked.model), "server_error"});
   const auto g = generation_of(asked, m, std::min<std::size_t>(m.model.positions, longest));
   if (!g) return failure(g.error());
   auto q = question_of(asked, m, *g);
@@ -290,6 +299,7 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
   return {};
 }
 
+// Prefixes are made for each choice of each prompt, in the order of their indices.
 answer::question service::question_of(const openai::request& asked, const served_model& m,
                                       const generation& g) {
   answer::question q;
@@ -310,6 +320,10 @@ answer::question service::question_of(const openai::request& asked, const served
   return q;
 }
 
+// All sequences of a request or none, so that a client never gets an answer with fewer choices.
+// Choices without anything to generate (max_tokens is 0, and nothing is scored) never reach the
+// generator. A request's seed is that of its first choice; further ones count up, or they would be
+// equal.
 openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request& asked,
                                                            const offered& to, const generation& g,
                                                            const std::shared_ptr<answer>& result) {

@@ -64,7 +64,7 @@ class service {
   bool has_key(const http_request& r) const;
   offer_ptr find(const std::string& model) const;
   std::vector<offer_ptr> all() const;
-  /// Names of models that can be asked at present.
+  /// Names of models that can be asked now.
   std::vector<std::string> present() const;
   bool is_expected(const std::string& model) const;
   openai::problem unknown_model(const std::string& name) const;

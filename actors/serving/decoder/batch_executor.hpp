@@ -9,7 +9,7 @@
 
 namespace troupe::actors {
 
-/// What a decoder must know of its model and device.
+/// A model and its device, as a decoder needs them.
 struct decoder_model {
   std::uint32_t positions = 0;  // the longest context
   std::uint32_t vocabulary = 0;

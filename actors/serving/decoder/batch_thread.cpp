@@ -32,6 +32,8 @@ batch_thread::~batch_thread() {
   thread_.join();
 }
 
+// The decoder has one call under way at a time: open, then round after round. One slot therefore
+// takes the place of a queue. A call that the thread has not taken when the end comes is discarded.
 void batch_thread::post(std::function<void()> what) {
   {
     const std::lock_guard hold{mutex_};
@@ -52,6 +54,8 @@ void batch_thread::run() {
   }
 }
 
+// An exception of the device must neither leave the thread nor reach the actor: it becomes the
+// result of the call, and the decoder ends with it as its reason.
 void batch_thread::open(std::function<void(expected<decoder_model>)> done) {
   post([this, done = std::move(done)] {
     try {

@@ -38,7 +38,7 @@ class batch_thread final : public batch_executor {
   std::thread thread_;
 };
 
-/// What a device with a whole model says of it.
+/// The description of a device that has a whole model.
 decoder_model model_of(const gpu::inference_device& d);
 
 }  // namespace troupe::actors

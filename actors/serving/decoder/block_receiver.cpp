@@ -2,20 +2,31 @@
 
 #include <fmt/format.h>
 
-#include "actors/serving/decoder/block_hash.hpp"
+#include "runtime/host/fingerprint.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-// The rest is stated once some of them are no longer missing.
+// Blocks behind a gap in one state.
 constexpr std::size_t max_others = 1024;
 
 }  // namespace
 
+std::uint64_t block_hash(const payload& body) {
+  if (body.empty()) return 0;
+  runtime::fingerprint hash;
+  hash.add(body.bytes());
+  return hash.value() == 0 ? 1 : hash.value();
+}
+
 block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidden, bool simulated)
     : name_{name}, guest_{guest}, hidden_{hidden}, simulated_{simulated} {}
 
+// The sender is another process, perhaps on another host. Index and count are compared with each
+// other and with those of the first block before anything is allocated for them; the size with what
+// the ranges imply; the body with its hash. A simulated block has no body, so neither size nor hash
+// can be compared.
 expected<void> block_receiver::check(const prefill_block& b, const payload& body,
                                      std::uint64_t expected_bytes) const {
   const auto failure = [&](std::string why) {
@@ -25,18 +36,20 @@ expected<void> block_receiver::check(const prefill_block& b, const payload& body
   if (b.blocks == 0 || b.blocks > max_blocks)
     return failure(fmt::format("a guest sends 1 to {} blocks", max_blocks));
   if (!has_.empty() && b.blocks != has_.size())
-    return failure(fmt::format("another block said that there are {}", has_.size()));
-  if (b.index >= b.blocks) return failure("there is no such index");
+    return failure(fmt::format("expected {} blocks, as in an earlier one", has_.size()));
+  if (b.index >= b.blocks) return failure("index out of range");
   if (b.bytes != expected_bytes)
     return failure(
-        fmt::format("it says {} bytes, and its ranges have {}", b.bytes, expected_bytes));
+        fmt::format("header says {} bytes, its ranges need {}", b.bytes, expected_bytes));
   if (simulated_ && body.empty()) return {};
   if (body.bytes().size() != b.bytes)
-    return failure(fmt::format("it says {} bytes, and has {}", b.bytes, body.bytes().size()));
-  if (block_hash(body) != b.hash) return failure("its bytes are not those that were sent");
+    return failure(fmt::format("header says {} bytes, found {}", b.bytes, body.bytes().size()));
+  if (block_hash(body) != b.hash) return failure("hash mismatch");
   return {};
 }
 
+// Blocks come in any order and repeatedly. One bit for each tells new ones from repetitions; the
+// first one fixes how many there are.
 expected<bool> block_receiver::accept(const prefill_block& b, const payload& body,
                                       std::uint64_t expected_bytes) {
   if (auto ok = check(b, body, expected_bytes); !ok) return refuse(ok.error());
@@ -49,6 +62,8 @@ expected<bool> block_receiver::accept(const prefill_block& b, const payload& bod
   return true;
 }
 
+// While nothing is missing in between, the state is a single number. Gaps cost some bytes for each
+// block behind them, so a long list is cut; what is cut is stated once earlier gaps are closed.
 blocks_received block_receiver::state() const {
   blocks_received r;
   r.name = name_;

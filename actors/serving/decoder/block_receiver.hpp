@@ -9,13 +9,16 @@
 
 namespace troupe::actors {
 
+/// prefill_block::hash of a body: XXH3; 0 only if it is empty.
+std::uint64_t block_hash(const payload& body);
+
 /// The blocks of one prefill that come from one guest: its hidden states, or those to the decoder.
-/// Says which are new and states what has come; it keeps no data. After every block, refused ones
-/// excepted, state() goes to the sender. Which ranges a block may have is the caller's to check,
-/// since only it knows the layers and the prompt.
+/// Tells new ones from repetitions and states which have come; it keeps no data. After every block,
+/// refused ones excepted, state() goes to the sender. The caller checks a block's ranges, since
+/// only it knows the layers and the prompt.
 class block_receiver {
  public:
-  /// Of one guest; more are refused.
+  /// Blocks of one guest; more are refused.
   static constexpr std::uint32_t max_blocks = 1u << 18;
 
   /// `simulated`: bodies are empty.
@@ -45,7 +48,7 @@ class block_receiver {
   std::uint64_t bytes_ = 0;
 };
 
-/// The answer to a block that nobody needs (any more): its sender may forget all of them.
+/// The answer to a block that is not needed (any more): its sender may forget all of them.
 blocks_received not_needed(const prefill_block& b);
 
 }  // namespace troupe::actors

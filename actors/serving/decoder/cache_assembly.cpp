@@ -1,8 +1,6 @@
 #include "actors/serving/decoder/cache_assembly.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,16 +19,10 @@ bool within(std::uint32_t first, std::uint32_t count, std::uint32_t end) {
 }  // namespace
 
 cache_assembly::cache_assembly(prefill_name name, const cache_shape& shape,
-                               std::vector<address> guests)
-    : shape_{shape},
-      name_{name},
-      nodes_{std::move(guests)},
-      yields_(nodes_.size()),
-      hidden_bytes_(nodes_.size()),
-      covered_(std::size_t{shape.layers} * shape.pages),
-      missing_{covered_.size()} {
-  for (std::uint32_t g = 0; g < nodes_.size(); ++g)
-    receivers_.emplace_back(name, g, false, shape.simulated);
+                               const std::vector<address>& guests)
+    : shape_{shape}, covered_(std::size_t{shape.layers} * shape.pages), missing_{covered_.size()} {
+  for (std::uint32_t g = 0; g < guests.size(); ++g)
+    guests_.push_back({guests[g], {name, g, false, shape.simulated}});
 }
 
 expected<void> cache_assembly::check(address from, const prefill_block& b) const {
@@ -38,13 +30,13 @@ expected<void> cache_assembly::check(address from, const prefill_block& b) const
     return refuse(reason::kind::malformed, std::move(why));
   };
   if (b.what == block_kind::hidden) return failure("hidden states go to guests, not to decoders");
-  if (b.guest >= nodes_.size())
-    return failure(fmt::format("a block from guest {} of {}", b.guest, nodes_.size()));
-  if (from != nodes_[b.guest])
+  if (b.guest >= guests_.size())
+    return failure(fmt::format("a block from guest {} of {}", b.guest, guests_.size()));
+  if (from != guests_[b.guest].node)
     return failure(fmt::format("a block of guest {} from another node", b.guest));
   if (b.what == block_kind::last)
-    return b.guest + 1 == nodes_.size() ? expected<void>{}
-                                        : failure("only the last guest has the last hidden state");
+    return b.guest + 1 == guests_.size() ? expected<void>{}
+                                         : failure("only the last guest has the last hidden state");
   if (!within(b.first_layer, b.layers, shape_.layers) || !within(b.first, b.count, shape_.pages))
     return failure(fmt::format("{} layers from {} and {} pages from {} on, of {} and {}", b.layers,
                                b.first_layer, b.count, b.first, shape_.layers, shape_.pages));
@@ -57,47 +49,55 @@ std::uint64_t cache_assembly::bytes_of(const prefill_block& b) const {
                                     : std::uint64_t{b.layers} * b.count * shape_.page_bytes;
 }
 
+// Each page must come exactly once. Two blocks with the same page mean that two guests disagree
+// about their layers; neither copy can be trusted then, and the whole prefill counts as broken.
 void cache_assembly::cover(const prefill_block& b) {
   for (std::uint32_t l = b.first_layer; l < b.first_layer + b.layers; ++l)
     for (std::uint32_t p = b.first; p < b.first + b.count; ++p) {
       const auto cell = std::size_t{l} * shape_.pages + p;
       if (covered_[cell])
         broken_ = {reason::kind::malformed,
-                   fmt::format("two blocks have page {} of layer {}", p, l)};
+                   fmt::format("page {} of layer {} was received twice", p, l)};
       else
         --missing_;
       covered_[cell] = true;
     }
 }
 
+// Sender and ranges are checked before the receiver checks size and hash, so that a refused block
+// changes nothing. Times in a block are durations before its sending, on the guest's clock:
+// subtracted from this clock's time they err by the block's way, which never makes an end too
+// early.
 expected<bool> cache_assembly::accept(address from, const prefill_block& b, const payload& body,
                                       double now_s) {
   if (auto ok = check(from, b); !ok) return refuse(ok.error());
-  const auto fresh = receivers_[b.guest].accept(b, body, bytes_of(b));
+  auto& g = guests_[b.guest];
+  const auto fresh = g.blocks.accept(b, body, bytes_of(b));
   if (!fresh || !*fresh) return fresh;
-  yields_[b.guest] = std::max(yields_[b.guest], b.progress.yields);
-  hidden_bytes_[b.guest] = std::max(hidden_bytes_[b.guest], b.progress.hidden_bytes);
+  g.yields = std::max(g.yields, b.progress.yields);
+  g.hidden_bytes = std::max(g.hidden_bytes, b.progress.hidden_bytes);
   if (b.guest == 0) begun_s_ = std::min(begun_s_, now_s - std::max(b.progress.begun_ago_s, 0.0));
   if (b.progress.now == prefill_progress::state::ended)
     ended_s_ = std::max(ended_s_, now_s - std::max(b.progress.ended_ago_s, 0.0));
   if (b.what == block_kind::cache) {
     cover(b);
   } else if (last_) {
-    broken_ = {reason::kind::malformed, "two blocks have the last hidden state"};
+    broken_ = {reason::kind::malformed, "the last hidden state was received twice"};
   } else {
     last_ = body;
   }
-  const bool all = std::all_of(receivers_.begin(), receivers_.end(),
-                               [](const block_receiver& r) { return r.whole(); });
-  if (all && !broken_ && (missing_ > 0 || !last_))
-    broken_ = {reason::kind::malformed, "the guests' blocks do not have the whole cache"};
+  if (all_blocks() && !broken_ && (missing_ > 0 || !last_))
+    broken_ = {reason::kind::malformed,
+               "the KV cache is incomplete although all guests have finished"};
   return true;
 }
 
+bool cache_assembly::all_blocks() const {
+  return std::ranges::all_of(guests_, [](const sender& g) { return g.blocks.whole(); });
+}
+
 bool cache_assembly::whole() const {
-  return !broken_ && missing_ == 0 && last_ &&
-         std::all_of(receivers_.begin(), receivers_.end(),
-                     [](const block_receiver& r) { return r.whole(); });
+  return !broken_ && missing_ == 0 && last_ && all_blocks();
 }
 
 const payload& cache_assembly::last_hidden() const {
@@ -107,17 +107,19 @@ const payload& cache_assembly::last_hidden() const {
 
 std::uint32_t cache_assembly::yields() const {
   std::uint32_t all = 0;
-  for (const auto y : yields_) all += y;
+  for (const auto& g : guests_) all += g.yields;
   return all;
 }
 
 std::uint64_t cache_assembly::hidden_bytes() const {
-  return std::accumulate(hidden_bytes_.begin(), hidden_bytes_.end(), std::uint64_t{0});
+  std::uint64_t all = 0;
+  for (const auto& g : guests_) all += g.hidden_bytes;
+  return all;
 }
 
 std::uint64_t cache_assembly::bytes() const {
   std::uint64_t all = 0;
-  for (const auto& r : receivers_) all += r.bytes();
+  for (const auto& g : guests_) all += g.blocks.bytes();
   return all;
 }
 

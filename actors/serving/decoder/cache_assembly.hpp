@@ -6,12 +6,11 @@
 
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "messages/base/time.hpp"
-#include "messages/wire/generation.hpp"
 #include "messages/wire/prefill.hpp"
 
 namespace troupe::actors {
 
-/// What the cache of a prompt has: `pages` pages in each of `layers` layers, and the last
+/// The parts of a prompt's cache: `pages` pages in each of `layers` layers, and the last
 /// position's hidden state.
 struct cache_shape {
   std::uint32_t layers = 0, pages = 0;
@@ -26,14 +25,14 @@ struct cache_shape {
 class cache_assembly {
  public:
   /// `guests`: their nodes, by number; at least one.
-  cache_assembly(prefill_name name, const cache_shape& shape, std::vector<address> guests);
+  cache_assembly(prefill_name name, const cache_shape& shape, const std::vector<address>& guests);
 
   /// A block with this name. True: it is new; of kind cache, its body belongs into the cache.
   /// False: it has come before. An error: it does not come from its guest, its ranges are not in
   /// this cache, or block_receiver refuses it; nothing is changed. After each that is no error,
   /// state() goes to its sender.
   expected<bool> accept(address from, const prefill_block& b, const payload& body, double now_s);
-  blocks_received state(std::uint32_t guest) const { return receivers_[guest].state(); }
+  blocks_received state(std::uint32_t guest) const { return guests_[guest].blocks.state(); }
 
   /// The guests' blocks contradict each other, so that it will never be whole: why.
   const std::optional<reason>& broken() const { return broken_; }
@@ -41,9 +40,9 @@ class cache_assembly {
   /// It must be whole.
   const payload& last_hidden() const;
 
-  std::uint32_t guests() const { return static_cast<std::uint32_t>(receivers_.size()); }
+  std::uint32_t guests() const { return static_cast<std::uint32_t>(guests_.size()); }
   std::uint32_t yields() const;
-  /// Between guests, as they say.
+  /// Hidden states sent between guests, as their blocks report them.
   std::uint64_t hidden_bytes() const;
   std::uint64_t bytes() const;
   /// When the first operation of the first guest began, and the last one of the last guest ended,
@@ -52,18 +51,22 @@ class cache_assembly {
   double ended_s() const { return ended_s_; }
 
  private:
+  struct sender {
+    address node = 0;
+    block_receiver blocks;
+    std::uint32_t yields = 0;        // as far as its blocks report them
+    std::uint64_t hidden_bytes = 0;  // likewise
+  };
+
   expected<void> check(address from, const prefill_block& b) const;
+  bool all_blocks() const;
   std::uint64_t bytes_of(const prefill_block& b) const;
   void cover(const prefill_block& b);
 
   cache_shape shape_;
-  prefill_name name_;
-  std::vector<address> nodes_;
-  std::vector<block_receiver> receivers_;    // by guest
-  std::vector<std::uint32_t> yields_;        // by guest
-  std::vector<std::uint64_t> hidden_bytes_;  // by guest
-  std::vector<bool> covered_;                // by layer, then page
-  std::uint64_t missing_ = 0;                // of covered_
+  std::vector<sender> guests_;
+  std::vector<bool> covered_;  // by layer, then page
+  std::uint64_t missing_ = 0;  // of covered_
   std::optional<payload> last_;
   std::optional<reason> broken_;
   double begun_s_ = never, ended_s_ = 0;

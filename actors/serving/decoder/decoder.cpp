@@ -9,11 +9,13 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
-#include "gpu/inference/completion_room.hpp"
 
 namespace troupe::actors {
 
 namespace {
+
+// Times at which something is due are not checked more often.
+constexpr double shortest_wait_s = 0.005;
 
 /// The body's 32-bit integers.
 std::vector<std::uint32_t> unpacked_tokens(const payload& body) {
@@ -40,6 +42,8 @@ reason cancelled_by_front() {
 
 }  // namespace
 
+// Without an executor the device is simulated. It then calls back by this actor's own timers, so
+// that a virtual run needs no thread and repeats exactly.
 void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
   self_ = self;
   o_ = std::move(o);
@@ -55,67 +59,67 @@ void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
     };
     o_.executor = std::make_shared<simulated_batch>(std::move(s));
   }
-  open();
+  prefills_.start(o_.messenger, o_.cluster, o_.what.model.name, o_.lease,
+                  [this](double at_s) { wake_at(at_s); });
+  batch_.open(self, o_.what, o_.executor, [this](const expected<void>& ok) { on_open(ok); });
   on_tick();
 }
 
-// -- requests
+void decoder_behavior::on_open(const expected<void>& opened) {
+  if (over_) return;
+  if (!opened) return fail(opened.error());
+  send_state();
+}
 
+// ---- messages of fronts
+
+bool decoder_behavior::is_current(address from, const request_name& n) {
+  return !over_ && requests_.is_current(from, n, [this](const request_key& k) { drop(k); });
+}
+
+// A `generate` is repeated until it is answered, and may come late. In this order: an attempt that
+// runs here is answered by its state; a newer attempt replaces it; one that has ended, or whose
+// newer attempt has, gets that ending or no answer; only then it is a request to decide on.
 void decoder_behavior::on_generate(address from, const generate& g, const payload& body) {
-  if (over_ || !is_current(from, g.name)) return;
-  const auto at = requests_.find(key_of(g.name));
-  if (at != requests_.end()) {
-    auto& r = at->second;
+  if (!is_current(from, g.name)) return;
+  if (const auto at = requests_.all().find(key_of(g.name)); at != requests_.all().end()) {
+    const auto& r = at->second;
     if (r.about.name.attempt > g.name.attempt) return;
     if (r.about.name.attempt == g.name.attempt) return send(r.output.state());
-    drop(key_of(g.name));  // a newer attempt on the same decoder
+    drop(key_of(g.name));
   }
-  if (const auto* ending = ended_.find(g.name)) {
+  if (const auto* ending = requests_.ending_of(g.name)) {
     if (ending->name == g.name) send(*ending);
     return;
   }
-  if (auto ok = check(g, body); !ok) return decline(g, ok.error());
-  hold(g, body);
+  auto tokens = unpacked_tokens(body);
+  if (auto ok = check(g, body, tokens); !ok) {
+    const auto end = failed_request(g.name, o_.lease, g.replay, ok.error());
+    requests_.remember(end);
+    return send(end);
+  }
+  hold(g, body, std::move(tokens));
   go_on();
 }
 
-/// Is the message from that front's present process? A newer process has none of the requests of an
-/// older one.
-bool decoder_behavior::is_current(address from, const request_name& n) {
-  if (from != n.front) return false;
-  auto& f = fronts_[from];
-  if (n.incarnation < f.incarnation) return false;
-  if (n.incarnation > f.incarnation) {
-    drop_front(from, f.incarnation);
-    f.incarnation = n.incarnation;
-  }
-  f.silent_since_s = never;
-  return true;
-}
-
-expected<void> decoder_behavior::check(const generate& g, const payload& body) const {
+// The front's side of the wire is not trusted: sizes and numbers are checked here once, and nowhere
+// after it.
+expected<void> decoder_behavior::check(const generate& g, const payload& body,
+                                       std::span<const std::uint32_t> tokens) const {
   const auto failure = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
-  using kind = reason::kind;
-  if (!model_) return failure(kind::unavailable, "the decoder still loads its model");
+  if (!batch_.is_ready())
+    return failure(reason::kind::unavailable, "the decoder still loads its model");
   if (g.replay >= g.what.answer_tokens())
-    return failure(kind::invalid,
+    return failure(reason::kind::invalid,
                    fmt::format("{} of {} tokens are known: there is nothing to generate", g.replay,
                                g.what.answer_tokens()));
-  const bool has_tokens = !model_->simulated || !body.empty();
-  const auto known = known_completion(g);
-  if (const auto bytes = (std::uint64_t{g.what.prompt_tokens} + known) * sizeof(std::uint32_t);
-      has_tokens && body.bytes().size() != bytes)
-    return failure(kind::invalid,
-                   fmt::format("{} tokens have {} bytes, but {} came", g.what.prompt_tokens + known,
-                               bytes, body.bytes().size()));
-  const gpu::completion_room room{o_.what.model.name, context_, model_->vocabulary,
-                                  queue_->pages()};
-  if (auto ok = gpu::check(g.what, unpacked_tokens(body), room); !ok) return ok;
-  if (held() >= o_.what.max_sequences)
-    return failure(kind::insufficient,
-                   fmt::format("{} sequences are running or waiting, and {} are allowed", held(),
-                               o_.what.max_sequences));
-  return {};
+  const auto expected_tokens = std::uint64_t{g.what.prompt_tokens} + known_completion(g);
+  const auto bytes = expected_tokens * sizeof(std::uint32_t);
+  const bool has_tokens = !batch_.model().simulated || !body.empty();
+  if (has_tokens && body.bytes().size() != bytes)
+    return failure(reason::kind::invalid, fmt::format("expected {} bytes for {} tokens, found {}",
+                                                      bytes, expected_tokens, body.bytes().size()));
+  return batch_.check(g.what, tokens);
 }
 
 /// Bubbles return the last position's hidden state alone: a prompt that is scored is computed here.
@@ -123,78 +127,27 @@ bool decoder_behavior::prefills_in_bubbles(const completion_request& r) const {
   return o_.what.bubbles && !r.scores_prompt;
 }
 
-/// Running or waiting.
-std::size_t decoder_behavior::held() const {
-  return queue_->running() + queue_->waiting();
-}
-
-void decoder_behavior::hold(const generate& g, const payload& body) {
-  request r{g, unpacked_tokens(body), ++sequences_, now(), 0, {g.name, o_.lease, g.replay}, {}, {},
-            0};
-  gpu::batch_sequence s;
-  s.id = r.sequence;
-  s.what = g.what;
+// The completion's known tokens are fed one by one, as they were generated, so that the bits of
+// further ones are the same. A replay that includes all scored tokens needs none of them again.
+void decoder_behavior::hold(const generate& g, const payload& body,
+                            std::vector<std::uint32_t> tokens) {
+  // In a simulation there are none, and their values do not matter.
+  tokens.resize(std::size_t{g.what.prompt_tokens} + known_completion(g));
+  const auto prompt_end = tokens.begin() + g.what.prompt_tokens;
+  gpu::batch_sequence s{++sequences_,
+                        g.what,
+                        {tokens.begin(), prompt_end},
+                        {prompt_end, tokens.end()},
+                        !prefills_in_bubbles(g.what)};
   s.what.scores_prompt = g.replay < g.what.scored_tokens();
-  if (r.tokens.empty()) {  // simulated
-    s.prompt.resize(g.what.prompt_tokens);
-    s.known.resize(known_completion(g));
-  } else {
-    const auto end = r.tokens.begin() + g.what.prompt_tokens;
-    s.prompt.assign(r.tokens.begin(), end);
-    s.known.assign(end, r.tokens.end());
-  }
-  s.computes = !prefills_in_bubbles(g.what);
-  queue_->add(std::move(s));
-  by_sequence_.emplace(r.sequence, key_of(g.name));
+  batch_.queue().add(std::move(s));
+  const auto& r = requests_.add({g, body, sequences_, now(), {g.name, o_.lease, g.replay}});
   send(r.output.state());
-  requests_.emplace(key_of(g.name), std::move(r));
-}
-
-void decoder_behavior::decline(const generate& g, reason why) {
-  const auto end = failed_request(g.name, o_.lease, g.replay, std::move(why));
-  ended_.add(end);
-  send(end);
-}
-
-decoder_behavior::request* decoder_behavior::find(const request_name& n) {
-  const auto at = requests_.find(key_of(n));
-  return at == requests_.end() || at->second.about.name != n ? nullptr : &at->second;
-}
-
-decoder_behavior::request* decoder_behavior::find(gpu::sequence_id s) {
-  const auto at = by_sequence_.find(s);
-  return at == by_sequence_.end() ? nullptr : &requests_.at(at->second);
-}
-
-/// Its pages are free before anybody hears of the end.
-void decoder_behavior::finish(request& r, generated::ending how, reason why) {
-  queue_->end(r.sequence);
-  by_sequence_.erase(r.sequence);
-  end_prefill(r);
-  r.output.end(how, std::move(why));
-  changed_.insert(key_of(r.about.name));
-}
-
-/// The front needs nothing more of it.
-void decoder_behavior::drop(const request_key& k) {
-  const auto at = requests_.find(k);
-  auto& r = at->second;
-  if (!r.output.ended()) finish(r, generated::ending::failed, cancelled_by_front());
-  ended_.add(r.output.final_state());
-  changed_.erase(k);
-  requests_.erase(at);
-}
-
-void decoder_behavior::drop_front(address front, std::uint64_t incarnation) {
-  std::vector<request_key> all;
-  for (const auto& [k, r] : requests_)
-    if (k.front == front && k.incarnation <= incarnation) all.push_back(k);
-  for (const auto& k : all) drop(k);
 }
 
 void decoder_behavior::on_ack(address from, const generated_ack& h) {
-  if (over_ || !is_current(from, h.name)) return;
-  auto* r = find(h.name);
+  if (!is_current(from, h.name)) return;
+  auto* r = requests_.find(h.name);
   if (!r) return;
   r->output.on_acknowledged(h.tokens, now());
   if (!h.finished) return;
@@ -202,65 +155,201 @@ void decoder_behavior::on_ack(address from, const generated_ack& h) {
   go_on();
 }
 
+// A cancellation may overtake the attempt that it cancels: what ends here is remembered, so that
+// the attempt is not begun when it arrives.
 void decoder_behavior::on_cancel(address from, const cancel_generate& c) {
-  if (over_ || !is_current(from, c.name)) return;
+  if (!is_current(from, c.name)) return;
   const auto k = key_of(c.name);
-  const auto at = requests_.find(k);
-  if (at != requests_.end()) {
+  if (const auto at = requests_.all().find(k); at != requests_.all().end()) {
     if (at->second.about.name.attempt > c.name.attempt) return;
     drop(k);
   }
-  const auto* ending = ended_.find(c.name);
-  if (!ending || ending->name != c.name) {
-    // Nothing may begin it any more.
-    const auto end = failed_request(c.name, o_.lease, 0, cancelled_by_front());
-    if (!ending) ended_.add(end);
-    send(end);
-  } else {
+  const auto* ending = requests_.ending_of(c.name);
+  if (ending && ending->name == c.name) {
     send(*ending);
+  } else {
+    const auto end = failed_request(c.name, o_.lease, 0, cancelled_by_front());
+    if (!ending) requests_.remember(end);
+    send(end);
   }
   go_on();
 }
 
-// -- statements
+/// Its pages are free before the front receives the end.
+void decoder_behavior::finish(request& r, generated::ending how, reason why) {
+  batch_.queue().end(r.sequence);
+  requests_.leave_batch(r);
+  prefills_.end(std::exchange(r.prefill, 0));
+  r.output.end(how, std::move(why));
+  requests_.mark_changed(r);
+}
+
+/// The front needs nothing more of it.
+void decoder_behavior::drop(const request_key& k) {
+  auto& r = requests_.all().at(k);
+  if (!r.output.ended()) finish(r, generated::ending::failed, cancelled_by_front());
+  requests_.erase(k);
+}
+
+// ---- the batch
+
+// Every message and every round ends here. Pages that have become free admit the next requests, the
+// fronts get what is new, and the device its next round: in this order, so that a round has all
+// that can be in it.
+void decoder_behavior::go_on() {
+  if (!batch_.is_ready() || over_) return;
+  // One that ends at once makes room for others.
+  for (auto fresh = batch_.queue().admit(); !fresh.empty(); fresh = batch_.queue().admit())
+    for (const auto s : fresh) admit(*requests_.find(s));
+  for (const auto& k : requests_.take_changed()) {
+    auto& output = requests_.all().at(k).output;
+    while (const auto update = output.take_update(now())) send(*update);
+    wake_at(output.next_due_s());
+  }
+  batch_.execute_next([this](const auto& all) { on_round(all); });
+}
+
+/// It has its pages now.
+void decoder_behavior::admit(request& r) {
+  r.admitted_s = now();
+  const auto& what = r.about.what;
+  if (!prefills_in_bubbles(what)) return;
+  payload prompt;
+  if (!r.body.empty())
+    prompt = {r.body.owner(), r.body.bytes().first(sizeof(std::uint32_t) * what.prompt_tokens)};
+  const double ttft_s = what.ttft_s > 0 ? what.ttft_s : o_.what.ttft_s;
+  r.prefill = prefills_.begin(
+      {r.sequence, what.prompt_tokens, std::move(prompt), r.arrived_s, ttft_s, what.priority},
+      batch_.model());
+  settle(prefills_.check(r.prefill));
+  if (r.prefill != 0) wake_at(prefills_.next_due_s(r.prefill));
+}
+
+void decoder_behavior::on_round(const expected<std::vector<gpu::batch_result>>& all) {
+  if (over_) return;
+  if (!all) return fail(all.error());
+  for (const auto& x : *all)
+    if (auto* r = requests_.find(x.sequence)) take(*r, x);
+  go_on();
+}
+
+// An answer's positions count the scored tokens of the prompt, then the completion. The first
+// `replay` of them the front has already: they are computed again and not sent again.
+void decoder_behavior::take(request& r, const gpu::batch_result& x) {
+  if (x.failed) return finish(r, generated::ending::failed, *x.failed);
+  for (const auto& t : x.scored)
+    if (++r.scored > r.about.replay) add(r, t);
+  if (x.next) {
+    batch_.queue().took(x.sequence, x.next->chosen.token);
+    add(r, *x.next);
+    const auto& last = r.about.what.last_tokens;
+    if (std::ranges::count(last, x.next->chosen.token) > 0)
+      return finish(r, generated::ending::stop);
+  }
+  if (r.output.tokens() >= r.about.what.answer_tokens()) finish(r, generated::ending::length);
+}
+
+/// A token of the answer that its front does not have.
+void decoder_behavior::add(request& r, const generated_token& t) {
+  if (r.output.tokens() == r.about.replay) {
+    if (!r.where.bubbles) r.where.prefill_s = now() - r.admitted_s;
+    r.output.set_where(r.where);
+  }
+  r.output.add(t);
+  requests_.mark_changed(r);
+}
+
+/// The decoder is over, and with it all requests; each front is sent the end once.
+void decoder_behavior::fail(const reason& why) {
+  over_ = true;
+  send_state();
+  for (auto& [k, r] : requests_.all()) {
+    if (!r.output.ended()) finish(r, generated::ending::failed, why);
+    send(r.output.state());
+  }
+  requests_.clear();
+  caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why.text});
+}
+
+// ---- prefills in bubbles
+
+void decoder_behavior::on_prefill(bubble_prefills::change c) {
+  if (c.part) batch_.queue().put(std::move(*c.part));
+  settle(std::move(c.ended));
+  if (c.known) go_on();
+}
+
+/// Goes on with the whole cache. Without one the prompt is computed in the batch, or the request
+/// ends, if the job has no fallback.
+void decoder_behavior::settle(std::optional<bubble_prefills::outcome> o) {
+  if (!o) return;
+  auto& r = *requests_.find(o->sequence);
+  r.prefill = 0;
+  if (!o->failed) {
+    r.where = std::move(o->where);
+    return batch_.queue().cached(o->sequence, std::move(o->last_hidden));
+  }
+  if (!o_.what.fallback) return finish(r, generated::ending::failed, std::move(*o->failed));
+  r.where = {};
+  r.where.declined = std::move(*o->failed);
+  batch_.queue().compute(o->sequence);
+}
+
+// ---- statements and times
 
 void decoder_behavior::send(const generated& g) {
-  const bool expects_answer = !g.tokens.empty() || g.finish != generated::ending::none;
-  if (auto& f = fronts_[g.name.front]; expects_answer && f.silent_since_s == never)
-    f.silent_since_s = now();
+  if (!g.tokens.empty() || g.finish != generated::ending::none)
+    requests_.expect_answer(g.name.front, now());
   o_.messenger.send(g.name.front, g);
 }
 
 void decoder_behavior::send_state() {
-  if (!model_) return;
+  if (!batch_.is_ready()) return;
   decoder_state s;
   s.lease = o_.lease;
-  s.sequence = ++sequence_;
+  s.sequence = ++states_;
   s.model = o_.what.model.name;
-  s.context = context_;
-  s.pages = queue_->pages();
-  s.free_pages = queue_->free_pages();
-  s.running = static_cast<std::uint32_t>(queue_->running());
-  s.waiting = static_cast<std::uint32_t>(queue_->waiting());
-  s.max_sequences = o_.what.max_sequences;
   s.ending = over_;
   s.incarnation = o_.incarnation;
   s.folder = o_.what.model.folder;
   s.files = o_.what.model.hash;  // which its files had when they were opened
+  batch_.write(s);
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
     o_.messenger.send(front_address(f), s);
 }
 
 void decoder_behavior::on_tick() {
   if (over_) return;
-  for (auto& [a, f] : fronts_) {
-    if (now() - f.silent_since_s <= settings().lease_s) continue;
-    drop_front(a, f.incarnation);
-    f.silent_since_s = never;
-  }
+  requests_.drop_silent(now(), settings().lease_s, [this](const request_key& k) { drop(k); });
   go_on();
   send_state();
   self_->delayed_send(decoder_actor{self_}, nanoseconds_of(settings().heartbeat_s / 4), tick{});
+}
+
+/// Does all that is due, and sets the timer for the next due time.
+void decoder_behavior::check_times() {
+  if (over_) return;
+  double next_s = prefills_.repeat_cancellations();
+  for (auto& [k, r] : requests_.all()) {
+    if (const auto due = r.output.take_due(now())) send(*due);
+    settle(prefills_.check(r.prefill));
+    next_s = std::min({next_s, r.output.next_due_s(), prefills_.next_due_s(r.prefill)});
+  }
+  go_on();
+  wake_at(next_s);
+}
+
+// There is no way to cancel a delayed message: only the earliest timer counts, which an earlier
+// time replaces, and one that is not the newest does nothing when it fires.
+void decoder_behavior::wake_at(double at_s) {
+  if (at_s >= wake_at_s_) return;
+  wake_at_s_ = std::max(at_s, now() + shortest_wait_s);
+  self_->delayed_send(decoder_actor{self_}, nanoseconds_of(wake_at_s_ - now()),
+                      call_now{[this, at_s = wake_at_s_] {
+                        if (at_s != wake_at_s_) return;
+                        wake_at_s_ = never;
+                        check_times();
+                      }});
 }
 
 void decoder_behavior::on_stop() {
@@ -276,9 +365,15 @@ decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_beh
       [&s](const inbound<generate>& m) { s.on_generate(m.from, m.body, m.raw); },
       [&s](const inbound<generated_ack>& m) { s.on_ack(m.from, m.body); },
       [&s](const inbound<cancel_generate>& m) { s.on_cancel(m.from, m.body); },
-      [&s](const inbound<prefill_reply>& m) { s.on_prefill_reply(m.from, m.body); },
-      [&s](const inbound<prefill_progress>& m) { s.on_prefill_progress(m.from, m.body); },
-      [&s](const inbound<prefill_block>& m) { s.on_block(m.from, m.body, m.raw); },
+      [&s](const inbound<prefill_reply>& m) {
+        s.on_prefill(s.prefills().on_reply(m.from, m.body));
+      },
+      [&s](const inbound<prefill_progress>& m) {
+        s.on_prefill(s.prefills().on_progress(m.from, m.body));
+      },
+      [&s](const inbound<prefill_block>& m) {
+        s.on_prefill(s.prefills().on_block(m.from, m.body, m.raw));
+      },
       [&s](const stop_serving&) { s.on_stop(); },
       [](const call_now& c) { c.what(); },
       [&s](const tick&) { s.on_tick(); },

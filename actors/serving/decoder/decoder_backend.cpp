@@ -10,6 +10,9 @@
 
 namespace troupe::actors {
 
+// The files' hash is compared with the job's before they are read: fronts encode prompts by the
+// same files. The cache must hold one sequence of the longest context, since pages for all of its
+// positions are taken at admission; with fewer pages such a request would be refused for ever.
 expected<std::unique_ptr<gpu::inference_device>> load_model(const serving& s,
                                                             const std::string& backend) {
   const auto* type = gpu::type_of(device_kind_of(backend).value_or(device_kind::sim));

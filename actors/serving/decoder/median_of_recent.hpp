@@ -2,16 +2,15 @@
 
 #include <cstddef>
 #include <deque>
-#include <vector>
 
 #include "messages/base/statistics.hpp"
 
 namespace troupe::actors {
 
-/// How long something usually takes: the median of the last times. The largest of them would stand
-/// for good: an operation that was once interrupted by the operating system would be expected to
-/// take as long again, fit into no bubble, and so never show that it is faster. What it may take
-/// longer than usual is the guard's part.
+/// The usual duration of an operation: the median of the last ones. Their maximum would be wrong:
+/// an operation that the operating system has once interrupted would be expected to take as long
+/// again, fit into no bubble, and so never show that it is faster. The guard allows for the
+/// difference.
 class median_of_recent {
  public:
   /// `unknown`: before the first.

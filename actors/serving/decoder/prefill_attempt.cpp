@@ -31,6 +31,9 @@ bool prefill_attempt::take_ask(double now_s) {
   return true;
 }
 
+// A promise fixes the guests, whose number sizes the assembly, and the time after which it counts
+// as broken. Although it comes from the datacenter's own gateway, both are checked: a time that is
+// not finite would keep the pages for ever.
 void prefill_attempt::on_reply(const prefill_reply& r, double now_s) {
   if (blocks_ || failed_) return;
   if (!r.declined.text.empty()) {
@@ -52,6 +55,7 @@ void prefill_attempt::on_gone(const reason& why) {
   if (failed_->text.empty()) *failed_ = {reason::kind::unavailable, "its guests have given it up"};
 }
 
+// Only the first guest's begin and the last guest's end matter: the prefill is a pipeline.
 void prefill_attempt::on_ended(const prefill_progress& p, double now_s) {
   if (!blocks_) return;
   if (p.guest == 0) begun_s_ = now_s - std::max(p.begun_ago_s, 0.0);
@@ -80,12 +84,14 @@ double prefill_attempt::next_due_s() const {
   return blocks_ ? late_at_s_ : std::min(ask_s_, late_at_s_);
 }
 
+// Splits the time from the request to the whole cache into queue, prefill and transfer. The ends
+// that the controller has passed on are preferred to those in blocks, which were under way for
+// longer. Both come from other hosts, so they are clamped to this attempt's own time.
 prefill_place prefill_attempt::place(double now_s) const {
   prefill_place p;
   p.bubbles = true;
   p.guests = blocks_->guests();
   p.promised_s = promised_s_;
-  // Blocks do not show how long they were on their way.
   const double ended_s = std::clamp(ended_s_.value_or(blocks_->ended_s()), began_s_, now_s);
   p.queue_s = std::clamp(begun_s_.value_or(blocks_->begun_s()), began_s_, ended_s) - began_s_;
   p.prefill_s = ended_s - began_s_;

@@ -51,7 +51,7 @@ class prefill_attempt {
   double began_s_ = 0, ask_s_ = 0, late_at_s_ = 0;
   double promised_s_ = 0;
   bool asked_ = false;
-  std::optional<double> begun_s_, ended_s_;  // as told
+  std::optional<double> begun_s_, ended_s_;  // as the controller reports them
   std::optional<cache_assembly> blocks_;     // from the promise on
   std::optional<reason> failed_;
 };

@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "messages/base/random.hpp"
 #include "messages/base/units.hpp"
 
 namespace troupe::actors {
 
+// A function of seed and position alone, as the choice of a real device is for given logits:
+// another decoder that continues a completion chooses the same tokens.
 weighed_token simulated_token(const gpu::next_token& n, std::uint32_t vocabulary) {
   random_source random{n.how.seed ^ (n.position * 0x9e3779b97f4a7c15ULL)};
   return {static_cast<std::uint32_t>(random.below(std::max(vocabulary, 1u))), 0};
 }
 
+// The sizes are those that a real device would have: the cache's pages follow from kv_gb and the
+// served layers, so that requests wait for pages in simulations as they do on GPUs.
 void simulated_batch::open(std::function<void(expected<decoder_model>)> done) {
   const auto& shape = o_.what.model.shape;
   const auto layer = planners::served_layer_of(shape);
@@ -35,6 +37,8 @@ void simulated_batch::open(std::function<void(expected<decoder_model>)> done) {
            [m, done = std::move(done)] { done(m); });
 }
 
+// A decode reads the caches of all of its sequences: its time depends on the sum of their
+// positions. A chunk's time depends on its rows and on the positions before it.
 double simulated_batch::time_of(const gpu::batch_round& r) const {
   double s = 0, cached = 0;
   for (const auto& d : r.decode) cached += d.row.position;
@@ -50,6 +54,7 @@ gpu::batch_result simulated_batch::choose(gpu::sequence_id s, const gpu::next_to
   return {s, {}, generated_token{simulated_token(n, o_.what.model.shape.vocabulary), {}}, {}};
 }
 
+// The results are known at once; only their delivery waits for the round's time.
 void simulated_batch::execute(gpu::batch_round r,
                               std::function<void(expected<std::vector<gpu::batch_result>>)> done) {
   std::vector<gpu::batch_result> results;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "messages/domain/cluster.hpp"
@@ -10,7 +9,7 @@
 
 namespace troupe::actors {
 
-/// A simulated GPU: rounds take as long as planners/bubbletea/prefill_times.hpp says, without the
+/// A simulated GPU: rounds take the times of planners/bubbletea/prefill_times.hpp, without the
 /// embedding and the head, and tokens are a function of seed and position.
 class simulated_batch final : public batch_executor {
  public:
@@ -19,7 +18,7 @@ class simulated_batch final : public batch_executor {
     gpu_type gpu;
     double start_s = 0;                // until it is ready
     std::function<double()> slowdown;  // null: none
-    /// Calls back after so many seconds.
+    /// Calls back after `s` seconds.
     std::function<void(double s, std::function<void()> what)> after;
   };
   explicit simulated_batch(options o) : o_{std::move(o)} {}

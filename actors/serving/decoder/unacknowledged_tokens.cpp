@@ -17,6 +17,8 @@ void unacknowledged_tokens::end(generated::ending how, reason why) {
   why_ = std::move(why);
 }
 
+// The end goes with the last token and the place of the prefill with the first one, so that a front
+// that has missed a message gets both again with the tokens that it misses.
 generated unacknowledged_tokens::from(std::uint32_t first) const {
   generated g;
   g.name = name_;
@@ -43,6 +45,9 @@ generated unacknowledged_tokens::final_state() const {
   return g;
 }
 
+// New tokens are sent at once, each once. Repetitions are a path of their own and begin at the
+// first token that is not acknowledged, because the front takes tokens in order only. One timer is
+// enough: it restarts whenever the acknowledged position moves.
 std::optional<generated> unacknowledged_tokens::take_update(double now_s) {
   if (sent_ == tokens() && (sent_end_ || !ended())) return {};
   if (!waits()) due_s_ = now_s + repeat_s;
@@ -62,6 +67,8 @@ std::optional<generated> unacknowledged_tokens::take_due(double now_s) {
   return from(acknowledged_);
 }
 
+// Acknowledgements may come late and in any order, so the position only grows. Beyond what was sent
+// only a faulty front acknowledges.
 void unacknowledged_tokens::on_acknowledged(std::uint32_t tokens, double now_s) {
   const auto received = std::clamp(tokens, acknowledged_, sent_);
   if (received > acknowledged_) due_s_ = now_s + repeat_s;

@@ -7,23 +7,25 @@ namespace troupe::actors {
 
 struct completions::shared {
   mutable std::mutex mutex;
-  way_in way;
+  front_port port;
   front_view view;
   std::uint64_t next = 1;
 };
 
 completions::completions() : shared_{std::make_shared<shared>()} {}
 
+// Calls are passed on under the lock, so that numbers reach the front in ascending order. The
+// front's port only posts a message: it neither blocks nor calls back.
 std::uint64_t completions::submit(model_prompt p, completion_listener listener) const {
   const std::lock_guard hold{shared_->mutex};
   const auto number = shared_->next++;
-  if (shared_->way.submit) shared_->way.submit(number, std::move(p), std::move(listener));
+  if (shared_->port.submit) shared_->port.submit(number, std::move(p), std::move(listener));
   return number;
 }
 
 void completions::cancel(std::uint64_t number, bool enough) const {
   const std::lock_guard hold{shared_->mutex};
-  if (shared_->way.cancel) shared_->way.cancel(number, enough);
+  if (shared_->port.cancel) shared_->port.cancel(number, enough);
 }
 
 front_view completions::view() const {
@@ -31,9 +33,9 @@ front_view completions::view() const {
   return shared_->view;
 }
 
-void completions::connect(way_in way) const {
+void completions::connect(front_port port) const {
   const std::lock_guard hold{shared_->mutex};
-  shared_->way = std::move(way);
+  shared_->port = std::move(port);
 }
 
 void completions::publish(front_view now) const {

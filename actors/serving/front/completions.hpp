@@ -22,15 +22,15 @@ struct model_prompt {
   std::vector<std::uint32_t> tokens;  // what.prompt_tokens; in a simulation it may be empty
 };
 
-/// What has happened to a request.
+/// Progress of a request, or its end.
 struct completion_update {
   std::uint64_t number = 0;                            // of the request
   std::uint32_t first = 0;                             // position of the first of `tokens`
-  std::vector<generated_token> tokens;                 // new ones, in order, each told once
-  std::uint32_t scored = 0;                            // so many of them are the prompt's
-  generated::ending finish = generated::ending::none;  // after these; nothing is told after it
-  // Of failed. `invalid`: whoever is asked; `insufficient`: too much is asked at present; others:
-  // nobody can at present.
+  std::vector<generated_token> tokens;                 // new ones, in order, each once
+  std::uint32_t scored = 0;                            // the first ones, which are the prompt's
+  generated::ending finish = generated::ending::none;  // after these; the last update
+  // Failed: `invalid`: no decoder can ever serve it; `insufficient`: over the present limits;
+  // others: none is available.
   reason why;
   std::optional<prefill_place> where{};  // with the first token
   std::uint32_t attempts = 1;
@@ -48,9 +48,9 @@ struct served_now {
   std::uint32_t pages = 0, free_pages = 0;
   std::uint32_t running = 0, waiting = 0, max_sequences = 0;
 };
-/// What a front knows.
+/// A front's knowledge of the cluster.
 struct front_view {
-  bool has_statement = false;                // the controller has said which models are served
+  bool has_statement = false;                // the controller has stated the served models
   std::set<std::string> served;              // those, by unfinished jobs: with a decoder or not yet
   std::map<std::string, served_now> models;  // those with a decoder
   std::size_t requests = 0;                  // of this front, that have not ended
@@ -62,19 +62,19 @@ class completions {
  public:
   completions();
 
-  /// Completes a prompt; `listener` is told, until the end. Returns the request's number.
+  /// Completes a prompt; `listener` is called until the end. Returns the request's number.
   std::uint64_t submit(model_prompt p, completion_listener listener) const;
   /// Ends a request: its client has left, or has `enough`. Its listener may still be called for a
   /// moment. Unknown numbers are ignored.
   void cancel(std::uint64_t number, bool enough = false) const;
   front_view view() const;
 
-  /// For the front.
-  struct way_in {
+  /// For the front: the calls into it, from any thread.
+  struct front_port {
     std::function<void(std::uint64_t, model_prompt, completion_listener)> submit;
     std::function<void(std::uint64_t, bool enough)> cancel;
   };
-  void connect(way_in way) const;
+  void connect(front_port port) const;
   void publish(front_view now) const;
 
  private:

@@ -11,7 +11,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// Smaller is better.
+/// The order of choice; the smallest is taken.
 auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& need) {
   return std::tuple{d.datacenter != need.datacenter, ~d.free_pages(), d.sequences(), name.lease,
                     name.node};
@@ -19,6 +19,9 @@ auto rank(const decoder_name& name, const known_decoder& d, const decoder_need& 
 
 }  // namespace
 
+// The three reasons to find none are ordered by how lasting they are: the model has no decoder; it
+// has, but every context is too short; all decoders have as many sequences as they may. The caller
+// ends or keeps the request by this reason.
 expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need) {
   using enum reason::kind;
   std::uint32_t longest = 0;
@@ -36,7 +39,7 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
   }
   if (best) return best->first;
   if (!present)
-    return refuse(unavailable, fmt::format("no decoder serves '{}' at present", need.model));
+    return refuse(unavailable, fmt::format("no decoder for '{}' is available", need.model));
   if (!fits)
     return refuse(invalid, fmt::format("prompt and completion have {} positions, and the decoders "
                                        "of '{}' hold {}",
@@ -45,6 +48,8 @@ expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_ne
                 fmt::format("all decoders of '{}' are at their request limit", need.model));
 }
 
+// The new leases are compared with what decoders have described at once: one that the controller no
+// longer names must not get requests until it falls silent.
 bool decoder_directory::state(const serving_leases& s) {
   if (!s.is_newer_than(statement_)) return false;
   statement_ = s;
@@ -66,6 +71,8 @@ expected<bool> decoder_directory::receive(address from, const decoder_state& s, 
   return true;
 }
 
+// Prompts are sent to whatever is in this directory, so a node's own word is not enough: its lease,
+// its start, the model and the model's files must be those that the controller states.
 expected<void> decoder_directory::check(address from, const decoder_state& s) const {
   const auto failure = [&](const std::string& why) {
     return refuse(reason::kind::refused,
@@ -96,6 +103,8 @@ void decoder_directory::forget_silent(double now_s) {
   });
 }
 
+// A decoder's state is up to a quarter of a heartbeat old. Without the requests given since then, a
+// burst would go to one decoder.
 void decoder_directory::give(const decoder_name& d, std::uint32_t positions) {
   const auto at = all_.find(d);
   if (at == all_.end()) return;

@@ -3,10 +3,8 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/generation.hpp"
@@ -25,8 +23,8 @@ struct decoder_name {
 struct known_decoder {
   decoder_state state;
   std::uint32_t datacenter = 0;
-  double last_seen_s = 0;  // when it was last heard
-  // What it has been given since that statement: by this front alone.
+  double last_seen_s = 0;  // when its last message came
+  // Given to it by this front since that statement.
   std::uint32_t given_sequences = 0, given_pages = 0;
 
   std::uint32_t free_pages() const {
@@ -44,14 +42,14 @@ struct decoder_need {
   std::set<decoder_name> without;  // those that have failed this request
 };
 
-/// Of the decoders that can take the request now: those of its datacenter first, then the one with
-/// the most free pages, the fewest sequences, the smaller lease. Fails with `unavailable`: nobody
-/// serves this model; `invalid`: too many positions for all who do; `insufficient`: they have as
-/// many sequences as they allow.
+/// Chooses among the decoders that can take the request now: those of its datacenter first, then
+/// the one with the most free pages, the fewest sequences, the smaller lease. Fails with
+/// `unavailable`: no decoder serves this model; `invalid`: too many positions for all of them;
+/// `insufficient`: they have as many sequences as they allow.
 expected<decoder_name> choose_decoder(const decoder_table& all, const decoder_need& need);
 
-/// The decoders of a cluster: those that the controller states, as they describe themselves. What
-/// others say is refused. A decoder is lost once it has been silent for a lease's duration, or the
+/// The decoders of a cluster: those that the controller states, as they describe themselves. Other
+/// senders are refused. A decoder is lost once it has been silent for a lease's duration, or the
 /// controller no longer states it.
 class decoder_directory {
  public:
@@ -60,21 +58,21 @@ class decoder_directory {
 
   /// The controller's statement. False: it is older than the last one; nothing changes.
   bool state(const serving_leases& s);
-  /// What a node says of its decoder. False: it is older than what is known. An error: this is not
-  /// a decoder that the controller states, or it cannot be true; nothing changes.
+  /// A node's description of its decoder. False: it is older than the known one. An error: the
+  /// controller states no such decoder, or the description contradicts itself; nothing changes.
   expected<bool> receive(address from, const decoder_state& s, double now_s);
   /// Another message of a decoder.
   void refresh(const decoder_name& d, double now_s);
   /// Forgets those that have been silent for too long.
   void forget_silent(double now_s);
-  /// A request for so many positions goes to this decoder.
+  /// A request with this number of positions goes to this decoder.
   void give(const decoder_name& d, std::uint32_t positions);
 
   const decoder_table& all() const { return all_; }
   bool has(const decoder_name& d) const { return all_.contains(d); }
-  /// The controller has stated something: until then nobody is believed.
+  /// There is a statement of the controller: before it every description is refused.
   bool has_statement() const { return statement_.epoch > 0; }
-  /// What it has stated last.
+  /// Its last statement.
   const serving_leases& statement() const { return statement_; }
 
  private:

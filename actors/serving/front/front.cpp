@@ -22,20 +22,25 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
   publish();
   // The handle may outlive the actor: a strong reference would keep it alive.
   const auto weak = caf::weak_actor_ptr{self->ctrl()};
-  const auto post = [weak](auto message) {
+  const auto post = [weak](std::function<void()> call) {
     if (const auto strong = weak.lock())
-      caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
+      caf::anon_send(caf::actor_cast<front_actor>(strong), call_now{std::move(call)});
   };
-  local_.connect({[post](std::uint64_t n, model_prompt p, completion_listener l) {
-                    post(submit_completion{n, std::move(p), std::move(l)});
+  local_.connect({[this, post](std::uint64_t n, model_prompt p, completion_listener l) {
+                    post([this, n, p = std::move(p), l = std::move(l)] {
+                      requests_.submit(n, p, l);
+                      set_timer();
+                    });
                   },
-                  [post](std::uint64_t n, bool enough) {
-                    post(cancel_completion{n, enough});
+                  [this, post](std::uint64_t n, bool enough) {
+                    post([this, n, enough] { requests_.cancel(n, enough); });
                   }});
   report();
   set_timer();
 }
 
+// A frame from a host that may not send it, to another host, or that cannot be decoded counts as
+// lost: its sender repeats what matters.
 void front_state::on_frame(const frame& f) {
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope) || envelope->to != host_.self) return;
@@ -51,15 +56,6 @@ void front_state::on_frame(const frame& f) {
     publish();
 }
 
-void front_state::on_submit(const submit_completion& s) {
-  requests_.submit(s.number, s.prompt, s.listener);
-  set_timer();
-}
-
-void front_state::on_cancel(const cancel_completion& c) {
-  requests_.cancel(c.number, c.enough);
-}
-
 void front_state::on_tick() {
   if (host_.clock->now_s() < tick_at_s_ - 1e-6) return;
   tick_at_s_ = 0;
@@ -70,6 +66,8 @@ void front_state::on_tick() {
   set_timer();
 }
 
+// A front that is no longer in the cluster's file finishes its requests, but not for longer than
+// programs have to save their state.
 void front_state::end_if_removed() {
   if (!on_removed_ || !cluster_->fronts[front_of(host_.self)].removed) return;
   const auto now_s = host_.clock->now_s();
@@ -77,7 +75,7 @@ void front_state::end_if_removed() {
   if (requests_.size() == 0 || now_s - removed_s_ >= cluster_->settings.grace_s) on_removed_();
 }
 
-/// For people; the controller decides nothing by it.
+/// For display; the controller bases no decision on it.
 void front_state::report() {
   const auto now_s = host_.clock->now_s();
   if (now_s < report_at_s_ - 1e-6) return;
@@ -98,6 +96,8 @@ void front_state::set_timer() {
   self_->delayed_send(front_actor{self_}, nanoseconds_of(in_s), tick{});
 }
 
+// HTTP threads must not wait for this actor: they read a copy, in which a model's decoders are
+// summed up. It is renewed with each description of a decoder.
 void front_state::publish() {
   front_view now;
   now.requests = requests_.size();
@@ -131,8 +131,7 @@ front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self
         s.on_frame(a.what);
         net->handled(a.what);
       },
-      [&s](const submit_completion& m) { s.on_submit(m); },
-      [&s](const cancel_completion& m) { s.on_cancel(m); },
+      [](const call_now& call) { call.what(); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include <caf/all.hpp>
 
@@ -13,29 +12,17 @@
 
 namespace troupe::actors {
 
-/// To a front, of its own host.
-struct submit_completion {
-  std::uint64_t number = 0;
-  model_prompt prompt;
-  completion_listener listener;
-};
-struct cancel_completion {
-  std::uint64_t number = 0;
-  bool enough = false;  // otherwise its client has left
-};
+/// Submissions and cancellations of its own host are calls.
+using front_actor =
+    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<call_now>, caf::reacts_to<tick>>;
 
-using front_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<submit_completion>,
-                                     caf::reacts_to<cancel_completion>, caf::reacts_to<tick>>;
-
-/// The actor of a front: the requests of its host, and its place in the network.
+/// The actor of a front: the requests of its host, and its connection to the network.
 class front_state {
  public:
   front_state() = default;
   void start(front_actor::pointer self, runtime::host h, shared_cluster c, completions local,
              std::function<void()> on_removed);
   void on_frame(const frame& f);
-  void on_submit(const submit_completion& s);
-  void on_cancel(const cancel_completion& c);
   void on_tick();
 
  private:
@@ -64,6 +51,3 @@ front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self
                                  std::function<void()> on_removed);
 
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::submit_completion)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::cancel_completion)

@@ -1,7 +1,6 @@
 #include "actors/serving/front/front_requests.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ namespace {
 
 constexpr double first_pause_s = 0.25, longest_pause_s = 2;
 
-/// A held request of which nothing is heard is asked for again this often: its decoder may have
+/// A request without any sign of its decoder is asked for again this often: the decoder may have
 /// forgotten it, and would begin it anew, with the same tokens.
 double quiet_s(double lease_s) {
   return std::max(1.0, lease_s / 4);
@@ -40,8 +39,9 @@ std::optional<reason> refusal_of(const model_prompt& p) {
     return reason{reason::kind::invalid,
                   "a prompt and its completion need at least one token each"};
   if (!p.tokens.empty() && p.tokens.size() != p.what.prompt_tokens)
-    return reason{reason::kind::invalid, fmt::format("{} tokens of a prompt, and {} are said",
-                                                     p.tokens.size(), p.what.prompt_tokens)};
+    return reason{reason::kind::invalid,
+                  fmt::format("the prompt has {} tokens, the request declares {}", p.tokens.size(),
+                              p.what.prompt_tokens)};
   return {};
 }
 
@@ -71,6 +71,8 @@ void front_requests::submit(std::uint64_t number, model_prompt p, completion_lis
   place(at, false);
 }
 
+// The decoder is asked to end it until it confirms, or for a lease's duration, after which it ends
+// the request by itself.
 void front_requests::cancel(std::uint64_t number, bool enough) {
   const auto at = requests_.find(number);
   if (at == requests_.end()) return;
@@ -102,23 +104,22 @@ void front_requests::on_decoder_state(address from, const decoder_state& s) {
 
 // ---- what decoders have generated
 
+// Statements of requests that are over here, or of an older attempt, are acknowledged as finished:
+// otherwise their decoder would repeat them and keep the pages.
 void front_requests::on_generated(address from, const generated& g) {
   if (g.name.front != host_.self) return;
   const decoder_name sender{from, g.lease};
   decoders_.refresh(sender, now());
   const auto at =
       g.name.incarnation == host_.incarnation ? requests_.find(g.name.number) : requests_.end();
-  if (at != requests_.end() && is_of(at->second, sender, g)) return take(at, from, g);
+  if (at != requests_.end() && at->second.name == g.name && at->second.decoder == sender)
+    return take(at, from, g);
   // It is over here, or another attempt has begun.
   confirm(from, g, g.first + g.tokens.size(), true);
   on_cancelled(sender, g);
 }
 
-bool front_requests::is_of(const request& r, const decoder_name& sender, const generated& g) const {
-  return r.name == g.name && r.decoder == sender;
-}
-
-/// What a decoder may say of this request.
+/// A statement that a sound decoder can make about this request.
 bool front_requests::is_acceptable(const request& r, const generated& g) const {
   const auto& what = r.asked.what;
   return std::uint64_t{g.first} + g.tokens.size() <= what.answer_tokens() &&
@@ -127,6 +128,10 @@ bool front_requests::is_acceptable(const request& r, const generated& g) const {
          });
 }
 
+// Statements overlap, since a decoder repeats what is not acknowledged: only the tokens beyond the
+// known ones are new. One that begins beyond them shows that an earlier one was lost; it is
+// answered by the known position and otherwise ignored, so that tokens reach the listener in order
+// and exactly once. A failure counts at any position: the known tokens are replayed elsewhere.
 void front_requests::take(request_map::iterator at, address from, const generated& g) {
   using enum generated::ending;
   auto& r = at->second;
@@ -178,6 +183,7 @@ void front_requests::notify(request& r, std::vector<generated_token> fresh, cons
   r.listener(update);
 }
 
+// The request is erased before its listener is called, which may submit or cancel others.
 void front_requests::end(request_map::iterator at, generated::ending how, reason why) {
   completion_update update;
   update.number = at->first;
@@ -207,6 +213,10 @@ void front_requests::fail(request_map::iterator at, const reason& why) {
 }
 
 /// Gives a request to a decoder. If there is none, it waits for one, or ends.
+///
+/// The known tokens may already be the whole answer: a decoder that was lost between its last token
+/// and the end has left only that open. At most a lease's duration is waited for a decoder, since
+/// by then every decoder that still exists has reported itself.
 void front_requests::place(request_map::iterator at, bool may_wait) {
   using enum generated::ending;
   auto& r = at->second;
@@ -240,6 +250,8 @@ void front_requests::place_all(bool lost_ones_only) {
   for (const auto number : numbers) look_after(requests_.find(number));
 }
 
+// The known tokens go along as replay: the decoder feeds them without sending them again, so an
+// attempt continues the answer of the one before it.
 void front_requests::begin_attempt(request& r, const decoder_name& to) {
   ++r.name.attempt;
   tally_.begun(r.name.attempt);
@@ -252,6 +264,7 @@ void front_requests::begin_attempt(request& r, const decoder_name& to) {
   ask(r);
 }
 
+// Repeated with doubled pauses until the decoder answers.
 void front_requests::ask(request& r) {
   const generate g{r.name, r.decoder->lease, r.asked.what,
                    static_cast<std::uint32_t>(r.known.size())};
@@ -276,6 +289,9 @@ void front_requests::on_tick() {
   repeat_cancellations();
 }
 
+// A request's decoder may be gone in three ways, which differ in how soon they are noticed: the
+// controller no longer states it, it has been silent to this front, or it is alive and does not
+// answer for this request.
 void front_requests::look_after(request_map::iterator at) {
   auto& r = at->second;
   if (!r.decoder) return place(at, true);
@@ -284,7 +300,7 @@ void front_requests::look_after(request_map::iterator at) {
     return place(at, true);
   }
   if (now() - r.last_seen_s >= lease_s())
-    return fail(at, {reason::kind::unavailable, "its decoder says nothing of it"});
+    return fail(at, {reason::kind::unavailable, "no response from its decoder"});
   if (now() >= r.ask_at_s) ask(r);
 }
 

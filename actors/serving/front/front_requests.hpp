@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <vector>
@@ -17,10 +16,11 @@
 
 namespace troupe::actors {
 
-/// The requests of a front: gives each to a decoder, repeats what is not answered, tells the
-/// listener its tokens in order and exactly once, and begins a new attempt elsewhere, with the
+/// The requests of a front: gives each to a decoder, repeats what is not answered, passes its
+/// tokens to the listener in order and exactly once, and begins a new attempt elsewhere, with the
 /// known tokens as replay, if the decoder is lost or declines. Every request ends exactly once: by
-/// its last token, by a reason, or by cancel(), after which nothing is told. Not thread-safe.
+/// its last token, by a reason, or by cancel(), after which its
+/// listener is not called. Not thread-safe.
 ///
 ///   placed -> lost or declined -> placed (at most three attempts), or waits for a decoder
 ///   placed -> ended by its decoder; waits -> ended by a reason after a lease's duration
@@ -61,7 +61,7 @@ class front_requests {
     payload body;                         // of this attempt
     reason last_failure;
     double asked_s = 0;      // when it was submitted
-    double last_seen_s = 0;  // of this attempt: its begin, or when something was heard of it
+    double last_seen_s = 0;  // of this attempt: its begin, or its decoder's last statement
     double ask_at_s = 0, pause_s = 0;
     std::optional<double> waits_until_s;
   };
@@ -74,7 +74,6 @@ class front_requests {
 
   void on_decoder_state(address from, const decoder_state& s);
   void on_generated(address from, const generated& g);
-  bool is_of(const request& r, const decoder_name& sender, const generated& g) const;
   bool is_acceptable(const request& r, const generated& g) const;
   void take(request_map::iterator at, address from, const generated& g);
   void confirm(address to, const generated& g, std::size_t tokens, bool finished) const;

@@ -6,6 +6,8 @@
 
 namespace troupe::actors {
 
+// Scored tokens are the prompt's and were not generated. A request that is refused for want of room
+// counts as declined and not as failed: it is the load that was too high.
 void front_tally::count(const completion_update& n, double after_s) {
   using enum generated::ending;
   counts_.tokens += n.tokens.size() - n.scored;

@@ -7,7 +7,7 @@
 
 namespace troupe::actors {
 
-/// Counts what becomes of a front's requests, for its report.
+/// Counts the outcomes of a front's requests, for its report.
 class front_tally {
  public:
   /// Times of which the report has quantiles.
@@ -15,7 +15,7 @@ class front_tally {
 
   /// An attempt begins.
   void begun(std::uint32_t attempt) { counts_.retries += attempt > 1 ? 1 : 0; }
-  /// What its listener is told, so long after the request.
+  /// An update of a request, `after_s` after it was submitted.
   void count(const completion_update& n, double after_s);
   /// `enough`: its client needs no more; otherwise it has left.
   void cancelled(bool enough) { ++(enough ? counts_.finished : counts_.cancelled); }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "actors/protocol/timing.hpp"
-#include "actors/serving/decoder/block_hash.hpp"
+#include "actors/serving/decoder/block_receiver.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/time.hpp"
 
@@ -17,6 +17,7 @@ constexpr double share_of_a_sample = 0.25;
 
 }  // namespace
 
+// All blocks to a receiver carry the count of the first one: the receiver refuses any other.
 void block_sender::add(prefill_block header, payload body, double now_s) {
   if (done_) return;
   TROUPE_INVARIANT(header.index == blocks_.size());
@@ -25,10 +26,16 @@ void block_sender::add(prefill_block header, payload body, double now_s) {
   blocks_.push_back({std::move(header), std::move(body), now_s});
 }
 
+// Flow control of a bulk transfer, as over any lossy path. A window limits the bytes under way. The
+// round trip is an exponential average of samples from blocks that were sent once (Karn's rule). A
+// block counts as lost after three round trips; each time that blocks are sent again the patience
+// is doubled, until a round trip is measured anew.
 double block_sender::resend_after_s() const {
   return patience_ * std::max(shortest_resend_s, round_trips * round_trip_s_);
 }
 
+// Times in a block's progress are durations before its sending: a block that is sent later, or
+// again, has them grow by its time here.
 block_sender::outgoing block_sender::send(block& b, double now_s) {
   b.sent_s = now_s;
   ++b.times;
@@ -74,6 +81,8 @@ void block_sender::receive(block& b, double now_s) {
   ++received_;
 }
 
+// Only blocks under way can be received: a state that claims others is of a faulty receiver, and
+// must not end the transfer early. `whole` ends it in any case, since the receiver needs no more.
 void block_sender::on_received(const blocks_received& r, double now_s) {
   if (done_) return;
   const auto sent_below = static_cast<std::uint32_t>(next_);

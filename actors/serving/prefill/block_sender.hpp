@@ -35,7 +35,7 @@ class block_sender {
   /// sent.
   std::vector<outgoing> take_due(double now_s);
 
-  /// What the receiver states. Blocks that were not sent yet are not received, whatever it says.
+  /// The receiver's state. Claims about blocks that were not sent yet are ignored.
   void on_received(const blocks_received& r, double now_s);
 
   /// The receiver has all blocks, or needs no more.

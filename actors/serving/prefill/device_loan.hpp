@@ -8,8 +8,8 @@
 
 namespace troupe::actors {
 
-/// What lends a device to one guest, whose model may still be loading when the loan ends: it then
-/// takes the device from nobody. All calls may come from any thread.
+/// Lends a device to one guest, whose model may still be loading when the loan ends: the loan then
+/// never begins, and the device's next guest keeps it. All calls may come from any thread.
 class device_loan {
  public:
   explicit device_loan(std::shared_ptr<gpu::device_executor> device) : device_{std::move(device)} {}

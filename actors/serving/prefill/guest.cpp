@@ -26,6 +26,9 @@ void guest_state::start(guest_actor::pointer self, guest_options o) {
                 {"why", o_.refused.text}});
 }
 
+// A model takes up to minutes to open, on this actor's own thread; orders meanwhile wait in its
+// mailbox. A failure concerns prompts alone: the training goes on, and the guest declines every
+// order with this reason.
 void guest_state::open() {
   const auto listener = [me = guest_actor{self_}, this](guest_tile_result r) {
     caf::anon_send(me, call_now{[this, r = std::move(r)] { on_result(r); }});
@@ -46,7 +49,7 @@ void guest_state::open() {
   o_.loan->begin(engine_);
 }
 
-/// Why no prompt is taken at present; empty: they are.
+/// The reason to decline prompts; empty: they are taken.
 reason guest_state::refusal() const {
   if (!o_.refused.text.empty()) return o_.refused;
   if (o_.executor->paused())
@@ -55,6 +58,8 @@ reason guest_state::refusal() const {
   return {};
 }
 
+// guest_prompts decides, and this actor carries out: it is the only part with threads, timers and a
+// network.
 void guest_state::on_message(const guest_message& m) {
   guest_prompts::changes c;
   const double now_s = o_.messenger.now_s();
@@ -75,6 +80,8 @@ void guest_state::on_result(guest_tile_result r) {
   carry_out(std::move(c));
 }
 
+// Forgotten prompts first, so that the engine does not begin their tiles; the executor is woken
+// only for new tiles, since it looks for work by itself when an operation ends.
 void guest_state::carry_out(guest_prompts::changes c) {
   for (const auto& name : c.forget) engine_->forget(name);
   for (auto& t : c.compute) engine_->add(std::move(t));

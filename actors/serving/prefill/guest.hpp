@@ -28,7 +28,7 @@ struct guest_options {
   actors::messenger messenger;
   /// The device's; null: this guest refuses all prompts.
   std::shared_ptr<gpu::device_executor> executor;
-  std::shared_ptr<device_loan> loan;  // of the executor; ended by whoever ends the guest
+  std::shared_ptr<device_loan> loan;  // of the executor; the guest_supervisor ends it
   /// Loads the model, which may take minutes: the guest then has its own thread. Null: simulated.
   std::function<expected<std::shared_ptr<guest_engine>>(guest_shape&, guest_engine::listener)>
       create;

@@ -10,7 +10,6 @@
 #include "actors/serving/decoder/median_of_recent.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_type.hpp"
-#include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/model_files.hpp"
@@ -20,6 +19,10 @@ namespace troupe::actors {
 
 namespace {
 
+// One thread, the executor's, computes; the actor's thread adds and forgets tiles. They share the
+// queue of tiles, the list of forgotten prompts and the usual factor, and nothing else. The pages
+// of a forgotten prompt are therefore released in the next operation, by the executor's thread, to
+// which the device belongs.
 class guest_device final : public guest_engine {
  public:
   guest_device(const guest_place& place, bool resumable,
@@ -90,18 +93,21 @@ class guest_device final : public guest_engine {
   std::atomic<double> usual_factor_ = 0;  // of tile_factor_, for other threads; 0: unknown
 };
 
+// The controller plans tiles, so it gets the factor of whole tiles; an operation's own prediction
+// uses the factor of operations.
 void guest_device::tile_took(double s, double planned_s) {
   if (planned_s <= 0) return;
   tile_factor_.add(s / planned_s);
   usual_factor_ = tile_factor_.value(1);
 }
 
+// Twice, and the faster one counts: the first time includes page faults and cold caches, which
+// later tiles do not have.
 expected<void> guest_device::measure(bool embeds, std::size_t row_bytes) {
   constexpr std::uint32_t rows = gpu::tile_positions;
   const gpu::sequence_id sequence = 0;
   const payload in{std::vector<std::byte>(rows * (embeds ? sizeof(std::uint32_t) : row_bytes))};
   double took_s = never;
-  // The first time memory and caches are cold.
   for (int again = 0; again < 2; ++again) {
     if (auto ok = device_->reserve(sequence, rows); !ok) return ok;
     auto work = device_->prefill(sequence, 0, in);
@@ -119,6 +125,9 @@ expected<void> guest_device::measure(bool embeds, std::size_t row_bytes) {
   return {};
 }
 
+// A tile is planned as one number of operations of equal time. Under rule resumable that time is
+// divided by its sublayer steps; otherwise the whole tile is one operation. After the last step
+// there is one more operation, collect(), whose time is measured and not planned.
 double guest_device::predicted_s(const guest_tile& t) const {
   const bool present = working_on_ == id_of(t);
   if (present && work_->steps_left() == 0) return collect_.value(0);
@@ -126,6 +135,9 @@ double guest_device::predicted_s(const guest_tile& t) const {
   return factor_.value(1) * (resumable_ ? all_s / steps_of(t) : all_s);
 }
 
+// Gives one operation at a time, since each takes another time. An operation that has not fitted
+// into the room for too long is offered as if it took no time, so that a prediction that is too
+// long is corrected by a measurement.
 gpu::guest_work::run guest_device::next(double room_s) {
   std::lock_guard lock{guard_};
   if (const auto* t = tiles_.present()) {
@@ -137,6 +149,8 @@ gpu::guest_work::run guest_device::next(double room_s) {
   return {forgotten_.empty() ? 0u : 1u, 0};
 }
 
+// The present tile may have been forgotten since next(); then there is nothing to do but the
+// release.
 void guest_device::execute(std::uint32_t) {
   release_forgotten();
   refused_ = 0;
@@ -147,9 +161,7 @@ void guest_device::execute(std::uint32_t) {
     t = tiles_.begin();
   }
   if (auto ok = operate(t); !ok) {
-    guest_tile_result failed;
-    failed.name = t.name;
-    failed.tile = t.tile;
+    guest_tile_result failed{t.name, t.tile};
     failed.why = ok.error();
     report(t, std::move(failed));
   }
@@ -168,6 +180,7 @@ expected<void> guest_device::operate(const guest_tile& t) try {
   return refuse(reason::kind::unavailable, fmt::format("the guest's device failed: {}", e.what()));
 }
 
+// Work on a forgotten prompt must end before its pages are released, which it still uses.
 void guest_device::release_forgotten() {
   std::vector<prefill_name> all;
   {
@@ -186,6 +199,7 @@ void guest_device::release_forgotten() {
   }
 }
 
+// Pages are reserved up to the end of the tile, not of the prompt, which may be cancelled before.
 expected<void> guest_device::begin(const guest_tile& t) {
   work_ = nullptr;
   working_on_.reset();
@@ -196,14 +210,16 @@ expected<void> guest_device::begin(const guest_tile& t) {
   if (!work) return refuse(work.error());
   work_ = std::move(*work);
   working_on_ = id_of(t);
-  result_ = {};
-  result_.name = t.name;
-  result_.tile = t.tile;
+  result_ = {t.name, t.tile};
   last_end_s_ = gaps_s_ = 0;
   tile_began_s_ = gpu::now_s();
   return {};
 }
 
+// Time on the processor counts, not on the clock: the executor reserves idle time for what the
+// guest computes, and waiting for the processor is the guard's part. A longer gap since the last
+// operation is a yield to the training; shorter ones are the executor's own overhead, and part of a
+// tile's time.
 void guest_device::compute(const guest_tile& t) {
   constexpr double yield_s = 1e-3;  // more than the executor needs between two operations
   const double gap_s = last_end_s_ > 0 ? gpu::now_s() - last_end_s_ : 0;
@@ -223,6 +239,8 @@ void guest_device::compute(const guest_tile& t) {
   result_.computed_s += took_s;
 }
 
+// Copies the tile's hidden states and the pages that it has filled or ended in, several layers to a
+// block. After the prompt's last tile the cache here is of no use: it is the decoder's now.
 void guest_device::collect(const guest_tile& t) {
   const double began_s = gpu::thread_cpu_s();
   auto r = std::move(result_);
@@ -252,6 +270,7 @@ void guest_device::collect(const guest_tile& t) {
   report(t, std::move(r));
 }
 
+// A tile that was forgotten while it was computed is no longer in the queue, and has no result.
 void guest_device::report(const guest_tile& t, guest_tile_result r) {
   {
     std::lock_guard lock{guard_};
@@ -262,6 +281,7 @@ void guest_device::report(const guest_tile& t, guest_tile_result r) {
   done_(std::move(r));
 }
 
+// The guest's share of the model in 32-bit floats, without embedding and head.
 double weight_bytes(const gpu::inference_model& m, const guest_place& p) {
   double values = 0;
   for (std::uint32_t i = 2 * p.first_layer; i < 2 * (p.first_layer + p.layers); ++i) {
@@ -280,6 +300,10 @@ std::shared_ptr<guest_engine> make_guest_device(const guest_place& place, bool r
   return std::make_shared<guest_device>(place, resumable, std::move(device), std::move(done));
 }
 
+// The trainer has planned the guest's times and memory by the model's description, so the folder
+// must have that model. Memory: weights first, then as many pages as fit, at most those of one
+// prompt of the longest context. The result sets the sizes of the shape, which until then are the
+// description's.
 expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
                                                           guest_engine::listener done,
                                                           const std::string& backend) {

@@ -27,24 +27,24 @@ struct guest_tile {
   std::uint32_t layers_a_block = 1;
 };
 
-/// What became of it.
+/// The result of a tile.
 struct guest_tile_result {
-  prefill_name name;
+  prefill_name name{};
   std::uint32_t tile = 0;
-  payload hidden;  // [rows, hidden]
+  payload hidden{};  // [rows, hidden]
   /// By `layers_a_block` layers: the pages that this tile has filled, or ended in.
-  std::vector<payload> pages;
+  std::vector<payload> pages{};
   double computed_s = 0;
   double took_s = 0;  // from the first operation's begin to now
   std::uint32_t steps = 0, yields = 0;
-  reason why;  // the device cannot compute this prompt
+  reason why{};  // the device cannot compute this prompt
 };
 
 /// Tiles that can be computed, and how far the present one is. Not thread-safe.
 class tile_queue {
  public:
   void add(guest_tile t) { waiting_.insert_or_assign({t.sequence, t.tile}, std::move(t)); }
-  /// Nobody needs the prompt's tiles any more.
+  /// The prompt's tiles are not needed any more.
   void forget(const prefill_name& n);
   /// The one to be computed now: one that has begun is never put behind another. Null: none.
   const guest_tile* present() const;
@@ -59,7 +59,7 @@ class tile_queue {
   std::optional<guest_tile> begun_;
 };
 
-/// What a guest computes with: its layers on a device. Results are told in order, on any thread.
+/// A guest's layers on a device. Results are passed to the listener in order, on any thread.
 class guest_engine : public gpu::guest_work {
  public:
   using listener = std::function<void(guest_tile_result)>;

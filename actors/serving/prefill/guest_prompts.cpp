@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +13,6 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::size_t max_over = 4096;            // names that are remembered
 constexpr std::size_t max_held = 4096;            // prompts
 constexpr std::size_t max_ordered_guests = 4096;  // of a group
 constexpr std::uint32_t max_tokens = 1u << 20;
@@ -28,6 +26,8 @@ bool is_time(double s) {
 
 }  // namespace
 
+// A setup comes from the trainer, on another host. It is checked where the guest is made, so that
+// its prompts can rely on it; sizes follow from the description until the model is opened.
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
   const auto failure = [](std::string why) {
     return refuse(reason::kind::invalid, std::move(why));
@@ -57,6 +57,9 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 
 // ---- orders
 
+// The order's group must have this guest at its place, with this node and these layers, and all
+// layers in between without gaps: otherwise two guests would send the same pages, or none. What the
+// order makes this guest allocate is bounded.
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
   const auto failure = [](std::string why) {
     return refuse(reason::kind::malformed, std::move(why));
@@ -64,7 +67,7 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   const auto& guests = o.group.guests;
   if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
       guests.size() > max_ordered_guests || o.guest >= guests.size())
-    return failure("an order of no or too many tokens, or for no guest of its group");
+    return failure("token count or guest index out of range");
   const auto& me = guests[o.guest];
   const auto& place = shape_.setup.place;
   if (me.node != shape_.node || me.first_layer != place.first_layer || me.layers != place.layers)
@@ -72,12 +75,12 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   std::uint64_t next_layer = 0;
   for (const auto& g : guests) {
     if (g.first_layer != next_layer || g.layers == 0)
-      return failure("the layers of the group's guests do not follow each other");
+      return failure("the guests' layer ranges are not contiguous");
     next_layer += g.layers;
     if (!is_time(g.token_s) || !is_time(g.pair_s) || !is_time(g.half_tokens))
       return failure("a guest of the group has no times");
   }
-  if (!is_time(o.latest_s)) return failure("an order that never ends");
+  if (!is_time(o.latest_s)) return failure("the order's deadline is not a finite time");
   if (const auto positions = shape_.max_tokens; positions > 0 && o.tokens > positions)
     return refuse(
         reason::kind::insufficient,
@@ -91,8 +94,9 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   return {};
 }
 
-/// Of the cache that a tile of so many rows fills: small blocks cost every host on their way more
-/// than their bytes do. A simulated guest's pages of all layers are one block.
+/// Layers whose pages, as far as a tile of so many rows fills them, make one block: small blocks
+/// cost every host on their way more than their bytes do. A simulated guest sends all layers as one
+/// block.
 std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t rows) const {
   if (shape_.simulated || shape_.page_bytes == 0) return layers;
   const auto layer_bytes = shape_.page_bytes * ((rows + page_tokens - 1) / page_tokens);
@@ -100,6 +104,10 @@ std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t 
       std::clamp<std::uint64_t>(block_bytes / layer_bytes, 1, layers));
 }
 
+// Tiles are cut as the packing rule cuts them in the controller's plan. Guest 0 has the tokens, and
+// with them the inputs of all tiles; others wait for the hidden states of the guest before them.
+// Every tile gives the decoder the same number of blocks, so that their count is known before the
+// first one is sent.
 guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order& o,
                                            const payload& body, double now_s) const {
   prompt p;
@@ -133,6 +141,8 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
   return p;
 }
 
+// Orders are repeated until they are answered, and answered by the present state: held, or gone
+// with the reason. An order of a prompt that is over here is late.
 void guest_prompts::on_order(address gateway, const prefill_order& o, const payload& body,
                              const reason& refusal, double now_s, changes& out) {
   const auto known = prompts_.find(o.name);
@@ -143,16 +153,12 @@ void guest_prompts::on_order(address gateway, const prefill_order& o, const payl
   prefill_progress p;
   p.name = o.name;
   p.guest = o.guest;
-  if (over_.contains(o.name)) {
-    p.now = prefill_progress::state::gone;
+  p.why = refusal;
+  if (over_.find(o.name))
     p.why = {reason::kind::stale, "the prefill is over"};
-  } else if (!refusal.text.empty()) {
-    p.now = prefill_progress::state::gone;
-    p.why = refusal;
-  } else if (const auto ok = check(o, body); !ok) {
-    p.now = prefill_progress::state::gone;
+  else if (const auto ok = check(o, body); refusal.text.empty() && !ok)
     p.why = ok.error();
-  }
+  if (!p.why.text.empty()) p.now = prefill_progress::state::gone;
   out.send.push_back({gateway, p, {}});
   if (p.now == prefill_progress::state::gone) return;
   auto& fresh = prompts_.emplace(o.name, begin(gateway, o, body, now_s)).first->second;
@@ -162,7 +168,8 @@ void guest_prompts::on_order(address gateway, const prefill_order& o, const payl
   give_tiles(out);
 }
 
-/// In the order of the prompts: none of a later one before all of the earlier ones have been given.
+/// In the order of the prompts: none of a later prompt before all of the earlier ones have been
+/// given, since the decoder was promised the end that this order has.
 void guest_prompts::give_tiles(changes& out) {
   std::vector<prompt*> all;
   for (auto& [name, p] : prompts_)
@@ -191,9 +198,13 @@ void guest_prompts::give_tiles(changes& out) {
 
 // ---- blocks
 
+// Hidden states of tile i are block i. A node may have several guests and passes each block to all
+// of them: blocks for another guest of the group are ignored here. Blocks of prompts that are over
+// are answered, so that their sender stops; those of unknown prompts are not, since their order may
+// still come.
 void guest_prompts::on_block(address from, const prefill_block& b, const payload& body,
                              changes& out) {
-  if (over_.contains(b.name)) {
+  if (over_.find(b.name)) {
     out.send.push_back({from, not_needed(b), {}});
     return;
   }
@@ -214,6 +225,8 @@ void guest_prompts::on_block(address from, const prefill_block& b, const payload
   give_tiles(out);
 }
 
+// The decoder may end a prefill by stating that it needs no more, even while tiles are open: it
+// computes the prompt by itself, or its request has ended.
 void guest_prompts::on_received(address from, const blocks_received& r, double now_s,
                                 changes& out) {
   const auto at = prompts_.find(r.name);
@@ -225,7 +238,6 @@ void guest_prompts::on_received(address from, const blocks_received& r, double n
     p.to_next->on_received(r, now_s);
   } else {
     if (from != o.name.decoder) return void(++rejected_);
-    // It needs no more, although not all of it has been computed.
     if (r.whole && p.done < p.inputs.size()) return end(at, out);
     p.to_decoder.on_received(r, now_s);
   }
@@ -254,6 +266,8 @@ void guest_prompts::add_hidden(prompt& p, const guest_tile_result& r, double now
   add(p, *p.to_next, b, r.hidden, now_s);
 }
 
+// The last page of a tile may be partly filled only at the prompt's end: tiles begin at multiples
+// of a page.
 void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
   const auto& me = p.order.group.guests[p.order.guest];
   prefill_block b;
@@ -282,6 +296,9 @@ void guest_prompts::add_last(prompt& p, const guest_tile_result& r, double now_s
   add(p, p.to_decoder, b, std::move(body), now_s);
 }
 
+// Results come in the order of the tiles. Progress is updated before the blocks are made, which
+// carry it: the decoder learns the begin from the first guest's blocks and the end from the last
+// guest's.
 void guest_prompts::on_result(guest_tile_result r, double now_s, changes& out) {
   const auto at = prompts_.find(r.name);
   if (at == prompts_.end() || r.tile != at->second.done) return;
@@ -321,13 +338,14 @@ void guest_prompts::end_if_done(prompt_map::iterator at) {
   const auto& p = at->second;
   const bool arrived = p.to_decoder.done() && (!p.to_next || p.to_next->done());
   if (!arrived || p.done < p.inputs.size()) return;
-  remember(at->first, p.order.guest);
+  over_.add(at->first, p.order.guest);
   prompts_.erase(at);
 }
 
+// Its tiles leave the engine, which makes room for those of the next prompt.
 void guest_prompts::end(prompt_map::iterator at, changes& out) {
   out.forget.push_back(at->first);
-  remember(at->first, at->second.order.guest);
+  over_.add(at->first, at->second.order.guest);
   prompts_.erase(at);
   give_tiles(out);
 }
@@ -343,27 +361,21 @@ void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& o
   prefill_progress gone;
   gone.name = n;
   gone.now = prefill_progress::state::gone;
-  if (const auto old = over_.find(n); old != over_.end()) gone.guest = old->second;
+  const auto* old = over_.find(n);
+  if (old) gone.guest = *old;
   const auto at = prompts_.find(n);
   if (at != prompts_.end()) {
     gone = at->second.progress;
     gone.now = prefill_progress::state::gone;
     end(at, out);
-  } else if (!over_.contains(n)) {
+  } else if (!old) {
     // An order that comes later is answered as over. Which number this guest has is unknown.
-    return remember(n, 0);
+    return over_.add(n, 0);
   }
   out.send.push_back({gateway, gone, {}});
 }
 
-void guest_prompts::remember(const prefill_name& n, std::uint32_t guest) {
-  if (!over_.emplace(n, guest).second) return;
-  over_in_order_.push_back(n);
-  if (over_in_order_.size() <= max_over) return;
-  over_.erase(over_in_order_.front());
-  over_in_order_.pop_front();
-}
-
+// Late prompts are ended after the loop, since that changes the map.
 void guest_prompts::on_time(double now_s, changes& out) {
   std::vector<prefill_name> late;
   for (auto& [name, p] : prompts_) {

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "actors/serving/decoder/block_receiver.hpp"
+#include "actors/serving/decoder/recent_map.hpp"
 #include "actors/serving/prefill/block_sender.hpp"
 #include "actors/serving/prefill/guest_engine.hpp"
 #include "messages/wire/message.hpp"
@@ -16,7 +16,7 @@
 
 namespace troupe::actors {
 
-/// What a guest is, and how large what it sends is.
+/// A guest's setup and the sizes of its messages.
 struct guest_shape {
   guest_setup setup;
   address node = 0;              // this one
@@ -40,17 +40,17 @@ class guest_prompts {
     message what;
     payload body;
   };
-  /// What is to be sent, and what the engine gets.
+  /// Effects of a call: messages to send, and orders to the engine.
   struct changes {
     std::vector<outgoing> send;
     std::vector<guest_tile> compute;
     std::vector<prefill_name> forget;  // the engine's tiles of these
   };
 
-  /// From the gateway. `refusal`: why this guest takes none at present; empty: it does.
+  /// From the gateway. `refusal`: the reason to decline it; empty: the guest takes prompts.
   void on_order(address gateway, const prefill_order& o, const payload& body, const reason& refusal,
                 double now_s, changes& out);
-  /// Of kind hidden.
+  /// Hidden states of the guest before this one.
   void on_block(address from, const prefill_block& b, const payload& body, changes& out);
   void on_received(address from, const blocks_received& r, double now_s, changes& out);
   void on_cancel(address gateway, const prefill_name& n, changes& out);
@@ -61,7 +61,7 @@ class guest_prompts {
   double next_s() const;
 
   std::size_t held() const { return prompts_.size(); }
-  std::uint64_t rejected() const { return rejected_; }  // messages that nobody may send
+  std::uint64_t rejected() const { return rejected_; }  // messages that their sender may not send
 
  private:
   struct prompt {
@@ -94,12 +94,10 @@ class guest_prompts {
   void end_if_done(prompt_map::iterator at);
   void end(prompt_map::iterator at, changes& out);
   void report_gone(const prompt& p, const reason& why, changes& out) const;
-  void remember(const prefill_name& n, std::uint32_t guest);
 
   guest_shape shape_;
   prompt_map prompts_;
-  std::map<prefill_name, std::uint32_t> over_;  // their guest's number here
-  std::deque<prefill_name> over_in_order_;
+  recent_map<prefill_name, std::uint32_t, 4096> over_;  // this guest's number in their groups
   std::uint64_t rejected_ = 0;
 };
 

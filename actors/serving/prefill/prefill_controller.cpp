@@ -4,170 +4,200 @@
 #include <cmath>
 #include <utility>
 
-#include "messages/base/time.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 constexpr double order_repeat_s = 0.1;     // orders and cancellations
-constexpr double remember_verdict_s = 60;  // what was answered
+constexpr double remember_verdict_s = 60;  // answers
 constexpr std::size_t max_verdicts = 100'000;
-constexpr double decides_ahead_s = 0.002;  // rule look-ahead: before a bubble begins
+
+bool all_set(const std::vector<bool>& v) {
+  return std::ranges::all_of(v, [](bool b) { return b; });
+}
+
+prefill_progress gone_of(const prefill_name& name, reason why = {}) {
+  prefill_progress gone;
+  gone.name = name;
+  gone.now = prefill_progress::state::gone;
+  gone.why = std::move(why);
+  return gone;
+}
 
 }  // namespace
 
-bool prefill_controller::promise::over() const {
-  return std::ranges::all_of(ended, [](bool e) { return e; });
-}
-
 prefill_controller::prefill_controller(shared_cluster c, std::uint32_t datacenter,
                                        std::uint64_t incarnation)
-    : cluster_{std::move(c)}, datacenter_{datacenter}, incarnation_{incarnation} {}
-
-/// The forecast's time: under look-ahead later than now, so that orders arrive before they can be
-/// executed.
-double prefill_controller::plan_time_s(const lending& l, double now_s) {
-  return l.looks_ahead ? now_s + decides_ahead_s : now_s;
-}
-
-bool prefill_controller::is_local(address a) const {
-  return is_node(*cluster_, a) && cluster_->nodes[node_of(a)].datacenter == datacenter_;
-}
+    : cluster_{c}, incarnation_{incarnation}, permissions_{std::move(c), datacenter} {}
 
 prefill_controller::outbox prefill_controller::on_message(address from, const message& m,
                                                           const payload& body, double now_s) {
   outbox out;
   const auto* all = std::get_if<serving_leases>(&m);
-  if (all && from == controller_address) state(*all, now_s, out);
+  if (all && from == controller_address) on_leases(*all, now_s, out);
   if (const auto* o = std::get_if<bubble_offer>(&m)) on_offer(from, *o, now_s, out);
   if (const auto* s = std::get_if<stage_signal>(&m)) on_signal(from, *s, now_s);
   if (const auto* r = std::get_if<prefill_request>(&m)) on_request(from, *r, body, now_s, out);
   if (const auto* p = std::get_if<prefill_progress>(&m)) on_progress(from, *p, now_s, out);
   if (const auto* c = std::get_if<cancel_prefill>(&m)) on_cancel(from, *c, now_s, out);
-  // Whatever has changed may let a prompt begin.
-  for (auto& [lease, l] : lendings_) order_begun(l, now_s, out);
+  // Any of these changes may let a prompt begin.
+  order_begun(now_s, out);
   return out;
 }
 
 const guest_group& prefill_controller::group_of(const promise& p) const {
-  return lendings_.at(p.lease).offer.groups[p.group];
+  return lendings_.at(p.lease).bubbles.offer().groups[p.group];
+}
+
+prefill_reply prefill_controller::reply_of(const promise& p, double promised_s) const {
+  prefill_reply r{p.name, promised_s, {}, {}};
+  for (const auto& g : group_of(p).guests) r.guests.push_back(g.node);
+  return r;
+}
+
+// ---- lendings
+
+void prefill_controller::reject(address from, const reason& why) {
+  ++counts_.rejected;
+  // Before the first statement it is this controller that does not know.
+  if (permissions_.has_statement()) rejections_.push_back({from, why.text});
+}
+
+void prefill_controller::on_leases(const serving_leases& s, double now_s, outbox& out) {
+  if (!permissions_.state(s)) return;
+  std::vector<lease_id> over;
+  for (const auto& [lease, l] : lendings_)
+    if (!permissions_.is_lent(l.bubbles.offer())) over.push_back(lease);
+  for (const auto lease : over) withdraw(lease, now_s, out);
+}
+
+// An offer is a statement, repeated every heartbeat: an older one is ignored, the same one shows
+// that the trainer is alive. A newer one with the same guests changes the timetable only, so that
+// promises stand; any other difference means other layers or another order of guests, for which
+// none of the promises can hold.
+void prefill_controller::on_offer(address from, const bubble_offer& o, double now_s, outbox& out) {
+  if (auto ok = permissions_.may_offer(from, o); !ok) return reject(from, ok.error());
+  auto known = lendings_.find(o.lease);
+  if (known != lendings_.end()) {
+    const auto& has = known->second.bubbles.offer();
+    const std::pair is{o.trainer, o.sequence}, was{has.trainer, has.sequence};
+    if (is < was) return;
+    if (is == was) return void(known->second.last_seen_s = now_s);
+  }
+  if (o.groups.empty()) return withdraw(o.lease, now_s, out);
+  if (!permissions_.is_valid(o)) return void(++counts_.rejected);
+  if (known == lendings_.end() || !known->second.bubbles.has_guests_of(o)) {
+    withdraw(o.lease, now_s, out);
+    known = lendings_.emplace(o.lease, lending{lent_bubbles{o}}).first;
+  }
+  known->second.last_seen_s = now_s;
+  known->second.bubbles.update(o, now_s);
+}
+
+// Signals and offers of one lease are of one trainer; the lent bubbles compare its incarnation.
+void prefill_controller::on_signal(address from, const stage_signal& s, double now_s) {
+  const auto at = lendings_.find(s.stage.lease);
+  if (at != lendings_.end() && !at->second.bubbles.on_signal(from, s, now_s)) ++counts_.rejected;
+}
+
+void prefill_controller::withdraw(lease_id lease, double now_s, outbox& out) {
+  const auto at = lendings_.find(lease);
+  if (at == lendings_.end()) return;
+  std::vector<prefill_name> broken;
+  for (const auto& [name, p] : promises_)
+    if (p.lease == lease) broken.push_back(name);
+  for (const auto& name : broken) {
+    ++counts_.lost;
+    out.push_back({name.decoder, gone_of(name, {reason::kind::unavailable,
+                                                "its training no longer lends bubbles"})});
+    forget(name, now_s, true, out);
+  }
+  lendings_.erase(at);
 }
 
 // ---- requests
 
-void prefill_controller::decline(const prefill_request& r, address to, const std::string& why,
-                                 outbox& out) {
-  ++counts_.declined[why];
-  out.push_back({to, prefill_reply{r.name, 0, {}, {reason::kind::insufficient, why}}});
-}
-
+// A request is repeated until it is answered, and answers may be lost: what was decided of a name
+// stands. A promise that still holds is repeated with the time that is left, a decline as it was.
 void prefill_controller::on_request(address from, const prefill_request& r, const payload& body,
                                     double now_s, outbox& out) {
-  constexpr std::uint32_t max_tokens = 1 << 20;
-  const auto bytes = body.bytes().size();
-  const bool sound = r.tokens > 0 && r.tokens <= max_tokens && std::isfinite(r.within_s) &&
-                     (bytes == 0 || bytes == std::size_t{4} * r.tokens);
-  if (from != r.name.decoder || !is_local(from) || !sound) return void(++counts_.rejected);
-  if (auto ok = may_request(from, r); !ok) return reject(from, ok.error());
+  if (!permissions_.is_valid(from, r, body.bytes().size())) return void(++counts_.rejected);
+  if (auto ok = permissions_.may_request(from, r); !ok) return reject(from, ok.error());
   if (const auto known = promises_.find(r.name); known != promises_.end()) {
-    // The answer was lost, or this is late.
     const auto& p = known->second;
-    prefill_reply again{r.name, std::max(0.0, p.end_s - now_s), {}, {}};
-    for (const auto& g : group_of(p).guests) again.guests.push_back(g.node);
-    out.push_back({from, again});
+    out.push_back({from, reply_of(p, std::max(0.0, p.end_s - now_s))});
     return;
   }
   if (const auto old = verdicts_.find(r.name); old != verdicts_.end()) {
-    if (!old->second.declined.text.empty())
-      out.push_back({from, prefill_reply{r.name, 0, {}, old->second.declined}});
+    if (!old->second.text.empty()) out.push_back({from, prefill_reply{r.name, 0, {}, old->second}});
     return;
   }
   const auto why = decide(r, body, now_s, out);
   if (why.empty()) return;
-  decline(r, from, why, out);
-  remember(r.name, {reason::kind::insufficient, why}, now_s);
+  ++counts_.declined[why];
+  const reason declined{reason::kind::insufficient, why};
+  out.push_back({from, prefill_reply{r.name, 0, {}, declined}});
+  remember(r.name, declined, now_s);
 }
 
-/// Promises it, or returns the reason why not. Lendings are asked in the order of their leases.
+/// Promises it, or returns the reason why not. Lendings are asked in the order of their leases; the
+/// reason is the last one's.
 std::string prefill_controller::decide(const prefill_request& r, const payload& body, double now_s,
                                        outbox& out) {
   auto why = std::string{to_string(planners::decline_reason::no_guest_for_model)};
   for (auto& [lease, l] : lendings_) {
-    if (l.offer.how.model.name != r.model) continue;
-    roll(l, now_s);
-    if (std::ranges::none_of(l.origin_s, [](const auto& o) { return o.has_value(); })) {
-      why = l.paused.empty() ? to_string(planners::decline_reason::timetable_unknown)
-                             : std::string{paused_by_delay_budget};
+    if (l.bubbles.offer().how.model.name != r.model) continue;
+    const double latest_s = r.within_s > 0 ? now_s + r.within_s : never;
+    const auto planned = l.bubbles.admit(r.name, r.tokens, latest_s, now_s);
+    if (!planned) {
+      why = planned.error();
       continue;
     }
-    allow_for_lateness(l, now_s);
-    planners::prefill_prompt prompt;
-    prompt.id = ++ids_;
-    const double plan_s = plan_time_s(l, now_s);
-    prompt.arrival_s = plan_s;
-    prompt.tokens = r.tokens;
-    const double allowance_s = usual_lateness_s(l);
-    prompt.latest_s = r.within_s > 0 ? now_s + r.within_s - allowance_s : never;
-    const auto promised = l.forecast.admit(prompt, plan_s);
-    if (!promised) {
-      why = to_string(promised.error());
-      continue;
-    }
-    const auto guests = l.offer.groups[promised->group].guests.size();
+    const double end_s = planned->planned_end_s + planned->allowance_s;
+    // The decoder gives up at twice the promise and a second more (prefill_attempt).
     promise p{r.name,
               lease,
-              promised->group,
-              prompt.id,
+              planned->group,
               r.tokens,
               r.priority,
               body,
-              now_s,
-              promised->end_s + allowance_s,
-              0,
-              allowance_s,
-              0,
-              std::vector<bool>(guests),
-              std::vector<bool>(guests),
-              never};
-    // The decoder gives up at twice the promise and a second more.
-    p.latest_s = now_s + 2 * (p.end_s - now_s) + 2;
-    prefill_reply yes{r.name, p.end_s - now_s, {}, {}};
-    for (const auto& g : l.offer.groups[p.group].guests) yes.guests.push_back(g.node);
-    out.push_back({r.name.decoder, yes});
-    by_id_[p.id] = r.name;
+              end_s,
+              planned->allowance_s,
+              now_s + 2 * (end_s - now_s) + 2};
+    p.held.resize(group_of(p).guests.size());
+    p.ended = p.held;
+    out.push_back({r.name.decoder, reply_of(p, end_s - now_s)});
     ++counts_.promised;
     auto& kept = promises_.emplace(r.name, std::move(p)).first->second;
-    if (!l.looks_ahead) order(l, kept, promised->end_s, now_s, out);
+    if (!l.bubbles.looks_ahead()) order(l, kept, planned->planned_end_s, now_s, out);
     set_due(kept);
     return {};
   }
   return why;
 }
 
-/// Of rule look-ahead: what the forecast has begun.
-void prefill_controller::order_begun(lending& l, double now_s, outbox& out) {
-  if (!l.looks_ahead) return;
-  for (const auto& begun : l.forecast.take_begun(plan_time_s(l, now_s))) {
-    const auto name = by_id_.find(begun.id);
-    if (name == by_id_.end()) continue;
-    auto& p = promises_.at(name->second);
-    if (p.sequence == 0) order(l, p, begun.end_s, now_s, out);
-  }
+// ---- orders
+
+/// Rule look-ahead: prompts whose first bubble is about to begin.
+void prefill_controller::order_begun(double now_s, outbox& out) {
+  for (auto& [lease, l] : lendings_)
+    for (const auto& [name, end_s] : l.bubbles.take_begun(now_s))
+      if (auto& p = promises_.at(name); p.sequence == 0) order(l, p, end_s, now_s, out);
 }
 
-/// For the first time.
+/// The first time. Orders of a later incarnation come after those of an earlier one.
 void prefill_controller::order(lending& l, promise& p, double end_s, double now_s, outbox& out) {
-  p.planned_s = end_s;
-  l.ends.emplace(end_s, p.name);
+  p.sequence = (incarnation_ << 32) + ++l.orders;
+  l.bubbles.ordered(p.name, end_s);
   send_orders(p, now_s, out);
 }
 
 void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
-  auto& l = lendings_.at(p.lease);
-  if (p.sequence == 0) p.sequence = (incarnation_ << 32) + ++l.sequence;
+  TROUPE_INVARIANT(p.sequence > 0);
   p.repeat_s = never;
-  const auto& group = l.offer.groups[p.group];
+  const auto& group = group_of(p);
   for (std::uint32_t i = 0; i < group.guests.size(); ++i) {
     if (p.held[i]) continue;
     p.repeat_s = now_s + order_repeat_s;
@@ -177,7 +207,7 @@ void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
   set_due(p);
 }
 
-/// Its place in the order of what is to be done.
+/// Its place among the promises by the time at which it must be repeated or expires.
 void prefill_controller::set_due(promise& p) {
   const double due_s = std::min(p.repeat_s, p.latest_s);
   if (due_s == p.due_s) return;
@@ -186,7 +216,11 @@ void prefill_controller::set_due(promise& p) {
   due_.emplace(due_s, p.name);
 }
 
-// ---- what guests and decoders say
+// ---- reports of guests and decoders
+
+// Ends are passed on to the decoder because blocks do not show how long they were under way: the
+// first guest's and the last guest's times split the prefill from its transfer. A guest that is
+// paused, or that never had an order, is closed: its device gets no prompts before the next signal.
 
 void prefill_controller::on_progress(address from, const prefill_progress& p, double now_s,
                                      outbox& out) {
@@ -206,69 +240,63 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
     return void(++counts_.rejected);
   const bool never_held = !known.held[p.guest];
   known.held[p.guest] = true;
-  if (std::ranges::all_of(known.held, [](bool h) { return h; })) known.repeat_s = never;
+  if (all_set(known.held)) known.repeat_s = never;
   set_due(known);
   if (p.now == prefill_progress::state::held || known.ended[p.guest]) return;
   if (p.now == prefill_progress::state::gone) {
-    auto& l = lendings_.at(known.lease);
-    const auto& stage = guests[p.guest].stage;
     const bool is_paused = p.why.text.starts_with(paused_by_delay_budget);
-    if (is_paused) l.paused.insert(l.device_of.at(stage));
-    if (is_paused || never_held) close(l, stage, now_s);
+    if (is_paused || never_held)
+      lendings_.at(known.lease).bubbles.close(guests[p.guest].stage, is_paused, now_s);
     ++counts_.lost;
-    auto refusal = p;
-    out.push_back({p.name.decoder, refusal});
+    out.push_back({p.name.decoder, p});
     return forget(p.name, now_s, true, out);
   }
   known.ended[p.guest] = true;
-  // Blocks arrive later, by the time that their transfer takes.
   if (p.guest == 0 || p.guest + 1 == guests.size()) out.push_back({p.name.decoder, p});
-  if (!known.over()) return;
+  if (!all_set(known.ended)) return;
   ++counts_.ended;
-  lendings_.at(known.lease).lateness.add(now_s - p.ended_ago_s - (known.end_s - known.allowance_s));
+  lendings_.at(known.lease)
+      .bubbles.add_lateness(now_s - p.ended_ago_s - (known.end_s - known.allowance_s));
   forget(p.name, now_s, false, out);
 }
 
 void prefill_controller::on_cancel(address from, const cancel_prefill& c, double now_s,
                                    outbox& out) {
-  if (from != c.name.decoder || !is_local(from)) return void(++counts_.rejected);
-  prefill_progress gone;
-  gone.name = c.name;
-  gone.now = prefill_progress::state::gone;
-  out.push_back({from, gone});
+  if (from != c.name.decoder || !permissions_.is_local(from)) return void(++counts_.rejected);
+  out.push_back({from, gone_of(c.name)});
   if (!promises_.contains(c.name)) return remember(c.name, {}, now_s);
   ++counts_.cancelled;
   forget(c.name, now_s, true, out);
 }
 
-/// `cancel`: its guests that have not ended are told.
+/// `cancel`: guests that have an order and have not ended are sent a cancellation.
 void prefill_controller::forget(const prefill_name& name, double now_s, bool cancel, outbox& out) {
   const auto at = promises_.find(name);
   auto& p = at->second;
-  auto& l = lendings_.at(p.lease);
-  l.forecast.over(p.id, plan_time_s(l, now_s));
+  lendings_.at(p.lease).bubbles.over(name, now_s);
   if (cancel && p.sequence > 0) {
     auto& c = cancellations_[name];
     for (std::uint32_t i = 0; i < p.ended.size(); ++i)
-      if (!p.ended[i]) c.open[i] = l.offer.groups[p.group].guests[i].node;
+      if (!p.ended[i]) c.open[i] = group_of(p).guests[i].node;
     c.until_s = p.latest_s;
     send_cancellation(name, c, now_s, out);
   }
-  by_id_.erase(p.id);
   due_.erase({p.due_s, name});
-  l.ends.erase({p.planned_s, name});
   promises_.erase(at);
   remember(name, {}, now_s);
 }
 
+// Repeated until each guest has answered or the prompt's own limit has ended it there.
 void prefill_controller::send_cancellation(const prefill_name& name, cancellation& c, double now_s,
                                            outbox& out) {
   c.repeat_s = now_s + order_repeat_s;
   for (const auto& [guest, node] : c.open) out.push_back({node, cancel_prefill{name}});
 }
 
+// Answers are kept for a minute and in a bounded number: a request is repeated for half a second,
+// and a cancellation for ten.
 void prefill_controller::remember(const prefill_name& name, reason declined, double now_s) {
-  if (!verdicts_.insert_or_assign(name, verdict{now_s, std::move(declined)}).second) return;
+  if (!verdicts_.insert_or_assign(name, std::move(declined)).second) return;
   verdict_times_.emplace_back(now_s, name);
   while (!verdict_times_.empty() && (verdict_times_.front().first < now_s - remember_verdict_s ||
                                      verdict_times_.size() > max_verdicts)) {
@@ -283,13 +311,14 @@ double prefill_controller::next_s() const {
   double next = never;
   if (!due_.empty()) next = due_.begin()->first;
   for (const auto& [name, c] : cancellations_) next = std::min(next, c.repeat_s);
-  for (const auto& [lease, l] : lendings_) {
-    next = std::min(next, l.last_seen_s + cluster_->settings.lease_s);
-    if (l.looks_ahead) next = std::min(next, l.forecast.next_event_s() - decides_ahead_s);
-  }
+  for (const auto& [lease, l] : lendings_)
+    next = std::min({next, l.last_seen_s + cluster_->settings.lease_s, l.bubbles.next_s()});
   return next;
 }
 
+// Silent trainings first: their promises must neither be repeated nor expire. A promise expires
+// when no guest has ended it by twice the promised time and two seconds, when its decoder has given
+// up, too.
 prefill_controller::outbox prefill_controller::on_time(double now_s) {
   outbox out;
   for (auto it = lendings_.begin(); it != lendings_.end();) {
@@ -312,7 +341,7 @@ prefill_controller::outbox prefill_controller::on_time(double now_s) {
     if (c.repeat_s <= now_s && c.until_s > now_s) send_cancellation(name, c, now_s, out);
     it = c.until_s <= now_s ? cancellations_.erase(it) : std::next(it);
   }
-  for (auto& [lease, l] : lendings_) order_begun(l, now_s, out);
+  order_begun(now_s, out);
   return out;
 }
 

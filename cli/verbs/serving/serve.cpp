@@ -102,8 +102,7 @@ class serve_verb final : public verb {
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
-    service.offer(served,
-                  std::make_shared<web::batch_loop>(std::move(*device), served.words, limits_));
+    service.offer(served, web::make_batch_loop(std::move(*device), served.words, limits_));
     const auto server = web::http_server::start(
         host_, static_cast<std::uint16_t>(port_), {},
         [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
