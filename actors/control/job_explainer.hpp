@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/job_progress.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 

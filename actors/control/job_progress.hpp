@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "actors/control/interfaces.hpp"
 #include "actors/control/ledger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "messages/base/units.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/stage.hpp"

@@ -9,12 +9,12 @@
 
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/commit_batch.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/ledger.hpp"
 #include "actors/control/roster.hpp"
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/training_history.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"

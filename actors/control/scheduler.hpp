@@ -11,9 +11,9 @@
 
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/front_reports.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "messages/codec/shared_reply.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"

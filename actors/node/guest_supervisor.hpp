@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "actors/serving/prefill/guest.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/stage.hpp"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/world/host.hpp"
 

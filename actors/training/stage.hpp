@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/sent_tensors.hpp"
 #include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_times.hpp"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/training/bubble_lender.hpp"
 #include "actors/training/clock_offset.hpp"
 #include "actors/training/curve_file.hpp"
 #include "actors/training/device_times.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_plan.hpp"
 #include "runtime/host/shared_cluster.hpp"

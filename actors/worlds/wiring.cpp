@@ -1,6 +1,5 @@
 #include "actors/worlds/wiring.hpp"
 
-#include "actors/client/client.hpp"
 #include "actors/control/estimator.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/control/scheduler.hpp"
@@ -76,15 +75,9 @@ class frame_dispatcher {
       caf::anon_send(actor,
                      inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
     };
-    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job> ||
-                  std::is_same_v<T, front_report>)
+    if constexpr (takes_inbound<scheduler_actor, T>)
       to_actor(scheduler_);
-    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
-                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
-                       std::is_same_v<T, suspend_job> || std::is_same_v<T, requeue_job> ||
-                       std::is_same_v<T, move_job> || std::is_same_v<T, reconfigure> ||
-                       std::is_same_v<T, drain_nodes> || std::is_same_v<T, read_log> ||
-                       std::is_same_v<T, training_report> || std::is_same_v<T, query_training>)
+    else if constexpr (takes_inbound<orchestrator_actor, T>)
       to_actor(orchestrator_);
     // Other messages are replies, and the controller sends no requests.
   }

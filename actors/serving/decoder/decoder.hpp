@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "actors/serving/decoder/ended_requests.hpp"
+#include "actors/serving/decoder/interface.hpp"
 #include "actors/serving/decoder/prefill_attempt.hpp"
 #include "actors/serving/decoder/unacknowledged_tokens.hpp"
 #include "gpu/inference/batch_queue.hpp"
