@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
-#include "actors/control/front_reports.hpp"
+#include "actors/control/status/front_reports.hpp"
 #include "actors/control/interfaces.hpp"
-#include "actors/control/job_explainer.hpp"
+#include "actors/control/status/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "messages/codec/shared_reply.hpp"
 #include "planners/cluster/idle_index.hpp"

@@ -36,6 +36,7 @@ const std::vector<module_floors>& all_floors() {
         {"serving/front", "serving/decoder"},
         {"serving/prefill"},
         {"training"},
+        {"control/status"},
         {"client", "control", "gateway", "node"},
         {"worlds"}}},
       {"web", {{"http"}, {"openai", "dashboard"}, {"front"}}},

@@ -1,4 +1,4 @@
-#include "actors/control/job_explainer.hpp"
+#include "actors/control/status/job_explainer.hpp"
 
 #include <algorithm>
 #include <utility>
