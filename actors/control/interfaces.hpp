@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <caf/all.hpp>
 
+#include "actors/control/policy_view.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
@@ -17,6 +19,21 @@
 
 // The interfaces of the controller's actors, and the messages that they send each other. None of
 // these leaves the controller.
+//
+//    clients, nodes, gateways                       clients, fronts
+//          |  ^                                          |  ^
+//          v  | replies, orders                          v  | answers
+//     orchestrator ---- state_changed, progress ----> status desk
+//      |   ^    |                                      ^      |
+//      |   |    +------ state_changed, progress --+    |      | why_waiting
+//      |   |                                      v    |      v
+//      |   +---- proposal, job_planned --------- scheduler (policy)
+//      |                                          |    ^
+//      v append, then act                         v    | plans_reply
+//   journal                                      estimator (policy's plans)
+//
+// The orchestrator alone changes anything. The others work on published states, which may be out of
+// date: a decision can be stale, and is then refused, but never carried out wrongly.
 
 namespace troupe::actors {
 
@@ -40,7 +57,7 @@ struct job_progress {
   std::optional<double> loss, tokens_per_s;
 };
 
-/// Orchestrator to scheduler, for status: the latest report of a gateway.
+/// Orchestrator to status desk: the latest report of a gateway.
 struct gateway_traffic_changed {
   std::uint32_t datacenter = 0;
   gateway_traffic traffic;
@@ -74,13 +91,40 @@ struct startup_over {};
 /// Time to call the policy: for its periodic round, or because something changed.
 struct decide_now {};
 
-using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<state_changed>, caf::reacts_to<startup_over>,
-                     caf::reacts_to<plans_reply>, caf::reacts_to<decide_now>,
-                     caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
-                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
-                     caf::reacts_to<inbound<front_report>>, caf::reacts_to<move_request>,
-                     caf::reacts_to<job_progress>, caf::reacts_to<gateway_traffic_changed>>;
+/// Scheduler to status desk: the inputs of starts and moves that it proposes.
+struct placements_proposed {
+  std::map<job_id, placement_note> notes;
+};
+
+/// Scheduler to status desk: after each round, and when it begins to place jobs.
+struct scheduling_changed {
+  bool starting = true;  // nodes may not have reported yet, so nothing is placed
+  scheduling_counts counts;
+};
+
+using status_actor =
+    caf::typed_actor<caf::reacts_to<state_changed>, caf::reacts_to<job_progress>,
+                     caf::reacts_to<gateway_traffic_changed>, caf::reacts_to<plans_reply>,
+                     caf::reacts_to<placements_proposed>, caf::reacts_to<scheduling_changed>,
+                     caf::reacts_to<inbound<front_report>>, caf::reacts_to<inbound<query_jobs>>,
+                     caf::reacts_to<inbound<explain_job>>>;
+
+/// Status desk to scheduler: send the plans that are known, and from now on new ones, placements
+/// and counts.
+struct watch_scheduling {
+  status_actor who;
+};
+
+/// Status desk to scheduler: what does the policy see and say of this job?
+struct why_waiting {
+  job_id job = 0;
+};
+
+using scheduler_actor = caf::typed_actor<
+    caf::reacts_to<state_changed>, caf::reacts_to<startup_over>, caf::reacts_to<plans_reply>,
+    caf::reacts_to<decide_now>, caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
+    caf::reacts_to<move_request>, caf::reacts_to<job_progress>, caf::reacts_to<watch_scheduling>,
+    caf::replies_to<why_waiting>::with<policy_view>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
 using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
@@ -92,6 +136,11 @@ struct subscribe {
 /// and users' requests to move jobs.
 struct begin_scheduling {
   scheduler_actor scheduler;
+};
+
+/// The same for the status desk, which also gets the progress of jobs and the traffic of gateways.
+struct begin_status {
+  status_actor status;
 };
 
 /// Scheduler to orchestrator: a job's plans are known; `never`: why there is none on this cluster
@@ -118,8 +167,8 @@ using orchestrator_actor =
                      caf::reacts_to<inbound<move_job>>, caf::reacts_to<inbound<gateway_report>>,
                      caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
-                     caf::reacts_to<job_planned>, caf::reacts_to<subscribe>,
-                     caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
+                     caf::reacts_to<begin_status>, caf::reacts_to<job_planned>,
+                     caf::reacts_to<subscribe>, caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
 /// To the estimator: a job needs plans.
 struct plans_request {
@@ -147,3 +196,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_planned)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::placements_proposed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::scheduling_changed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch_scheduling)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::why_waiting)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::policy_view)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_status)

@@ -207,6 +207,7 @@ orchestrator_actor::behavior_type orchestrator(
         s.on_query_training(m.from, m.body), s.commit_soon();
       },
       [&s](const begin_scheduling& m) { s.on_begin_scheduling(m); },
+      [&s](const begin_status& m) { s.on_begin_status(m); },
       [&s](const job_planned& m) { s.on_job_planned(m), s.commit_soon(); },
       [&s](const subscribe& m) { s.on_subscribe(m); },
       [&s](const commit_now&) { s.on_commit_now(); },

@@ -60,6 +60,7 @@ class orchestrator_state {
   void on_move_job(address from, const runtime::caller& who, const move_job& m);
   void on_read_log(address from, const runtime::caller& who, const read_log& r);
   void on_begin_scheduling(const begin_scheduling& m);
+  void on_begin_status(const begin_status& m);
   void on_job_planned(const job_planned& m);
   void on_subscribe(const subscribe& m);
   void on_tick();
@@ -123,6 +124,7 @@ class orchestrator_state {
   void end_rank_waits();
   void report_progress(const lease_record& l, const part_report& r);
   void report_progress(job_id job);
+  void send_progress(const job_progress& p);
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
   void on_part_report(node_index n, lease_id id, const node_report& r);
   void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
@@ -187,7 +189,8 @@ class orchestrator_state {
     double until_s = 0;  // monotonic; then it is answered all the same
   };
   std::map<job_id, held_submission> held_;
-  scheduler_actor scheduler_;
+  scheduler_actor scheduler_;  // null, as the next one: it has not begun
+  status_actor status_;
   std::vector<state_subscriber> subscribers_;
   std::vector<job_id> changed_jobs_;  // since the state was published
   bool publish_asked_ = false;

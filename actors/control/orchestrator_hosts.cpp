@@ -146,7 +146,7 @@ void orchestrator_state::report_traffic(std::uint32_t datacenter, const gateway_
   auto& known = gateways_[datacenter].traffic;
   if (known == now) return;
   known = now;
-  if (scheduler_) self_->send(scheduler_, gateway_traffic_changed{datacenter, now});
+  if (status_) self_->send(status_, gateway_traffic_changed{datacenter, now});
 }
 
 void orchestrator_state::set_present(node_index n, bool present) {

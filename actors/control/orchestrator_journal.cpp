@@ -146,9 +146,15 @@ void orchestrator_state::on_begin_scheduling(const begin_scheduling& m) {
   on_subscribe({m.scheduler});
   scheduler_ = m.scheduler;
   for (const auto& [id, j] : ledger_->jobs()) report_progress(id);
+}
+
+void orchestrator_state::on_begin_status(const begin_status& m) {
+  on_subscribe({m.status});
+  status_ = m.status;
+  for (const auto& [id, j] : ledger_->jobs()) report_progress(id);
   for (std::uint32_t d = 0; d < gateways_.size(); ++d)
     if (gateways_[d].traffic != gateway_traffic{})
-      self_->send(scheduler_, gateway_traffic_changed{d, gateways_[d].traffic});
+      self_->send(status_, gateway_traffic_changed{d, gateways_[d].traffic});
 }
 
 /// Nodes know what the journal has contained. A node that has followed orders of an epoch that is

@@ -87,14 +87,18 @@ void orchestrator_state::end_decoder(const lease_record& l, std::uint32_t part,
 void orchestrator_state::report_progress(const lease_record& l, const part_report& r) {
   const auto& j = *ledger_->job(l.granted.job);
   const bool reports = (r.program && r.program->iteration) || r.iterations > 0;
-  if (scheduler_ && reports) self_->send(scheduler_, progress_of(l, j.iterations_done, r, wall()));
+  if (reports) send_progress(progress_of(l, j.iterations_done, r, wall()));
 }
 
 /// What a trainer has reported so far.
 void orchestrator_state::report_progress(job_id job) {
   const auto recent = training_.recent(job);
-  if (scheduler_ && recent && !recent->iterations.empty())
-    self_->send(scheduler_, progress_of(*recent, wall()));
+  if (recent && !recent->iterations.empty()) send_progress(progress_of(*recent, wall()));
+}
+
+void orchestrator_state::send_progress(const job_progress& p) {
+  if (scheduler_) self_->send(scheduler_, p);
+  if (status_) self_->send(status_, p);
 }
 
 /// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the

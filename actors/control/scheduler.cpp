@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/job_progress.hpp"
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
@@ -37,7 +38,6 @@ void scheduler_state::on_state_changed(const state_changed& m) {
     begin_with(m.now);
   } else {
     const auto before = std::exchange(state_, m.now);
-    ++reply_version_;
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     const bool same_nodes = before->nodes_present == state_->nodes_present &&
                             before->book.drained() == state_->book.drained();
@@ -55,7 +55,6 @@ void scheduler_state::on_state_changed(const state_changed& m) {
 void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   const bool first = !state_;
   state_ = std::move(now);
-  ++reply_version_;
   plans_.clear();
   wanted_.clear();
   waiting_.clear();
@@ -64,25 +63,15 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   moving_.clear();
   stopping_.clear();
   pending_ = {};
-  for (auto& [id, note] : notes_) {
-    note.present.resize(cluster().nodes.size(), false);
-    note.idle.resize(cluster().nodes.size(), 0);
-    note.drained.resize(cluster().nodes.size(), false);
-  }
   for (const auto& [id, j] : book().jobs())
     if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
-  if (!first) return;
-  for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
-  begin_placing();
+  if (first) begin_placing();
 }
 
 /// `before`: the job in the previous state; null: it is new.
 void scheduler_state::on_job_changed(job_id id, const job_record* before) {
   const auto* j = book().job(id);
-  if (!j || is_final(j->state)) {
-    wanted_.erase(id);
-    notes_.erase(id);
-  }
+  if (!j || is_final(j->state)) wanted_.erase(id);
   if (!j) {
     plans_.erase(id);
     progress_.erase(id);
@@ -98,7 +87,6 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
 }
 
 void scheduler_state::on_plans_reply(const plans_reply& p) {
-  ++reply_version_;
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
@@ -108,30 +96,18 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
   if (!plans_.contains(p.job)) remember_arrival(*j, p);
   plans_[p.job] = p;
   wanted_.erase(p.job);
+  if (status_) self_->send(status_, p);  // before the orchestrator answers the submitter
   const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
   self_->send(orchestrator_, job_planned{p.job, never ? std::optional{p.why} : std::nullopt});
   update_views(*j);
 }
 
-/// Only the first report of an iteration counts: its time is that of completion.
 void scheduler_state::on_job_progress(const job_progress& p) {
   auto& known = progress_[p.job];
-  if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
-    known = p, ++reply_version_;
+  take_newer(known, p);
   const auto view = running_.find(p.job);
   if (const auto* j = book().job(p.job); j && view != running_.end())
     view->second.reported = reported(*j, known);
-}
-
-void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
-  traffic_[m.datacenter] = m.traffic;
-  ++reply_version_;
-}
-
-void scheduler_state::on_front_report(address from, const front_report& r) {
-  if (r.cluster.value_or(0) < cluster().version)
-    send_message(host_, from, cluster_update{cluster()});
-  fronts_.take(cluster(), book(), from, r, host_.clock->now_s());
 }
 
 void scheduler_state::want_plans(const job_record& j) {
@@ -239,7 +215,7 @@ void scheduler_state::decide_soon() {
 
 void scheduler_state::on_startup_over() {
   if (!std::exchange(starting_, false)) return;
-  ++reply_version_;
+  show_counts();
   begin_placing();
 }
 
@@ -284,6 +260,7 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
     counts_.moved += d.what == kind::move;
     counts_.stopped += d.what == kind::stop;
   }
+  show_counts();
 }
 
 void scheduler_state::decide_again_in(double seconds) {
@@ -311,6 +288,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   proposal p;
   p.number = ++proposals_;
+  placements_proposed shown;
   placement_note now{{}, *state_->nodes_present};
   for (node_index n = 0; n < now.present.size(); ++n) {
     now.idle.push_back(state_->idle->idle(n));
@@ -323,19 +301,23 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
     if (const auto* j = book().job(d.job); j && !d.expected)
       d.expected = planners::estimate_start(cluster(), *j->spec, d.how, d.where);
     proposed_[d.job] = d;
-    notes_[d.job] = now;
-    notes_[d.job].why = d.why.text;
+    if (status_) {
+      auto& note = shown.notes[d.job] = now;
+      note.why = d.why.text;
+    }
     for (const auto& share : d.where)
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
   }
   p.decisions = std::move(decisions);
   in_flight_ = true;
+  if (!shown.notes.empty()) self_->send(status_, std::move(shown));
   self_->send(orchestrator_, std::move(p));
 }
 
 void scheduler_state::on_proposal_result(const proposal_result& s) {
   in_flight_ = false;
   counts_.refused += s.refused.size();
+  if (!s.refused.empty()) show_counts();
   using kind = planners::decision::kind;
   for (auto& [job, d] : std::exchange(proposed_, {})) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
@@ -463,6 +445,38 @@ bool scheduler_state::make_moves() {
   return any;
 }
 
+// -- what others want to know
+
+void scheduler_state::on_watch_scheduling(const watch_scheduling& m) {
+  status_ = m.who;
+  for (const auto& [id, p] : plans_) self_->send(status_, p);
+  show_counts();
+}
+
+void scheduler_state::show_counts() {
+  if (status_) self_->send(status_, scheduling_changed{starting_, counts_});
+}
+
+/// Asks the policy nothing while it would not be asked to place the job either.
+policy_view scheduler_state::on_why_waiting(job_id job) {
+  const auto* j = state_ ? book().job(job) : nullptr;
+  if (!j) return {};
+  auto now = policy_snapshot();
+  std::vector<planners::unusable_node> unusable;
+  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
+    if (!(*state_->nodes_present)[n])
+      unusable.push_back({n, "absent"});
+    else if (book().is_drained(n))
+      unusable.push_back({n, "drained"});
+  now.unusable = unusable;
+  policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
+  const auto known = plans_.find(job);
+  if (j->state == job_state::waiting && !j->suspended && !starting_ && known != plans_.end() &&
+      known->second.memory_factor == j->memory_factor)
+    result.why_waiting = why_waiting_text(*options_.policy, now, job, known->second.plans.get());
+  return result;
+}
+
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
                                          runtime::host h, scheduler_options options,
                                          orchestrator_actor orchestrator,
@@ -478,12 +492,10 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const decide_now&) { s.on_decide_now(); },
       [&s](const proposal_result& m) { s.on_proposal_result(m); },
       [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
       [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
-      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.sender, m.body); },
-      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.sender, m.body); },
-      [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
+      [&s](const watch_scheduling& m) { s.on_watch_scheduling(m); },
+      [&s](const why_waiting& m) { return s.on_why_waiting(m.job); },
   };
 }
 

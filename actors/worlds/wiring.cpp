@@ -3,6 +3,7 @@
 #include "actors/control/estimator.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/control/scheduler.hpp"
+#include "actors/control/status/status_desk.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"
 #include "actors/protocol/actor_failure.hpp"
@@ -33,11 +34,11 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// node's reply to a client).
 class frame_dispatcher {
  public:
-  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, scheduler_actor s)
+  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, status_actor s)
       : host_{std::move(h)},
         guard_{std::make_shared<frame_guard>(host_, std::move(c))},
         orchestrator_{std::move(o)},
-        scheduler_{std::move(s)} {}
+        status_{std::move(s)} {}
 
   void on_frame(const frame& f) const {
     auto net = host_.net;
@@ -75,8 +76,8 @@ class frame_dispatcher {
       caf::anon_send(actor,
                      inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
     };
-    if constexpr (takes_inbound<scheduler_actor, T>)
-      to_actor(scheduler_);
+    if constexpr (takes_inbound<status_actor, T>)
+      to_actor(status_);
     else if constexpr (takes_inbound<orchestrator_actor, T>)
       to_actor(orchestrator_);
     // Other messages are replies, and the controller sends no requests.
@@ -85,7 +86,7 @@ class frame_dispatcher {
   runtime::host host_;
   std::shared_ptr<frame_guard> guard_;  // shared by copies; only one is used
   orchestrator_actor orchestrator_;
-  scheduler_actor scheduler_;
+  status_actor status_;
 };
 
 frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, frame_dispatcher d) {
@@ -110,11 +111,13 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
                                              estimator_options{options.cluster, policy, h.clock});
   auto s = system.spawn(scheduler, h,
                         scheduler_options{options.cluster, policy, options.on_decision}, o, e);
-  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, s});
+  auto desk = system.spawn(status_desk, h, status_desk_options{options.cluster, policy}, o, s);
+  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));
   result.all.push_back(caf::actor_cast<caf::actor>(e));
   result.all.push_back(caf::actor_cast<caf::actor>(s));
+  result.all.push_back(caf::actor_cast<caf::actor>(desk));
   return result;
 }
 

@@ -241,7 +241,7 @@ std::string job_explainer::absent_nodes() const {
   return names;
 }
 
-explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
+explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   explanation reply;
   const auto* j = s_.state.book.job(id);
   if (!j) {
@@ -251,8 +251,8 @@ explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
   reply.job = status_of(*j);
   reply.metric = metric_name(*j->spec);
   reply.placement = placement_of(*j);
-  reply.summary = summary_of(*j, now);
-  reply.plans = plans_considered(*j, now);
+  reply.summary = summary_of(*j, by_policy);
+  reply.plans = plans_considered(*j, by_policy);
   reply.memory = j->memory;
   if (!has_known_memory(*j->spec))
     for (auto& m : reply.memory) m.predicted_bytes = 0;
@@ -276,7 +276,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
 }
 
 std::string job_explainer::summary_of_waiting(const job_record& j,
-                                              const planners::snapshot& now) const {
+                                              const policy_view& by_policy) const {
   if (j.suspended && is_serving(*j.spec))
     return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
   if (j.suspended)
@@ -287,14 +287,10 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
   if (s_.starting)
     return fmt::format("the controller has just started and waits for reports from nodes {}",
                        absent_nodes());
-  auto text = s_.policy.why_waiting(now, j.id).text;
-  const auto* made = plans_of(j);
-  if (made->plans && text.find(", which is ") == std::string::npos)
-    text += planners::unusable_text(now, *made->plans);
-  return text;
+  return by_policy.why_waiting;
 }
 
-std::string job_explainer::summary_of(const job_record& j, const planners::snapshot& now) const {
+std::string job_explainer::summary_of(const job_record& j, const policy_view& by_policy) const {
   const auto& c = s_.cluster;
   std::string where;
   for (const auto& share : j.where)
@@ -305,7 +301,7 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
   const auto also = ended.empty() ? ended : "; " + ended;
   switch (j.state) {
     case job_state::waiting:
-      return summary_of_waiting(j, now);
+      return summary_of_waiting(j, by_policy);
     case job_state::running:
       if (is_serving(*j.spec))
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
@@ -345,7 +341,7 @@ static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record
 }
 
 std::vector<considered_plan> job_explainer::plans_considered(const job_record& j,
-                                                             const planners::snapshot& now) const {
+                                                             const policy_view& by_policy) const {
   std::vector<considered_plan> result;
   const auto made = s_.plans.find(j.id);
   if (made == s_.plans.end() || !made->second.plans) return result;
@@ -386,8 +382,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     } else if (is_final(j.state)) {
       considered.verdict = fmt::format("needs {}{}", gpus, guests_part(spec));
     } else {
-      const auto idle = planners::idle_for(s_.cluster, now.idle, spec, p);
-      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, now.idle, spec, p);
+      const auto& may_have = by_policy.idle ? *by_policy.idle : *s_.state.idle;
+      const auto idle = planners::idle_for(s_.cluster, may_have, spec, p);
+      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, may_have, spec, p);
       considered.verdict = fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
                                        scattered ? ", the same number on each node" : "", idle,
                                        idle == 1 ? "is" : "are");
