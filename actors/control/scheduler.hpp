@@ -11,6 +11,7 @@
 
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/interfaces.hpp"
+#include "actors/control/job_views.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
@@ -51,9 +52,6 @@ class scheduler_state {
   const troupe::cluster& cluster() const { return state_ ? *state_->cluster : *options_.cluster; }
   void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
-  static std::optional<planners::reported_progress> reported(const job_record& j,
-                                                             const job_progress& p);
-  planners::job_view view_of(const job_record& j) const;
   void update_views(const job_record& j);
   void want_plans(const job_record& j);
   void something_changed();

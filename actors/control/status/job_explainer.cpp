@@ -22,7 +22,7 @@ std::string name_of(const cluster& c, node_index n) {
   return fmt::format("{} ({})", c.nodes[n].name, c.gpu_of(n).name);
 }
 
-/// What of a plan's memory is not the training's own; for the end of a sentence.
+/// The part of a plan's memory that is not the training's own; for the end of a sentence.
 std::string guests_part(const job_spec& job) {
   const double bytes = planners::guest_bytes(job);
   return bytes > 0 ? fmt::format(", {:g} of them for prefills in its bubbles", bytes / bytes_per_gb)
@@ -164,6 +164,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.owner = j.owner;
   s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
   s.command = j.spec->command;
+  // Arguments may contain secrets.
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
   s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
@@ -210,6 +211,7 @@ const plans_reply* job_explainer::plans_of(const job_record& j) const {
                                                                                  : &made->second;
 }
 
+/// One word for lists, where asking the policy for each of 10,000 jobs would take seconds.
 std::string job_explainer::waiting_reason(const job_record& j) {
   if (j.suspended) return "suspended";
   const auto* made = plans_of(j);
@@ -241,6 +243,7 @@ std::string job_explainer::absent_nodes() const {
   return names;
 }
 
+/// By the state of this moment; what was idle at the placement is in the notes.
 explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   explanation reply;
   const auto* j = s_.state.book.job(id);
@@ -350,7 +353,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
-  // Of an ended job, and since a controller's restart, it is not known what was idle then.
+  // For an ended job, or after a controller's restart, the GPUs that were idle then are unknown.
   const auto note = s_.notes.find(j.id);
   const bool known = note != s_.notes.end() && !is_final(j.state);
   const bool own_rule = known && !note->second.why.empty();
