@@ -71,7 +71,7 @@ class real_host {
   /// error. `meanwhile`, if given, is called every tenth of a second.
   expected<void> run(const std::function<void()>& meanwhile = {});
 
-  /// Of a front.
+  /// The completions of a front.
   const actors::completions& completions() const;
 
   /// Its own file's, and the controller's from the first answer of that on.

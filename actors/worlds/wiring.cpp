@@ -20,10 +20,11 @@ namespace troupe::actors {
 
 namespace {
 
-/// Of a job's description on the network.
+/// Limit of a job's description on the network.
 constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
 
 template <class Handle>
+/// The transport calls this from its own thread; an actor's mailbox is the only way in.
 std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   auto receiver = caf::actor_cast<caf::actor>(first);
   h.net->listen([receiver](frame f) { caf::anon_send(receiver, arrived{std::move(f)}); });
@@ -40,11 +41,14 @@ class frame_dispatcher {
         orchestrator_{std::move(o)},
         status_{std::move(s)} {}
 
+  // The credit goes back to the sender when the last copy of this pointer is gone: with the message
+  // in the actor that it is handed to, or here if it is handed to none.
   void on_frame(const frame& f) const {
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
     if (!envelope || !guard_->admits(*envelope)) return;
+    // The controller is the hub between clients and nodes; it changes nothing in what it forwards.
     if (envelope->to != host_.self) {
       host_.net->send(envelope->to, f);
       return;
@@ -76,6 +80,7 @@ class frame_dispatcher {
       caf::anon_send(actor,
                      inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
     };
+    // By the interfaces: a message that an actor takes is on its way to it without another list.
     if constexpr (takes_inbound<status_actor, T>)
       to_actor(status_);
     else if constexpr (takes_inbound<orchestrator_actor, T>)
@@ -105,6 +110,8 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
       planners::with_trainings(std::make_shared<const planners::checked_policy>(
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
+  // On a real host planning has its own thread, so that a job that is hard to plan delays no
+  // decision. In virtual time nothing may depend on threads.
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
                : system.spawn<caf::detached>(estimator,
