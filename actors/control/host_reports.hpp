@@ -13,7 +13,7 @@ namespace troupe::actors {
 
 /// The reports and heartbeats of nodes and gateways, and their silence. A report is a node's
 /// complete actual state; the difference from the ledger determines what happens next. A heartbeat
-/// says that nothing has changed since a report that both sides know.
+/// states that nothing has changed since a report that both sides know.
 class host_reports {
  public:
   host_reports(recorder& records, host_table& hosts, order_desk& orders, lease_manager& leases,

@@ -115,7 +115,7 @@ struct watch_scheduling {
   status_actor who;
 };
 
-/// Status desk to scheduler: what does the policy see and say of this job?
+/// Status desk to scheduler: how does the policy see this job?
 struct why_waiting {
   job_id job = 0;
 };

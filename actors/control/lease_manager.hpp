@@ -23,7 +23,7 @@ namespace troupe::actors {
 ///
 /// A part ends exactly once: by its node's report, or when its node's lease has expired. The first
 /// part that fails revokes the lease, since the others cannot continue without it. What the end of
-/// a lease means for its job is the ledger's to say (settle).
+/// a lease means for its job follows from the ledger (settle).
 class lease_manager {
  public:
   lease_manager(recorder& records, host_table& hosts, order_desk& orders,

@@ -284,8 +284,8 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
 }
 
-/// The iterations of a job that goes on after this lease: what its program says that it saved, or
-/// what all parts have done.
+/// The iterations of a job that goes on after this lease: what its program has reported as saved,
+/// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   if (is_serving(*j.spec)) return 0;
   const auto limit =
@@ -309,7 +309,7 @@ void ledger::close(lease_record& l, double at_s) {
     ++j.out_of_memory;
     raise_memory(j, l.granted);
   }
-  // A decoder is started again even if it fails: nobody waits for its end.
+  // A decoder is started again even if it fails: it has no result that the failure would be.
   const bool serves = is_serving(*j.spec);
   const bool fell = serves && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || fell) {

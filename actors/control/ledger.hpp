@@ -23,7 +23,7 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  // Attempts in a row that lost a node without progress; decoder_proof_s says what a decoder's is.
+  // Attempts in a row that lost a node without progress; a decoder's progress is decoder_proof_s.
   std::uint32_t losses = 0;
   double memory_factor = 1;  // it needs at least this multiple of the predicted memory
   double bytes_floor = 0;    // plans that need at most this do not suffice

@@ -26,7 +26,7 @@ void order_desk::send(node_index n) {
     const auto grace = grace_until_s_.find(id);
     // A node that has followed these orders and does not have the lease will not start it.
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
-    // Whether it ever started is not known: the node must say so at once, for the GPUs' sake.
+    // Whether it ever started is not known: the node must report at once, for the GPUs' sake.
     if (l.revoked && !node.reached.contains(id)) orders.answer = true;
     if (l.revoked && grace == grace_until_s_.end()) continue;
     orders.work.push_back(

@@ -41,7 +41,7 @@ class recorder {
 
   const ledger& book() const { return ledger_; }
   training_history& trainings() { return training_; }
-  /// The ledger's cluster, of which others may not have heard yet.
+  /// The ledger's cluster, which others may not have received yet.
   const cluster& present_cluster() const { return *cluster_; }
   std::shared_ptr<const cluster> shared_cluster() const { return cluster_; }
 

@@ -165,7 +165,7 @@ reason operators_only(const runtime::caller& who, const char* what) {
           fmt::format("{} may not {}: only an operator may", who.name, what)};
 }
 
-/// Refused silently for the sender: an answer would tell an attacker what it may try next, and cost
+/// Refused silently for the sender: an answer would show an attacker what it may try next, and cost
 /// more than the frame.
 bool frame_guard::admits(const envelope& e) {
   const auto ok = may_arrive(*cluster_, self_, e);

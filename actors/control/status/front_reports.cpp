@@ -18,7 +18,7 @@ bool decodes(const ledger& book, const reported_decoder& d) {
 
 }  // namespace
 
-/// A front is believed about its own completions; which decoders exist is the ledger's to say.
+/// A front is believed about its own completions; which decoders exist follows from the ledger.
 void front_reports::take(const cluster& c, const ledger& book, address from, front_report r,
                          double now_s) {
   if (!is_front(c, from)) return;
