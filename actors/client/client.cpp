@@ -7,6 +7,8 @@ namespace troupe::actors {
 
 namespace {
 
+/// The network may lose either the request or the reply, so requests are repeated. Each has a
+/// number by which the controller recognizes a repetition.
 constexpr auto retry_after = std::chrono::milliseconds{500};
 
 template <class T>
@@ -44,9 +46,12 @@ void client_state::start(client_actor::pointer self, runtime::host h) {
 caf::result<answer> client_state::on_ask(const ask& a) {
   auto promise = self_->make_response_promise<answer>();
   auto request = a.request;
+  // A caller that repeats a request in its next life chooses the number itself. Odd, hence never 0,
+  // which means "no number".
   if (number_of(request) == 0) set_number(request, host_.random.next() | 1);
   send_message(host_, controller_address, request);
   pending_[number_of(request)] = {std::move(request), host_.clock->now_s() + a.patience_s, promise};
+  // One timer for all requests; none while there are none.
   if (!std::exchange(ticking_, true)) self_->delayed_send(client_actor{self_}, retry_after, tick{});
   return promise;
 }
@@ -65,6 +70,7 @@ void client_state::on_tick() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     auto& p = it->second;
     if (host_.clock->now_s() >= p.until_s) {
+      // The request may have been carried out all the same: only its answer is missing.
       p.promise.deliver(
           answer{refuse(reason::kind::unavailable, "the controller does not respond")});
       it = pending_.erase(it);
@@ -85,6 +91,8 @@ client_actor::behavior_type client(client_actor::stateful_pointer<client_state> 
   begin_actor(self, "client", [&] { s.start(self, std::move(h)); });
   return {
       [&s](const ask& a) { return s.on_ask(a); },
+      // The credit is returned after the reply was handled, so that its sender cannot fill this
+      // mailbox.
       [&s, net](const arrived& a) {
         s.on_frame(a.what);
         net->handled(a.what);

@@ -3,9 +3,13 @@
 #include <map>
 
 #include "actors/protocol/protocol.hpp"
+#include "actors/protocol/request.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
+
+using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
+                                      caf::reacts_to<tick>>;
 
 /// The client side of every request: numbers it, sends it, and retries until it is answered or the
 /// timeout has passed.
@@ -34,3 +38,6 @@ client_actor::behavior_type client(client_actor::stateful_pointer<client_state> 
                                    runtime::host h);
 
 }  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ask)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::answer)

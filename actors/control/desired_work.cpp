@@ -20,11 +20,14 @@ double grace_of(const cluster& c, const job_spec& program) {
   return program.grace_s.value_or(c.settings.grace_s);
 }
 
+/// A journal entry, so only what the next attempt depends on.
 std::optional<program_end> end_of(const std::optional<program_progress>& p) {
   if (!p || !(p->saved || p->resumed || p->finished)) return {};
   return program_end{p->saved ? p->saved : p->resumed, p->finished};
 }
 
+/// A pure function of the ledger: orders that are sent again after a restart are the same, and the
+/// node recognizes the lease by its number.
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local) {
   const auto& g = l.granted;
@@ -46,6 +49,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   }
   if (part == 0) w.port = g.port;
   w.working_directory = spec.working_directory;
+  // Iterations that earlier leases saved are not repeated.
   w.iterations = spec.iterations - done;
   w.iteration_s = g.iteration_s;
   w.start_s = g.start_s;
@@ -53,6 +57,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.serve = spec.serve;
   if (is_training(spec)) {
     w.train.emplace();
+    // The trainer is on the first part's node and sets up the others' stages itself: they need no
+    // plan.
     if (part == 0)
       w.train = train_order{0,
                             spec,
@@ -67,6 +73,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   return w;
 }
 
+/// Programs and trainings report what they have saved; simulated work has no checkpoint but this
+/// one.
 std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
                               std::uint64_t reached) {
   const auto& g = l.granted;

@@ -16,7 +16,7 @@ std::uint32_t part_on(const lease_record& l, node_index n);
 /// The time of a program from SIGTERM to SIGKILL.
 double grace_of(const cluster& c, const job_spec& program);
 
-/// What of a program's report matters after its end; none: nothing.
+/// The part of a program's report that matters after its end; none: nothing does.
 std::optional<program_end> end_of(const std::optional<program_progress>& p);
 
 /// The order for the node of a part. `local`: all nodes are on this machine.

@@ -39,10 +39,13 @@ std::uint64_t effort_of(const job_spec& spec) {
 }  // namespace
 
 void estimator_state::on_plans_request(const plans_request& w) {
+  // Quick ones first: a training that takes seconds to plan must not hold up a hundred jobs that
+  // take a millisecond each.
   queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
   if (queue_.size() == 1) self_->send(estimator_actor{self_}, tick{});
 }
 
+/// One job for each message, so that requests that arrive meanwhile are sorted in.
 void estimator_state::on_tick() {
   const auto next = queue_.extract(queue_.begin());
   self_->send(next.mapped().reply_to, plans_for(next.mapped()));
@@ -53,6 +56,8 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
   constexpr std::size_t max_known = 20'000;
   if (known_.size() >= max_known) known_.clear();
   const auto& present = *options_.cluster;
+  // By the cluster's version, too: another cluster has other plans. Old ones fall out when the
+  // table is full.
   auto [it, is_new] =
       known_.try_emplace(fmt::format("{} {} {}", present.version, w.memory_factor,
                                      key_of(*w.spec, options_.policy->plans_by_request())));

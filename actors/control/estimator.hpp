@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/control/interfaces.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/clock.hpp"
 #include "runtime/host/shared_cluster.hpp"

@@ -47,7 +47,7 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
   s.iteration = std::min(s.iteration, s.iterations);
   if (j.state != job_state::running || !lease) return;
   const auto left = static_cast<double>(s.iterations - s.iteration);
-  // A job that is late hangs, or does more than was said: nobody knows when it will end.
+  // A job that is late hangs, or has more iterations than were declared: its end is unknown.
   const auto expect_in = [&s](double eta_s) {
     if (eta_s > 0) s.eta_s = eta_s;
   };

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
+#include "actors/control/interfaces.hpp"
 #include "actors/control/ledger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "messages/base/units.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/stage.hpp"
@@ -17,6 +18,14 @@ job_progress progress_of(const training_report& r, double now_s);
 /// From a program's report; `before` iterations were done by earlier leases.
 job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
                          double now_s);
+
+/// Takes over `p` if it is newer than `known`: of a later lease, or a later iteration. Another
+/// report of the same iteration is not, since the first one's time is that of completion.
+inline bool take_newer(job_progress& known, const job_progress& p) {
+  if (std::pair{p.lease, p.iteration} <= std::pair{known.lease, known.iteration}) return false;
+  known = p;
+  return true;
+}
 
 /// Fills in a job's progress and expected end. `lease` and `known` may be null: it is not running,
 /// nothing was reported.

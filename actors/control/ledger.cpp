@@ -36,6 +36,9 @@ ledger::ledger(const cluster& c) {
   }
 }
 
+/// The entry is applied as a whole or not at all: each on() checks everything before its first
+/// change. The time is that of the newest entry, by which the next controller begins
+/// (journal_time.hpp).
 expected<void> ledger::apply(const journal_entry& e) {
   return std::visit(
       [this](const auto& entry) {
@@ -75,6 +78,8 @@ expected<void> ledger::on(const epoch_begun& e) {
   if (e.epoch <= epoch())
     return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch()));
   auto epochs = e.journal == journal_ ? *epochs_ : std::vector<std::uint64_t>{};
+  // A node that has followed one of the forgotten epochs cannot be told from one of a lost history;
+  // it is believed (knows_epoch).
   if (epochs.size() >= max_epochs) epochs.erase(epochs.begin());
   epochs.push_back(e.epoch);
   epochs_ = shared_value{std::move(epochs)};
@@ -93,6 +98,7 @@ expected<void> ledger::on(const job_accepted& e) {
   j.submitted_s = e.at_s;
   j.owner = e.owner;
   jobs_.set(e.job, std::move(j));
+  // A repeated submission finds the job by it, also after a restart.
   requests_.set(e.request, e.job);
   next_job_ = std::max(next_job_, e.job + 1);
   ++unfinished_;
@@ -104,6 +110,7 @@ expected<void> ledger::on(const lease_granted& e) {
   if (!known || known->state != job_state::waiting)
     return contradiction(
         fmt::format("lease {} is for job {}, which is not waiting", e.lease, e.job));
+  // Lease numbers are fencing tokens: a node or a checkpoint directory believes the larger one.
   if (e.lease < next_lease_)
     return contradiction(fmt::format("lease {} is granted twice", e.lease));
   if (auto ok = check_parts(e); !ok) return ok;
@@ -178,6 +185,7 @@ void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) 
     if (!ended[i]) give(g.parts[i], g.lease);
 }
 
+/// The GPUs stay held: revoking only decides the outcome. They are free when each part has ended.
 expected<void> ledger::on(const lease_revoked& e) {
   const auto* held = lease(e.lease);
   if (!held) return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
@@ -200,12 +208,13 @@ expected<void> ledger::on(const lease_revoked& e) {
   return {};
 }
 
+/// Bounded: a client that repeats a request after 64 later ones for the same job is not recognized.
 void ledger::remember_request(job_record& j, std::uint64_t request) {
   if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
   j.suspensions.push_back(request);
 }
 
-/// What a part that has ended means for its lease.
+/// The end of a part, as it counts for its lease.
 void ledger::add_end(lease_record& l, const part_ended& e) {
   l.ended[e.part] = true;
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
@@ -275,8 +284,8 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
 }
 
-/// The iterations of a job that goes on after this lease: what its program says that it saved, or
-/// what all parts have done.
+/// The iterations of a job that goes on after this lease: what its program has reported as saved,
+/// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   if (is_serving(*j.spec)) return 0;
   const auto limit =
@@ -300,7 +309,7 @@ void ledger::close(lease_record& l, double at_s) {
     ++j.out_of_memory;
     raise_memory(j, l.granted);
   }
-  // A decoder is started again even if it fails: nobody waits for its end.
+  // A decoder is started again even if it fails: it has no result that the failure would be.
   const bool serves = is_serving(*j.spec);
   const bool fell = serves && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || fell) {
@@ -332,6 +341,8 @@ void ledger::close(lease_record& l, double at_s) {
   jobs_.set(j.id, std::move(j));
 }
 
+/// The ledger makes the entry, and the orchestrator records it: a controller that dies between the
+/// two finds it due at its next start.
 std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
   const auto* outcome = closed_.find(id);
   if (!outcome) return nullptr;
@@ -350,6 +361,7 @@ expected<void> ledger::on(const job_ended& e) {
   if (!known) return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
   auto j = *known;
   if (is_final(j.state)) return contradiction(fmt::format("job {} ends twice", e.job));
+  // Its GPUs would be free while its programs run.
   if (leases_.contains(j.lease))
     return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
   j.state = e.final_state;
@@ -400,6 +412,7 @@ expected<void> ledger::on(const cluster_changed& e) {
   } else if (leases_.empty()) {
     nodes_ = {};  // until here they were those of the file
   }
+  // A node's GPUs may change only while no lease holds any: leases name GPUs by number.
   for (node_index n = 0; n < now.size(); ++n) {
     auto held = nodes_.contains(n) ? nodes_.at(n) : node_gpus{};
     held.removed = now[n].removed;
@@ -430,6 +443,7 @@ expected<void> ledger::on(const node_drained& e) {
   return {};
 }
 
+/// The reason is the detail of the jobs that are stopped for it.
 std::optional<std::string> ledger::must_stop(node_index n) const {
   const auto name = [&] {
     return *roster_ ? (*roster_)->cluster.nodes[n].name : std::to_string(n);

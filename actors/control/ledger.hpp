@@ -23,13 +23,13 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  // Attempts in a row that lost a node without progress; decoder_proof_s says what a decoder's is.
+  // Attempts in a row that lost a node without progress; a decoder's progress is decoder_proof_s.
   std::uint32_t losses = 0;
   double memory_factor = 1;  // it needs at least this multiple of the predicted memory
   double bytes_floor = 0;    // plans that need at most this do not suffice
   std::uint64_t iterations_done = 0;
   lease_id lease = 0;  // the present or last one
-  // Of a lost lease, while the job waits: its parts, and which of them had succeeded.
+  // While the job waits after a lost lease: its parts, and which of them had succeeded.
   std::vector<lease_part> lost_parts;
   std::vector<bool> lost_succeeded;
   plan how;
@@ -43,10 +43,10 @@ struct job_record {
   bool suspended = false;                 // it gets no GPUs
   std::vector<std::uint64_t>
       suspensions;  // request numbers of the latest suspensions and resumptions
-  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
+  // The last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
   std::uint32_t tried_gpus = 0;
   double tried_bytes = 0;
-  // Of the program's last attempt: the first part that failed; its node is in `tries`.
+  // The first part that failed in the program's last attempt; its node is in `tries`.
   std::optional<std::uint32_t> failed_rank;
   double ran_s = 0;  // in all attempts that have ended
 

@@ -30,79 +30,59 @@ expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, st
   return result;
 }
 
+/// Copies the fields that a job's record and its entry in a snapshot have in common.
+template <class From, class To>
+void copy_fields(const From& from, To& to) {
+  to.request = from.request;
+  to.state = from.state;
+  to.submitted_s = from.submitted_s;
+  to.started_s = from.started_s;
+  to.ended_s = from.ended_s;
+  to.attempts = from.attempts;
+  to.out_of_memory = from.out_of_memory;
+  to.memory_factor = from.memory_factor;
+  to.bytes_floor = from.bytes_floor;
+  to.iterations_done = from.iterations_done;
+  to.lease = from.lease;
+  to.how = from.how;
+  to.where = from.where;
+  to.predicted_bytes = from.predicted_bytes;
+  to.peak_bytes = from.peak_bytes;
+  to.memory = from.memory;
+  to.detail = from.detail;
+  to.tries = from.tries;
+  to.owner = from.owner;
+  to.losses = from.losses;
+  to.lost_parts = from.lost_parts;
+  to.exit_code = from.exit_code;
+  to.suspended = from.suspended;
+  to.suspensions = from.suspensions;
+  to.tried_gpus = from.tried_gpus;
+  to.tried_bytes = from.tried_bytes;
+  to.failed_rank = from.failed_rank;
+  to.ran_s = from.ran_s;
+}
+
 job_kept kept(const job_record& j) {
   job_kept k;
+  copy_fields(j, k);
   k.job = j.id;
-  k.request = j.request;
   k.spec = *j.spec;
-  k.state = j.state;
-  k.submitted_s = j.submitted_s;
-  k.started_s = j.started_s;
-  k.ended_s = j.ended_s;
-  k.attempts = j.attempts;
-  k.out_of_memory = j.out_of_memory;
-  k.memory_factor = j.memory_factor;
-  k.bytes_floor = j.bytes_floor;
-  k.iterations_done = j.iterations_done;
-  k.lease = j.lease;
-  k.how = j.how;
-  k.where = j.where;
-  k.predicted_bytes = j.predicted_bytes;
-  k.peak_bytes = j.peak_bytes;
-  k.memory = j.memory;
-  k.detail = j.detail;
-  k.tries = j.tries;
-  k.owner = j.owner;
-  k.losses = j.losses;
-  k.lost_parts = j.lost_parts;
   k.lost_succeeded = indices_of(j.lost_succeeded);
-  k.exit_code = j.exit_code;
-  k.suspended = j.suspended;
-  k.suspensions = j.suspensions;
-  k.tried_gpus = j.tried_gpus;
-  k.tried_bytes = j.tried_bytes;
-  k.failed_rank = j.failed_rank;
-  k.ran_s = j.ran_s;
   return k;
 }
 
 job_record restored(const job_kept& k) {
   job_record j;
+  copy_fields(k, j);
   j.id = k.job;
-  j.request = k.request;
   j.spec = shared_value{k.spec};
-  j.state = k.state;
-  j.submitted_s = k.submitted_s;
-  j.started_s = k.started_s;
-  j.ended_s = k.ended_s;
-  j.attempts = k.attempts;
-  j.out_of_memory = k.out_of_memory;
-  j.memory_factor = k.memory_factor;
-  j.bytes_floor = k.bytes_floor;
-  j.iterations_done = k.iterations_done;
-  j.lease = k.lease;
-  j.how = k.how;
-  j.where = k.where;
-  j.predicted_bytes = k.predicted_bytes;
-  j.peak_bytes = k.peak_bytes;
-  j.memory = k.memory;
-  j.detail = k.detail;
-  j.tries = k.tries;
-  j.owner = k.owner;
-  j.losses = k.losses;
-  j.lost_parts = k.lost_parts;
-  j.exit_code = k.exit_code;
-  j.suspended = k.suspended;
-  j.suspensions = k.suspensions;
-  j.tried_gpus = k.tried_gpus;
-  j.tried_bytes = k.tried_bytes;
-  j.failed_rank = k.failed_rank;
-  j.ran_s = k.ran_s;
   return j;
 }
 
 }  // namespace
 
+/// By time of end and not by number: a job may wait for weeks and end today.
 jobs_forgotten ledger::long_ended(std::size_t keep) const {
   const auto ended = jobs_.size() - unfinished_;
   if (ended <= keep) return {};
@@ -129,6 +109,8 @@ expected<void> ledger::on(const jobs_forgotten& e) {
   return {};
 }
 
+/// Entries of their own for whole jobs and leases, since those that led to them are gone. Restoring
+/// them gives a ledger that equals this one, which tests compare field by field.
 std::vector<journal_entry> ledger::snapshot() const {
   std::vector<journal_entry> result;
   result.emplace_back(snapshot_begun{*epochs_, journal_, next_job_, next_lease_, clock_,
@@ -218,6 +200,8 @@ expected<void> ledger::on(const lease_kept& e) {
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)
     if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));
+  // A removed node's number of GPUs is no longer in the cluster: those of the leases are added
+  // again.
   for (const auto& part : held.parts) {
     const auto* known = nodes_.find(part.node);
     if (!known || !known->removed) continue;

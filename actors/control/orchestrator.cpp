@@ -2,81 +2,179 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "actors/control/desired_work.hpp"
+#include "actors/control/job_progress.hpp"
 #include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/messenger.hpp"
-#include "actors/protocol/permissions.hpp"
 #include "actors/protocol/timing.hpp"
-#include "messages/admission/admission.hpp"
-#include "planners/plans/bounds.hpp"
-#include "planners/plans/fits.hpp"
-#include "runtime/host/log.hpp"
+#include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
 void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h,
                                orchestrator_options options) {
-  self_ = self;
-  host_ = std::move(h);
+  links_.self = self;
   options_ = std::move(options);
   const auto file = *options_.cluster;
-  ledger_.emplace(file);
-  auto replayed = host_.journal->replay([this](const journal_entry& e) {
-    if (auto ok = ledger_->apply(e); !ok)
-      throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
-    if (const auto* progress = std::get_if<training_progress>(&e)) training_.add(progress->report);
-    if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
-  });
-  if (!replayed) throw std::runtime_error(replayed.error().text);
-  begin_time();
-  choose_cluster(file);
-  for (const auto& [id, l] : ledger_->leases())
+  parts_ = std::make_unique<parts>(h, options_, links_);
+  auto& p = *parts_;
+  p.records.listen({[this](const auto& e, const auto& jobs) { on_recorded(e, jobs); },
+                    [this](const auto& jobs) { publish(jobs); }});
+  p.cluster.choose(file);
+  for (const auto& [id, l] : p.records.book().leases())
     for (std::size_t i = 0; i < l.ended.size(); ++i) {
       const auto& part = l.granted.parts[i];
-      auto& node = nodes_[part.node];
+      auto& node = p.hosts.node(part.node);
       // A late report of the node's previous incarnation.
       node.incarnation = std::max(node.incarnation, part.incarnation);
       if (!l.ended[i]) node.leases.insert(id);
     }
-  begin_epoch();
-  // The controller may have died between the two entries.
-  const auto leases = ledger_->leases();
-  for (const auto& [id, l] : leases) {
-    if (l.outcome != lease_outcome::succeeded && !l.revoked) revoke(id, l.outcome, l.detail);
-    if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) begin_rank_wait(l);
-    // What was being stopped gets its grace once more: how much had passed is not known. Nodes keep
-    // that of programs.
-    if (const auto& now_l = *ledger_->lease(id);
-        now_l.revoked && now_l.grace_s > 0 && !is_program(*ledger_->job(l.granted.job)->spec))
-      grace_until_s_[id] = now() + now_l.grace_s;
+  if (p.records.begin_epoch()) {
+    // An older copy was accepted under a new id: nodes stop all work of the old one, so none of its
+    // leases is running, or will be soon.
+    std::vector<std::pair<lease_id, std::uint32_t>> open;
+    for (const auto& [lease, l] : p.records.book().leases())
+      for (std::uint32_t part = 0; part < l.ended.size(); ++part)
+        if (!l.ended[part]) open.emplace_back(lease, part);
+    for (const auto& [lease, part] : open)
+      p.leases.lose_part(lease, part, "the controller continued with an older copy of its journal");
   }
-  stop_unwanted();
-  std::vector<job_id> ids;
-  for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
-  for (auto id : ids) settle(id);
-  for (auto id : ids) {
-    const auto& j = *ledger_->job(id);
-    remember_deadline(j);
-    served_.add(j);
-    if (is_final(j.state)) training_.ended(id);  // a snapshot has no job_ended entries
-  }
-  for (const auto& [id, l] : ledger_->leases()) remember_limit(l);
+  resume();
   on_commit_now();
-  self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(cluster_->settings.heartbeat_s),
-                      tick{});
+  self->delayed_send(orchestrator_actor{self},
+                     nanoseconds_of(p.records.present_cluster().settings.heartbeat_s), tick{});
+}
+
+/// Does what the last controller would have done next. It may have died between two entries of
+/// which the second follows from the first: each of these steps follows from the ledger alone, and
+/// does nothing where its entry is there.
+void orchestrator_state::resume() {
+  auto& p = *parts_;
+  const auto& book = p.records.book();
+  const auto leases = book.leases();
+  for (const auto& [id, l] : leases) {
+    if (l.outcome != lease_outcome::succeeded && !l.revoked)
+      p.leases.revoke(id, l.outcome, l.detail);
+    if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) p.leases.begin_rank_wait(l);
+    // A lease that was being stopped gets its grace once more: how much had passed is unknown.
+    // Nodes keep that of programs.
+    if (const auto& now_l = *book.lease(id);
+        now_l.revoked && now_l.grace_s > 0 && !is_program(*book.job(l.granted.job)->spec))
+      p.orders.keep_until(id, p.records.now() + now_l.grace_s);
+  }
+  p.cluster.stop_unwanted();
+  std::vector<job_id> ids;
+  for (const auto& [id, j] : book.jobs()) ids.push_back(id);
+  for (auto id : ids) p.leases.settle(id);
+  for (auto id : ids) {
+    const auto& j = *book.job(id);
+    p.limits.remember_deadline(j);
+    p.served.add(j);
+    if (is_final(j.state)) p.records.trainings().ended(id);  // a snapshot has no job_ended entries
+  }
+  for (const auto& [id, l] : book.leases()) p.limits.remember_limit(l);
+}
+
+// -- recording and publishing
+
+void orchestrator_state::on_recorded(const journal_entry& e, const std::vector<job_id>& jobs) {
+  auto& p = *parts_;
+  const auto& book = p.records.book();
+  if (const auto* in = std::get_if<job_accepted>(&e)) {
+    p.limits.remember_deadline(*book.job(in->job));
+    p.served.add(*book.job(in->job));
+  }
+  if (const auto* g = std::get_if<lease_granted>(&e))
+    p.limits.remember_limit(*book.lease(g->lease));
+  for (const auto id : jobs) serving_changed_ = serving_changed_ || p.served.has(id);
+}
+
+void orchestrator_state::commit_soon() {
+  constexpr std::size_t max_batch = 1000;
+  if (serving_changed_) state_serving();
+  const auto uncommitted = parts_->records.uncommitted();
+  if (uncommitted >= max_batch) return on_commit_now();
+  // The message goes to the end of the mailbox: what is waiting there shares the write.
+  if (uncommitted > 0 && !std::exchange(commit_asked_, true))
+    links_.self->send(orchestrator_actor{links_.self}, commit_now{});
+}
+
+void orchestrator_state::on_commit_now() {
+  commit_asked_ = false;
+  parts_->records.commit();
+}
+
+void orchestrator_state::publish(const std::vector<job_id>& jobs) {
+  if (subscribers_.empty()) return;
+  const auto now = state();
+  for (const auto& s : subscribers_) links_.self->send(s, state_changed{now, jobs});
+}
+
+/// Cheap: the ledger's tables share their structure with the next state's, and the rest is shared
+/// until it changes.
+std::shared_ptr<const cluster_state> orchestrator_state::state() {
+  auto& p = *parts_;
+  TROUPE_INVARIANT(p.hosts.nodes() == p.records.present_cluster().nodes.size());
+  return std::make_shared<const cluster_state>(
+      cluster_state{p.records.shared_cluster(), p.records.book(), p.hosts.nodes_present(),
+                    p.hosts.gateways_present(), p.hosts.shared_idle(), p.records.ahead_s()});
+}
+
+void orchestrator_state::on_subscribe(const subscribe& m) {
+  on_commit_now();  // makes the subscriber's first state durable
+  links_.self->send(m.who, state_changed{state(), {}});
+  subscribers_.push_back(m.who);
+}
+
+void orchestrator_state::on_begin_scheduling(const begin_scheduling& m) {
+  on_subscribe({m.scheduler});
+  links_.scheduler = m.scheduler;
+  send_all_progress();
+}
+
+void orchestrator_state::on_begin_status(const begin_status& m) {
+  on_subscribe({m.status});
+  links_.status = m.status;
+  send_all_progress();
+  for (std::uint32_t d = 0; d < parts_->hosts.gateways(); ++d)
+    if (const auto& known = parts_->hosts.gateway(d).traffic; known != gateway_traffic{})
+      links_.self->send(links_.status, gateway_traffic_changed{d, known});
+}
+
+// -- trainers' reports
+
+void orchestrator_state::on_training_report(address from, const training_report& r) {
+  auto& records = parts_->records;
+  // Only the trainer of the job's last lease counts. Its last report may arrive after the lease's
+  // end.
+  const auto* j = records.book().job(r.job);
+  if (!j || j->lease != r.lease || j->where.empty() || from != node_address(j->where.front().node))
+    return;
+  if (auto kept = records.trainings().to_keep(r))
+    records.record(training_progress{std::move(*kept)});
+  records.trainings().add(r);
+  report_progress(r.job);
+  // The trainer repeats the report until then, so what it acknowledges must be durable.
+  records.reply(from, training_report_ack{r.lease, r.sequence});
+}
+
+void orchestrator_state::report_progress(job_id job) {
+  const auto recent = parts_->records.trainings().recent(job);
+  if (recent && !recent->iterations.empty())
+    links_.send_progress(progress_of(*recent, parts_->records.wall()));
+}
+
+void orchestrator_state::send_all_progress() {
+  for (const auto& [id, j] : parts_->records.book().jobs()) report_progress(id);
 }
 
 // -- the policy's decisions
-// -----------------------------------------------------------------------------
 
 namespace {
 
-/// What the policy says of a job that it gives up, and what its last attempt ran out of memory
-/// with.
+/// The policy's reason for giving a job up, and what its last attempt ran out of memory with.
 std::string reason_to_give_up(const job_record& j, const std::string& why) {
   const bool ran_out = !j.memory.empty() && j.memory.back().out_of_memory;
   return ran_out && !j.detail.empty() ? fmt::format("{}; most recently: {}", why, j.detail) : why;
@@ -84,130 +182,108 @@ std::string reason_to_give_up(const job_record& j, const std::string& why) {
 
 }  // namespace
 
+/// Decisions are carried out in their order, each on what those before it have left. A refusal
+/// stops none of the others: the policy sees the result in the next state, and decides again.
 void orchestrator_state::on_proposal(const proposal& p) {
+  auto& records = parts_->records;
+  auto& leases = parts_->leases;
   proposal_result result{p.number, {}};
   for (const auto& d : p.decisions) {
-    const auto* j = ledger_->job(d.job);
+    const auto* j = records.book().job(d.job);
     if (d.what == planners::decision::kind::start) {
-      if (auto ok = grant(d); !ok) result.refused.emplace_back(d.job, ok.error());
+      if (auto ok = leases.grant(d); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
-      preempt(d.job, "makes room");
+      leases.preempt(d.job, "makes room");
     } else if (d.what == planners::decision::kind::move) {
       if (j && j->state == job_state::running)
-        preempt(d.job, "is moved", d.grace_s);
+        leases.preempt(d.job, "is moved", d.grace_s);
       else
         result.refused.emplace_back(
             d.job, reason{reason::kind::stale, fmt::format("job {} is not running", d.job)});
     } else if (j && j->state == job_state::waiting) {
-      record(job_ended{d.job, wall(), job_state::failed, reason_to_give_up(*j, d.why.text)});
+      records.record(
+          job_ended{d.job, records.wall(), job_state::failed, reason_to_give_up(*j, d.why.text)});
     }
   }
-  for (auto n : std::exchange(to_order_, {})) send_orders(n);
-  batch_.when_durable([this, result = std::move(result)] { self_->send(scheduler_, result); });
+  parts_->orders.send_due();
+  // Until then the scheduler proposes nothing more: its snapshot does not have these leases yet.
+  records.when_durable(
+      [this, result = std::move(result)] { links_.self->send(links_.scheduler, result); });
 }
 
-expected<void> orchestrator_state::grant(const planners::decision& d) {
-  const auto& c = *cluster_;
-  const auto* j = ledger_->job(d.job);
-  if (!j || j->state != job_state::waiting)
-    return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
-  if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
-  if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
-  if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
-  if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
-  const auto& e = *d.expected;
-  lease_granted entry{
-      ledger_->next_lease(), d.job,           wall(), d.how, e.bytes_per_gpu, e.iteration_s,
-      c.settings.restart_s,  e.out_of_memory, {}};
-  if (!j->spec->command.empty()) entry.port = free_port(d.where.front().node, entry.lease);
-  for (const auto& share : d.where)
-    entry.parts.push_back(
-        {share.node, nodes_[share.node].incarnation, ledger_->take_lowest(share.node, share.gpus)});
-  if (!record(entry))
-    return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
-  for (const auto& share : d.where) {
-    nodes_[share.node].leases.insert(entry.lease);
-    refresh_idle(share.node);
-    to_order_.insert(share.node);
-  }
-  return {};
+// -- time
+
+void orchestrator_state::on_tick() {
+  auto& p = *parts_;
+  if (auto ok = p.records.host().journal->check(); !ok) throw std::runtime_error(ok.error().text);
+  p.reports.on_tick();
+  p.hosts.settle_lease_length();
+  p.cluster.on_tick();
+  p.limits.end_overdue();
+  p.clients.answer_held_submissions();
+  p.limits.end_long_runs();
+  p.orders.end_graces();
+  p.leases.end_rank_waits();
+  p.orders.send_due();
+  state_serving();
+  p.records.compact(options_.limits.compact_after, options_.limits.keep_ended);
+  links_.self->delayed_send(orchestrator_actor{links_.self},
+                            nanoseconds_of(p.records.present_cluster().settings.heartbeat_s),
+                            tick{});
 }
 
-/// The job is queued again; it gets time to save.
-void orchestrator_state::preempt(job_id id, const std::string& detail,
-                                 std::optional<double> grace_s,
-                                 std::optional<std::uint64_t> request) {
-  const auto* j = ledger_->job(id);
-  if (!j || j->state != job_state::running) return;
-  const auto usual_s = cluster_->settings.preempt_grace_s;
-  revoke({j->lease,
-          wall(),
-          lease_outcome::preempted,
-          detail,
-          is_training(*j->spec) ? grace_s.value_or(usual_s) : 0,
-          {},
-          request});
+/// To every front and gateway; repeated, since it may be lost and they may be new. A cluster
+/// without fronts has no use for it.
+void orchestrator_state::state_serving() {
+  serving_changed_ = false;
+  auto& records = parts_->records;
+  const auto& c = records.present_cluster();
+  if (c.fronts.empty()) return;
+  auto all = parts_->served.statement(records.book());
+  all.journal = records.host().journal->id();
+  all.epoch = records.book().epoch();
+  all.sequence = ++serving_statements_;
+  for (std::uint32_t f = 0; f < c.fronts.size(); ++f)
+    if (!c.fronts[f].removed) records.reply(front_address(f), all);
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (!c.datacenters[d].removed) records.reply(gateway_address(d), all);
 }
 
-/// The time to save of a training is `e`'s, during which it stays ordered; that of a program is its
-/// own, and its node keeps it.
-void orchestrator_state::revoke(lease_revoked e) {
-  const auto id = e.lease;
-  const auto* l = ledger_->lease(id);
-  if (!l || (l->revoked && l->outcome == e.why)) return;
-  const auto& spec = *ledger_->job(l->granted.job)->spec;
-  const double ordered_s = is_program(spec) ? 0 : e.grace_s;
-  if (is_program(spec)) e.grace_s = grace_of(*cluster_, spec);
-  if (!record(e)) return;
-  grace_until_s_.erase(id);
-  if (ordered_s > 0) grace_until_s_[id] = now() + ordered_s;
-  for (const auto& part : ledger_->lease(id)->granted.parts)
-    if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
+namespace {
+
+/// Hands messages of type T to one part of the orchestrator, and commits what that has recorded.
+template <class T, class Part>
+auto handler(orchestrator_state& s, Part& (orchestrator_state::*part)()) {
+  return [&s, part](const inbound<T>& m) { (s.*part)().on(m), s.commit_soon(); };
 }
+
+}  // namespace
 
 orchestrator_actor::behavior_type orchestrator(
     orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
     orchestrator_options options) {
+  using state = orchestrator_state;
   auto& s = self->state;
   begin_actor(self, "orchestrator", [&] { s.start(self, std::move(h), std::move(options)); });
   return {
-      [&s](const inbound<node_report>& m) { s.on_node_report(m.from, m.body), s.commit_soon(); },
-      [&s](const proposal& p) { s.on_proposal(p), s.commit_soon(); },
-      [&s](const inbound<submit_job>& m) {
-        s.on_submit_job(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<cancel_job>& m) {
-        s.on_cancel_job(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<suspend_job>& m) {
-        s.on_suspend_job(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<requeue_job>& m) {
-        s.on_requeue_job(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<reconfigure>& m) {
-        s.on_reconfigure(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<drain_nodes>& m) {
-        s.on_drain_nodes(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<move_job>& m) {
-        s.on_move_job(m.from, m.sender, m.body), s.commit_soon();
-      },
-      [&s](const inbound<gateway_report>& m) {
-        s.on_gateway_report(m.from, m.body), s.commit_soon();
-      },
-      [&s](const inbound<read_log>& m) {
-        s.on_read_log(m.from, m.sender, m.body), s.commit_soon();
-      },
+      handler<node_report>(s, &state::reports),
+      handler<gateway_report>(s, &state::reports),
+      handler<submit_job>(s, &state::clients),
+      handler<cancel_job>(s, &state::clients),
+      handler<suspend_job>(s, &state::clients),
+      handler<requeue_job>(s, &state::clients),
+      handler<move_job>(s, &state::clients),
+      handler<read_log>(s, &state::clients),
+      handler<query_training>(s, &state::clients),
+      handler<reconfigure>(s, &state::cluster),
+      handler<drain_nodes>(s, &state::cluster),
       [&s](const inbound<training_report>& m) {
         s.on_training_report(m.from, m.body), s.commit_soon();
       },
-      [&s](const inbound<query_training>& m) {
-        s.on_query_training(m.from, m.body), s.commit_soon();
-      },
+      [&s](const proposal& p) { s.on_proposal(p), s.commit_soon(); },
+      [&s](const job_planned& m) { s.clients().on_job_planned(m), s.commit_soon(); },
       [&s](const begin_scheduling& m) { s.on_begin_scheduling(m); },
-      [&s](const job_planned& m) { s.on_job_planned(m), s.commit_soon(); },
+      [&s](const begin_status& m) { s.on_begin_status(m); },
       [&s](const subscribe& m) { s.on_subscribe(m); },
       [&s](const commit_now&) { s.on_commit_now(); },
       [&s](const tick&) { s.on_tick(), s.commit_soon(); },

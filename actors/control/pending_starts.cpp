@@ -12,6 +12,7 @@ const planners::decision* pending_starts::find(job_id job) const {
   return at == starts_.end() ? nullptr : &at->second;
 }
 
+/// In the order of jobs' numbers; each takes its GPUs, so that two never start on the same.
 std::vector<planners::decision> pending_starts::possible(const cluster& c,
                                                          const planners::idle_index& idle) const {
   std::vector<planners::decision> out;
@@ -24,6 +25,8 @@ std::vector<planners::decision> pending_starts::possible(const cluster& c,
   return out;
 }
 
+/// Idle GPUs that the reservation has to share are counted for each start: this errs towards
+/// waiting.
 std::vector<job_id> pending_starts::hopeless(const planners::idle_index& idle,
                                              const std::vector<std::uint32_t>& freed) const {
   std::vector<job_id> out;

@@ -44,6 +44,8 @@ std::string hardware(const cluster& c, const node& n) {
   return fmt::format("{} {} in {}", n.gpus, c.gpus[n.gpu].name, c.datacenters[n.datacenter].name);
 }
 
+/// Merges by name. Order matters: types and datacenters first, since nodes, fronts, links and
+/// prices refer to them, and the indices of the file are translated to the journal's on the way.
 class merger {
  public:
   merger(const cluster& present, const cluster& file, const std::function<bool(node_index)>& busy)
@@ -68,7 +70,7 @@ class merger {
     out_.controller = file_.controller;
     out_.settings = file_.settings;
     compare_settings();
-    // What differs without a host to name.
+    // A difference without a host to name.
     if (!(out_ == present_)) {
       if (what_.added.empty() && what_.removed.empty() && what_.changed.empty())
         what_.changed.emplace_back("figures of GPUs, links or addresses");
@@ -78,6 +80,7 @@ class merger {
   }
 
  private:
+  // Types are never removed: plans and leases of the journal may name them.
   void merge_types() {
     for (const auto& type : file_.gpus) {
       const auto at = index_of(out_.gpus, type.name);
@@ -90,6 +93,7 @@ class merger {
   }
 
   void merge_datacenters() {
+    // A removed datacenter keeps its place and its gateway's address.
     for (auto& d : out_.datacenters)
       if (index_of(file_.datacenters, d.name) == file_.datacenters.size() && !d.removed) {
         d.removed = true;
@@ -121,6 +125,7 @@ class merger {
         return ok;
       }
     }
+    // Its work is stopped, and its GPUs are free when that has ended; it gets no new work at once.
     for (auto& node : out_.nodes)
       if (!node.removed && !wanted.contains(node.name)) {
         node.removed = true;
@@ -130,6 +135,8 @@ class merger {
     return {};
   }
 
+  // Under a lease a node's GPUs and datacenter stay: plans, device numbers and routes of that lease
+  // depend on them. Links and addresses may change.
   expected<void> replace(node_index n, const node& by) {
     auto& old = out_.nodes[n];
     const bool same = old.gpu == by.gpu && old.gpus == by.gpus && old.datacenter == by.datacenter;
@@ -217,6 +224,8 @@ class merger {
 
 }  // namespace
 
+/// The reader of cluster files has checked this; here it comes over the network, and everything
+/// behind it indexes by these numbers.
 expected<void> check_cluster(const cluster& c) {
   if (c.nodes.empty() || c.datacenters.empty() || c.gpus.empty())
     return bad("it has no node, datacenter or GPU type");

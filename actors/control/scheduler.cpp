@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/job_progress.hpp"
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
@@ -24,20 +25,22 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   estimator_ = std::move(estimator);
   self_->send(orchestrator_, begin_scheduling{scheduler_actor{self_}});
   const auto& how = cluster().settings;
+  // A node reports within a heartbeat of noticing the new controller; after three, or when leases
+  // would expire, the nodes that are still missing are taken for absent.
   self_->delayed_send(scheduler_actor{self_},
                       nanoseconds_of(std::min(3 * how.heartbeat_s, how.lease_s)), startup_over{});
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
 // -- the state of the cluster
-// -------------------------------------------------------------------------------------
 
 void scheduler_state::on_state_changed(const state_changed& m) {
   if (!state_ || state_->cluster->version != m.now->cluster->version) {
     begin_with(m.now);
   } else {
+    // Only the jobs that have changed are looked at: with 10,000 jobs a state comes many times a
+    // second.
     const auto before = std::exchange(state_, m.now);
-    ++reply_version_;
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
     const bool same_nodes = before->nodes_present == state_->nodes_present &&
                             before->book.drained() == state_->book.drained();
@@ -55,7 +58,6 @@ void scheduler_state::on_state_changed(const state_changed& m) {
 void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   const bool first = !state_;
   state_ = std::move(now);
-  ++reply_version_;
   plans_.clear();
   wanted_.clear();
   waiting_.clear();
@@ -64,25 +66,15 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   moving_.clear();
   stopping_.clear();
   pending_ = {};
-  for (auto& [id, note] : notes_) {
-    note.present.resize(cluster().nodes.size(), false);
-    note.idle.resize(cluster().nodes.size(), 0);
-    note.drained.resize(cluster().nodes.size(), false);
-  }
   for (const auto& [id, j] : book().jobs())
     if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
-  if (!first) return;
-  for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
-  begin_placing();
+  if (first) begin_placing();
 }
 
 /// `before`: the job in the previous state; null: it is new.
 void scheduler_state::on_job_changed(job_id id, const job_record* before) {
   const auto* j = book().job(id);
-  if (!j || is_final(j->state)) {
-    wanted_.erase(id);
-    notes_.erase(id);
-  }
+  if (!j || is_final(j->state)) wanted_.erase(id);
   if (!j) {
     plans_.erase(id);
     progress_.erase(id);
@@ -98,84 +90,37 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
 }
 
 void scheduler_state::on_plans_reply(const plans_reply& p) {
-  ++reply_version_;
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
+  // The estimator plans for the cluster that it knows. Its plans are for another one, so it is
+  // asked again.
   if (p.cluster != cluster().version) {  // it was asked just before the cluster changed
     wanted_.erase(p.job);
     return want_plans(*j);
   }
+  // Once for each job: a job that is planned again for its memory has not arrived again.
   if (!plans_.contains(p.job)) remember_arrival(*j, p);
   plans_[p.job] = p;
   wanted_.erase(p.job);
+  if (status_) self_->send(status_, p);  // before the orchestrator answers the submitter
   const bool never = p.plans->empty() && p.why.code == reason::kind::infeasible;
   self_->send(orchestrator_, job_planned{p.job, never ? std::optional{p.why} : std::nullopt});
   update_views(*j);
 }
 
-/// Only the first report of an iteration counts: its time is that of completion.
 void scheduler_state::on_job_progress(const job_progress& p) {
   auto& known = progress_[p.job];
-  if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
-    known = p, ++reply_version_;
+  take_newer(known, p);
   const auto view = running_.find(p.job);
   if (const auto* j = book().job(p.job); j && view != running_.end())
-    view->second.reported = reported(*j, known);
+    view->second.reported = reported_progress_of(*j, known);
 }
 
-void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
-  traffic_[m.datacenter] = m.traffic;
-  ++reply_version_;
-}
-
-void scheduler_state::on_front_report(address from, const front_report& r) {
-  if (r.cluster.value_or(0) < cluster().version)
-    send_message(host_, from, cluster_update{cluster()});
-  fronts_.take(cluster(), book(), from, r, host_.clock->now_s());
-}
-
+/// At most one request for each job and memory factor is under way.
 void scheduler_state::want_plans(const job_record& j) {
   if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
   wanted_[j.id] = j.memory_factor;
   self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
-}
-
-std::optional<planners::reported_progress> scheduler_state::reported(const job_record& j,
-                                                                     const job_progress& p) {
-  if (p.lease != j.lease || !(p.iteration_s > 0)) return {};
-  return planners::reported_progress{p.iteration, p.at_s, p.iteration_s};
-}
-
-planners::job_view scheduler_state::view_of(const job_record& j) const {
-  planners::job_view v;
-  v.id = j.id;
-  v.spec = j.spec;
-  v.submitted_s = j.submitted_s;
-  if (auto it = plans_.find(j.id); it != plans_.end()) {
-    v.plans = it->second.plans;
-    v.why = it->second.why;
-  }
-  v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
-  v.iterations_done = j.iterations_done;
-  v.attempts = j.attempts;
-  v.out_of_memory = j.out_of_memory;
-  v.bytes_floor = j.bytes_floor;
-  v.memory_factor = j.memory_factor;
-  v.tried_gpus = j.tried_gpus;
-  v.tried_bytes = j.tried_bytes;
-  if (j.attempts > 0) {
-    v.rows = j.how.rows;
-    v.data_parallel = j.how.data_parallel;
-  }
-  if (const auto* l = book().lease(j.lease)) {
-    v.started_s = l->granted.at_s;
-    v.how = j.how;
-    v.where = j.where;
-    v.iteration_s = l->granted.iteration_s;
-    if (const auto p = progress_.find(j.id); p != progress_.end())
-      v.reported = reported(j, p->second);
-  }
-  return v;
 }
 
 /// Updates the job's entry in the lists of waiting and running jobs.
@@ -188,15 +133,17 @@ void scheduler_state::update_views(const job_record& j) {
   const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
     if (known && !next && j.state == s && !(s == job_state::waiting && j.suspended))
-      views.insert_or_assign(j.id, view_of(j));
+      views.insert_or_assign(j.id, view_of(j, book(), plans_, progress_));
     else
       views.erase(j.id);
   };
   keep(waiting_, job_state::waiting);
   keep(running_, job_state::running);
+  // A job with a reserved start is neither waiting nor running for the policy, which would place it
+  // again or count its old GPUs.
   moving_.erase(j.id);
   if (next) {
-    auto& v = moving_.emplace(j.id, view_of(j)).first->second;
+    auto& v = moving_.emplace(j.id, view_of(j, book(), plans_, progress_)).first->second;
     v.how = next->how;
     v.where = next->where;
   }
@@ -208,7 +155,6 @@ void scheduler_state::update_views(const job_record& j) {
 }
 
 // -- decisions
-// ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::policy_snapshot() {
   planners::snapshot s{journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
@@ -219,6 +165,7 @@ planners::snapshot scheduler_state::policy_snapshot() {
 }
 
 void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p) {
+  // Forecasts look at the newest arrivals only. Dropping half at a time makes the cost constant.
   constexpr std::size_t max_arrivals = 256;
   if (arrivals_.size() >= 2 * max_arrivals)
     arrivals_.erase(arrivals_.begin(), arrivals_.end() - max_arrivals);
@@ -232,6 +179,8 @@ void scheduler_state::something_changed() {
 
 void scheduler_state::decide_soon() {
   changed_ = true;
+  // All that is in the mailbox by then is decided on together. While a proposal is under way
+  // nothing is decided: the state does not show its leases yet, and they would be granted twice.
   if (in_flight_ || asked_) return;
   asked_ = true;
   self_->send(scheduler_actor{self_}, decide_now{});
@@ -239,7 +188,7 @@ void scheduler_state::decide_soon() {
 
 void scheduler_state::on_startup_over() {
   if (!std::exchange(starting_, false)) return;
-  ++reply_version_;
+  show_counts();
   begin_placing();
 }
 
@@ -253,6 +202,8 @@ void scheduler_state::on_decide_now() {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   withdraw_hopeless();
+  // Starts that were decided earlier come first, since their GPUs are reserved, then what users ask
+  // for; the policy decides on what they leave.
   if (start_pending() || make_moves()) return decide_soon();  // then decide again
   if (options_.policy->round_s() == 0) begin_round();
 }
@@ -263,8 +214,7 @@ void scheduler_state::begin_round() {
     return;
   }
   const auto s = policy_snapshot();
-  const bool nobody = s.waiting.empty() && s.running.empty();
-  if (in_flight_ || nobody) return;
+  if (in_flight_ || (s.waiting.empty() && s.running.empty())) return;
   const runtime::stopwatch watch;
   const double began_s = host_.clock->now_s();
   auto decisions = options_.policy->decide(s, host_.random);
@@ -274,7 +224,7 @@ void scheduler_state::begin_round() {
   propose(std::move(decisions));
 }
 
-/// `took_s` by the host's clock: what is told must not differ between virtual runs.
+/// `took_s` is by the host's clock: the counts must not differ between virtual runs.
 void scheduler_state::count(const std::vector<planners::decision>& decisions, double took_s) {
   using kind = planners::decision::kind;
   ++counts_.rounds;
@@ -284,6 +234,7 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
     counts_.moved += d.what == kind::move;
     counts_.stopped += d.what == kind::stop;
   }
+  show_counts();
 }
 
 void scheduler_state::decide_again_in(double seconds) {
@@ -311,31 +262,39 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   proposal p;
   p.number = ++proposals_;
+  placements_proposed shown;
   placement_note now{{}, *state_->nodes_present};
   for (node_index n = 0; n < now.present.size(); ++n) {
     now.idle.push_back(state_->idle->idle(n));
     now.drained.push_back(book().is_drained(n));
   }
   for (auto& d : decisions) {
+    // A policy may change its mind about a start whose GPUs have not become free yet.
     if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
     if (const auto* j = book().job(d.job); j && !d.expected)
       d.expected = planners::estimate_start(cluster(), *j->spec, d.how, d.where);
     proposed_[d.job] = d;
-    notes_[d.job] = now;
-    notes_[d.job].why = d.why.text;
+    if (status_) {
+      auto& note = shown.notes[d.job] = now;
+      note.why = d.why.text;
+    }
     for (const auto& share : d.where)
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
   }
   p.decisions = std::move(decisions);
+  // Until proposal_result. The orchestrator answers every proposal, or ends, and this actor with
+  // it.
   in_flight_ = true;
+  if (!shown.notes.empty()) self_->send(status_, std::move(shown));
   self_->send(orchestrator_, std::move(p));
 }
 
 void scheduler_state::on_proposal_result(const proposal_result& s) {
   in_flight_ = false;
   counts_.refused += s.refused.size();
+  if (!s.refused.empty()) show_counts();
   using kind = planners::decision::kind;
   for (auto& [job, d] : std::exchange(proposed_, {})) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
@@ -343,6 +302,8 @@ void scheduler_state::on_proposal_result(const proposal_result& s) {
     if (const auto asked = proposed_moves_.extract(job); asked && moves)
       reply_to_move(asked.mapped(), refused == s.refused.end() ? expected<planners::decision>{d}
                                                                : refuse(refused->second));
+    // The rest are moves that were accepted, whose job has to stop before it can start
+    // elsewhere, and starts that were refused.
     if (moves == (refused != s.refused.end())) continue;
     // A start that came too early waits for its GPUs. One that breaks a limit would be refused
     // again at once, and for ever.
@@ -362,6 +323,8 @@ void scheduler_state::withdraw(job_id job) {
   if (const auto* j = book().job(job)) update_views(*j);
 }
 
+/// A reserved start waits for GPUs that are being released. If their node is lost, or its work goes
+/// on, it would wait for ever and keep the others reserved.
 void scheduler_state::withdraw_hopeless() {
   if (pending_.empty()) return;
   const auto& present = *state_->nodes_present;
@@ -386,8 +349,9 @@ bool scheduler_state::start_pending() {
 }
 
 // -- moves requested by users
-// ----------------------------------------------------------------------------
 
+/// Clients repeat requests until they are answered: one that was answered gets the same answer, one
+/// that is under way waits for its own.
 void scheduler_state::on_move_request(const move_request& w) {
   if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
       done != move_replies_.end()) {
@@ -403,6 +367,8 @@ void scheduler_state::on_move_request(const move_request& w) {
   something_changed();
 }
 
+/// Not journaled: a repetition after a restart of the controller moves the job again, which is
+/// harmless.
 void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
   constexpr std::size_t kept = 64;
   move_reply result{w.move.request, made.has_value(), {}, {}, {}};
@@ -447,6 +413,7 @@ bool scheduler_state::make_moves() {
       reply_to_move(w, refuse(to.error()));
       continue;
     }
+    // Two moves in one proposal must not get the same GPUs.
     for (const auto& share : to->where)
       rest.set_idle(share.node,
                     rest.idle(share.node) - std::min(rest.idle(share.node), share.gpus));
@@ -461,6 +428,38 @@ bool scheduler_state::make_moves() {
   const bool any = !moves.empty();
   propose(std::move(moves));
   return any;
+}
+
+// -- what others want to know
+
+void scheduler_state::on_watch_scheduling(const watch_scheduling& m) {
+  status_ = m.who;
+  for (const auto& [id, p] : plans_) self_->send(status_, p);
+  show_counts();
+}
+
+void scheduler_state::show_counts() {
+  if (status_) self_->send(status_, scheduling_changed{starting_, counts_});
+}
+
+/// Asks the policy nothing while it would not be asked to place the job either.
+policy_view scheduler_state::on_why_waiting(job_id job) {
+  const auto* j = state_ ? book().job(job) : nullptr;
+  if (!j) return {};
+  auto now = policy_snapshot();
+  std::vector<planners::unusable_node> unusable;
+  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
+    if (!(*state_->nodes_present)[n])
+      unusable.push_back({n, "absent"});
+    else if (book().is_drained(n))
+      unusable.push_back({n, "drained"});
+  now.unusable = unusable;
+  policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
+  const auto known = plans_.find(job);
+  if (j->state == job_state::waiting && !j->suspended && !starting_ && known != plans_.end() &&
+      known->second.memory_factor == j->memory_factor)
+    result.why_waiting = why_waiting_text(*options_.policy, now, job, known->second.plans.get());
+  return result;
 }
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
@@ -478,12 +477,10 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const decide_now&) { s.on_decide_now(); },
       [&s](const proposal_result& m) { s.on_proposal_result(m); },
       [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
       [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
-      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.sender, m.body); },
-      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.sender, m.body); },
-      [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
+      [&s](const watch_scheduling& m) { s.on_watch_scheduling(m); },
+      [&s](const why_waiting& m) { return s.on_why_waiting(m.job); },
   };
 }
 

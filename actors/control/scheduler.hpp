@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
-#include "actors/control/front_reports.hpp"
-#include "actors/control/job_explainer.hpp"
+#include "actors/control/interfaces.hpp"
+#include "actors/control/job_views.hpp"
 #include "actors/control/pending_starts.hpp"
-#include "actors/protocol/protocol.hpp"
-#include "messages/codec/shared_reply.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -42,23 +40,18 @@ class scheduler_state {
   void on_plans_reply(const plans_reply& m);
   void on_proposal_result(const proposal_result& m);
   void on_job_progress(const job_progress& m);
-  void on_gateway_traffic_changed(const gateway_traffic_changed& m);
-  void on_front_report(address from, const front_report& r);
   void on_move_request(const move_request& m);
   void on_startup_over();
   void on_decide_now();
   void on_tick();
-  void on_query_jobs(address from, const runtime::caller& who, const query_jobs& q);
-  void on_explain_job(address from, const runtime::caller& who, const explain_job& q);
+  void on_watch_scheduling(const watch_scheduling& m);
+  policy_view on_why_waiting(job_id job);
 
  private:
   const ledger& book() const { return state_->book; }
   const troupe::cluster& cluster() const { return state_ ? *state_->cluster : *options_.cluster; }
   void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
-  static std::optional<planners::reported_progress> reported(const job_record& j,
-                                                             const job_progress& p);
-  planners::job_view view_of(const job_record& j) const;
   void update_views(const job_record& j);
   void want_plans(const job_record& j);
   void something_changed();
@@ -79,26 +72,22 @@ class scheduler_state {
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
   planners::snapshot policy_snapshot();
   bool placing() const { return state_ && !starting_; }
-  const shared_reply& reply_to_all(const runtime::caller& viewer);
-  job_explainer explainer(const runtime::caller& viewer) const;
+  void show_counts();
 
   scheduler_actor::pointer self_ = nullptr;
   runtime::host host_;
   scheduler_options options_;
   orchestrator_actor orchestrator_;
   estimator_actor estimator_;
-  // The latest published state. Before the first one, queries wait.
-  std::shared_ptr<const cluster_state> state_;
-  std::vector<std::function<void()>> waiting_queries_;
+  status_actor status_;                         // null: none watches
+  std::shared_ptr<const cluster_state> state_;  // the latest published one
   std::optional<planners::idle_index>
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_;
   std::vector<planners::arrival> arrivals_;  // the latest, oldest first
   double changed_s_ = 0;                     // when a policy was last given a reason to decide
-  std::map<job_id, plans_reply> plans_;  // by job; those of ended jobs are kept for explanations
+  std::map<job_id, plans_reply> plans_;      // by job, while it exists
   std::map<job_id, job_progress> progress_;
-  std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
-  front_reports fronts_;
   std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                     // those jobs
@@ -107,19 +96,10 @@ class scheduler_state {
   std::vector<move_request> move_requests_;        // requested by users
   std::map<job_id, move_request> proposed_moves_;  // of those
   std::deque<move_reply> move_replies_;            // the latest, for repeated requests
-  std::map<job_id, placement_note> notes_;         // of running jobs, for explanations
   // For two or three heartbeats after its start the controller may not know every node: a job that
   // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
   std::optional<double> again_at_s_;  // the next call of an event-driven policy without an event
-  // Replies to queries for all jobs, by user; one for all operators.
-  struct kept_reply {
-    shared_reply reply;
-    double made_s = 0;
-    std::uint64_t version = 0;
-  };
-  std::map<std::string, kept_reply> replies_;
-  std::uint64_t reply_version_ = 0;  // of what they are made from
   std::uint64_t proposals_ = 0;
   scheduling_counts counts_;
   bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet

@@ -18,7 +18,7 @@ std::string weights_of(const served_model_files& m) {
                           : std::string{"the folder's weights"};
 }
 
-/// What differs first; empty: nothing.
+/// The first difference; empty: there is none.
 std::string difference(const served_model_files& has, const served_model_files& asked) {
   if (has.folder != asked.folder)
     return fmt::format("from {}, and this job names {}", has.folder, asked.folder);
@@ -45,6 +45,8 @@ const job_record* served_jobs::owner_of(const ledger& book, const std::string& m
   return nullptr;
 }
 
+/// Checked at submission. A name that two models had would send a client's prompts to whichever
+/// decoder is free.
 expected<void> served_jobs::may_serve(const ledger& book, const job_spec& spec,
                                       const std::string& owner) const {
   const auto* asked = spec.serve ? &spec.serve->model : lent_model(spec);
@@ -64,6 +66,8 @@ expected<void> served_jobs::may_serve(const ledger& book, const job_spec& spec,
                             asked->name, j->id, why, j->id));
 }
 
+/// Complete each time, like orders: fronts and gateways replace what they know, so none can be lost
+/// for good.
 serving_leases served_jobs::statement(const ledger& book) {
   std::erase_if(jobs_, [&](job_id id) {
     const auto* j = book.job(id);

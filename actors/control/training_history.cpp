@@ -29,6 +29,7 @@ std::size_t tasks_of(const training_report& r) {
 
 }  // namespace
 
+/// A job that resumed from a checkpoint repeats iterations: the curve shows the last time of each.
 void append(training_report& known, const training_report& newer) {
   // They are ordered: only the last ones can be repeated.
   if (!newer.iterations.empty())
@@ -60,6 +61,8 @@ void training_history::history::add(const iteration_record& i) {
   if (!older.empty() && oldest.what.iteration % stride != 0) return;
   older.push_back(oldest);
   if (older.size() <= exact_iterations) return;
+  // Doubling halves what is older than the exact part, so its number is bounded while it still
+  // covers the whole training evenly.
   stride *= 2;
   const auto first = older.front().what.iteration;
   std::erase_if(older, [this, first](const auto& x) {
@@ -67,6 +70,7 @@ void training_history::history::add(const iteration_record& i) {
   });
 }
 
+/// Durable entries are expensive, and most reports repeat what is known.
 std::optional<training_report> training_history::to_keep(const training_report& r) const {
   const auto* known = of(r.job);
   const bool adds = !r.iterations.empty() || !r.events.empty() || r.saved > saved(r.job, r.lease);

@@ -24,6 +24,8 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h, shared_c
   on_tick();
 }
 
+/// Frames that pass through are not decoded: the envelope decides the route, and a tensor's body is
+/// never touched. The router returns the credit of those that it takes.
 void gateway_state::on_frame(const frame& f) {
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope)) return host_.net->handled(f);
@@ -36,6 +38,8 @@ void gateway_state::on_frame(const frame& f) {
   set_timer();
 }
 
+/// CAF cannot cancel a delayed message, so a timer that an earlier one has replaced still fires:
+/// its number tells.
 void gateway_state::on_crossing_due(const crossing_due& m) {
   if (m.number != timer_number_) return;
   timer_at_ = never_ns;
@@ -43,6 +47,7 @@ void gateway_state::on_crossing_due(const crossing_due& m) {
   set_timer();
 }
 
+/// A later event needs no new timer: when the present one fires, the next is set from the router.
 void gateway_state::set_timer() {
   const auto at = router_.next_event_at();
   if (at >= timer_at_) return;
@@ -58,6 +63,8 @@ bool gateway_state::is_local(node_index n) const {
 }
 
 void gateway_state::on_message(address from, const message& m, const payload& body) {
+  // The frame_guard has checked the sender's role; whether the node is of this datacenter is
+  // checked by each handler.
   if (const auto* heartbeat = std::get_if<node_heartbeat>(&m))
     on_node_heartbeat(from, *heartbeat);
   else if (const auto* renewals = std::get_if<lease_renewals>(&m))
@@ -69,6 +76,7 @@ void gateway_state::on_message(address from, const message& m, const payload& bo
   log_rejections();
 }
 
+/// A decoder that sends nonsense does so for every prompt: one line a minute for each sender.
 void gateway_state::log_rejections() {
   for (const auto& r : prefills_.take_rejections()) {
     const auto lines = rejections_.pass(std::to_string(r.from), host_.clock->now_s());
@@ -78,7 +86,7 @@ void gateway_state::log_rejections() {
   }
 }
 
-/// What the prefill controller says; sets the timer for what it has to do next.
+/// Sends the prefill controller's messages, and sets the timer for its next event.
 void gateway_state::send_all(const prefill_controller::outbox& out) {
   for (const auto& o : out) send_message(host_, o.to, o.what, o.body);
   const double at_s = prefills_.next_s();
@@ -98,26 +106,32 @@ void gateway_state::on_prefills_due(const prefills_due& m) {
 void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
   // Heartbeats that arrive within this fraction of a heartbeat are reported together.
   constexpr double batching = 0.1;
+  // A node speaks for itself: a forged heartbeat would keep a dead node's leases alive.
   if (!is_local(h.node) || from != node_address(h.node)) return;
   if (heartbeats_.empty())
     self_->delayed_send(gateway_actor{self_},
                         nanoseconds_of(batching * cluster_->settings.heartbeat_s),
                         heartbeats_due{});
+  // Only the newest counts, since sequence numbers grow; an older one would be refused anyway.
   heartbeats_[h.node] = h;
   needed_s_ = host_.clock->now_s();
 }
 
+/// A renewal is small and is lost without harm: the next heartbeat gets another.
 void gateway_state::on_lease_renewals(const lease_renewals& all) {
   for (const auto& r : all.renewals)
     if (is_local(r.node)) send_message(host_, node_address(r.node), r);
 }
 
 void gateway_state::on_cluster_update(const cluster_update& u) {
+  // The report names the version, by which the controller knows that this gateway follows it.
   if (!follow_cluster(cluster_, u.cluster, host_.self)) return;
   router_.follow_cluster();
   report();
 }
 
+/// The heartbeats are moved out: those that arrive while the report is under way belong to the
+/// next.
 gateway_report gateway_state::take_report() {
   std::vector<node_heartbeat> heartbeats;
   for (const auto& [n, heartbeat] : std::exchange(heartbeats_, {})) heartbeats.push_back(heartbeat);
@@ -141,6 +155,8 @@ bool gateway_state::is_removed() const {
 
 void gateway_state::on_tick() {
   const auto now_s = host_.clock->now_s();
+  // A removed gateway stays until its nodes have been silent for a lease: their programs have their
+  // grace, and their last reports pass here.
   if (!is_removed()) needed_s_ = now_s;
   if (on_removed_ && now_s - needed_s_ >= cluster_->settings.lease_s) on_removed_();
   report();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,23 @@
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
+
+/// Timer of the WAN arbiter. Only the last one counts.
+struct crossing_due {
+  std::uint64_t number = 0;
+};
+
+/// Time to forward the batched heartbeats.
+struct heartbeats_due {};
+
+/// Timer of the prefill controller. Only the last one counts.
+struct prefills_due {
+  std::uint64_t number = 0;
+};
+
+using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
+                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<prefills_due>,
+                                       caf::reacts_to<tick>>;
 
 /// The gateway actor: a datacenter's connection to the controller and to other datacenters.
 ///
@@ -78,3 +96,7 @@ gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_sta
                                      std::function<void()> on_removed);
 
 }  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::prefills_due)

@@ -16,6 +16,8 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::add(time_ns now, ad
   const flow_key key{gateway,      t.from.lease,  t.from.pipeline,
                      t.from.stage, t.to_pipeline, t.to_stage};
   const auto of_flow = flows_.find(key);
+  // Checked before anything is created for the stripe: a peer cannot make this map grow by naming
+  // flows.
   const bool room = of_flow == flows_.end() ? flows_.size() < limits_.flows
                                             : of_flow->second.size() <= limits_.transfers;
   if (!room) return ++counts_.refused, std::nullopt;
@@ -39,9 +41,10 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::add(time_ns now, ad
 bool stripe_reassembler::accept(time_ns now, transfer& t, const stripe& s, payload body) {
   const auto size = body.bytes().size();
   if (s.index >= s.count || s.offset > s.what.bytes || size > s.what.bytes - s.offset) return false;
+  // Bytes that have arrived, and not the announced size: that is the sender's word.
   if (held_bytes_ + size > limits_.bytes || held_stripes_ >= limits_.stripes) return false;
-  if (t.pieces.empty())
-    t.from = s.from, t.to = s.to, t.what = s.what, t.count = s.count;
+  if (t.pieces.empty()) t.from = s.from, t.to = s.to, t.what = s.what, t.count = s.count;
+  // All stripes of one number describe one tensor, or one of them is forged or stale.
   else if (t.count != s.count || t.from != s.from || t.to != s.to || t.what != s.what)
     return false;
   if (!t.pieces.try_emplace(s.index, piece{s.offset, std::move(body)}).second) return false;
@@ -60,6 +63,7 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::assemble(const tran
     end += p.body.bytes().size();
   }
   if (end != t.what.bytes) return {};
+  // A single stripe is the tensor: no copy.
   if (t.count == 1) return whole{t.from, t.to, t.what, t.pieces.begin()->second.body};
   const auto bytes = std::make_shared_for_overwrite<std::byte[]>(end);
   for (const auto& [index, p] : t.pieces)

@@ -11,6 +11,9 @@ payload cut_body::piece(const payload& whole, std::uint32_t i) const {
   return {whole.owner(), whole.bytes().subspan(from, begin(i + 1) - from)};
 }
 
+/// A stripe for each connection of the path, as long as each has min_stripe_bytes: below that the
+/// fixed cost of a frame exceeds the gain. More than max_stripe_bytes a stripe would block the lane
+/// for others.
 stripe_layout layout_of(const tensor& t, std::uint32_t max_parts) {
   using u64 = std::uint64_t;
   stripe_layout l;
@@ -26,6 +29,9 @@ stripe_layout layout_of(const tensor& t, std::uint32_t max_parts) {
 stripe_numbers::number stripe_numbers::next(time_ns now, const tensor& t) {
   auto& f = flows_[{t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage}];
   f.last_used = now;
+  // The time as epoch: monotonic within a gateway's life, so that a flow that was forgotten and
+  // comes back never repeats a number. After a restart of the gateway the clock has gone on as
+  // well.
   if (f.next.epoch == 0) f.next.epoch = static_cast<std::uint64_t>(now) + 1;
   const auto result = f.next;
   ++f.next.transfer;

@@ -59,6 +59,8 @@ bool tensor_router::is_local(address node) const {
 std::uint32_t tensor_router::hold(transfer t) {
   const auto token = transfers_.add(std::move(t));
   auto& held = transfers_[token];
+  // Beyond the limit a frame is acknowledged at once. Keeping its credit would stop everything from
+  // that node, small frames too, and the transport bounds what it has under way itself.
   if (is_local(held.from) && unhandled_[node_of(held.from)]++ >= max_in_flight) give_credit(held);
   return token;
 }
@@ -68,6 +70,8 @@ void tensor_router::release(std::uint32_t token, bool dropped) {
   give_credit(t);
   if (t.listed) {
     const auto& h = t.header;
+    // A request for this tensor may have been sent until it arrives there, and takes as long to
+    // come here: what is asked for in that time is on its way already.
     crossing_[{h.from, h.to_pipeline, h.to_stage, h.what, h.iteration, h.microbatch}] =
         now() + 2 * pacing_->delay_ns(datacenter_of(t.to)) + request_slack;
   }
@@ -75,6 +79,8 @@ void tensor_router::release(std::uint32_t token, bool dropped) {
   transfers_.erase(token);
 }
 
+/// Exactly once for each frame (take_credit): a credit that is returned twice lets a node overrun
+/// the connection, one that is lost blocks it for ever.
 void tensor_router::give_credit(transfer& t) {
   if (!t.state.take_credit()) return;
   if (is_local(t.from)) {
@@ -105,6 +111,8 @@ void tensor_router::on_frame(const envelope& e, const frame& f) {
       is_local(e.from) || (is_front(*cluster_, e.from) &&
                            gateway_of(*cluster_, e.from) == gateway_address(datacenter_));
   const bool to_local = is_local(e.to);
+  // A gateway is no transit between two other datacenters: links are scheduled at their sending
+  // end, and such a frame would pass unscheduled.
   if (!to_local && !from_local && e.from != controller_address) return host_.net->handled(f);
   if (e.type == type_id<tensor>) return to_local ? deliver(e, f) : send_over_wan(e, f);
   const auto lane = runtime::lane_of_type(e.type);
@@ -113,6 +121,7 @@ void tensor_router::on_frame(const envelope& e, const frame& f) {
   to_local ? forward(e.to, f, lane) : send_small(e, f);
 }
 
+/// Best effort. The transport refuses what has no credit, and senders repeat what must arrive.
 void tensor_router::forward(address to, const frame& f, std::uint32_t lane) {
   host_.net->send(to, f, lane);
   host_.net->handled(f);
@@ -126,13 +135,16 @@ void tensor_router::deliver(const envelope& e, const frame& f) {
   const auto token = hold({transfer::kind::delivery, f, e.from, e.to, {1, false}, {}, {}, {}});
   auto& state = transfers_[token].state;
   state.part_begins(0);
+  // In order behind what waits for this node already; the token returns the sender's credit when
+  // the frame has left the queue.
   const auto fate = retry_queue_.send(now(), e.to, f, runtime::tensor_lane, token);
   if (fate == retry_queue::fate::waits) state.frame_queued();
   state.part_ends();
   release_if_over(token);
 }
 
-/// Anything but a tensor, for another datacenter's node: delayed by the link's latency.
+/// Any frame but a tensor, for another datacenter's node: delayed by the link's latency. Its size
+/// is neglected beside tensors, and it does not wait for them.
 void tensor_router::send_small(const envelope& e, const frame& f) {
   const auto datacenter = datacenter_of(e.to);
   if (pacing_->delay_ns(datacenter) == 0 || is_full()) return forward(e.to, f);
@@ -145,6 +157,8 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
   auto t = tensor_in(f);
   if (!t || is_full()) return host_.net->handled(f);
   const bool simulated = f.body.empty() && t->bytes > 0;
+  // The size in the header decides the link's time and the stripes, so a frame with another body is
+  // not believed.
   if (!simulated && t->bytes != f.body.bytes().size()) return host_.net->handled(f);
   transfer x{simulated ? transfer::kind::simulated : transfer::kind::striped,
              f,
@@ -159,6 +173,8 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
   x.state = {x.layout.parts, true};
   const auto bytes = t->bytes;
   const auto token = hold(std::move(x));
+  // Listed first: a tensor that is dropped here, as a resend or for want of a link, takes no place
+  // in the order.
   if (!list_crossing(transfers_[token])) return release(token, true);
   if (!arbiter_.offer(now(), *t, token)) return release(token, true);
   traffic_.wan_sent_bytes += bytes;
@@ -184,6 +200,8 @@ void tensor_router::on_stripe(const envelope& e, const frame& f) {
     retry_queue_.send(now(), t->to, encode(t->from, t->to, t->what, std::move(t->body)),
                       runtime::tensor_lane, no_token);
   }
+  // The stripe is held back unacknowledged, which stops the sending gateway: a slow node must not
+  // fill this host's memory with other datacenters' tensors.
   if (retry_queue_.bytes_to(node) < slow_node_bytes) return host_.net->handled(f);
   held_back_[node].push_back(f);
 }
@@ -214,6 +232,8 @@ void tensor_router::start(std::uint32_t token) {
                                                std::max(1U, path.connections),
                                                static_cast<double>(h.bytes),
                                                t.layout.parts};
+  // Refused: dropped as if it had crossed, so that the
+  // cell is free again.
   if (pacing_->start(now(), token, on_link)) return;
   arbiter_.on_left(token);
   arbiter_.on_finished(token);
@@ -236,6 +256,8 @@ void tensor_router::on_event_due() {
   start_transfers();
 }
 
+/// One event may say several things of a transfer: its bytes have left the sender's node pairs (the
+/// next may start), a part has arrived, all have.
 void tensor_router::on_link_event(const runtime::link_pacing::event& e) {
   auto& t = transfers_[e.token];
   const bool in_order = t.is != transfer::kind::small;  // of the arbiter's transfers
@@ -268,6 +290,7 @@ void tensor_router::send_part(std::uint32_t token, std::uint32_t part) {
 
 void tensor_router::send_stripes(std::uint32_t token, std::uint32_t part) {
   auto& t = transfers_[token];
+  // Numbered when it starts and not when it was offered: the order of a flow is that of crossing.
   if (part == 0) t.number = numbers_.next(now(), t.header);
   const auto gateway = gateway_address(datacenter_of(t.to));
   const auto& l = t.layout;
@@ -303,6 +326,7 @@ void tensor_router::release_if_over(std::uint32_t token) {
   if (t.state.is_link_through()) release(token);
 }
 
+/// Then the stripes of nodes that are no longer slow are acknowledged, and their senders go on.
 void tensor_router::retry(time_ns too_old) {
   retry_queue_.retry(too_old, [this](std::uint32_t token) { on_frame_gone(token); });
   std::erase_if(held_back_, [this](auto& waiting) {
@@ -317,6 +341,8 @@ void tensor_router::on_tick() {
   const auto at = now();
   reassembler_.on_tick(at);
   std::erase_if(crossing_, [&](const auto& c) { return c.second <= at; });
+  // After a lease the receiving part has ended or has asked again: an older frame is of no use. The
+  // minimum keeps an absurd lease_s within the range of nanoseconds.
   retry(at - std::llround(std::min(cluster_->settings.lease_s, 1e6) * 1e9));
   start_transfers();
   arbiter_.forget(at - hour);

@@ -6,6 +6,8 @@
 
 namespace troupe::actors {
 
+/// ATLAS 4.2 and 4.3: the node pairs of a DP-cell are one link, which its pipelines use in turn,
+/// each with the whole bandwidth, in the order of the schedule's ranks.
 bool wan_arbiter::offer(time_ns now, const tensor& t, std::uint32_t token) {
   const auto& path = t.path;
   const auto pairs = std::max(1U, path.pairs);
@@ -30,6 +32,8 @@ std::optional<std::uint32_t> wan_arbiter::take_started() {
   return token;
 }
 
+/// Indices stay valid while a hop is in use; a forgotten one is reused, so that ended trainings
+/// leave nothing behind.
 std::uint32_t wan_arbiter::hop_of(time_ns now, const hop_key& k) {
   const auto known = by_key_.find(k);
   if (known != by_key_.end()) {
@@ -64,6 +68,8 @@ void wan_arbiter::enqueue(cell& c, const tensor& t, std::uint32_t token) {
   const auto p = std::min(t.from.pipeline, max_pairs);
   if (c.flows.size() <= p) c.flows.resize(p + 1);
   auto& f = c.flows[p];
+  // A resent tensor has an old rank: without this it would overtake a later one of its own flow,
+  // and the receiver would see them out of order.
   if (f.waiting++ > 0) when = std::max(when, f.latest);
   f.latest = when;
   when.sequence = ++sequence_;
@@ -91,6 +97,8 @@ void wan_arbiter::choose(cell& c) {
   started_.push_back(token);
 }
 
+/// In virtual time all arrivals of one instant are handled before the clock moves. Some rounds of
+/// polling let each of them be offered first, so that the choice does not depend on their order.
 void wan_arbiter::poll() {
   std::erase_if(choosing_, [&](const cell_index& p) {
     auto& c = hops_[p.hop].cells[p.cell];
@@ -103,6 +111,7 @@ void wan_arbiter::poll() {
 void wan_arbiter::on_left(std::uint32_t token) {
   TROUPE_INVARIANT(token < cells_by_token_.size() && cells_by_token_[token].hop != none);
   const auto p = cells_by_token_[token];
+  // Not serialized: no other transfer waits for it.
   if (p.cell == none) return;
   TROUPE_INVARIANT(hops_[p.hop].cells[p.cell].busy);
   hops_[p.hop].cells[p.cell].busy = false;

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "actors/serving/prefill/guest.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/stage.hpp"

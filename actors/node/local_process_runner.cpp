@@ -51,6 +51,9 @@ class local_process_runner final : public process_runner {
         files_{logs_, incarnation},
         first_port_{incarnation * 64} {}
 
+  // Programs of an earlier process may still run if that was killed. They are ended first: their
+  // GPUs are about to be given to others. The keeper server is forked before this process has
+  // threads, since a child of a threaded one may call almost nothing before exec().
   expected<void> prepare(int lock) {
     std::error_code failed;
     fs::create_directories(logs_, failed);
@@ -67,6 +70,8 @@ class local_process_runner final : public process_runner {
     return {};
   }
 
+  // A port that is free now may be taken when a lease uses it: start() looks again, and asks for
+  // another list then.
   std::vector<std::uint16_t> free_ports() override {
     constexpr std::size_t count = 64;
     return runtime::free_ports(count, std::exchange(first_port_, first_port_ + count));
@@ -76,6 +81,8 @@ class local_process_runner final : public process_runner {
     if (w.port && !runtime::is_free_port(*w.port))
       return refuse(reason::kind::stale,
                     fmt::format("its port {} (MASTER_PORT) is in use on this node", *w.port));
+    // A full disk is this machine's problem and not the job's: the node takes no more work, and the
+    // job is queued again.
     if (auto ok = files_.prepare(w.lease); !ok) {
       take_no_more(ok.error().text);
       return ok;
@@ -85,11 +92,13 @@ class local_process_runner final : public process_runner {
     for (const auto& pair : w.environment)
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    // Absolute: the program runs in its own working directory.
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
     const auto order = w.program.value_or(program_order{});
     o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
     o.directory = w.working_directory;
     o.output = files_.log(w.lease);
+    // The keeper ends the program at the lease's end even if this process is stopped or dead.
     auto started = keepers_->run(o, until_s_);
     if (!started) {
       check_keepers();
@@ -109,6 +118,7 @@ class local_process_runner final : public process_runner {
     for (const auto& [lease, r] : running_) watch_->add(r.program->events());
   }
 
+  // Also with a time in the past: then the keepers end their programs now.
   void renew(double until_s) override {
     until_s_ = until_s;
     for (auto& [lease, r] : running_) r.program->renew(until_s);
@@ -118,6 +128,7 @@ class local_process_runner final : public process_runner {
     auto it = running_.find(lease);
     if (it == running_.end()) return;
     auto& r = it->second;
+    // A second graceful stop must not start the grace again.
     if (at_once)
       r.program->kill();
     else if (!r.stopping)
@@ -133,6 +144,7 @@ class local_process_runner final : public process_runner {
     if (!unable_.empty() && now_s >= retry_s_) try_again();
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
+      // The files are read once more after the end: the last report is what the program has saved.
       const auto end = r.program->poll();
       if (end || now_s >= r.next_poll_s) {
         r.reported = read_program_report(files_.report(lease));
@@ -140,6 +152,7 @@ class local_process_runner final : public process_runner {
         troupe::limit_disk_use(files_.log(lease), log_bytes);
       }
       if (end && end->what == kept_end::how::no_room) take_no_more(end->why);
+      // A program that ran proves that programs can be started again.
       if (end && end->what == kept_end::how::exited) failures_ = 0;
       if (end && !end->why.empty()) append_log(lease, "troupe: " + end->why);
       result.push_back(report_on(lease, r, end));
@@ -154,6 +167,8 @@ class local_process_runner final : public process_runner {
     if (!files_.make(lease)) (void)troupe::append_to(files_.log(lease), line + '\n');
   }
 
+  // From disk and not from memory, so that logs of earlier attempts and of ended leases can be read
+  // as well.
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
     const auto none =
         refuse(reason::kind::unknown, fmt::format("no log of lease {} on this node", lease));
@@ -175,6 +190,7 @@ class local_process_runner final : public process_runner {
 
   /// Whatever could not be started here is queued again, and would otherwise come back at once.
   void take_no_more(const std::string& why) {
+    // Doubling from one second: a disk that is full stays full for a while.
     const double wait_s = std::min(longest_retry_s, std::exp2(failures_++));
     retry_s_ = clock_.now_s() + wait_s;
     unable_ = why;
@@ -217,10 +233,13 @@ class local_process_runner final : public process_runner {
     } else if (end->what != kept_end::how::exited) {  // not the job's failure
       p.now = state::stopped;
       p.detail = end->what == kept_end::how::lease_expired ? lease_expired : end->why;
+      // A program that was asked to stop may exit with 0 after saving: it has succeeded only if it
+      // says that it has finished.
     } else if (end->status == 0 && (!end->signalled || p.program->finished)) {
       p.now = state::succeeded;
     } else if (end->signalled || r.killed) {
       p.now = state::stopped;
+      // Frameworks have no exit status for it, so the last lines of the output decide.
     } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
       p.now = state::out_of_memory;
       const auto line = memory_error_in(output);

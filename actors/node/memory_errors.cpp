@@ -11,7 +11,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// What frameworks and libraries write when a GPU's memory is used up, in lower case. Host memory
+/// Messages of frameworks and libraries when a GPU's memory is used up, in lower case. Host memory
 /// is something else: no plan on other GPUs would help.
 constexpr std::string_view memory_errors[] = {
     "cuda out of memory",                                    // PyTorch's allocator
@@ -51,6 +51,7 @@ constexpr std::string_view consequences[] = {
 /// An error ends a program, so it is among the last lines: behind it are at most a traceback's end,
 /// a launcher's summary and what other ranks write.
 constexpr int error_lines = 60;
+/// The longest part of a line that users see.
 constexpr std::size_t shown_bytes = 200;
 
 std::string_view last_lines(std::string_view text, int count) {
@@ -100,6 +101,8 @@ std::string shortened(std::string_view line) {
 
 }  // namespace
 
+/// The last error counts: a program may catch an error of memory, try a smaller batch, and fail of
+/// something else later. Then a retry with more memory would be wrong.
 std::string memory_error_in(std::string_view last_output) {
   auto rest = last_lines(last_output, error_lines);
   std::string_view found;
@@ -116,6 +119,7 @@ std::string memory_error_in(std::string_view last_output) {
   return shortened(found);
 }
 
+/// A status of 0 is success, whatever the output says.
 bool ran_out_of_memory(int exit_code, std::string_view last_output) {
   if (exit_code == out_of_memory_exit) return true;
   return exit_code != 0 && !memory_error_in(last_output).empty();

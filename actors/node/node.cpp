@@ -33,6 +33,8 @@ bool is_over(const part_report& r) {
 
 }  // namespace
 
+/// The lease begins now, without any contact: a node that restarts reports at once, and has nothing
+/// to stop before it gets orders.
 void node_state::start(node_actor::pointer self, runtime::host h, node_options options) {
   self_ = self;
   host_ = std::move(h);
@@ -56,6 +58,8 @@ void node_state::on_frame(const frame& f) {
   auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   auto& [envelope, m] = *decoded;
+  // Orders come from the controller alone and renewals from the own gateway: the guard has checked
+  // the roles.
   if (const auto* orders = std::get_if<node_orders>(&m))
     on_node_orders(*orders);
   else if (const auto* renewal = std::get_if<lease_renewal>(&m);
@@ -69,6 +73,9 @@ void node_state::on_frame(const frame& f) {
     training_.on_message(envelope.from, m, f.body);
 }
 
+/// Orders are the complete desired state: whatever is not in them is stopped, whatever is new in
+/// them begins. Older ones than the last may arrive late and are ignored, by epoch (of the
+/// controller's start) and then by sequence.
 void node_state::on_node_orders(const node_orders& o) {
   if (o.incarnation != host_.incarnation) return;
   if (o.journal != journal_ && !change_journal(o.journal)) return;
@@ -76,6 +83,7 @@ void node_state::on_node_orders(const node_orders& o) {
   epoch_ = o.epoch;
   orders_ = o.sequence;
   renew(o.acknowledged);
+  // Mark, then sweep: parts that this loop does not find again are stopped below.
   for (auto& [id, p] : parts_) p.ordered = false;
   // After the lease has expired, new work may already be another node's.
   const bool may_begin = now() <= lease_until_s_;
@@ -92,6 +100,7 @@ void node_state::on_node_orders(const node_orders& o) {
     else if (w.incarnation == host_.incarnation)
       followed_ = 0;  // request the orders again
   }
+  // Stopped before anything begins, since the new work may have their GPUs.
   for (auto& [id, p] : parts_)
     if (!p.ordered && !is_over(p.report)) stop(p, false);
   forget_ended();
@@ -107,6 +116,8 @@ void node_state::on_cluster_update(const cluster_update& u) {
 void node_state::on_lease_renewal(const lease_renewal& r) {
   if (r.incarnation != host_.incarnation) return;
   if (r.acknowledged == 0) return send_report(make_report());
+  // It confirms orders that this node has followed. If it names others, the ordered state and the
+  // actual one differ, and only orders settle that.
   if (r.journal != journal_ || r.epoch != epoch_ || r.orders != followed_) return;
   renew(r.acknowledged);
   forget_ended();
@@ -137,6 +148,8 @@ void node_state::renew(std::uint64_t acknowledged) {
 /// The controller has another journal, which does not know the work of the old one. False: that
 /// work is still being stopped; until it has ended the node keeps reporting the old journal and
 /// gets no new work. True: nothing is left of it.
+/// Leases, epochs and sequence numbers of two journals cannot be compared, so nothing of the old
+/// one may run when the first order of the new one begins.
 bool node_state::change_journal(std::uint64_t journal) {
   bool gone = true;
   for (auto& [id, p] : parts_) {
@@ -166,6 +179,7 @@ void node_state::begin(const work_order& w) {
   p.order = w;
   p.report.lease = w.lease;
   p.started_s = now();
+  // A lease may begin twice here: CAF timers of the first time still fire.
   p.start = ++starts_;
   p.training = w.train.has_value();
   p.serving = w.serve.has_value();
@@ -181,10 +195,12 @@ void node_state::begin(const work_order& w) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
                         work_done{w.lease, p.start});
+    // A start that fails is an end that is reported, so that the controller frees the GPUs; for
+    // what other machines may have the job is queued again (not_started).
   } else if (auto ok = options_.process_runner->start(w); !ok) {
     using state = part_report::state;
     const bool taken = ok.error().code == reason::kind::stale;
-    // What this machine lacks another may have.
+    // Another machine may have what this one lacks.
     const bool lacks = ok.error().code == reason::kind::unavailable;
     p.report.now = taken || lacks ? state::not_started : state::failed;
     p.report.exit_code = taken ? 0 : 127;
@@ -211,6 +227,8 @@ void node_state::on_work_done(const work_done& w) {
   report();
 }
 
+/// A lost device is remembered although its part may have ended already: the GPU stays unusable,
+/// whatever the job did.
 void node_state::on_training_over(training_over over) {
   if (is_lost_device(over) && lost_.empty()) {
     lost_ = over.detail;
@@ -244,6 +262,7 @@ void node_state::on_serving_over(const serving_over& over) {
   report();
 }
 
+/// Simulated work makes progress by the clock alone.
 std::uint64_t node_state::iterations_by_now(const part& p) const {
   const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
   if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
@@ -252,6 +271,8 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
   return std::min(done, p.order.iterations);
 }
 
+/// Programs end later, by a report of their keeper. Trainings, decoders and simulated work end with
+/// this call: their actors release the devices, and nothing of theirs outlives the process.
 void node_state::stop(part& p, bool at_once) {
   if (!p.simulated && !p.training && !p.serving)
     return options_.process_runner->stop(p.order.lease, at_once);
@@ -283,6 +304,8 @@ void node_state::on_programs_changed() {
   if (changed_) report();
 }
 
+/// The lease is checked by the node's own clock, also without any message. A tick that comes late,
+/// as in a process that was stopped, is covered by the keepers, which measure the lease themselves.
 void node_state::on_tick() {
   poll_programs();
   if (options_.on_removed && options_.cluster->nodes[index()].removed && parts_.empty())
@@ -309,6 +332,7 @@ std::string node_state::lost() const {
 }
 
 /// The present state, without a sequence number.
+/// Built from scratch each time: a report needs no memory of earlier ones, so none can be lost.
 node_report node_state::make_report() {
   node_report r;
   r.incarnation = host_.incarnation;
@@ -328,6 +352,8 @@ node_report node_state::make_report() {
 
 /// The sequence number of the statement that is being sent to the controller.
 std::uint64_t node_state::next_sequence() {
+  // Which of the statements is acknowledged decides when the lease began, so the times of all of
+  // them are kept; the oldest is dropped, which only makes the lease end earlier.
   constexpr std::size_t max_unacknowledged = 64;
   sent_.emplace_back(++sequence_, now());
   if (sent_.size() > max_unacknowledged) sent_.pop_front();
@@ -349,12 +375,14 @@ void node_state::report() {
 
 void node_state::send_report(node_report r) {
   r.sequence = next_sequence();
+  // Parts are forgotten only when the controller has acknowledged this number (forget_ended).
   for (auto& [id, p] : parts_)
     if (is_over(p.report) && p.end_report == 0) p.end_report = r.sequence;
   last_report_ = std::move(r);
   send_message(host_, controller_address, last_report_);
 }
 
+/// Read in pieces: a client asks for the next one from where this one ends.
 void node_state::on_read_log(address from, const read_log& r) {
   log_chunk reply{r.request, r.lease, r.offset, true, {}};
   auto it = parts_.find(r.lease);

@@ -13,8 +13,8 @@
 #include "actors/node/serving_supervisor.hpp"
 #include "actors/node/training_supervisor.hpp"
 #include "actors/node/work_observer.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 

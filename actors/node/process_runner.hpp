@@ -41,7 +41,7 @@ class process_runner {
   /// Terminates the group with a grace period; `at_once`: without one.
   virtual void stop(lease_id lease, bool at_once) = 0;
 
-  /// Why nothing can be started here at present, such as a full disk; empty: it can, as far as is
+  /// Why nothing can be started here now, such as a full disk; empty: it can, as far as is
   /// known. Changes with start() and poll().
   virtual std::string unable() const { return {}; }
 

@@ -26,12 +26,16 @@ std::string_view trimmed(std::string_view s) {
 
 }  // namespace
 
+/// The program's own number from the job's beginning is best; else what it did is added to where it
+/// began.
 std::optional<std::uint64_t> program_report::reached(std::uint64_t done) const {
   if (iteration) return iteration;
   if (resumed || iterations > 0) return resumed.value_or(done) + iterations;
   return {};
 }
 
+/// The file is a program's, written while it is read: whatever does not parse is skipped, and what
+/// it says later counts. Large numbers are refused, since a count beyond 2^53 would be rounded.
 program_report parse_program_report(std::string_view text) {
   program_report result;
   while (!text.empty()) {
@@ -56,6 +60,7 @@ program_report parse_program_report(std::string_view text) {
   return result;
 }
 
+/// A tail, since a program may append a line for each iteration.
 program_report read_program_report(const std::string& path) {
   const auto tail = troupe::read_tail(path, report_bytes);
   if (!tail) return {};
@@ -72,6 +77,7 @@ fs::path program_files::directory(lease_id lease) const {
 std::error_code program_files::make(lease_id lease) const {
   std::error_code failed;
   fs::create_directories(directory(lease), failed);
+  // Output may contain secrets: only the node's user can read it.
   if (!failed) fs::permissions(directory(lease), fs::perms::owner_all, failed);
   return failed;
 }
@@ -96,6 +102,7 @@ expected<void> program_files::try_out() const {
   return result;
 }
 
+/// Incarnations are numbers of fixed width that grow, so the greatest name is the newest.
 std::string program_files::newest_log(lease_id lease) const {
   const auto prefix = fmt::format("{}-", lease);
   std::string newest;

@@ -4,7 +4,8 @@
 #include <map>
 #include <string>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
+#include "actors/serving/decoder/interface.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/work.hpp"
 #include "runtime/host/shared_cluster.hpp"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "actors/node/guest_supervisor.hpp"
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/wire/message.hpp"

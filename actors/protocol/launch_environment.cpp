@@ -8,6 +8,7 @@ namespace troupe::actors {
 std::vector<std::string> launch_environment(const cluster& c, const job_spec& spec,
                                             const lease_granted& lease, std::uint32_t part,
                                             bool local) {
+  // Ranks follow the order of the parts, the first of which has rank 0 and the master.
   std::size_t world = 0, rank = 0;
   for (std::size_t i = 0; i < lease.parts.size(); ++i) {
     if (i < part) rank += lease.parts[i].devices.size();
@@ -17,8 +18,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   const auto& first = c.nodes[lease.parts.front().node];
   const auto& reached_at = first.address.empty() ? first.name : first.address;
   const std::string master = local ? "127.0.0.1" : reached_at;
-  // Of a simulated node, or an old lease: below the range of outgoing connections, and another one
-  // for the next lease.
+  // A simulated node, or a lease of an older version, has none: it gets one below the range of
+  // outgoing connections, and the next lease another one.
   const auto port = lease.port.value_or(20000 + lease.lease % 10000);
   std::vector<std::string> env;
   auto set = [&](std::string_view key, const auto& value) {
@@ -31,6 +32,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   set("NNODES", lease.parts.size());
   set("NODE_RANK", part);
   set("RANK", rank);
+  // One process is started on each node: torchrun, or the program itself, starts those of the other
+  // GPUs.
   set("LOCAL_RANK", 0);
   set("LOCAL_WORLD_SIZE", mine.devices.size());
   set("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(mine.devices, ",")));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/world/host.hpp"
 
@@ -14,7 +14,7 @@ inline bool send_message(const runtime::host& h, address to, const message& m, p
   return h.net->send(to, encode(h.net->self(), to, m, std::move(body)), runtime::lane_of(m));
 }
 
-/// What the trainer and the stages of a node need of their host: they send messages to other hosts,
+/// The way of a node's trainers, stages and decoders to other hosts: they send messages to those,
 /// and through the node actor to their own, in the same form.
 class messenger {
  public:

@@ -12,7 +12,7 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, front = 16, nobody = 0;
+constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, front = 16, no_role = 0;
 
 template <class T>
 constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
@@ -21,13 +21,15 @@ constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
 }
 
 // Greetings and credit are handled by the transport and never forwarded.
+/// One row for each type of message, checked against the list of messages below. A type that is
+/// missing here does not compile, so no message is allowed by omission.
 constexpr std::array table{
-    row<hello>("hello", nobody, nobody),
-    row<welcome>("welcome", nobody, nobody),
-    row<refusal>("refusal", nobody, nobody),
-    row<credit>("credit", nobody, nobody),
-    row<find_node>("find_node", nobody, nobody),
-    row<node_endpoint>("node_endpoint", nobody, nobody),
+    row<hello>("hello", no_role, no_role),
+    row<welcome>("welcome", no_role, no_role),
+    row<refusal>("refusal", no_role, no_role),
+    row<credit>("credit", no_role, no_role),
+    row<find_node>("find_node", no_role, no_role),
+    row<node_endpoint>("node_endpoint", no_role, no_role),
     row<submit_job>("submit_job", client, controller),
     row<submit_reply>("submit_reply", controller, client),
     row<cancel_job>("cancel_job", client, controller, condition::owner),
@@ -95,6 +97,7 @@ constexpr const permission* row_of(std::uint16_t type) {
   return nullptr;
 }
 
+/// The size is compared too, so that no row is left of a type that is no message any more.
 template <class... T>
 constexpr bool has_a_row_each(const std::variant<T...>*) {
   return ((row_of(type_id<T>) != nullptr) && ...) && table.size() == sizeof...(T);
@@ -131,6 +134,8 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
   // The controller checks the job's owner before it requests a log from a node: a client's frame
   // sent to a node directly would bypass that.
   const bool way_around = self == controller_address && e.to != self && from == role::client;
+  // Prefills and heartbeats are between hosts of one datacenter. A gateway of another one that is
+  // taken over must not order work here.
   const bool too_far = allowed && p->also == condition::same_datacenter &&
                        gateway_at(c, e.from) != gateway_at(c, e.to);
   if (too_far)
@@ -160,6 +165,8 @@ reason operators_only(const runtime::caller& who, const char* what) {
           fmt::format("{} may not {}: only an operator may", who.name, what)};
 }
 
+/// Refused silently for the sender: an answer would show an attacker what it may try next, and cost
+/// more than the frame.
 bool frame_guard::admits(const envelope& e) {
   const auto ok = may_arrive(*cluster_, self_, e);
   if (ok) return true;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/lending/stage_observer.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"

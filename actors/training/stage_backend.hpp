@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/protocol/node_interface.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/wire/stage.hpp"

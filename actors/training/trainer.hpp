@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/training/controller_reports.hpp"
 #include "actors/training/curve_file.hpp"
 #include "actors/training/device_times.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/training/stage_progress.hpp"

@@ -67,6 +67,8 @@ std::string listen_of_node(const std::string& gateway, bool has_keys) {
   return gateway.starts_with("tcp://") && has_keys ? "tcp://*:*" : "";
 }
 
+/// One TCP connection over a long way carries less than the link: its window and losses limit it,
+/// which the cluster file's connection_gbps says.
 std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
   constexpr double max_connections = 16;
   const auto* w = wan_between(c, a, b);
@@ -120,6 +122,8 @@ struct real_host::impl {
         if (auto ok = net->add_link(l); !ok)
           runtime::log(runtime::log_level::error, "gateway", "cannot connect to another gateway",
                        {{"why", ok.error().text}});
+    // Only now: the actors' options contain the host's number, which a node that joins gets from
+    // the controller.
     start_actors();
     watch();
   }
@@ -151,9 +155,13 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   }
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
+  // First, while there is one thread: the state directory's lock keeps a second process of this
+  // host out, and programs are started from a forked child.
   if (auto ok = i->take_state(options, self); !ok) return refuse(ok.error());
   if (prepare)
     if (auto ok = prepare(*i); !ok) return refuse(ok.error());
+  // Two hosts with one incarnation, as after a copied state directory, still draw different
+  // numbers.
   i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
   i->host.self = self;
   runtime::zeromq_options z;
@@ -183,6 +191,8 @@ expected<std::unique_ptr<real_host>> real_host::controller(
     real_host_options options, std::shared_ptr<const planners::policy> policy, bool local) {
   const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
   const bool accept_older = options.accept_older_journal;
+  // Opened before the transport listens: a controller that cannot read its journal must answer no
+  // one.
   const auto open_journal = [&](impl& i) -> expected<void> {
     auto journal = runtime::sqlite_journal::open(file, {.accept_older = accept_older});
     if (!journal) return refuse(journal.error());
@@ -275,6 +285,8 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  // SIGINT and SIGTERM are blocked in all threads, and taken here: no code runs in a signal
+  // handler.
   const timespec look_every{0, 100'000'000};
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
@@ -293,6 +305,7 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
 }
 
 answer real_host::ask(message request, double patience_s) {
+  // Blocks the calling thread, which is none of the actor system's.
   caf::scoped_actor self{*impl_->system};
   answer result;
   self->request(impl_->client, caf::infinite, actors::ask{std::move(request), patience_s})

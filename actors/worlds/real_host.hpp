@@ -39,12 +39,12 @@ struct real_host_options {
   gpu::cuda_device_maker make_cuda = {};
 };
 
-/// Where a node listens for tensors of its datacenter's nodes, if nobody says otherwise: over TCP
+/// Where a node listens by default for tensors of its datacenter's nodes: over TCP
 /// if that is how it reaches its gateway, on loopback if the gateway is there; with keys, else only
 /// on loopback. Empty: nowhere.
 std::string listen_of_node(const std::string& gateway, bool has_keys);
 
-/// Connections for tensors between the gateways of two datacenters, if nobody says otherwise: as
+/// Default number of connections for tensors between the gateways of two datacenters: as
 /// many as fill the link, 16 at most; one, if the cluster file does not give the rate of a
 /// connection.
 std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b);
@@ -71,7 +71,7 @@ class real_host {
   /// error. `meanwhile`, if given, is called every tenth of a second.
   expected<void> run(const std::function<void()>& meanwhile = {});
 
-  /// Of a front.
+  /// The completions of a front.
   const actors::completions& completions() const;
 
   /// Its own file's, and the controller's from the first answer of that on.
@@ -83,7 +83,7 @@ class real_host {
  private:
   struct impl;
   explicit real_host(std::unique_ptr<impl> i);
-  /// `prepare`: called with the locked state directory, before anybody can connect.
+  /// `prepare`: called with the locked state directory, before any host can connect.
   using prepare_state = std::function<expected<void>(impl&)>;
   static expected<std::unique_ptr<impl>> open(real_host_options options, std::string name,
                                               address self, const prepare_state& prepare = {});

@@ -55,10 +55,13 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
       submissions_{std::make_shared<submissions>()},
       fronts_(options_.cluster->fronts.size()),
+      // A stream of its own, so that the number of submissions changes nothing else of a seed.
       requests_{options_.seed ^ 0x5eedULL},
       world_{options_.machines ? *options_.machines : *options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
   auto& system = world_.system();
+  // Each function starts a host's actors, at the beginning and after each crash: it must not keep
+  // anything of the host's earlier life.
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     submissions_->journal = h.journal;
     auto host = h;
@@ -106,6 +109,7 @@ void virtual_cluster::add_node(node_index n, std::shared_ptr<const troupe::clust
   });
 }
 
+/// It gets the cluster of the journal, as a real node gets it from the controller that admits it.
 void virtual_cluster::join(node_index n) {
   std::shared_ptr<const troupe::cluster> now;
   for (const auto& e : journal())
@@ -136,6 +140,7 @@ constexpr double between_submissions_s = 1e-6;
 
 }  // namespace
 
+/// The functions share the submissions: replies may arrive when this object has gone.
 void virtual_cluster::submit(std::vector<arrival> workload) {
   double instant_s = -1, at_s = 0;
   for (auto& a : workload) {
@@ -164,6 +169,7 @@ void virtual_cluster::send(message request, double patience_s,
 }
 
 answer virtual_cluster::ask(message request, double limit_s) {
+  // Shared: the reply may come after this call has given up.
   auto box = std::make_shared<std::vector<answer>>();
   ask_through(world_.system(), client_, std::move(request), limit_s,
               [box](const answer& a) { box->push_back(a); });

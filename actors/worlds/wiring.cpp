@@ -1,9 +1,9 @@
 #include "actors/worlds/wiring.hpp"
 
-#include "actors/client/client.hpp"
 #include "actors/control/estimator.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/control/scheduler.hpp"
+#include "actors/control/status/status_desk.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"
 #include "actors/protocol/actor_failure.hpp"
@@ -20,10 +20,11 @@ namespace troupe::actors {
 
 namespace {
 
-/// Of a job's description on the network.
+/// Limit of a job's description on the network.
 constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
 
 template <class Handle>
+/// The transport calls this from its own thread; an actor's mailbox is the only way in.
 std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   auto receiver = caf::actor_cast<caf::actor>(first);
   h.net->listen([receiver](frame f) { caf::anon_send(receiver, arrived{std::move(f)}); });
@@ -34,17 +35,20 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// node's reply to a client).
 class frame_dispatcher {
  public:
-  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, scheduler_actor s)
+  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, status_actor s)
       : host_{std::move(h)},
         guard_{std::make_shared<frame_guard>(host_, std::move(c))},
         orchestrator_{std::move(o)},
-        scheduler_{std::move(s)} {}
+        status_{std::move(s)} {}
 
+  // The credit goes back to the sender when the last copy of this pointer is gone: with the message
+  // in the actor that it is handed to, or here if it is handed to none.
   void on_frame(const frame& f) const {
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
     if (!envelope || !guard_->admits(*envelope)) return;
+    // The controller is the hub between clients and nodes; it changes nothing in what it forwards.
     if (envelope->to != host_.self) {
       host_.net->send(envelope->to, f);
       return;
@@ -76,15 +80,10 @@ class frame_dispatcher {
       caf::anon_send(actor,
                      inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
     };
-    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job> ||
-                  std::is_same_v<T, front_report>)
-      to_actor(scheduler_);
-    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
-                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
-                       std::is_same_v<T, suspend_job> || std::is_same_v<T, requeue_job> ||
-                       std::is_same_v<T, move_job> || std::is_same_v<T, reconfigure> ||
-                       std::is_same_v<T, drain_nodes> || std::is_same_v<T, read_log> ||
-                       std::is_same_v<T, training_report> || std::is_same_v<T, query_training>)
+    // By the interfaces: a message that an actor takes is on its way to it without another list.
+    if constexpr (takes_inbound<status_actor, T>)
+      to_actor(status_);
+    else if constexpr (takes_inbound<orchestrator_actor, T>)
       to_actor(orchestrator_);
     // Other messages are replies, and the controller sends no requests.
   }
@@ -92,7 +91,7 @@ class frame_dispatcher {
   runtime::host host_;
   std::shared_ptr<frame_guard> guard_;  // shared by copies; only one is used
   orchestrator_actor orchestrator_;
-  scheduler_actor scheduler_;
+  status_actor status_;
 };
 
 frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, frame_dispatcher d) {
@@ -111,17 +110,21 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
       planners::with_trainings(std::make_shared<const planners::checked_policy>(
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
+  // On a real host planning has its own thread, so that a job that is hard to plan delays no
+  // decision. In virtual time nothing may depend on threads.
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
                : system.spawn<caf::detached>(estimator,
                                              estimator_options{options.cluster, policy, h.clock});
   auto s = system.spawn(scheduler, h,
                         scheduler_options{options.cluster, policy, options.on_decision}, o, e);
-  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, s});
+  auto desk = system.spawn(status_desk, h, status_desk_options{options.cluster, policy}, o, s);
+  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));
   result.all.push_back(caf::actor_cast<caf::actor>(e));
   result.all.push_back(caf::actor_cast<caf::actor>(s));
+  result.all.push_back(caf::actor_cast<caf::actor>(desk));
   return result;
 }
 

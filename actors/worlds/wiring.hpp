@@ -7,9 +7,9 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
+#include "actors/client/client.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/node/node.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/front/completions.hpp"
 #include "messages/domain/cluster.hpp"
 #include "planners/policy/policy.hpp"

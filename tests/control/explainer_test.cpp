@@ -1,4 +1,4 @@
-#include "actors/control/job_explainer.hpp"
+#include "actors/control/status/job_explainer.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -36,7 +36,7 @@ plan a_plan(std::uint32_t gpus, double gb, double samples_per_s, double cost = 2
   return p;
 }
 
-/// What a scheduler knows, as each test has it.
+/// The status desk's sources, as each test has them.
 struct known_state {
   cluster c = four_nodes();
   std::unique_ptr<const planners::policy> policy = planners::make_policy("frenzy");
@@ -83,7 +83,10 @@ struct known_state {
     return explainer().status_of(*state.book.job(1)).waiting_reason;
   }
   explanation explained() const {
-    return explainer().explain(1, {0, c, *idle, planners::no_jobs, planners::no_jobs});
+    const planners::snapshot now{0, c, *idle, planners::no_jobs, planners::no_jobs};
+    const auto made = plans.find(1);
+    const auto* known = made == plans.end() ? nullptr : made->second.plans.get();
+    return explainer().explain(1, {why_waiting_text(*policy, now, 1, known), idle});
   }
 };
 

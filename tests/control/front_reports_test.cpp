@@ -1,4 +1,4 @@
-#include "actors/control/front_reports.hpp"
+#include "actors/control/status/front_reports.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -40,6 +40,7 @@ const std::vector<module_floors>& all_floors() {
         {"training/lending"},
         {"training"},
         {"client", "control", "gateway", "node"},
+        {"control/status"},
         {"worlds"}}},
       {"web", {{"http"}, {"openai", "dashboard"}, {"front", "report"}}},
       {"cli",

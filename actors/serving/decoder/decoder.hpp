@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "actors/serving/decoder/bubble_prefills.hpp"
 #include "actors/serving/decoder/decoder_batch.hpp"
+#include "actors/serving/decoder/interface.hpp"
 #include "actors/serving/decoder/request_table.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/cluster.hpp"

@@ -1,4 +1,4 @@
-#include "actors/control/job_explainer.hpp"
+#include "actors/control/status/job_explainer.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +22,7 @@ std::string name_of(const cluster& c, node_index n) {
   return fmt::format("{} ({})", c.nodes[n].name, c.gpu_of(n).name);
 }
 
-/// What of a plan's memory is not the training's own; for the end of a sentence.
+/// The part of a plan's memory that is not the training's own; for the end of a sentence.
 std::string guests_part(const job_spec& job) {
   const double bytes = planners::guest_bytes(job);
   return bytes > 0 ? fmt::format(", {:g} of them for prefills in its bubbles", bytes / bytes_per_gb)
@@ -164,6 +164,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.owner = j.owner;
   s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
   s.command = j.spec->command;
+  // Arguments may contain secrets.
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
   s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
@@ -210,6 +211,7 @@ const plans_reply* job_explainer::plans_of(const job_record& j) const {
                                                                                  : &made->second;
 }
 
+/// One word for lists, where asking the policy for each of 10,000 jobs would take seconds.
 std::string job_explainer::waiting_reason(const job_record& j) {
   if (j.suspended) return "suspended";
   const auto* made = plans_of(j);
@@ -241,7 +243,8 @@ std::string job_explainer::absent_nodes() const {
   return names;
 }
 
-explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
+/// By the state of this moment; what was idle at the placement is in the notes.
+explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   explanation reply;
   const auto* j = s_.state.book.job(id);
   if (!j) {
@@ -251,8 +254,8 @@ explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
   reply.job = status_of(*j);
   reply.metric = metric_name(*j->spec);
   reply.placement = placement_of(*j);
-  reply.summary = summary_of(*j, now);
-  reply.plans = plans_considered(*j, now);
+  reply.summary = summary_of(*j, by_policy);
+  reply.plans = plans_considered(*j, by_policy);
   reply.memory = j->memory;
   if (!has_known_memory(*j->spec))
     for (auto& m : reply.memory) m.predicted_bytes = 0;
@@ -276,7 +279,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
 }
 
 std::string job_explainer::summary_of_waiting(const job_record& j,
-                                              const planners::snapshot& now) const {
+                                              const policy_view& by_policy) const {
   if (j.suspended && is_serving(*j.spec))
     return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
   if (j.suspended)
@@ -287,14 +290,10 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
   if (s_.starting)
     return fmt::format("the controller has just started and waits for reports from nodes {}",
                        absent_nodes());
-  auto text = s_.policy.why_waiting(now, j.id).text;
-  const auto* made = plans_of(j);
-  if (made->plans && text.find(", which is ") == std::string::npos)
-    text += planners::unusable_text(now, *made->plans);
-  return text;
+  return by_policy.why_waiting;
 }
 
-std::string job_explainer::summary_of(const job_record& j, const planners::snapshot& now) const {
+std::string job_explainer::summary_of(const job_record& j, const policy_view& by_policy) const {
   const auto& c = s_.cluster;
   std::string where;
   for (const auto& share : j.where)
@@ -305,7 +304,7 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
   const auto also = ended.empty() ? ended : "; " + ended;
   switch (j.state) {
     case job_state::waiting:
-      return summary_of_waiting(j, now);
+      return summary_of_waiting(j, by_policy);
     case job_state::running:
       if (is_serving(*j.spec))
         return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
@@ -345,7 +344,7 @@ static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record
 }
 
 std::vector<considered_plan> job_explainer::plans_considered(const job_record& j,
-                                                             const planners::snapshot& now) const {
+                                                             const policy_view& by_policy) const {
   std::vector<considered_plan> result;
   const auto made = s_.plans.find(j.id);
   if (made == s_.plans.end() || !made->second.plans) return result;
@@ -354,7 +353,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
-  // Of an ended job, and since a controller's restart, it is not known what was idle then.
+  // For an ended job, or after a controller's restart, the GPUs that were idle then are unknown.
   const auto note = s_.notes.find(j.id);
   const bool known = note != s_.notes.end() && !is_final(j.state);
   const bool own_rule = known && !note->second.why.empty();
@@ -386,8 +385,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     } else if (is_final(j.state)) {
       considered.verdict = fmt::format("needs {}{}", gpus, guests_part(spec));
     } else {
-      const auto idle = planners::idle_for(s_.cluster, now.idle, spec, p);
-      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, now.idle, spec, p);
+      const auto& may_have = by_policy.idle ? *by_policy.idle : *s_.state.idle;
+      const auto idle = planners::idle_for(s_.cluster, may_have, spec, p);
+      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, may_have, spec, p);
       considered.verdict = fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
                                        scattered ? ", the same number on each node" : "", idle,
                                        idle == 1 ? "is" : "are");

@@ -1,4 +1,4 @@
-#include "actors/control/front_reports.hpp"
+#include "actors/control/status/front_reports.hpp"
 
 #include <algorithm>
 #include <set>
@@ -18,6 +18,7 @@ bool decodes(const ledger& book, const reported_decoder& d) {
 
 }  // namespace
 
+/// A front is believed about its own completions; which decoders exist follows from the ledger.
 void front_reports::take(const cluster& c, const ledger& book, address from, front_report r,
                          double now_s) {
   if (!is_front(c, from)) return;
@@ -33,6 +34,7 @@ void front_reports::take(const cluster& c, const ledger& book, address from, fro
 }
 
 std::vector<front_status> front_reports::list(const cluster& c, double now_s) const {
+  // As nodes: a host that is silent for so long has lost its contact.
   const double limit_s = c.settings.lease_s + 2 * c.settings.heartbeat_s;
   std::vector<front_status> result;
   for (std::uint32_t f = 0; f < c.fronts.size(); ++f) {

@@ -8,26 +8,18 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/job_progress.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 
-/// The inputs of a placement decision: the idle GPUs at that time, by node, of present nodes only.
-struct placement_note {
-  std::vector<std::uint32_t> idle;
-  std::vector<bool> present;
-  std::string why{};            // the policy's own sentence, if it has one
-  std::vector<bool> drained{};  // empty: none
-};
-
 /// Describes jobs and nodes to users: their state, and why. Decides nothing; lives while one reply
 /// is made.
 class job_explainer {
  public:
-  /// The scheduler's state.
+  /// The status desk's.
   struct sources {
     const troupe::cluster& cluster;
     const planners::policy& policy;
@@ -45,8 +37,7 @@ class job_explainer {
   query_reply nodes() const;
   cluster_view view(const scheduling_counts& counts) const;
   job_status status_of(const job_record& j);
-  /// `now` is the policy's input.
-  explanation explain(job_id id, const planners::snapshot& now);
+  explanation explain(job_id id, const policy_view& by_policy);
 
  private:
   const plans_reply* plans_of(const job_record& j) const;
@@ -54,10 +45,10 @@ class job_explainer {
   std::vector<std::uint32_t> ended_ranks(const job_record& j) const;
   std::string ended_text(const job_record& j) const;
   std::string absent_nodes() const;
-  std::string summary_of(const job_record& j, const planners::snapshot& now) const;
-  std::string summary_of_waiting(const job_record& j, const planners::snapshot& now) const;
+  std::string summary_of(const job_record& j, const policy_view& by_policy) const;
+  std::string summary_of_waiting(const job_record& j, const policy_view& by_policy) const;
   std::vector<considered_plan> plans_considered(const job_record& j,
-                                                const planners::snapshot& now) const;
+                                                const policy_view& by_policy) const;
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;

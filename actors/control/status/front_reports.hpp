@@ -14,7 +14,7 @@ class front_reports {
  public:
   /// Older ones than the newest, those of other hosts, and decoders without a lease are ignored.
   void take(const cluster& c, const ledger& book, address from, front_report r, double now_s);
-  /// Of all fronts of the cluster file. One that has been silent for a lease's duration and two
+  /// All fronts of the cluster file. One that has been silent for a lease's duration and two
   /// heartbeats is absent.
   std::vector<front_status> list(const cluster& c, double now_s) const;
 

@@ -1,0 +1,214 @@
+#include "actors/control/client_desk.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/permissions.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/codec/codec.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+reason already_over(const job_record& j) {
+  return {reason::kind::invalid, fmt::format("job {} already {}", j.id, to_string(j.state))};
+}
+
+/// Was this request carried out before?
+bool is_repeated(const job_record& j, std::uint64_t request) {
+  return std::ranges::find(j.suspensions, request) != j.suspensions.end();
+}
+
+}  // namespace
+
+expected<const job_record*> client_desk::job_for(const runtime::caller& who, job_id id,
+                                                 const char* what) const {
+  const auto* j = records_.book().job(id);
+  if (!j) return refuse(reason::kind::unknown, fmt::format("no job {}", id));
+  if (!may_act_on(who, j->owner)) return refuse(not_theirs(who, j->id, j->owner, what));
+  return j;
+}
+
+// -- submissions
+
+void client_desk::on(const inbound<submit_job>& m) {
+  const auto& [from, s] = std::tie(m.from, m.body);
+  const auto& book = records_.book();
+  if (const auto* known = book.job_of_request(s.request)) {
+    // Still being planned: the answer goes to the sender of the latest repetition.
+    if (const auto held = held_.find(known->id); held != held_.end())
+      held->second.to = from;
+    else if (known->state == job_state::failed && known->attempts == 0)
+      records_.reply(from, submit_reply{s.request, 0, {reason::kind::infeasible, known->detail}});
+    else
+      records_.reply(from, submit_reply{s.request, known->id, {}});
+    return;
+  }
+  // Any client may send this: the sizes that determine the planners' work are checked before the
+  // entry is durable.
+  if (auto ok = admission::admit(s.spec); !ok) {
+    records_.reply(from, submit_reply{s.request, 0, ok.error()});
+    return;
+  }
+  if (auto ok = served_.may_serve(book, s.spec, m.sender.name); !ok) {
+    records_.reply(from, submit_reply{s.request, 0, ok.error()});
+    return;
+  }
+  const job_accepted entry{book.next_job(), s.request, records_.wall(), s.spec, m.sender.name};
+  records_.record(entry);
+  if (!links_.scheduler) return records_.reply(from, submit_reply{s.request, entry.job, {}});
+  constexpr double patience_s = 2;  // a job that takes longer to plan is judged later
+  held_[entry.job] = {from, s.request, records_.now() + patience_s};
+}
+
+/// A job without any plan is refused. It has been accepted, so that it is kept as a failed one,
+/// which can be explained.
+void client_desk::on_job_planned(const job_planned& m) {
+  const auto held = held_.extract(m.job);
+  if (!held) return;
+  const auto& to = held.mapped();
+  const auto* j = records_.book().job(m.job);
+  if (!m.never || !j || j->state != job_state::waiting)
+    return records_.reply(to.to, submit_reply{to.request, m.job, {}});
+  records_.record(job_ended{m.job, records_.wall(), job_state::failed, m.never->text});
+  records_.reply(to.to, submit_reply{to.request, 0, *m.never});
+}
+
+/// An estimator that is busy for minutes must not make `troupe submit` look dead. The job stays
+/// accepted, and is ended later if it has no plan.
+void client_desk::answer_held_submissions() {
+  std::erase_if(held_, [this](const auto& of_job) {
+    const auto& [job, held] = of_job;
+    if (records_.now() < held.until_s) return false;
+    records_.reply(held.to, submit_reply{held.request, job, {}});
+    return true;
+  });
+}
+
+// -- requests for one job
+
+/// A repetition finds the job ended, and is answered as if it had ended it: cancelling is
+/// idempotent without a remembered number.
+void client_desk::on(const inbound<cancel_job>& m) {
+  const auto& c = m.body;
+  cancel_reply result{c.request, false, {}};
+  if (const auto found = job_for(m.sender, c.job, "cancel it"); !found) {
+    result.why = found.error();
+  } else if (const auto& j = **found; is_final(j.state)) {
+    result.done = j.state == job_state::cancelled;
+    result.why = already_over(j);
+  } else {
+    result.done = true;
+    const auto why = fmt::format("cancelled by {}", m.sender.name);
+    // A job with GPUs ends when they are released; a waiting one has nothing to release.
+    if (records_.book().lease(j.lease))
+      leases_.revoke(j.lease, lease_outcome::cancelled, why);
+    else if (j.state == job_state::waiting)
+      records_.record(job_ended{c.job, records_.wall(), job_state::cancelled, why});
+  }
+  records_.reply(m.from, result);
+}
+
+void client_desk::on(const inbound<suspend_job>& m) {
+  const auto& s = m.body;
+  suspend_reply result{s.request, false, {}};
+  const auto found = job_for(m.sender, s.job, s.suspended ? "suspend it" : "resume it");
+  if (!found) {
+    result.why = found.error();
+  } else if (const auto& j = **found; is_final(j.state)) {
+    result.why = already_over(j);
+  } else if (is_repeated(j, s.request)) {
+    result.done = true;  // perhaps after a later one, which it must not undo
+  } else if (!s.suspended && !j.suspended) {
+    result.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
+  } else {
+    result.done = true;
+    records_.record(job_suspended{s.job, records_.wall(), s.suspended, m.sender.name, s.request});
+    if (s.suspended) leases_.preempt(s.job, fmt::format("suspended by {}", m.sender.name));
+  }
+  records_.reply(m.from, result);
+}
+
+void client_desk::on(const inbound<requeue_job>& m) {
+  const auto& r = m.body;
+  requeue_reply result{r.request, false, {}};
+  if (const auto found = job_for(m.sender, r.job, "requeue it"); !found) {
+    result.why = found.error();
+  } else if (const auto& j = **found; is_repeated(j, r.request)) {
+    result.done = true;  // perhaps after it has started again
+  } else if (is_final(j.state)) {
+    result.why = already_over(j);
+  } else if (j.state != job_state::running) {
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} is not running: it is {}", r.job, to_string(j.state))};
+  } else {
+    result.done = true;
+    leases_.preempt(r.job, fmt::format("requeued by {}", m.sender.name), {}, r.request);
+  }
+  records_.reply(m.from, result);
+}
+
+/// The scheduler determines where.
+void client_desk::on(const inbound<move_job>& m) {
+  if (const auto found = job_for(m.sender, m.body.job, "move it"); !found)
+    records_.reply(m.from, move_reply{m.body.request, false, found.error(), {}, {}});
+  else if (links_.scheduler)
+    links_.self->send(links_.scheduler, move_request{m.from, m.body});
+}
+
+// -- logs and curves
+
+/// Answered by the node that has the log, in the client's name: logs do not pass the controller.
+void client_desk::on(const inbound<read_log>& m) {
+  const auto& r = m.body;
+  log_chunk none{r.request, 0, r.offset, true, {}};
+  const auto refuse_it = [&](reason why) {
+    none.why = std::move(why);
+    records_.reply(m.from, none);
+  };
+  const auto found = job_for(m.sender, r.job, "read its log");
+  if (!found) return refuse_it(found.error());
+  const auto& j = **found;
+  none.ended = is_final(j.state);
+  const auto made = j.tries.size();
+  const auto* yet = none.ended ? "never ran: it has no log" : "has not run yet";
+  if (made == 0)
+    return refuse_it({reason::kind::unavailable, fmt::format("job {} {}", r.job, yet)});
+  // In the request `lease` is the number of an attempt; the node knows leases only.
+  const auto attempt = r.lease == 0 ? made : r.lease;
+  if (attempt > made)
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("job {} made only {} attempt(s)", r.job, made)});
+  const auto& t = j.tries[attempt - 1];
+  none.lease = t.lease;
+  if (r.part >= t.nodes.size())
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("attempt {} of job {} ran on {} node(s): no rank {}",
+                                            attempt, r.job, t.nodes.size(), r.part)});
+  const auto n = t.nodes[r.part];
+  if (!hosts_.is_present(n))
+    return refuse_it(
+        {reason::kind::unavailable, fmt::format("the log is on node {}, which is absent",
+                                                records_.present_cluster().nodes[n].name)});
+  auto forwarded = r;
+  forwarded.lease = t.lease;
+  const auto to = node_address(n);
+  records_.host().net->send(to, encode(m.from, to, forwarded));
+}
+
+void client_desk::on(const inbound<query_training>& m) {
+  const auto& q = m.body;
+  training_reply result{q.request, {}, {}, 0};
+  if (auto known = records_.trainings().since(q.job, q.after))
+    std::tie(result.report, result.position) = std::move(*known);
+  else
+    result.why = {reason::kind::unknown,
+                  fmt::format("no training reports for job {}, or it ended before the last {}",
+                              q.job, training_history::kept_ended)};
+  records_.reply(m.from, result);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,47 @@
+#include "actors/control/job_views.hpp"
+
+#include "planners/policy/placement.hpp"
+
+namespace troupe::actors {
+
+std::optional<planners::reported_progress> reported_progress_of(const job_record& j,
+                                                                const job_progress& p) {
+  if (p.lease != j.lease || !(p.iteration_s > 0)) return {};
+  return planners::reported_progress{p.iteration, p.at_s, p.iteration_s};
+}
+
+planners::job_view view_of(const job_record& j, const ledger& book,
+                           const std::map<job_id, plans_reply>& plans,
+                           const std::map<job_id, job_progress>& progress) {
+  planners::job_view v;
+  v.id = j.id;
+  v.spec = j.spec;
+  v.submitted_s = j.submitted_s;
+  if (auto it = plans.find(j.id); it != plans.end()) {
+    v.plans = it->second.plans;
+    v.why = it->second.why;
+  }
+  v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
+  v.iterations_done = j.iterations_done;
+  v.attempts = j.attempts;
+  v.out_of_memory = j.out_of_memory;
+  v.bytes_floor = j.bytes_floor;
+  v.memory_factor = j.memory_factor;
+  v.tried_gpus = j.tried_gpus;
+  v.tried_bytes = j.tried_bytes;
+  if (j.attempts > 0) {
+    v.rows = j.how.rows;
+    v.data_parallel = j.how.data_parallel;
+  }
+  if (const auto* l = book.lease(j.lease)) {
+    v.started_s = l->granted.at_s;
+    v.how = j.how;
+    v.where = j.where;
+    v.iteration_s = l->granted.iteration_s;
+    if (const auto p = progress.find(j.id); p != progress.end())
+      v.reported = reported_progress_of(j, p->second);
+  }
+  return v;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "actors/control/interfaces.hpp"
+#include "actors/control/ledger.hpp"
+#include "planners/policy/policy.hpp"
+
+namespace troupe::actors {
+
+/// The speed that a job's trainer or program reports; none: of an earlier lease, or unknown.
+std::optional<planners::reported_progress> reported_progress_of(const job_record& j,
+                                                                const job_progress& p);
+
+/// The policy's view of a job. It is made when the job changes, and not when the policy is called:
+/// calls are more frequent.
+planners::job_view view_of(const job_record& j, const ledger& book,
+                           const std::map<job_id, plans_reply>& plans,
+                           const std::map<job_id, job_progress>& progress);
+
+}  // namespace troupe::actors

@@ -1,0 +1,276 @@
+#include "actors/control/lease_manager.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/control/desired_work.hpp"
+#include "actors/control/job_progress.hpp"
+#include "messages/base/invariant.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// "rank 1 on east-2": the number is that of the node's log.
+std::string rank_text(const cluster& c, const lease_record& l, std::uint32_t part) {
+  return fmt::format("rank {} on {}", part, c.nodes[l.granted.parts[part].node].name);
+}
+
+lease_outcome outcome_of(part_report::state s) {
+  switch (s) {
+    case part_report::state::succeeded:
+      return lease_outcome::succeeded;
+    case part_report::state::failed:
+      return lease_outcome::failed;
+    case part_report::state::out_of_memory:
+      return lease_outcome::out_of_memory;
+    case part_report::state::not_started:
+      return lease_outcome::preempted;
+    default:
+      return lease_outcome::lost;  // the node stopped it by itself: its lease had expired
+  }
+}
+
+}  // namespace
+
+// -- grants and revocations
+
+expected<void> lease_manager::grant(const planners::decision& d) {
+  const auto& c = records_.present_cluster();
+  const auto& book = records_.book();
+  const auto* j = book.job(d.job);
+  // The policy decided on a published state. What has changed since makes the decision stale, and
+  // the next one will know it; what never fitted is the policy's error, and is refused as well.
+  if (!j || j->state != job_state::waiting)
+    return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
+  if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
+  if (auto ok = planners::fits(c, hosts_.idle(), d.how, d.where); !ok) return ok;
+  if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
+  if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
+  const auto& e = *d.expected;
+  lease_granted entry{book.next_lease(),
+                      d.job,
+                      records_.wall(),
+                      d.how,
+                      e.bytes_per_gpu,
+                      e.iteration_s,
+                      c.settings.restart_s,
+                      e.out_of_memory,
+                      {}};
+  if (!j->spec->command.empty()) entry.port = hosts_.free_port(d.where.front().node, entry.lease);
+  for (const auto& share : d.where) {
+    entry.parts.push_back({share.node, hosts_.node(share.node).incarnation,
+                           book.take_lowest(share.node, share.gpus)});
+    TROUPE_INVARIANT(entry.parts.back().devices.size() == share.gpus);  // fits() has counted them
+  }
+  if (!records_.record(entry))
+    return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
+  for (const auto& share : d.where) {
+    hosts_.node(share.node).leases.insert(entry.lease);
+    hosts_.refresh_idle(share.node);
+    orders_.send_later(share.node);
+  }
+  return {};
+}
+
+void lease_manager::preempt(job_id id, const std::string& detail, std::optional<double> grace_s,
+                            std::optional<std::uint64_t> request) {
+  const auto* j = records_.book().job(id);
+  if (!j || j->state != job_state::running) return;
+  const auto usual_s = records_.present_cluster().settings.preempt_grace_s;
+  revoke({j->lease,
+          records_.wall(),
+          lease_outcome::preempted,
+          detail,
+          is_training(*j->spec) ? grace_s.value_or(usual_s) : 0,
+          {},
+          request});
+}
+
+/// The time to save of a training is `e`'s, during which it stays ordered; that of a program is its
+/// own, and its node keeps it.
+void lease_manager::revoke(lease_revoked e) {
+  const auto& book = records_.book();
+  const auto id = e.lease;
+  const auto* l = book.lease(id);
+  // Revoking again for another reason is recorded: a cancelled job must not be queued again.
+  if (!l || (l->revoked && l->outcome == e.why)) return;
+  const auto& spec = *book.job(l->granted.job)->spec;
+  const double ordered_s = is_program(spec) ? 0 : e.grace_s;
+  if (is_program(spec)) e.grace_s = grace_of(records_.present_cluster(), spec);
+  if (!records_.record(e)) return;
+  // A second revocation, such as a cancellation during a preemption, replaces the first one's
+  // grace.
+  orders_.forget_grace(id);
+  if (ordered_s > 0) orders_.keep_until(id, records_.now() + ordered_s);
+  for (const auto& part : book.lease(id)->granted.parts)
+    if (hosts_.node(part.node).leases.contains(id)) orders_.send(part.node);
+}
+
+// -- ends of parts
+
+void lease_manager::on_part_report(node_index n, lease_id id, const node_report& r) {
+  const auto& book = records_.book();
+  const auto* l = book.lease(id);
+  if (!l) return;
+  const auto part = part_on(*l, n);
+  if (part >= l->ended.size() || l->ended[part]) return;
+  // The lease was granted to an earlier process of this node, and died with it.
+  if (l->granted.parts[part].incarnation != r.incarnation)
+    return lose_part(id, part,
+                     fmt::format("node {} restarted", records_.present_cluster().nodes[n].name));
+  auto it =
+      std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
+  if (it == r.parts.end()) {
+    // The node does not have it. It may still be going to begin it, by orders that are under way,
+    // unless it has already followed later ones, of this epoch, that leave the lease out.
+    const auto since = orders_.first_without(id, n).value_or(1);
+    if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
+      end_part({id, part, records_.wall(), l->outcome, 0, 0, l->detail, {}, {}});
+    return;
+  }
+  if (it->now == part_report::state::running) return report_progress(*l, *it);
+  const auto& spec = *book.job(l->granted.job)->spec;
+  if (is_serving(spec)) return end_decoder(*l, part, *it);
+  // A part that was ordered to stop has the lease's outcome, whatever its exit status; one that was
+  // killed without an order is lost.
+  const bool ordered =
+      l->revoked && it->now != part_report::state::succeeded &&
+      (it->now != part_report::state::stopped || !it->program || it->program->signalled);
+  const auto outcome = ordered ? l->outcome : outcome_of(it->now);
+  part_ended e{id, part, records_.wall(), outcome, it->iterations, it->peak_bytes, it->detail,
+               {}, {}};
+  if (is_program(spec)) {
+    if (!ordered && is_failure(outcome) && l->ended.size() > 1)
+      e.detail = fmt::format("{}: {}", rank_text(records_.present_cluster(), *l, part), e.detail);
+    e.exit_code = it->exit_code;
+    e.program = end_of(it->program);
+  }
+  end_part(std::move(e));
+}
+
+/// A decoder has no end of its own: it was ordered to stop, or it has failed.
+void lease_manager::end_decoder(const lease_record& l, std::uint32_t part, const part_report& r) {
+  const bool by_itself = r.now == part_report::state::succeeded;
+  const auto outcome = l.revoked   ? l.outcome
+                       : by_itself ? lease_outcome::failed
+                                   : outcome_of(r.now);
+  const auto detail = by_itself && !l.revoked && r.detail.empty()
+                          ? "the decoder ended although its job was not cancelled"
+                          : r.detail;
+  end_part({l.granted.lease, part, records_.wall(), outcome, 0, r.peak_bytes, detail, {}, {}});
+}
+
+/// A program's $TROUPE_REPORT so far.
+void lease_manager::report_progress(const lease_record& l, const part_report& r) {
+  const auto& j = *records_.book().job(l.granted.job);
+  if ((r.program && r.program->iteration) || r.iterations > 0)
+    links_.send_progress(progress_of(l, j.iterations_done, r, records_.wall()));
+}
+
+/// A lease is given up for lost when its node is silent, and the node may come back with the work
+/// done. Repeating hours of work would be a waste, so its success counts as long as the job waits.
+void lease_manager::on_late_success(node_index n, const part_report& p, std::uint64_t incarnation) {
+  const auto& book = records_.book();
+  std::erase_if(late_, [&](const auto& l) { return !book.job_of_lost_lease(l.first); });
+  const auto* known = book.job_of_lost_lease(p.lease);
+  if (!known) return;
+  const auto& j = *known;
+  if (is_serving(*j.spec)) return;  // it goes on elsewhere
+  auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
+  for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
+    if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
+      succeeded[i] = true;
+  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end()) return;
+  late_.erase(p.lease);
+  records_.record(job_ended{
+      j.id, records_.wall(), job_state::finished,
+      fmt::format("had succeeded when its node{} came back", j.lost_parts.size() > 1 ? "s" : "")});
+}
+
+void lease_manager::end_part(part_ended e) {
+  const auto& book = records_.book();
+  const auto id = e.lease;
+  const auto outcome = e.outcome;
+  const auto* l = book.lease(id);
+  TROUPE_INVARIANT(l && e.part < l->ended.size() && !l->ended[e.part]);
+  const auto job = l->granted.job;
+  const auto n = l->granted.parts[e.part].node;
+  if (const auto* j = book.job(job); is_training(*j->spec) && outcome != lease_outcome::succeeded) {
+    // The iterations of the last checkpoint, without those of earlier leases.
+    const auto saved = records_.trainings().saved(job, id);
+    e.iterations = saved - std::min(saved, j->iterations_done);
+  }
+  if (!records_.record(e)) return;
+  hosts_.node(n).leases.erase(id);
+  hosts_.node(n).reached.erase(id);
+  orders_.forget_part(id, n);
+  hosts_.refresh_idle(n);
+  orders_.send_later(n);
+  if (book.lease(id) && outcome != lease_outcome::succeeded && !book.lease(id)->revoked)
+    revoke(id, outcome, e.detail);  // the other parts cannot continue without it
+  if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
+  orders_.end_grace(id);
+  settle(job);
+}
+
+void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
+  const auto& l = *records_.book().lease(id);
+  const auto& reached = hosts_.node(l.granted.parts[part].node).reached;
+  part_ended e{id, part, records_.wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
+  // Simulated work keeps its checkpoints and a program what it had reported as saved; the rest is
+  // done again.
+  if (const auto last = reached.find(id); last != reached.end()) {
+    e.iterations =
+        kept_iterations(records_.present_cluster(), records_.book(), l, last->second.iterations);
+    e.program = last->second.program;
+  }
+  end_part(std::move(e));
+}
+
+void lease_manager::settle(job_id id) {
+  if (auto due = records_.book().due(id, records_.wall())) records_.record(*due);
+}
+
+// -- ranks that do not end with the others
+
+void lease_manager::begin_rank_wait(const lease_record& l) {
+  const auto& spec = *records_.book().job(l.granted.job)->spec;
+  if (is_program(spec) && spec.rank_wait_s)
+    rank_waits_.try_emplace(l.granted.lease, records_.now() + *spec.rank_wait_s);
+}
+
+/// A rank that hangs while the others have ended holds its GPUs for ever, and no exit status says
+/// so.
+void lease_manager::end_rank_waits() {
+  const auto& book = records_.book();
+  std::erase_if(rank_waits_, [&](const auto& w) {
+    const auto* l = book.lease(w.first);
+    return !l || l->revoked;
+  });
+  // A copy: revoke() may end leases, and with them waits.
+  for (const auto& [id, until_s] : std::map{rank_waits_}) {
+    if (records_.now() < until_s) continue;
+    const auto& l = *book.lease(id);
+    const auto late =
+        static_cast<std::uint32_t>(std::ranges::find(l.ended, false) - l.ended.begin());
+    const auto first =
+        static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
+    const auto& c = records_.present_cluster();
+    revoke({id,
+            records_.wall(),
+            lease_outcome::failed,
+            fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",
+                        rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
+                        rank_text(c, l, first)),
+            0,
+            late,
+            {}});
+  }
+}
+
+}  // namespace troupe::actors

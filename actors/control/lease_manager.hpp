@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/control/controller_links.hpp"
+#include "actors/control/host_table.hpp"
+#include "actors/control/order_desk.hpp"
+#include "actors/control/recorder.hpp"
+#include "planners/policy/policy.hpp"
+
+namespace troupe::actors {
+
+/// The life of a lease, from the grant to the end of its last part:
+///
+///     grant -> running -- all parts ended --------------------------------> over
+///                 |                                                          ^
+///                 +-- revoke (a user, the policy, a limit, a failed part) --> revoked -- each part
+///                                                        reported as gone, or its node lost --+
+///
+/// A part ends exactly once: by its node's report, or when its node's lease has expired. The first
+/// part that fails revokes the lease, since the others cannot continue without it. What the end of
+/// a lease means for its job follows from the ledger (settle).
+class lease_manager {
+ public:
+  lease_manager(recorder& records, host_table& hosts, order_desk& orders,
+                const controller_links& links)
+      : records_{records}, hosts_{hosts}, orders_{orders}, links_{links} {}
+
+  /// Carries out a decision to start a job, or refuses it: the policy saw an older state.
+  expected<void> grant(const planners::decision& d);
+  /// The job is queued again; it gets time to save. `grace_s`: instead of the cluster's.
+  /// `request`: of a client, which is remembered so that a repetition of it does nothing.
+  void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {},
+               std::optional<std::uint64_t> request = {});
+  void revoke(lease_revoked e);
+  void revoke(lease_id id, lease_outcome why, const std::string& detail) {
+    revoke({id, records_.wall(), why, detail});
+  }
+
+  /// A node's report, about a lease that the ledger has there.
+  void on_part_report(node_index n, lease_id id, const node_report& r);
+  /// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the
+  /// job has succeeded.
+  void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
+  /// The node of a part is gone, with all that it did since its last report.
+  void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
+
+  /// A part of a program has ended with status 0: the time of those that run on is limited, if the
+  /// job says so.
+  void begin_rank_wait(const lease_record& l);
+  void end_rank_waits();
+
+  /// Records the end of a job whose last lease has ended finally.
+  void settle(job_id id);
+
+ private:
+  void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
+  void end_part(part_ended e);
+  void report_progress(const lease_record& l, const part_report& r);
+
+  recorder& records_;
+  host_table& hosts_;
+  order_desk& orders_;
+  const controller_links& links_;
+  // Programs of which a part has ended with status 0: when the others must have, on the monotonic
+  // clock. After a restart it counts from there.
+  std::map<lease_id, double> rank_waits_;
+  // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes
+  // have reported.
+  std::map<lease_id, std::vector<bool>> late_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,181 @@
+#include "actors/control/status/status_desk.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "actors/control/job_progress.hpp"
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/messenger.hpp"
+
+namespace troupe::actors {
+
+void status_desk_state::start(status_actor::pointer self, runtime::host h,
+                              status_desk_options options, const orchestrator_actor& orchestrator,
+                              scheduler_actor scheduler) {
+  self_ = self;
+  host_ = std::move(h);
+  options_ = std::move(options);
+  scheduler_ = std::move(scheduler);
+  self_->send(orchestrator, begin_status{status_actor{self_}});
+  self_->send(scheduler_, watch_scheduling{status_actor{self_}});
+}
+
+// -- what the desk follows
+
+void status_desk_state::on_state_changed(const state_changed& m) {
+  const auto before = std::exchange(state_, m.now);
+  ++reply_version_;
+  if (!before || before->cluster->version != state_->cluster->version) follow_cluster();
+  for (const auto id : m.jobs) on_job_changed(id);
+  if (before) return;
+  for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
+}
+
+/// Plans of another cluster name GPUs that this one may not have. The scheduler may have followed
+/// first: plans for the new cluster that are here already are kept.
+void status_desk_state::follow_cluster() {
+  const auto version = cluster().version;
+  std::erase_if(plans_, [version](const auto& p) { return p.second.cluster != version; });
+  for (auto& [id, note] : notes_) {
+    note.present.resize(cluster().nodes.size(), false);
+    note.idle.resize(cluster().nodes.size(), 0);
+    note.drained.resize(cluster().nodes.size(), false);
+  }
+}
+
+void status_desk_state::on_job_changed(job_id id) {
+  const auto* j = book().job(id);
+  if (!j || is_final(j->state)) notes_.erase(id);
+  if (j) return;
+  plans_.erase(id);
+  progress_.erase(id);
+}
+
+/// Only the first report of an iteration counts: its time is that of completion.
+void status_desk_state::on_job_progress(const job_progress& p) {
+  if (take_newer(progress_[p.job], p)) ++reply_version_;
+}
+
+void status_desk_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
+  traffic_[m.datacenter] = m.traffic;
+  ++reply_version_;
+}
+
+void status_desk_state::on_plans(const plans_reply& m) {
+  plans_[m.job] = m;
+  ++reply_version_;
+}
+
+void status_desk_state::on_placements(const placements_proposed& m) {
+  for (const auto& [job, note] : m.notes) notes_[job] = note;
+}
+
+void status_desk_state::on_scheduling_changed(const scheduling_changed& m) {
+  if (std::exchange(scheduling_, m).starting != m.starting) ++reply_version_;
+}
+
+void status_desk_state::on_front_report(address from, const front_report& r) {
+  // The front learns of the cluster's changes from here alone: it sends the controller nothing
+  // else.
+  if (r.cluster.value_or(0) < cluster().version)
+    send_message(host_, from, cluster_update{cluster()});
+  if (state_) fronts_.take(cluster(), book(), from, r, host_.clock->now_s());
+}
+
+// -- answers
+
+job_explainer status_desk_state::explainer(const runtime::caller& viewer) const {
+  return job_explainer{{cluster(), *options_.policy, *state_, plans_, progress_, notes_, traffic_,
+                        scheduling_.starting, journal_time_s(), viewer}};
+}
+
+/// The list of all jobs takes time in proportion to their number, and every dashboard and every
+/// `troupe jobs --follow` asks for it again and again. One encoded reply serves all who may see the
+/// same: operators see everything, and every other user the arguments of the own commands only. It
+/// is made again when something has changed, and, with many jobs, so rarely that making it takes at
+/// most a tenth of this actor's time, however many users ask.
+const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewer) {
+  constexpr std::size_t shown_ended = 100, few_jobs = 1000, kept_replies = 64;
+  constexpr double s_a_job = 10e-6;  // limits the time for many jobs to a tenth of a thread
+  const auto many = book().unfinished() > few_jobs;
+  const double now_s = host_.clock->now_s();
+  const double pause_s = many ? s_a_job * double(book().unfinished()) : 0;
+  // Progress and remaining time change without any event.
+  const double keeps_s = many ? 1 : 0.2;
+  const auto key = viewer.is_operator ? std::string{} : viewer.name;
+  if (const auto known = replies_.find(key); known != replies_.end()) {
+    const bool stale =
+        known->second.version != reply_version_ || now_s >= known->second.made_s + keeps_s;
+    // Many users together get no more of the thread than one.
+    const double users = static_cast<double>(replies_.size());
+    if (!stale || now_s < known->second.made_s + pause_s * users) return known->second.reply;
+  }
+  auto explain = explainer(viewer);
+  auto all = explain.nodes();
+  std::size_t ended = book().jobs().size() - book().unfinished();
+  for (const auto& [id, j] : book().jobs()) {
+    if (is_final(j.state) && ended-- > shown_ended) continue;
+    all.jobs.push_back(explain.status_of(j));
+  }
+  constexpr double unused_s = 10;
+  std::erase_if(replies_, [&](const auto& r) { return now_s > r.second.made_s + unused_s; });
+  if (replies_.size() >= kept_replies) replies_.clear();
+  return replies_.insert_or_assign(key, kept_reply{shared_reply{all}, now_s, reply_version_})
+      .first->second.reply;
+}
+
+void status_desk_state::on_query_jobs(address from, const runtime::caller& who,
+                                      const query_jobs& q) {
+  if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, who, q); });
+  const double now_s = journal_time_s();
+  if (q.job == 0) {
+    host_.net->send(from, reply_to_all(who).encode_for(host_.net->self(), from, q.request, now_s),
+                    runtime::lane_of(message{query_reply{}}));
+    return;
+  }
+  auto explain = explainer(who);
+  auto reply = explain.nodes();
+  reply.request = q.request;
+  reply.now_s = now_s;
+  if (q.view.value_or(false)) reply.view = explain.view(scheduling_.counts);
+  if (reply.view && !cluster().fronts.empty())
+    reply.view->fronts = fronts_.list(cluster(), host_.clock->now_s());
+  if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
+  send_message(host_, from, reply);
+}
+
+/// The scheduler is asked first, and the explanation is made from the state at its answer.
+void status_desk_state::on_explain_job(address from, const runtime::caller& who,
+                                       const explain_job& q) {
+  if (!state_) return waiting_queries_.push_back([=, this] { on_explain_job(from, who, q); });
+  self_->request(scheduler_, caf::infinite, why_waiting{q.job})
+      .then([this, from, who, q](const policy_view& by_policy) {
+        auto reply = explainer(who).explain(q.job, by_policy);
+        reply.request = q.request;
+        send_message(host_, from, reply);
+      });
+}
+
+status_actor::behavior_type status_desk(status_actor::stateful_pointer<status_desk_state> self,
+                                        runtime::host h, status_desk_options options,
+                                        orchestrator_actor orchestrator,
+                                        scheduler_actor scheduler) {
+  auto& s = self->state;
+  begin_actor(self, "status desk", [&] {
+    s.start(self, std::move(h), std::move(options), orchestrator, std::move(scheduler));
+  });
+  return {
+      [&s](const state_changed& m) { s.on_state_changed(m); },
+      [&s](const job_progress& m) { s.on_job_progress(m); },
+      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
+      [&s](const plans_reply& m) { s.on_plans(m); },
+      [&s](const placements_proposed& m) { s.on_placements(m); },
+      [&s](const scheduling_changed& m) { s.on_scheduling_changed(m); },
+      [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
+      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.sender, m.body); },
+      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.sender, m.body); },
+  };
+}
+
+}  // namespace troupe::actors

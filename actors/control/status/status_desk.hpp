@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/control/cluster_state.hpp"
+#include "actors/control/interfaces.hpp"
+#include "actors/control/status/front_reports.hpp"
+#include "actors/control/status/job_explainer.hpp"
+#include "messages/codec/shared_reply.hpp"
+#include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
+
+namespace troupe::actors {
+
+struct status_desk_options {
+  shared_cluster cluster;
+  std::shared_ptr<const planners::policy> policy;  // for its name and its declared properties only
+};
+
+/// Answers clients' questions about jobs, nodes, gateways and fronts. Nothing here decides anything
+/// or is durable: the desk follows the published states as any subscriber does, and collects what
+/// the others send it for people. A long list of jobs therefore delays no decision.
+///
+///     orchestrator -- state_changed, job_progress, gateway_traffic_changed --+
+///     scheduler ----- plans_reply, placements_proposed, scheduling_changed --+--> status desk
+///     fronts -------- front_report ------------------------------------------+         |
+///     clients <------ query_reply, explanation <---------------------------------------+
+///
+/// The policy itself runs only in the scheduler, since policies are not thread-safe: an explanation
+/// asks it there (why_waiting). State and policy may be one message apart; both are true of a
+/// moment after the question was asked.
+class status_desk_state {
+ public:
+  status_desk_state() = default;
+  void start(status_actor::pointer self, runtime::host h, status_desk_options options,
+             const orchestrator_actor& orchestrator, scheduler_actor scheduler);
+
+  void on_state_changed(const state_changed& m);
+  void on_job_progress(const job_progress& m);
+  void on_gateway_traffic_changed(const gateway_traffic_changed& m);
+  void on_plans(const plans_reply& m);
+  void on_placements(const placements_proposed& m);
+  void on_scheduling_changed(const scheduling_changed& m);
+  void on_front_report(address from, const front_report& r);
+  void on_query_jobs(address from, const runtime::caller& who, const query_jobs& q);
+  void on_explain_job(address from, const runtime::caller& who, const explain_job& q);
+
+ private:
+  const ledger& book() const { return state_->book; }
+  const troupe::cluster& cluster() const { return state_ ? *state_->cluster : *options_.cluster; }
+  /// Now, among the times of the published state.
+  double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
+  void follow_cluster();
+  void on_job_changed(job_id id);
+  job_explainer explainer(const runtime::caller& viewer) const;
+  const shared_reply& reply_to_all(const runtime::caller& viewer);
+
+  status_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  status_desk_options options_;
+  scheduler_actor scheduler_;
+  // The latest published state. Before the first one, queries wait.
+  std::shared_ptr<const cluster_state> state_;
+  std::vector<std::function<void()>> waiting_queries_;
+  std::map<job_id, plans_reply> plans_;  // those of ended jobs are kept for explanations
+  std::map<job_id, job_progress> progress_;
+  std::map<job_id, placement_note> notes_;            // of running jobs
+  std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
+  front_reports fronts_;
+  scheduling_changed scheduling_;
+  // Replies to queries for all jobs, by user; one for all operators.
+  struct kept_reply {
+    shared_reply reply;
+    double made_s = 0;
+    std::uint64_t version = 0;
+  };
+  std::map<std::string, kept_reply> replies_;
+  std::uint64_t reply_version_ = 0;  // of what they are made from
+};
+
+status_actor::behavior_type status_desk(status_actor::stateful_pointer<status_desk_state> self,
+                                        runtime::host h, status_desk_options options,
+                                        orchestrator_actor orchestrator, scheduler_actor scheduler);
+
+}  // namespace troupe::actors
