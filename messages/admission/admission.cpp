@@ -273,7 +273,8 @@ std::optional<objection> check_stops(const job_spec& job) {
   return {};
 }
 
-/// What a decoder cannot have: it runs until it is cancelled, and what it runs is its model.
+/// Keys that a decoder cannot have: it runs until it is cancelled, and its model is all that it
+/// runs.
 std::optional<objection> check_serving(const job_spec& job) {
   if (!job.serve) return {};
   if (auto bad = objection_to(*job.serve))

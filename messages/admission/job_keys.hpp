@@ -79,7 +79,7 @@ const key_table<serving>& serve_keys();          // serve:
 const key_table<bubble_lending>& bubble_keys();  // bubbles:
 /// pipeline:. A study has no model from which stages and micro-batches could follow.
 key_table<pipeline_wish> pipeline_keys(bool study = false);
-/// Of a model; the sizes are required unless it is given as operators.
+/// The keys of a model; the sizes are required unless it is given as operators.
 key_table<model> model_keys(bool operators = false);
 
 /// The names of all top-level keys of a job file, but for `name`, which files of other kinds have.
