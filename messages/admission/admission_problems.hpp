@@ -14,7 +14,7 @@
 #include "messages/admission/job_keys.hpp"
 #include "messages/codec/shape.hpp"
 
-// How admission's checks say what they found. Of admission*.cpp only.
+// Findings of admission's checks. For admission*.cpp only.
 
 namespace troupe::admission {
 

@@ -67,8 +67,8 @@ struct key {
 template <class T>
 using key_table = std::vector<key<T>>;
 
-/// A job's top-level keys, but those of memory_keys(). `has_work`: they must say how much work it
-/// is, as all but studies and programs must.
+/// A job's top-level keys, but those of memory_keys(). `has_work`: they must give the amount of
+/// work it is, as all but studies and programs must.
 key_table<job_spec> job_keys(bool has_work = false);
 /// Top-level keys of programs about their memory.
 const key_table<memory_options>& memory_keys();

@@ -6,10 +6,13 @@
 
 #include "messages/admission/admission.hpp"
 
-// How a text that somebody has written is shown in an error.
+// Texts of unknown origin, as errors show them.
 
 namespace troupe::admission {
 
+// Errors go to terminals, logs and web pages. A name that an attacker chose could carry escape
+// sequences, look like another name through invisible characters, or turn the direction of the
+// line; so everything without a visible shape is escaped, and long texts are cut.
 namespace {
 
 /// A character and its bytes; a byte that is not UTF-8 is one of its own, of no character.
@@ -19,6 +22,8 @@ struct character {
   bool valid = true;
 };
 
+// Decodes strictly (no overlong forms, no surrogates), as a lenient decoder of the terminal may see
+// another character in the same bytes.
 character first_of(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   if (lead < 0x80) return {lead, 1, true};
@@ -38,6 +43,8 @@ character first_of(std::string_view text) {
 
 /// Controls, spaces that look like others or like nothing, marks of direction, and characters
 /// without a shape.
+// Ranges from Unicode's properties White_Space, Default_Ignorable_Code_Point, Bidi_Control and the
+// controls; U+2800 is the blank Braille pattern.
 bool is_invisible(std::uint32_t point) {
   constexpr std::pair<std::uint32_t, std::uint32_t> ranges[] = {
       {0x00, 0x1f},      {0x7f, 0xa0},     {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},

@@ -104,7 +104,7 @@ inline bool is_serving(const job_spec& s) {
 }
 
 /// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
-/// that number, or did not say what it computes.
+/// that number, or named no model.
 inline bool has_exact_gpus(const job_spec& s) {
   return !s.command.empty() && (s.exact_gpus || s.assumed_model);
 }
@@ -115,7 +115,7 @@ inline bool has_known_memory(const job_spec& s) {
   return !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
 }
 
-/// A program that does not say how many iterations it has may end at any time.
+/// A program without a number of iterations may end at any time.
 inline bool has_known_length(const job_spec& s) {
   return !is_serving(s) && (s.command.empty() || s.iterations > 1);
 }

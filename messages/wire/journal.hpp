@@ -249,8 +249,8 @@ struct job_kept {
   std::vector<attempt_record> tries;          // every attempt, the first one first
   bool suspended = false;
   std::vector<std::uint64_t> suspensions;  // the latest requests to suspend, resume or requeue it
-  std::uint32_t tried_gpus = 0;
-  double tried_bytes = 0;  // the memory of the smallest of them, or 0
+  std::uint32_t tried_gpus = 0;  // the GPUs of its last attempt that ran out of memory, or 0
+  double tried_bytes = 0;        // the memory of the smallest of them, or 0
   /// The first part that failed, of a program's last attempt.
   std::optional<std::uint32_t> failed_rank{};
   double ran_s = 0;  // how long its attempts that have ended ran together

@@ -262,7 +262,7 @@ struct prefill_block {
   std::uint32_t count = 0;    // of positions, or pages
   std::uint64_t bytes = 0;    // of the data
   std::uint64_t hash = 0;     // XXH3-64 of the body; 0: it is empty
-  prefill_progress progress;  // of the sender; in its last block it says when it ended
+  prefill_progress progress;  // of the sender; in its last block with the time of its end
 
   static constexpr auto fields() {
     using t = prefill_block;

@@ -128,7 +128,7 @@ struct program_progress {
   std::optional<std::uint64_t> saved{};      // a later attempt can go on from here
   std::optional<std::uint64_t> resumed{};    // this attempt went on from here
   double step_s = 0;                         // time of an iteration; 0: unknown
-  bool finished = false;  // it says that the job is done, or has reached the last iteration
+  bool finished = false;  // it has reported the job as done, or has reached the last iteration
   /// SIGTERM was sent to it before it ended; with exit status 0 it has `stopped` then, unless it
   /// is `finished`.
   bool signalled = false;
