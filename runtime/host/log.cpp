@@ -31,6 +31,8 @@ std::string timestamp() {
 /// Bytes of the printable UTF-8 character at the beginning of `s`; 0 if there is none. Control
 /// characters do not count: those below space, DEL, and U+0080 to U+009F, which some terminals
 /// obey.
+// Rejects what Unicode forbids: overlong forms, surrogates, numbers beyond U+10FFFF. A terminal may
+// decode these as something else than the reader of the log.
 std::size_t shown_character(std::string_view s) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 127 ? 1 : 0;
@@ -62,6 +64,7 @@ std::string escaped(std::string_view s, std::string_view also) {
   return out;
 }
 
+// Values without quotes can be cut out by grep and awk.
 bool is_plain(std::string_view s) {
   for (const char ch : s)
     if (ch <= ' ' || ch == '"' || ch == '=' || ch == '\\' || ch == 127) return false;
@@ -80,6 +83,7 @@ log_level log_level_from(std::string_view name, log_level otherwise) {
   return otherwise;
 }
 
+// The line is formatted outside of the lock, which only keeps lines whole.
 void log(log_level level, std::string_view who, std::string_view text,
          std::initializer_list<log_field> fields) {
   if (level < min.load(std::memory_order_relaxed) || level == log_level::none) return;

@@ -19,8 +19,8 @@ struct sqlite3_stmt;
 
 namespace troupe::runtime {
 
-/// Of the tables and entries that this program writes. Older versions are upgraded at open, newer
-/// ones are rejected.
+/// Version of the tables and entries that this program writes. Older versions are upgraded at open,
+/// newer ones are rejected.
 inline constexpr long long journal_schema_version = 3;
 
 /// The journal in a file: SQLite in WAL mode, one row per entry, each with a checksum, and a

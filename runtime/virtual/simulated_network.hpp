@@ -23,7 +23,7 @@
 
 namespace troupe::runtime {
 
-/// What became of the frames that were sent, a frame once for every hop.
+/// The fates of all frames that were sent; a frame counts once for every hop.
 struct network_counters {
   std::uint64_t sent = 0;       // handed to send by a living host
   std::uint64_t delivered = 0;  // handed to a receiver
@@ -83,17 +83,17 @@ class simulated_network final : private virtual_coordinator::listener {
  private:
   class door;
 
-  static constexpr address nobody = ~address{0};
+  static constexpr address no_host = ~address{0};
   static constexpr std::uint32_t unknown_host = ~std::uint32_t{0};
 
   struct endpoint {
     address self = 0;
-    std::uint64_t generation = 0;  // of the living incarnation; even: nobody is there
+    std::uint64_t generation = 0;  // of the living incarnation; even: the host is down
     std::unique_ptr<const transport::receiver> receiver;
     std::unordered_map<address, std::uint32_t>
         connections;  // by next hop; looked up, never iterated
-    // Of those, and of those that lead here, the one that was asked for last.
-    address last_to = nobody, last_from = nobody;
+    // The latest of these that was asked for, and of those that lead here.
+    address last_to = no_host, last_from = no_host;
     std::uint32_t last_out = 0, last_in = 0;
     std::vector<std::uint8_t> sides;  // of each partition: 1 in a, 2 in b
   };
@@ -127,8 +127,8 @@ class simulated_network final : private virtual_coordinator::listener {
     time_ns left = 0;  // on the link
   };
 
-  /// What leaves a node for others of its datacenter: tensors, from each stage to each other; and
-  /// blocks, of which the first has the link while no tensor does.
+  /// A node's link to others of its datacenter: tensors share it, by sending and receiving stage;
+  /// of the blocks the first has it while no tensor does.
   struct network_card {
     flow_share<std::array<std::uint64_t, 5>> share;
     virtual_coordinator::event_id next_end = {};

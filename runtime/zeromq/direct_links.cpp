@@ -23,6 +23,8 @@ std::string_view scheme_of(std::string_view endpoint) {
 
 }  // namespace
 
+// A node that listens at all addresses does not know by which one others reach it; its gateway sees
+// one that works inside the datacenter.
 std::string reachable_endpoint(const std::string& endpoint, std::string_view peer) {
   if (endpoint.size() > longest_endpoint) return {};
   for (const std::string_view anywhere : {"tcp://0.0.0.0:", "tcp://[::]:"}) {

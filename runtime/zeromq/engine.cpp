@@ -217,6 +217,8 @@ void zeromq_transport::engine::trim_memory() {
   host_.trim_due = false;
 }
 
+// At most a thousand frames of one socket, then the round goes on: a busy peer must not delay the
+// frames, credits and greetings of the others.
 bool zeromq_transport::engine::drain_router() {
   auto* router = sockets_.router();
   if (router == nullptr) return false;
@@ -251,6 +253,8 @@ bool zeromq_transport::engine::drain_router() {
   return true;
 }
 
+// Answers to a greeting come over the socket that greeted, and only those are accepted before it is
+// welcomed.
 bool zeromq_transport::engine::drain_dealer(dealer& d) {
   zmq::message_t header, body;
   for (int n = 0; n < frames_a_round; ++n) {

@@ -63,9 +63,8 @@ void frame_pump::send_queued() {
   flush_blocked();
 }
 
-/// Writes what waits in a lane, until its credit, ZeroMQ's queue or the frames end. Small frames
-/// that wait together leave as one batch: at 100-byte frames ZeroMQ's cost per message is most of
-/// the cost.
+/// Writes the frames that wait in a lane, until its credit, ZeroMQ's queue or the frames end. Small
+/// frames that wait together leave as one batch, as ZeroMQ's cost per message exceeds theirs.
 void frame_pump::flush(lane& l) {
   const auto window_frames = host_.options.window_frames;
   std::size_t frames = 0, bytes = 0;

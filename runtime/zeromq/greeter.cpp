@@ -64,6 +64,8 @@ void greeter::greet(dealer& d) {
     d.socket.send(zmq::message_t{}, zmq::send_flags::dontwait);
 }
 
+// Repeated until it is answered: the router may not know its cluster yet, or a greeting was lost
+// with a connection.
 void greeter::greet_when_due() {
   const auto now = steady::now();
   for (auto& d : sockets_.dealers()) {
@@ -73,6 +75,8 @@ void greeter::greet_when_due() {
   }
 }
 
+// A ZeroMQ socket that has seen a protocol error connects no more; disconnecting and connecting
+// makes it forget that.
 void greeter::reconnect(dealer& d) {
   d.reconnect_at = steady::time_point::max();
   try {
@@ -97,6 +101,8 @@ greeter::steady::duration greeter::until_greeting() const {
   return wait;
 }
 
+// Each greeting may be answered twice, by a repeated hello: a second welcome starts credit anew on
+// both sides, which is harmless.
 void greeter::on_reply(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) return on_welcome(d, *yes);
   const auto* no = std::get_if<refusal>(&m);
@@ -150,12 +156,14 @@ bool greeter::take_place(const welcome& w) {
   return true;
 }
 
+// A host that welcomed others by its own file could give them other numbers than the controller
+// does.
 bool greeter::knows_cluster() const {
   if (!host_.options.upstream.empty()) return admitted_;
   return !host_.options.waits_for_cluster || host_.options.cluster->version > 0;
 }
 
-/// What an admission leads to, between two rounds: it may open sockets. False: nothing was due.
+/// Hellos that came before the admission are answered now, in the order of their routing ids.
 bool greeter::admit_held() {
   const bool due = std::exchange(admission_due_, false);
   if (due && host_.options.on_admitted) host_.options.on_admitted();

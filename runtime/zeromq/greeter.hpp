@@ -54,7 +54,7 @@ class greeter {
   void cut_pending();
   bool has_pending() const { return !pending_.empty(); }
 
-  /// What an admission leads to, between two rounds: it may open sockets. False: nothing was due.
+  /// Acts on an admission, between two rounds, as that may open sockets. False: nothing was due.
   bool admit_held();
   bool has_held() const { return !held_.empty(); }
 

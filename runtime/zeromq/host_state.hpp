@@ -18,8 +18,8 @@ namespace troupe::runtime {
 /// State of one host that all parts of its transport use (engine.hpp has the overview).
 ///
 /// One lock for all parts: a sender must see the connection table, the queues and the direct links
-/// in one piece, and holds it for less than a microsecond. Functions marked "under the lock" expect
-/// the caller to hold `mutex`; everything else is the thread's alone, except what is atomic.
+/// in one piece. Functions marked "under the lock" expect the caller to hold `mutex`; everything
+/// else is the thread's alone, except for atomic members.
 struct host_state {
   using steady = std::chrono::steady_clock;
   enum count {

@@ -62,6 +62,8 @@ bool sockets::encrypts(const std::string& endpoint) const {
   return keys_ && !is_ipc(endpoint);
 }
 
+// Queue limits are off or far away, as credit bounds what is on the way; ZeroMQ's own limits would
+// block or drop without a count.
 void sockets::set_up(zmq::socket_t& socket, bool tensors, bool direct) const {
   using namespace zmq;
   socket.set(sockopt::linger, 500);
@@ -77,6 +79,7 @@ void sockets::set_up(zmq::socket_t& socket, bool tensors, bool direct) const {
   socket.set(sockopt::reconnect_ivl_max, 1000);
 }
 
+// Only events that change something here: each costs a message.
 std::unique_ptr<socket_monitor> sockets::watch(zmq::socket_t& socket, const std::string& name) {
   int events = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
@@ -115,6 +118,8 @@ expected<void> sockets::open_router() try {
                 fmt::format("cannot listen on {}: {}", host_.options.listen, e.what()));
 }
 
+// The token keeps others from guessing an id, and with it from taking over its connection. The last
+// two bytes number the connections of one host (connection_table.cpp reads them).
 std::string sockets::routing_id_of(std::uint32_t connection, std::uint32_t connections) const {
   const std::uint64_t numbers[] = {
       XXH3_64bits(host_.options.name.data(), host_.options.name.size()), token_};
