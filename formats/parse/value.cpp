@@ -19,9 +19,13 @@ reason complaint(std::string_view file, int line, std::string_view place,
   return reason{reason::kind::invalid, text + std::string{problem}};
 }
 
+// Files come from users, downloads and pipes. They are read whole, up to a limit, and must be text:
+// a parser that meets binary bytes reports a syntax error somewhere, which says nothing about the
+// mistake of naming the wrong file.
 namespace {
 
 /// Line of the first byte that is invalid in a text file, or 0.
+// The line, as a stray control character may be in an otherwise readable file.
 int binary_line(std::string_view text) {
   int line = 1;
   for (const char c : text) {
@@ -33,6 +37,7 @@ int binary_line(std::string_view text) {
 }
 
 /// Well-formed UTF-8, without surrogates and overlong forms.
+// Parsers copy bytes as they are, so that errors, names and logs would carry invalid ones on.
 bool valid_utf8(std::string_view s) {
   for (std::size_t i = 0; i < s.size();) {
     const auto lead = static_cast<unsigned char>(s[i]);
@@ -60,6 +65,7 @@ bool is_standard_input(const fs::path& file) {
 }
 
 /// Standard input, up to the size limit; it can be read more than once.
+// Kept in a temporary file, as some commands load a file twice.
 std::FILE* standard_input() {
   static std::FILE* copy = [] {
     std::FILE* kept = std::tmpfile();
@@ -72,7 +78,9 @@ std::FILE* standard_input() {
   return copy;
 }
 
-/// Opens a readable regular file, or says what it is instead.
+/// Opens a readable regular file. The error names the kind of anything else.
+// The kind is checked first: opening a fifo would block, and reading a directory fails with a
+// useless error.
 expected<std::FILE*> open_file(const fs::path& file) {
   const auto failure = [&](std::string_view problem) {
     return refuse(complaint(file.string(), 0, "", problem));
@@ -124,6 +132,8 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   return text;
 }
 
+// By extension and not by content: a JSON file is also YAML, but the JSON parser has better errors
+// for it.
 expected<value> load_value(const fs::path& file) {
   return read_text(file).and_then([&](const std::string& text) {
     return file.extension() == ".json" ? parse_json(file.string(), text)
