@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <system_error>
 
+#include "messages/base/utf8.hpp"
+
 namespace troupe::formats {
 
 namespace fs = std::filesystem;
@@ -36,26 +38,12 @@ int binary_line(std::string_view text) {
   return 0;
 }
 
-/// Well-formed UTF-8, without surrogates and overlong forms.
 // Parsers copy bytes as they are, so that errors, names and logs would carry invalid ones on.
 bool valid_utf8(std::string_view s) {
-  for (std::size_t i = 0; i < s.size();) {
-    const auto lead = static_cast<unsigned char>(s[i]);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (lead < 0xc2 || lead > 0xf4 || i + more >= s.size()) return false;
-    std::uint32_t point = lead & (0x3f >> more);
-    for (int k = 1; k <= more; ++k) {
-      const auto c = static_cast<unsigned char>(s[i + k]);
-      if ((c & 0xc0) != 0x80) return false;
-      point = (point << 6) | (c & 0x3f);
-    }
-    constexpr std::uint32_t min[] = {0, 0x80, 0x800, 0x10000};
-    if (point < min[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
-    i += more + 1;
+  while (!s.empty()) {
+    const auto c = first_character(s);
+    if (!c.valid) return false;
+    s.remove_prefix(c.bytes);
   }
   return true;
 }

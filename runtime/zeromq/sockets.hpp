@@ -72,7 +72,6 @@ class sockets {
  private:
   expected<void> load_key_ring();
   expected<void> open_router();
-  expected<void> open_dealers();
   void set_up(zmq::socket_t& socket, bool tensors, bool direct) const;
   std::unique_ptr<socket_monitor> watch(zmq::socket_t& socket, const std::string& name);
   std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
