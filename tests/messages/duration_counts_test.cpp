@@ -32,12 +32,12 @@ TEST_CASE("adding two histograms gives the histogram of all their durations") {
   for (const double s : {5e-4, 7.0, 1e9}) b.add(s), both.add(s);
   a.add(b);
   CHECK(a == both);
-  CHECK(a.buckets.size() == duration_counts::max);
+  CHECK(a.buckets.size() == duration_counts::max_buckets);
 }
 
 TEST_CASE("an empty histogram has no quantile, and foreign buckets are ignored") {
   CHECK(duration_counts{}.quantile_s(0.99) == 0);
   duration_counts sum;
   sum.add(duration_counts{std::vector<std::uint64_t>(1000, 1)});
-  CHECK(sum.buckets.size() == duration_counts::max);
+  CHECK(sum.buckets.size() == duration_counts::max_buckets);
 }
