@@ -121,7 +121,7 @@ struct front {
 /// The WAN between two datacenters, the same in both directions.
 struct wan_link {
   std::uint32_t a = 0;  // index of a datacenter
-  std::uint32_t b = 0;  // and of another
+  std::uint32_t b = 0;  // index of another
   double rtt_ms = 0;
   double node_gbps = 0;        // one pair of nodes with enough connections
   double connection_gbps = 0;  // one connection; 0: as much as the pair

@@ -148,7 +148,7 @@ struct bubble_offer {
   std::uint32_t max_tokens = 0;          // of a prompt whose cache fits the guests' memory; 0: any
   std::uint32_t shown = 1;               // iterations whose times `stages` has
   std::uint64_t window = 0;           // iterations from one barrier to the next; 0: there are none
-  double window_s = 0;                // and the time, from first step to first step
+  double window_s = 0;                // time of a window, from first step to first step
   std::uint64_t first_iteration = 0;  // completed before the first barrier
   static constexpr std::size_t required = 8;
 

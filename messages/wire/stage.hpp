@@ -99,8 +99,8 @@ struct stripe {
   std::uint32_t index = 0;     // of this stripe
   std::uint32_t count = 1;     // of the tensor's stripes
   std::uint64_t offset = 0;    // of this part in the tensor
-  address from = 0;            // the tensor's own: a node
-  address to = 0;              // and its receiver's, a node
+  address from = 0;            // the tensor's sender: a node
+  address to = 0;              // the tensor's receiver: a node
   tensor what;
 
   static constexpr auto fields() {
@@ -157,8 +157,8 @@ struct stage_setup {
   std::vector<address> peers;  // addresses of this stage's nodes, by pipeline
   /// How its tensors cross the WAN to the next stage; no pairs: they do not.
   wan_path forward;
-  wan_path backward;                  // and to the previous stage
-  wan_path tied;                      // and a tied embedding's gradients
+  wan_path backward;                  // the same to the previous stage
+  wan_path tied;                      // the same of a tied embedding's gradients
   std::uint64_t first_iteration = 0;  // above 0: load the checkpoint after that many
   std::uint64_t iterations = 0;       // the job's
   stage_costs costs;                  // of a simulated device
@@ -191,7 +191,7 @@ struct stage_run {
   // The new order from now on; empty: unchanged. Only sent when no iteration is running.
   std::vector<stage_step> order;
   wan_path forward;   // with an order: how activations cross the WAN from then on
-  wan_path backward;  // and gradients
+  wan_path backward;  // the same of gradients
   // The id of the collective communicator that the devices of this stage and its peers join before
   // the first iteration; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
