@@ -10,14 +10,7 @@
 namespace troupe::runtime {
 namespace {
 
-// A model of the real network with what the actors can notice of it: connections with credit,
-// latency and bandwidth; a WAN direction whose transfers share its rate; a node's card whose
-// tensors share it by flow and whose prefill blocks use it only while no tensor does; partitions,
-// loss, duplication and reordering. It does not model TCP: a frame is lost whole, and a lost one is
-// not sent again.
-//
-// A frame is a flight from its departure to its arrival. Flights, connections and endpoints are
-// kept in arrays and named by index, so that a frame needs no allocation of its own.
+// A token without any of these bits is a flight's index.
 constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33,
                         block_token = std::uint64_t{1} << 34;
 
@@ -116,8 +109,6 @@ void simulated_network::close(address a) {
     if (c.from == i || c.to == i) c.unhandled = c.unhandled_blocks = 0;
 }
 
-// Order matters for reproducibility: random numbers are drawn last, and only where faults are on,
-// so a run without faults draws none.
 bool simulated_network::send(std::uint32_t from, std::uint64_t generation, address to, frame f,
                              std::uint32_t lane) {
   const auto& e = endpoints_[from];
@@ -179,7 +170,6 @@ std::uint32_t simulated_network::route(std::uint32_t from, address to, std::uint
   return connect(from, next_hop(cluster_, self, to));
 }
 
-// Credit returns at once, without a message of its own.
 void simulated_network::handled(std::uint32_t at, std::uint64_t generation, const frame& f) {
   auto& e = endpoints_[at];
   if (credit_frames_ == 0 || e.generation != generation) return;
@@ -218,8 +208,6 @@ std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via, bool blo
   return i;
 }
 
-// Three kinds of ways: over a WAN direction that all share; from a node's card, for tensors and
-// blocks; and by the connection's own latency and rate, for all else.
 void simulated_network::depart(std::uint32_t i) {
   const auto& f = flights_[i];
   const auto& c = connections_[f.via];
@@ -301,8 +289,6 @@ void simulated_network::end_block(node_index n) {
   give_link_to_block(n);
 }
 
-// A single transfer on a direction needs one event. A second one that comes before its end turns
-// the rest of both into shared transfers.
 void simulated_network::join_wan(std::uint32_t i, const connection& c, double bytes) {
   const auto direction_index = static_cast<std::uint32_t>(c.wan);
   auto& w = wan_[direction_index];
@@ -362,7 +348,6 @@ void simulated_network::fire(std::uint64_t token) {
     arrive(index);
 }
 
-// The fingerprint has every delivered frame: time, hosts, sizes, bytes.
 void simulated_network::arrive(std::uint32_t i) {
   auto f = std::move(flights_[i]);
   free_flights_.push_back(i);
@@ -395,13 +380,11 @@ void simulated_network::arrive(std::uint32_t i) {
   (*to.receiver)(std::move(f.content));
 }
 
-// A receiver that closes its own host must not be destroyed while it runs.
 void simulated_network::retire(endpoint& e) {
   if (receiving_ && e.receiver) retired_.push_back(std::move(e.receiver));
   e.receiver = nullptr;
 }
 
-// Hosts of the cluster are found by number in an array: the lookup happens with every frame.
 std::uint32_t simulated_network::endpoint_of(address a) {
   const auto sites = cluster_.datacenters.size(), nodes = cluster_.nodes.size();
   std::size_t number = 0;
@@ -429,7 +412,6 @@ std::uint32_t simulated_network::add_endpoint(address a) {
   return found->second;
 }
 
-// The last one is remembered: hosts send many frames in a row to the same.
 std::uint32_t simulated_network::connect(std::uint32_t from, address to) {
   auto& e = endpoints_[from];
   if (e.last_to != to) {
@@ -480,7 +462,6 @@ void simulated_network::describe(connection& c) {
   }
 }
 
-// A host is on side a, b, both or neither of a partition; b without names is everyone else.
 void simulated_network::place_in_partitions(endpoint& e) const {
   const auto meant = [&](const std::vector<std::string>& names) {
     return std::any_of(names.begin(), names.end(),
@@ -493,8 +474,6 @@ void simulated_network::place_in_partitions(endpoint& e) const {
   }
 }
 
-// Checked at departure and at arrival: a partition also takes frames that are on the way when it
-// begins.
 bool simulated_network::cut(const connection& c) const {
   const auto now = time_.now();
   for (std::size_t i = 0; i < faults_.partitions.size(); ++i) {

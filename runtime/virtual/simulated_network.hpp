@@ -21,6 +21,15 @@
 #include "runtime/host/transport.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"
 
+// A model of the real network with what the actors can notice of it: connections with credit,
+// latency and bandwidth; a WAN direction whose transfers share its rate; a node's card whose
+// tensors share it by flow and whose prefill blocks use it only while no tensor does; partitions,
+// loss, duplication and reordering. It does not model TCP: a frame is lost whole, and a lost one is
+// not sent again.
+//
+// A frame is a flight from its departure to its arrival. Flights, connections and endpoints are
+// kept in arrays and named by index, so that a frame needs no allocation of its own.
+
 namespace troupe::runtime {
 
 /// The fates of all frames that were sent; a frame counts once for every hop.
@@ -149,25 +158,33 @@ class simulated_network final : private virtual_coordinator::listener {
   };
 
   void fire(std::uint64_t token) override;
+  // Random numbers are drawn last, and only where faults are on: a run without faults draws none.
   bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f,
             std::uint32_t lane);
   std::uint32_t route(std::uint32_t from, address to, std::uint32_t lane);
+  // Credit returns at once, without a message of its own.
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
+  // Three kinds of ways: over a WAN direction that all share; from a node's card, for tensors and
+  // blocks; and by the connection's own latency and rate, for all else.
   void depart(std::uint32_t flight_index);
   void depart_tensor(std::uint32_t flight_index, address from, address to);
   void depart_block(std::uint32_t flight_index, address from, address to);
   void give_link_to_block(node_index n);
   void end_block(node_index n);
+  // A single transfer on a direction needs one event. A second one that comes before its end turns
+  // the rest of both into shared transfers.
   void join_wan(std::uint32_t flight_index, const connection& c, double bytes);
   template <class Link>
   void wake(Link& link, std::uint64_t token);
   template <class Link>
   void schedule(Link& link, std::uint64_t token);
+  // The fingerprint has every delivered frame: time, hosts, sizes, bytes.
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
   std::uint32_t add_endpoint(address a);
   std::uint32_t connect_first(std::uint32_t from, address to);
+  // A receiver that closes its own host must not be destroyed while it runs.
   void retire(endpoint& e);
   std::uint32_t connect(std::uint32_t from, address to);
   void describe(connection& c);
@@ -176,8 +193,10 @@ class simulated_network final : private virtual_coordinator::listener {
     return block ? c.unhandled_blocks : c.unhandled;
   }
   std::uint32_t site_of(address a) const;
+  // A host is on side a, b, both or neither of a partition; b without names is everyone else.
   void place_in_partitions(endpoint& e) const;
   bool faulty_now() const;
+  // At departure and at arrival: a partition also takes frames that are on the way when it begins.
   bool cut(const connection& c) const;
   time_ns random_delay();
 
