@@ -10,6 +10,8 @@ namespace troupe::formats {
 
 namespace {
 
+// The catalogue is found by its name, gpus.yaml, in folders above a cluster file; a file of that
+// name may be something else. The error then says why it was read.
 bool looks_like_catalogue(const value& v) {
   return std::any_of(v.items.begin(), v.items.end(), [](const value& gpu) {
     return std::find(gpu.keys.begin(), gpu.keys.end(), "memory_gb") != gpu.keys.end();
@@ -41,6 +43,7 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.read("compute_capability", t.compute_capability, {0, 100});
     map.read("tf32_tflops", t.tf32_tflops, {0, 1e6});
     map.read("fp32_efficiency", t.fp32_efficiency, {0, 1, true});
+    // Files have the default; in a struct made by code 0 keeps the plain formula.
     t.kernel_us = default_kernel_us;
     map.read("kernel_us", t.kernel_us, {0, 1e6});
     map.read("source", t.source);

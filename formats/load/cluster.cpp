@@ -10,6 +10,9 @@
 
 namespace troupe::formats {
 
+// A cluster file (docs/files.md) lists places, machines and links. Names are resolved to indices
+// here, and groups (`count`) become single nodes, so that the rest of the program knows indices
+// only. Types of GPUs that no node has are left out: planners iterate over all types.
 namespace {
 
 constexpr std::size_t max_nodes = 262'144;
@@ -33,6 +36,8 @@ class cluster_loader {
         gpu_names_(names_of(catalogue)),
         directory_(std::move(directory)) {}
 
+  // Order of dependence: prices, overrides and links refer to types and datacenters that nodes have
+  // introduced.
   cluster load(const value& tree) {
     map_reader map{found_, tree, ""};
     map.read_name("name", out_.name, need::required);
@@ -56,6 +61,8 @@ class cluster_loader {
   }
 
  private:
+  // ZeroMQ would accept more forms (wildcards, interfaces); others must be able to connect to this
+  // one. 107 bytes are the longest path of a Unix socket.
   void read_endpoint(map_reader& map, std::string_view key, std::string& out) {
     if (!map.read(key, out)) return;
     const bool tcp = out.starts_with("tcp://") && out.size() < 256;
@@ -70,6 +77,8 @@ class cluster_loader {
                                 shown(out)));
   }
 
+  // One namespace for datacenters, nodes and fronts: a name identifies a host in keys, commands and
+  // fault plans.
   void claim(const value& v, const std::string& place, const std::string& name, const char* what) {
     if (name.empty() || !found_.good()) return;
     if (name == "controller")
@@ -95,6 +104,7 @@ class cluster_loader {
     map.finish();
   }
 
+  // A group is read once and copied: its errors have one line.
   void read_nodes(const value& v, const std::string& place, std::uint32_t dc) {
     map_reader map{found_, v, place};
     node n;
@@ -157,6 +167,7 @@ class cluster_loader {
     return 0;
   }
 
+  // A name of the table in links.cpp, or numbers.
   link read_link(map_reader& map, std::string_view key) {
     const auto* v = map.find(key, need::required);
     if (!v) return {};
@@ -177,6 +188,8 @@ class cluster_loader {
     return {};
   }
 
+  // A pair of datacenters may have one link, which is symmetric. A connection cannot be faster than
+  // all connections of a node together.
   void read_wan(const value& v, const std::string& place) {
     map_reader map{found_, v, place};
     wan_link w;
@@ -216,6 +229,7 @@ class cluster_loader {
     return 0;
   }
 
+  // A front is placed in a datacenter, whose gateway it uses; it may share a machine with nodes.
   void read_front(const value& v, const std::string& place) {
     map_reader map{found_, v, place};
     front f;
@@ -260,11 +274,13 @@ class cluster_loader {
     map.read("time_limit_s", s.time_limit_s, positive);
     map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
     map.finish();
+    // A single lost heartbeat must not end a lease.
     if (found_.good() && s.lease_s < 2 * s.heartbeat_s)
       map.fail("lease_s", fmt::format("found {:g}, expected at least twice heartbeat_s ({:g})",
                                       s.lease_s, s.heartbeat_s));
   }
 
+  // Overrides change the catalogue's types for this cluster alone.
   void read_overrides(const value& v) {
     map_reader map{found_, v, "gpus"};
     for (std::size_t i = 0; i < v.keys.size() && found_.good(); ++i) {
@@ -282,7 +298,7 @@ class cluster_loader {
     }
   }
 
-  /// Of a type that some node has.
+  /// The index of a type that some node has.
   expected<gpu_index> used_gpu(const std::string& name) const {
     const auto used = names_of(std::span<const gpu_type>{out_.gpus});
     if (const auto at = std::ranges::find(used, name); at != used.end())
@@ -291,6 +307,7 @@ class cluster_loader {
                                                      shown(name), hint(name, used)));
   }
 
+  // At most one price for a type and place; the more specific one wins (price_at).
   void read_price(const value& v, const std::string& place) {
     map_reader map{found_, v, place};
     gpu_price p;

@@ -16,6 +16,8 @@ bool has_catalogue(const fs::path& directory) {
 
 }  // namespace
 
+// Order: the variable, an installed program's share folder, the source tree of a program that was
+// built in it.
 fs::path configs_directory() {
   if (const char* named = std::getenv("TROUPE_CONFIGS"); named && *named) return named;
   std::error_code error;
@@ -28,6 +30,7 @@ fs::path configs_directory() {
   return TROUPE_CONFIGS_SOURCE;
 }
 
+// A cluster's folder may have its own catalogue; else the shipped one.
 fs::path catalogue_for(const fs::path& cluster_file) {
   std::error_code error;
   auto directory = fs::absolute(cluster_file, error).lexically_normal().parent_path();

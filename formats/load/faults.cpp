@@ -10,6 +10,9 @@ namespace troupe::formats {
 
 namespace {
 
+// A fault plan (docs/files.md) for simulated worlds: planned faults with times, and random ones
+// with rates. Names are checked against the cluster separately, as one plan serves several
+// clusters.
 constexpr range fault_time{0, 1e9};
 
 void read_window(map_reader& map, double& from_s, double& until_s, need n) {
@@ -20,6 +23,7 @@ void read_window(map_reader& map, double& from_s, double& until_s, need n) {
              fmt::format("found {:g}, expected more than from_s ({:g})", until_s, from_s));
 }
 
+// b may be missing: then the partition separates `a` from all others.
 void read_partition(findings& found, const value& v, const std::string& place, fault_plan& plan) {
   map_reader map{found, v, place};
   timed_partition p;
@@ -73,6 +77,8 @@ void read_entries(map_reader& map, const char* key, fault_plan& plan, entry_read
       read(map.found(), list->items[i], inside(key, i), plan);
 }
 
+// Rates without the size of the fault would be faults without effect, and a test that passes for
+// that reason.
 void check_random(map_reader& map, const fault_plan& p) {
   if (!map.found().good()) return;
   const bool crashes = p.node_crashes_per_hour > 0 || p.gateway_crashes_per_hour > 0 ||
@@ -119,6 +125,7 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
   return p;
 }
 
+// A misspelled host would be a fault that never happens.
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file) {
   std::vector<std::string> hosts{"controller"}, nodes, places, datacenters;
   for (const auto& dc : c.datacenters) {

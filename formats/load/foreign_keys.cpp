@@ -7,6 +7,9 @@ namespace troupe::formats {
 
 namespace {
 
+// People bring habits from other schedulers. For a key of theirs, "unknown key" with the nearest
+// spelling would mislead; this table answers with the key that does the same here, or says that
+// there is none and why.
 namespace use {
 constexpr std::string_view limit = "time_limit_s limits how long it runs, deadline_s when it ends";
 constexpr std::string_view order =
@@ -30,7 +33,7 @@ struct foreign_key {
   std::string_view key, advice;
 };
 
-/// Of Slurm, Kubernetes and Kueue, SkyPilot, Ray, PBS and LSF.
+/// Keys of Slurm, Kubernetes and Kueue, SkyPilot, Ray, PBS and LSF.
 constexpr foreign_key foreign_keys[] = {
     {"time", use::limit},
     {"timeout", use::limit},

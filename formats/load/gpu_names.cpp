@@ -11,6 +11,10 @@ namespace troupe::formats {
 
 namespace {
 
+// Drivers report marketing names ("NVIDIA A100-SXM4-40GB"), the catalogue has short ones
+// ("A100-40GB"). A device has a type if its name contains the type's words, and has no other word
+// that could distinguish cards: "A100 PCIe" is no A100 of the catalogue unless that says PCIe. Of
+// several candidates the one with the nearest memory is taken.
 using words = std::vector<std::string>;
 
 /// Letters and digits, in capitals: "A100-SXM4-40GB" has three words.
@@ -30,7 +34,7 @@ bool is_memory_size(const std::string& word) {
          std::all_of(word.begin(), word.end() - 2, [](unsigned char c) { return std::isdigit(c); });
 }
 
-/// Words that tell no two types of the catalogue apart: its types are the SXM cards unless their
+/// Words that distinguish no two types of the catalogue: its types are the SXM cards unless their
 /// name says PCIe, and memory is compared by its size in bytes.
 bool changes_nothing(const std::string& word) {
   constexpr std::array neutral{"NVIDIA", "TESLA", "QUADRO", "GEFORCE", "RTX",

@@ -11,6 +11,9 @@ namespace troupe::formats {
 namespace {
 
 /// Each family's names of the sizes. Other keys are ignored.
+// config.json is written by the transformers library. Keys that are unknown here are ignored,
+// unlike in the house's own files: the library adds keys with every release, and most do not
+// concern size. Missing keys have the library's defaults where it has any.
 struct key_names {
   const char *hidden, *layers, *heads, *intermediate, *sequence;
 };
@@ -25,6 +28,7 @@ bool given(const value& v, std::string_view key) {
   return false;
 }
 
+// Null for an optional size means the default, 4 * hidden.
 void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m) {
   map.read_whole<std::uint32_t>(keys.hidden, m.hidden, 1, admission::max_hidden, need::required);
   map.read_whole<std::uint32_t>(keys.layers, m.layers, 1, admission::max_layers, need::required);
@@ -33,7 +37,7 @@ void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m
     map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
 }
 
-/// What Llama's descendants have besides: grouped heads of their own width, and biases.
+/// Additions of Llama's descendants: grouped heads of their own width, and biases.
 void read_llama(map_reader& map, const value& v, const std::string& type, model& m) {
   if (given(v, "num_key_value_heads"))
     map.read_whole<std::uint32_t>("num_key_value_heads", m.kv_heads, 1, 100'000);
@@ -48,6 +52,8 @@ void read_llama(map_reader& map, const value& v, const std::string& type, model&
 }
 
 /// Patches and the class token; classes instead of a vocabulary.
+// A vision transformer sees (image / patch)^2 patches and one class token; its head has a row for
+// each class.
 void read_vit(map_reader& map, const value& v, model& m) {
   std::uint32_t image = 224, patch = 16;
   map.read_whole<std::uint32_t>("image_size", image, 1, 65'536);
@@ -65,6 +71,8 @@ void read_vit(map_reader& map, const value& v, model& m) {
 }
 
 /// The architecture, if it is supported. No similar name is suggested: mixtral is not mistral.
+// An architecture that is only similar would give a wrong memory prediction; so there is no
+// fallback.
 bool read_type(map_reader& map, std::string& type) {
   static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
   if (!map.read("model_type", type, need::required)) return false;
@@ -75,6 +83,7 @@ bool read_type(map_reader& map, std::string& type) {
 }
 
 /// config.json has no name: the folder or the file's own name is used.
+// Most folders are named after their model.
 std::string name_of(const std::string& file, const std::string& type) {
   std::error_code error;
   const auto path = std::filesystem::absolute(file, error).lexically_normal();

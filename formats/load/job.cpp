@@ -16,6 +16,11 @@
 
 namespace troupe::formats {
 
+// A job file has one of these kinds of work, distinguished by its keys: `command` (a program),
+// `train` (the built-in trainer), `slots` (a study), `serve` (a decoder), or none (simulated work
+// of a model). Keys are rows of messages/admission/job_keys.cpp; this file reads what a row cannot
+// say, and resolves paths relative to the file. At the end the controller's own check runs, so that
+// `troupe submit` fails with a line number where the controller would refuse.
 namespace fs = std::filesystem;
 
 namespace {
@@ -33,6 +38,7 @@ std::vector<std::string> shipped_models() {
 
 /// A model by path, relative to the job's directory, the current one, or the shipped files; or a
 /// shipped model's name.
+// The file's own directory first: a job and its model are often kept together.
 model read_named_model(map_reader& map, const fs::path& directory) {
   std::string named;
   if (!map.read("model", named)) return {};
@@ -66,6 +72,7 @@ model read_named_model(map_reader& map, const fs::path& directory) {
   return {};
 }
 
+// Names are variables and not keys of the format, so they are not checked for spelling.
 void read_environment(map_reader& map, job_spec& job) {
   const auto* v = map.find("environment");
   if (!v) return;
@@ -102,6 +109,7 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
 }
 
 /// The number of micro-batches may be given in either place.
+// Different values in the two places are left for the check, which names both.
 void refuse_microbatches_twice(job_spec& job) {
   if (!job.train && !job.slots && job.pipeline == pipeline_wish{}) return;
   if (job.microbatches && !job.pipeline.microbatches)
@@ -111,6 +119,7 @@ void refuse_microbatches_twice(job_spec& job) {
 }
 
 /// Files of other kinds are recognized by keys that only these have.
+// Without this, the first error would be a missing key of jobs.
 void refuse_other_kinds(findings& found, const value& tree) {
   const auto has = [&](const char* key) {
     return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
@@ -229,6 +238,7 @@ void rename_keys(value& tree, const std::string& file, std::vector<std::string>*
   }
 }
 
+// A job may come as JSON text, from another program or a command's options.
 /// Text without a file has no line numbers.
 void forget_lines(value& v) {
   v.line = 0;

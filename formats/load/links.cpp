@@ -4,6 +4,7 @@
 
 namespace troupe::formats {
 
+// Names for the usual links, so that cluster files need no rates and latencies.
 std::span<const link> known_links() {
   // Rates are per direction and per GPU or machine, nominal, without protocol overhead. Latencies
   // are one-way for a small message between two GPUs in a collective step: typical results of NCCL

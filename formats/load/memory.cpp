@@ -10,6 +10,7 @@ namespace troupe::formats {
 namespace {
 
 /// PyTorch's names of FSDP's sharding strategies, in the order of the equivalent ZeRO stages.
+// FSDP's strategies and ZeRO's stages name the same thing, so only one may be given.
 void read_sharding(map_reader& map, memory_options& o) {
   static const std::vector<std::string> strategies{"no_shard", "shard_grad_op", "full_shard"};
   constexpr std::array<std::uint32_t, 3> same_as{0, 2, 3};
@@ -30,6 +31,8 @@ void read_lora(map_reader& map, memory_options& o) {
 
 }  // namespace
 
+// No declaration at all is different from one with the defaults: then the paper's formula predicts
+// (docs/planners/marp.md).
 void read_memory(map_reader& map, job_spec& job) {
   memory_options o;
   const bool any = read_keys(map, admission::memory_keys(), o);

@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// A model has three sources: the sizes of a transformer, a list of operators, or a reference to a
+// Hugging Face config.json with keys that override it.
 void read_operators(map_reader& map, model& m) {
   const auto* list = map.list("operators", 1, need::required);
   if (!list) return;
@@ -37,6 +39,8 @@ void read_operators(map_reader& map, model& m) {
 }
 
 /// {huggingface: path}, and keys that override it.
+// A path and never a download: the cluster's nodes may have no access to the hub, and a model that
+// changes there would change the job.
 model read_reference(map_reader& map, const fs::path& directory) {
   std::string named;
   model m;
@@ -76,6 +80,7 @@ model read_reference(map_reader& map, const fs::path& directory) {
 
 }  // namespace
 
+// One slash, two names, no suffix of a file: "org/model". Only for the advice in errors.
 bool is_hub_id(const std::string& name) {
   const auto slash = name.find('/');
   if (slash == std::string::npos || name.find('/', slash + 1) != std::string::npos) return false;
@@ -91,6 +96,7 @@ std::string hub_id_advice(const std::string& name) {
       shown(name));
 }
 
+// Next to the file that names it, then in the current directory.
 fs::path find_file(const fs::path& name, const fs::path& directory) {
   std::error_code error;
   if (fs::exists(directory / name, error)) return directory / name;
@@ -98,6 +104,7 @@ fs::path find_file(const fs::path& name, const fs::path& directory) {
   return {};
 }
 
+// Relations between sizes, which no range of a single key can express.
 void check_model(findings& found, const model& m, int line, const std::string& place) {
   if (!found.good()) return;
   if (const auto bad = admission::objection_to(m))
@@ -123,6 +130,7 @@ model read_model(findings& found, const value& v, const std::string& place,
   return m;
 }
 
+// A .json is taken for a config.json of Hugging Face: the house's own models are YAML.
 expected<model> load_model(const fs::path& file) {
   const auto tree = load_value(file);
   if (!tree) return refuse(tree.error());

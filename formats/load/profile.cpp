@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// A profile is written by `troupe profile` and read where a cluster or a job names it. Both
+// directions are here, so that they have the same keys; the writer produces YAML by hand, one part
+// of a stage a line, as a profile is also read by people.
 constexpr std::uint32_t format_version = 1;
 constexpr range seconds{0, 1e6}, megahertz{0, 1e6}, rate{0, 1e6}, above_0{0, 1e9, true};
 constexpr std::uint64_t max_bytes = 1ull << 50;
@@ -61,6 +64,8 @@ std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> place_of(const profile_p
   return {p.tensor_parallel, p.sequence, p.rows};
 }
 
+// Sorted on reading: planners look up the nearest points, and a hand-edited file may have another
+// order.
 model_profile read_profiled_model(findings& found, const value& v, const std::string& place) {
   map_reader map{found, v, place};
   model_profile m;
@@ -140,6 +145,7 @@ void read_rest(map_reader& map, device_profile& p) {
 }
 
 /// Quotes any text for YAML.
+// Names of devices and versions are the driver's words and may contain anything.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -160,6 +166,7 @@ std::string known(const std::vector<std::pair<const char*, double>>& all) {
   return "{" + out + "}";
 }
 
+// Doubles in the shortest form that reads back as the same number.
 std::string text_of(const part_times& t) {
   return fmt::format(
       "{{forward_s: {}, recompute_s: {}, backward_s: {}, update_s: {}, gradients_s: {}, "
@@ -235,6 +242,8 @@ std::string profile_text(const device_profile& p) {
   return out;
 }
 
+// A profile that does not load is an error of the file that names it, too: estimates without it
+// would differ silently.
 void read_named_profile(map_reader& map, const fs::path& directory,
                         std::optional<device_profile>& out) {
   std::string named;

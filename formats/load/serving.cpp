@@ -19,6 +19,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// A served model is a folder in Hugging Face's layout. Its shape and the hash of its files are read
+// when the job is read, on the submitting machine: the controller plans with the shape, and every
+// decoder and guest compares the hash with its own copy.
 bool is_model_folder(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / "config.json", error);
@@ -57,6 +60,7 @@ void complain(map_reader& map, const std::string& named, const fs::path& path) {
 }
 
 /// `model`, `name` and `random_weights` of a map.
+// A simulated training needs a shape and no weights: then a model's file is enough.
 served_model_files read_files(map_reader& map, bool needs_folder, const fs::path& directory) {
   served_model_files m;
   std::string named;
@@ -93,11 +97,13 @@ served_model_files read_files(map_reader& map, bool needs_folder, const fs::path
   return m;
 }
 
-/// What the controller would object to, at its line.
+/// Reports the controller's objection at its line.
 void check(map_reader& map, const std::optional<admission::objection>& bad) {
   if (bad && map.found().good()) map.fail(bad->key, bad->problem);
 }
 
+// `most_running` alone raises the limit of all sequences: a user who wants 512 running does not
+// want 256 in total.
 serving read_decoder(map_reader& map, const value& v, const fs::path& directory) {
   static const std::vector<std::string> prefills{"bubbles", "decoder"};
   static const std::vector<std::string> fallbacks{"decoder", "none"};
@@ -138,6 +144,7 @@ void read_serving(map_reader& map, job_spec& job, const fs::path& directory) {
   job.model.name = job.serve->model.name;
 }
 
+// The same model as in `serve`, by name and files: guests compute for its decoders.
 bubble_lending read_bubbles(findings& found, const value& v, bool needs_folder,
                             const fs::path& directory) {
   using namespace admission;

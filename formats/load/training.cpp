@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Paths of a training leave this machine: every node opens them, so they become absolute here,
+// whether or not the file exists on this machine.
 fs::path absolute_in(const fs::path& named, const fs::path& directory) {
   std::error_code error;
   const auto whole = fs::absolute(directory / named, error);
@@ -28,6 +30,8 @@ fs::path absolute_in(const fs::path& named, const fs::path& directory) {
 
 }  // namespace
 
+// Where it exists: next to the file, in the current directory, among the shipped files. Else as if
+// next to the file.
 std::string found_path(const std::string& named, const fs::path& directory) {
   if (named.empty()) return named;
   std::error_code error;
@@ -39,6 +43,7 @@ std::string found_path(const std::string& named, const fs::path& directory) {
 
 namespace {
 
+// A simulated device reads no data.
 training read_train(map_reader& map, const value& v, const fs::path& directory) {
   map_reader train{map.found(), v, "train"};
   training t;
@@ -87,6 +92,7 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
 }
 
 /// true, false or layers.
+// A boolean with a third value, which arrived later; files with true and false keep their meaning.
 void read_recompute(map_reader& pipeline, pipeline_wish& w) {
   const auto* v = pipeline.find("recompute");
   if (!v) return;
@@ -100,6 +106,7 @@ void read_recompute(map_reader& pipeline, pipeline_wish& w) {
                   fmt::format("found {}, expected true, false or layers", describe(*v)));
 }
 
+// The cut is read after the model, whose kind decides whether its numbers are layers or operators.
 pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job,
                             const fs::path& directory) {
   map_reader pipeline{map.found(), v, "pipeline"};

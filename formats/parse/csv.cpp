@@ -8,6 +8,9 @@
 
 namespace troupe::formats {
 
+// A subset of CSV in which a row is a line and a field is the text between two commas: no quotes,
+// so neither a comma nor a line break can be in a field. Every published trace that is read fits,
+// and a stray quote becomes an error about its field instead of swallowing the rows that follow.
 namespace {
 
 std::string_view trimmed(std::string_view s) {
@@ -29,6 +32,7 @@ std::vector<std::string_view> split(std::string_view line) {
 
 }  // namespace
 
+// A duplicate column would make the meaning of field() a matter of order.
 csv_reader::csv_reader(findings& found, std::string_view text) : found_(found), rest_(text) {
   std::string_view header;
   if (!next_line(header)) {
@@ -56,6 +60,7 @@ void csv_reader::expect(const std::vector<std::string>& required,
     if (!has(name)) found_.add(line_, "", fmt::format("missing column '{}'", name));
 }
 
+// Counts every line, comments and empty ones included, as an editor does.
 bool csv_reader::next_line(std::string_view& out) {
   while (!rest_.empty()) {
     const auto end = rest_.find('\n');
@@ -67,6 +72,8 @@ bool csv_reader::next_line(std::string_view& out) {
   return false;
 }
 
+// A row with too few or too many fields is an error: it is a shifted row more often than a short
+// one.
 bool csv_reader::next() {
   std::string_view row;
   if (!found_.good() || !next_line(row)) return false;
@@ -87,6 +94,7 @@ std::string_view csv_reader::field(std::string_view column) const {
   return i < fields_.size() ? fields_[i] : std::string_view{};
 }
 
+// Shares the number rules of YAML files, and so their words in errors.
 double csv_reader::number(std::string_view column, range r) {
   value v;
   v.what = value::kind::scalar;

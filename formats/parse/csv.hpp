@@ -14,7 +14,7 @@ namespace troupe::formats {
 class csv_reader {
  public:
   csv_reader(findings& found, std::string_view text);
-  /// Of a file without a header line.
+  /// For a file without a header line.
   csv_reader(findings& found, std::string_view text, std::vector<std::string> columns);
 
   /// Fails if a required column is missing, or a column is in neither list.

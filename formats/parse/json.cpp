@@ -10,6 +10,9 @@ namespace {
 
 /// The parser's position. After a number it has read one character ahead, so a line counts only
 /// from its first character that is not a space.
+// nlohmann's parser gives byte offsets and no lines, and its values keep neither; so the input is
+// an iterator that counts lines while the parser reads, and a SAX handler builds the same tree as
+// for YAML.
 struct position {
   int line = 1, solid_line = 1;
 };
@@ -77,6 +80,8 @@ class handler {
 };
 
 /// Gives each item of the outermost list to a function.
+// For lists that are larger than the tree's limits (Philly's log has 117,000 jobs): only one item
+// is in memory at a time, and the limits apply to each.
 class list_handler {
  public:
   using json = nlohmann::json;
@@ -135,8 +140,10 @@ class list_handler {
     return false;
   }
   bool no_list() { return refuse(where_.solid_line, "expected a list"); }
+  // An error inside an item is the item's own, at its own line.
   bool passed(bool ok) { return ok || refuse(item_->tree.line, item_->tree.problem); }
 
+  // depth_: 0 before the list, 1 between its items, more inside one.
   template <class F>
   bool begin(F&& f) {
     if (depth_++ == 1) item_.emplace(where_);
@@ -152,6 +159,7 @@ class list_handler {
   bool end(F&& f) {
     return passed(f(*item_)) && (--depth_ > 1 || give());
   }
+  // `each` may stop the parse, which is no error.
   bool give() {
     stopped = !each_(item_->tree.root);
     item_.reset();
@@ -181,6 +189,7 @@ expected<void> for_each_in_json_list(const std::string& file, std::string_view t
   }
 }
 
+// Integers beyond 64 bits arrive as floating point, with their text.
 expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;
   handler h{where};

@@ -10,11 +10,15 @@ namespace troupe::formats {
 
 namespace {
 
+// Readers serve people: the first error of a file is reported with its line, its path in the file,
+// the found value and the expected one, and with the nearest known name if there is one. Later
+// errors are often consequences of the first and are dropped.
 char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
 /// Case-insensitive edit distance of two short words; a transposition of neighbors counts once.
+// Damerau's distance restricted to neighbours, by dynamic programming over three rows.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -62,6 +66,7 @@ std::optional<std::string> nearest_name(std::string_view found,
   return std::nullopt;
 }
 
+// A long list of known names would hide the error.
 std::string hint(std::string_view found, std::span<const std::string> known) {
   if (const auto name = nearest_name(found, known))
     return fmt::format("; did you mean '{}'?", *name);
@@ -91,6 +96,8 @@ std::string describe(const value& v) {
   return fmt::format("{}'{}'", v.quoted ? "the text " : "", shown(v.text));
 }
 
+// from_chars: the same in every locale. It accepts no blanks, no hexadecimal and no thousands
+// separators; infinities and NaN are excluded.
 std::optional<double> parse_number(std::string_view text) {
   if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   double x = 0;
@@ -100,6 +107,7 @@ std::optional<double> parse_number(std::string_view text) {
   return x;
 }
 
+// Bounds a single text; the whole job has a bound of its own (messages/admission).
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out) {
   if (v.what != value::kind::scalar) {
     found.add(v.line, place, fmt::format("found {}, expected text", describe(v)));
@@ -131,6 +139,7 @@ map_reader::map_reader(findings& found, const value& v, std::string place)
     found_.add(v.line, place_, fmt::format("found {}, expected a map of keys", describe(v)));
 }
 
+// Marks the key as known, also where it is absent: finish() suggests from these names.
 const value* map_reader::find(std::string_view key, need n) {
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
   if (!found_.good()) return nullptr;
@@ -174,6 +183,7 @@ bool map_reader::read(std::string_view key, std::optional<double>& out, range r)
   return true;
 }
 
+// Only the two words: YAML 1.1's yes, no, on and off are refused.
 bool map_reader::read(std::string_view key, bool& out) {
   const auto* v = find(key);
   if (!v) return false;
@@ -200,6 +210,7 @@ bool map_reader::read(std::string_view key, std::vector<std::string>& out) {
   return true;
 }
 
+// By way of double: exact up to 2^53, which no key exceeds. 1e3 is a whole number, too.
 bool map_reader::read_integer(std::string_view key, std::int64_t& out, std::int64_t low,
                               std::int64_t high, need n) {
   const auto* v = find(key, n);
@@ -229,6 +240,7 @@ bool map_reader::read_name(std::string_view key, std::string& out, need n) {
   return true;
 }
 
+// Case matters, as in every other place where these words are used; the hint finds another case.
 bool map_reader::read_choice(std::string_view key, std::string& out,
                              std::span<const std::string> known, need n) {
   std::string word;
@@ -255,6 +267,7 @@ const value* map_reader::list(std::string_view key, std::size_t min_items, need 
   return nullptr;
 }
 
+// Unknown keys are errors: a misspelled optional key would otherwise be ignored in silence.
 void map_reader::finish() {
   if (!found_.good()) return;
   for (std::size_t i = 0; i < value_.keys.size(); ++i) {
@@ -266,6 +279,7 @@ void map_reader::finish() {
   }
 }
 
+// At the key's own line, or the map's if the key is absent.
 void map_reader::fail(std::string_view key, std::string_view problem) {
   int at = line();
   for (std::size_t i = 0; i < value_.keys.size(); ++i)

@@ -104,7 +104,7 @@ class map_reader {
   std::vector<std::string> known_;
 };
 
-/// A scalar's text, or an error that says what was found instead.
+/// A scalar's text, or an error with the value that was found instead.
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out);
 /// A finite number within r.
 bool read_number(findings& found, const value& v, std::string_view place, double& out, range r);

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <system_error>
 
+#include "messages/base/utf8.hpp"
+
 namespace troupe::formats {
 
 namespace fs = std::filesystem;
@@ -19,9 +21,13 @@ reason complaint(std::string_view file, int line, std::string_view place,
   return reason{reason::kind::invalid, text + std::string{problem}};
 }
 
+// Files come from users, downloads and pipes. They are read whole, up to a limit, and must be text:
+// a parser that meets binary bytes reports a syntax error somewhere, which says nothing about the
+// mistake of naming the wrong file.
 namespace {
 
 /// Line of the first byte that is invalid in a text file, or 0.
+// The line, as a stray control character may be in an otherwise readable file.
 int binary_line(std::string_view text) {
   int line = 1;
   for (const char c : text) {
@@ -32,25 +38,12 @@ int binary_line(std::string_view text) {
   return 0;
 }
 
-/// Well-formed UTF-8, without surrogates and overlong forms.
+// Parsers copy bytes as they are, so that errors, names and logs would carry invalid ones on.
 bool valid_utf8(std::string_view s) {
-  for (std::size_t i = 0; i < s.size();) {
-    const auto lead = static_cast<unsigned char>(s[i]);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (lead < 0xc2 || lead > 0xf4 || i + more >= s.size()) return false;
-    std::uint32_t point = lead & (0x3f >> more);
-    for (int k = 1; k <= more; ++k) {
-      const auto c = static_cast<unsigned char>(s[i + k]);
-      if ((c & 0xc0) != 0x80) return false;
-      point = (point << 6) | (c & 0x3f);
-    }
-    constexpr std::uint32_t min[] = {0, 0x80, 0x800, 0x10000};
-    if (point < min[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
-    i += more + 1;
+  while (!s.empty()) {
+    const auto c = first_character(s);
+    if (!c.valid) return false;
+    s.remove_prefix(c.bytes);
   }
   return true;
 }
@@ -60,6 +53,7 @@ bool is_standard_input(const fs::path& file) {
 }
 
 /// Standard input, up to the size limit; it can be read more than once.
+// Kept in a temporary file, as some commands load a file twice.
 std::FILE* standard_input() {
   static std::FILE* copy = [] {
     std::FILE* kept = std::tmpfile();
@@ -72,7 +66,9 @@ std::FILE* standard_input() {
   return copy;
 }
 
-/// Opens a readable regular file, or says what it is instead.
+/// Opens a readable regular file. The error names the kind of anything else.
+// The kind is checked first: opening a fifo would block, and reading a directory fails with a
+// useless error.
 expected<std::FILE*> open_file(const fs::path& file) {
   const auto failure = [&](std::string_view problem) {
     return refuse(complaint(file.string(), 0, "", problem));
@@ -124,6 +120,8 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   return text;
 }
 
+// By extension and not by content: a JSON file is also YAML, but the JSON parser has better errors
+// for it.
 expected<value> load_value(const fs::path& file) {
   return read_text(file).and_then([&](const std::string& text) {
     return file.extension() == ".json" ? parse_json(file.string(), text)

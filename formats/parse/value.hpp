@@ -43,8 +43,8 @@ expected<value> parse_yaml(const std::string& file, const std::string& text);
 /// The same for JSON.
 expected<value> parse_json(const std::string& file, const std::string& text);
 
-/// Of a JSON document that is one list: each item, and not kept. Returns at the first for which
-/// `each` is false. The limits hold for each item; `file` is for the errors.
+/// Calls `each` for every item of a JSON document that is one list, without keeping it. Returns at
+/// the first for which `each` is false. The limits hold for each item; `file` is for the errors.
 expected<void> for_each_in_json_list(const std::string& file, std::string_view text,
                                      const std::function<bool(const value&)>& each);
 

@@ -10,6 +10,11 @@ namespace troupe::formats {
 
 namespace {
 
+// YAML is read as events and not as yaml-cpp's nodes, for two reasons: a node of an alias refers to
+// another one, so a small file can expand to billions of values, and nodes accept duplicate keys.
+// Files need only maps, lists and scalars of YAML. Refused with a sentence: anchors, aliases and
+// merge keys, tags, a second document. A plain scalar stays text here; the reader of a key decides
+// whether it is a number or a boolean, so that `no`, `on` and 1_000 have no surprising types.
 /// Stops the parser; never leaves this file.
 struct stop_parsing {};
 
@@ -32,6 +37,7 @@ class handler final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
     plain(m, anchor, tag);
+    // yaml-cpp gives quoted scalars the tag "!", plain ones "?".
     const bool quoted = tag == "!";
     const bool nothing = !quoted && (text.empty() || text == "~" || text == "null");
     check(tree.leaf(nothing ? value::kind::nothing : value::kind::scalar, text, quoted, line(m)));
@@ -53,6 +59,7 @@ class handler final : public YAML::EventHandler {
   // A mark may be invalid (line -1) for values that the file omits.
   static int line(const YAML::Mark& m) { return std::max(m.line, 0) + 1; }
 
+  // An exception, as yaml-cpp's event interface has no other way to stop the parser.
   static void check(bool good) {
     if (!good) throw stop_parsing{};
   }
@@ -84,6 +91,7 @@ expected<value> parse_yaml(const std::string& file, const std::string& text) {
   } catch (const std::exception& e) {
     return failure(0, std::string{"not valid YAML: "} + e.what());
   }
+  // Only comments, or the single word null.
   if (h.tree.root.what == value::kind::nothing) return failure(0, "the file is empty");
   return std::move(h.tree.root);
 }

@@ -8,15 +8,24 @@
 
 namespace troupe::formats {
 
+// Importers turn published traces into the house's format (trace.hpp): a name, a time of
+// submission, a duration, a number of GPUs, and whatever else the source has. Each is strict about
+// columns and values, so that another release of a data set fails instead of being misread. What
+// cannot be replayed is left out and counted by reason; what has to be changed (parts of a GPU,
+// unknown types) is counted, too: an experiment can state both.
 namespace fs = std::filesystem;
 
 namespace {
 
 /// A row of 0 s never ran. Refused unless such rows are to be left out.
+// Whether such rows count decides the load of an experiment, so leaving them out takes an option of
+// the user.
 bool never_ran_in(csv_reader& csv, const char* column, const trace_window& window) {
   return window.skip && parse_number(csv.field(column)) == 0.0;
 }
 
+// Philly with one CSV row per job, as later works publish it. Names are made from line numbers,
+// which stay the same under every window.
 expected<imported_trace> import_philly_rows(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -109,6 +118,8 @@ expected<std::vector<trace_row>> import_itp(const fs::path& file, const trace_wi
   return rows_of(import_itp_rows(file, window));
 }
 
+// Azure's LLM inference trace: one row a request, with the lengths of prompt and answer and without
+// their texts.
 expected<std::vector<inference_row>> import_azure_llm(const fs::path& file,
                                                       const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);

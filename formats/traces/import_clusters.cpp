@@ -20,11 +20,12 @@ namespace {
 constexpr const char* rounded_up = "parts of a GPU rounded up to whole ones";
 constexpr const char* type_left_open = "GPU type left open: several, or not disclosed";
 
-/// What logs write where there is nothing.
+/// The logs' words for a missing value.
 bool is_nothing(std::string_view field) {
   return field.empty() || field == "None" || field == "nan" || field == "NaN" || field == "NULL";
 }
 
+// MISC and similar groups hide the type in Alibaba's data; such a job may run on any type.
 /// The catalogue's name of an Alibaba GPU type; none: it is not disclosed, or several.
 std::optional<std::string> alibaba_gpu(std::string_view type) {
   static const std::pair<std::string_view, const char*> names[] = {
@@ -44,6 +45,8 @@ void set_type(trace_row& row, row_sink& sink, std::string_view type) {
 }
 
 /// From one time to another, both of the row; fails if the second comes first.
+// A negative duration is damage of the file and no rounding: all times of a row come from one
+// clock.
 double seconds_between(csv_reader& csv, const char* from, const char* to) {
   const double first = csv.number(from, trace_seconds), last = csv.number(to, trace_seconds);
   if (last < first)
@@ -54,6 +57,8 @@ double seconds_between(csv_reader& csv, const char* from, const char* to) {
 
 }  // namespace
 
+// SenseTime's Helios (Hu et al., SC 2021). `duration` is the time of running, without the queue;
+// rows without GPUs are CPU jobs.
 expected<imported_trace> import_helios(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -82,6 +87,8 @@ expected<imported_trace> import_helios(const fs::path& file, const trace_window&
   return std::move(sink).result(true);
 }
 
+// Alibaba's OpenB (Weng et al., ATC 2023): pods that share GPUs in thousandths. This scheduler
+// gives whole GPUs, so a part counts as one, which is noted.
 expected<imported_trace> import_openb(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -123,6 +130,9 @@ expected<imported_trace> import_openb(const fs::path& file, const trace_window& 
 
 namespace {
 
+// Alibaba's PAI (Weng et al., NSDI 2022) has a row for each task of a job: workers, parameter
+// servers and others, each with instances. All tasks of a job run at the same time, so the job has
+// the sum of their GPUs, from the first start to the last end.
 /// A job of PAI: all its tasks together.
 struct pai_job {
   double start_s = 0, end_s = 0;
@@ -160,6 +170,7 @@ class pai_jobs {
     }
   }
 
+  // In the order of the file, not of the map: equal times keep their order.
   void pour(findings& found, row_sink& sink) const {
     for (const auto& name : order_) {
       const auto& job = by_name_.at(name);
@@ -192,6 +203,7 @@ class pai_jobs {
 
 }  // namespace
 
+// Two passes: a job's tasks may be far apart in the file.
 expected<imported_trace> import_pai(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());

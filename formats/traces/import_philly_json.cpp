@@ -15,6 +15,9 @@ namespace fs = std::filesystem;
 namespace {
 
 /// One job of the list. The first error is kept in `found`.
+// The original log (Jeon et al., ATC 2019) has attempts: a job that failed was started again. The
+// duration is the sum of all attempts that have both times, as the work of each was done; the GPUs
+// are those of the last attempt that had any.
 class philly_job {
  public:
   philly_job(findings& found, const value& job) : found_{found}, job_{job} {}
@@ -58,6 +61,7 @@ class philly_job {
     return nullptr;
   }
 
+  // "None" is a Python value in the data, and stands for an unknown time.
   std::optional<double> time(const value& v, std::string_view place) {
     if (v.what == value::kind::nothing || v.text == "None") return {};
     const auto t = parse_timestamp(v.text);
@@ -68,6 +72,7 @@ class philly_job {
     return t;
   }
 
+  // An attempt that has begun and not ended was cut off by the end of the log, if it is the last.
   void add(const value& attempt) {
     const auto* start = key(attempt, "start_time");
     const auto* end = key(attempt, "end_time");
@@ -100,6 +105,7 @@ class philly_job {
 
 }  // namespace
 
+// The file is larger than a parsed tree may be, so jobs are read one by one.
 expected<imported_trace> import_philly_json(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());

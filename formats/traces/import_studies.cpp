@@ -14,6 +14,8 @@ namespace troupe::formats {
 
 namespace fs = std::filesystem;
 
+// Sia (Jayaram Subramanya et al., SOSP 2023) and Pollux: a row has an application of their
+// simulator, whose speed comes from measured tables (--throughputs), and no duration.
 expected<imported_trace> import_sia(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -34,6 +36,8 @@ expected<imported_trace> import_sia(const fs::path& file, const trace_window& wi
   return std::move(sink).result(false);
 }
 
+// ElasticFlow (Gu et al., ASPLOS 2023): iterations of a named model, and a deadline (`ddl`) as a
+// time, which becomes relative to the submission.
 expected<imported_trace> import_elasticflow(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -71,6 +75,8 @@ expected<imported_trace> import_elasticflow(const fs::path& file, const trace_wi
 
 namespace {
 
+// Gavel (Narayanan et al., OSDI 2020) has no header and four layouts, which differ in their number
+// of fields.
 /// Where a layout of Gavel's traces has its fields, by their number.
 struct gavel_layout {
   std::size_t fields, steps, gpus, arrival;
@@ -108,6 +114,7 @@ class tabbed_line {
   std::vector<std::string_view> fields_;
 };
 
+// The type of a job, such as "ResNet-18 (batch size 32)", is the name in the tables of speeds.
 trace_row gavel_row(tabbed_line& line, int number) {
   trace_row r;
   const gavel_layout* layout = nullptr;

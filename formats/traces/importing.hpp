@@ -13,7 +13,7 @@
 #include "formats/parse/csv.hpp"
 #include "formats/traces/trace.hpp"
 
-// What the importers of published traces share.
+// Shared by the importers of published traces.
 
 namespace troupe::formats {
 
@@ -56,7 +56,7 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
               fmt::format("no rows in the window (from '{}', {:g} hours)", shown(w.from), w.hours));
 }
 
-/// Of a column; on error 0.
+/// The time in a column; on error 0.
 inline double timestamp(csv_reader& csv, std::string_view column) {
   const auto t = parse_timestamp(csv.field(column));
   if (!t)

@@ -11,13 +11,16 @@
 
 namespace troupe::formats {
 
+// Two ways to replay jobs without a model: as they ran (a given duration on the given GPUs), and by
+// measured speeds of their type. In both, times are given and not estimated, so a simulation tests
+// the scheduler and not the cost model.
 namespace {
 
 reason lacks(const trace_row& row, std::string_view what) {
   return {reason::kind::invalid, fmt::format("job {}: {}", row.job_id, what)};
 }
 
-/// What nothing computes with: the time is given, and memory is not predicted.
+/// A model that nothing computes with: the time is given, and memory is not predicted.
 model stand_in(const std::string& name) {
   model m;
   m.name = name.empty() ? "unknown" : name;
@@ -47,6 +50,7 @@ class measured_jobs {
   measured_jobs(const throughputs& speeds, const cluster& c) : speeds_{speeds}, cluster_{c} {}
 
   /// Whether the cluster has GPUs of some measured type.
+  // A table of other GPUs would make every job unplaceable, with an error for each.
   expected<void> check() const {
     std::set<std::string> types;
     for (const auto& [job, rates] : speeds_.rates)
@@ -83,6 +87,8 @@ class measured_jobs {
   }
 
  private:
+  // Throughput in samples is divided into the batch; Gavel's is in steps, where the batch is part
+  // of the type.
   replayed_job times_of(const trace_row& row) const {
     replayed_job job;
     const auto at = speeds_.rates.find({row.model, row.gpus});
@@ -103,6 +109,7 @@ class measured_jobs {
     return job;
   }
 
+  // The exact type first: "A100-80GB" before "a100", which means every A100.
   static const measured_rate* rate_on(const std::vector<measured_rate>& rates, const gpu_type& g) {
     const auto exact = std::ranges::find(rates, g.name, &measured_rate::gpu_type);
     const auto at =

@@ -18,6 +18,9 @@ namespace {
 constexpr range gpu_count{1, 1e6};
 constexpr range rate{0, 1e12};
 
+// Measured speeds, in a table of the house or in Gavel's JSON. A rate is of one type of job on a
+// number of GPUs of one type; other numbers are not interpolated, as their scaling is what such
+// measurements are for.
 std::string lower(std::string_view text) {
   std::string out{text};
   std::ranges::transform(out, out.begin(), [](char c) {
@@ -26,6 +29,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// A second rate for the same place would make the result depend on the order of rows.
 bool is_given(const throughputs& t, const std::string& model, std::uint32_t gpus,
               const std::string& type) {
   const auto at = t.rates.find({model, gpus});
@@ -81,6 +85,7 @@ std::optional<std::pair<std::string, std::uint32_t>> job_type(std::string_view k
   return std::pair{std::string{key}, 1u};
 }
 
+// Gavel also has rates of two jobs that share a GPU, by the other's name; "null" is the rate alone.
 void read_type(findings& found, const std::string& type, const value& jobs, throughputs& out) {
   if (jobs.what != value::kind::map)
     return found.add(jobs.line, type, fmt::format("found {}, expected a map", describe(jobs)));
@@ -124,6 +129,7 @@ expected<throughputs> load_throughputs(const fs::path& file) {
   return file.extension() == ".json" ? load_gavel(file) : load_csv(file);
 }
 
+// Gavel's "v100" stands for every V100 of the catalogue, whatever its memory.
 bool means_gpu(const std::string& named, const gpu_type& gpu) {
   const auto a = lower(named), b = lower(gpu.name);
   return a == b || b.starts_with(a + "-");

@@ -24,7 +24,7 @@ struct throughputs {
   bool steps = false;  // rates are of steps, whatever the batch
   /// By model and number of GPUs.
   std::map<std::pair<std::string, std::uint32_t>, std::vector<measured_rate>> rates;
-  /// By model: iterations of the jobs that say none.
+  /// By model: iterations of jobs without a number of their own.
   std::map<std::string, std::uint64_t> iterations;
 };
 

@@ -10,10 +10,15 @@ namespace troupe::formats {
 
 namespace {
 
+// No library function reads these: strptime knows no zones, std::chrono::parse needs GCC 14, and
+// both depend on locales. Accepted: a date, or a date and a time separated by a blank or T, with a
+// fraction and a zone. Without a zone a time counts as UTC.
 constexpr double day_s = 86'400;
 constexpr int farthest_east_min = 14 * 60, farthest_west_min = -12 * 60;
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar.
+// In years that begin in March, so that the leap day is the last day (Hinnant, "chrono-Compatible
+// Low-Level Date Algorithms").
 std::int64_t days_since_1970(std::int64_t year, unsigned month, unsigned day) {
   year -= month <= 2;
   const auto era = (year >= 0 ? year : year - 399) / 400;
@@ -46,7 +51,7 @@ class time_reader {
   }
 
  private:
-  /// So many digits, from low to high.
+  /// A number of exactly `count` digits, from low to high.
   std::optional<int> number(std::size_t count, int low, int high) {
     if (left_.size() < count || !std::all_of(left_.begin(), left_.begin() + count, is_digit))
       return {};
@@ -85,7 +90,7 @@ class time_reader {
     return *hour * 3600 + *minute * 60 + *second;
   }
 
-  /// Of a second; 0 if there is none.
+  /// The fraction of a second; 0 if there is none.
   std::optional<double> fraction() {
     if (!take(".")) return 0.0;
     const auto end = std::find_if_not(left_.begin(), left_.end(), is_digit);
@@ -96,7 +101,8 @@ class time_reader {
     return std::stod(text);
   }
 
-  /// Minutes that the clock is ahead of UTC; 0 if nothing is said.
+  /// Minutes that the clock is ahead of UTC; 0 without a zone.
+  // The abbreviations of North America are the only ones in published traces.
   std::optional<int> zone() {
     if (left_.empty()) return 0;
     if (take(" ") && left_.empty()) return {};

@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// The house's format of traces: CSV with four columns that every row has and six that a source may
+// have. Times are seconds from the begin of the trace.
 constexpr std::size_t trace_limit_bytes = 512u << 20;
 constexpr range seconds{0, 1e10};
 constexpr range duration{0, 1e9, true};
@@ -75,6 +77,8 @@ std::string duration_field(const trace_row& row) {
 
 }  // namespace
 
+// Names must be unique, as they seed the random numbers of a job. The order of rows with the same
+// time is kept.
 expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
@@ -96,6 +100,8 @@ expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   return rows;
 }
 
+// Columns without any value are left out. Text in, text out: reading the result gives the same
+// rows.
 std::string to_csv(std::span<const trace_row> rows, const std::string& comment) {
   const auto any = [&](auto used) { return std::any_of(rows.begin(), rows.end(), used); };
   const bool type = any([](auto& r) { return !r.gpu_type.empty(); });
@@ -149,6 +155,7 @@ std::string to_csv(std::span<const inference_row> rows, const std::string& comme
   return out;
 }
 
+// A rename would replace /dev/stdout or a pipe by a file.
 expected<void> save_text(const fs::path& file, const std::string& text) {
   const auto failure = [&](const std::string& problem) {
     return refuse(complaint(file.string(), 0, "", problem));

@@ -48,7 +48,7 @@ struct trace_window {
   bool skip = false;  // rows that never ran are left out, in formats that refuse them otherwise
 };
 
-/// What an importer made of a published trace.
+/// A published trace after its import.
 struct imported_trace {
   std::vector<trace_row> rows;
   std::map<std::string, std::size_t> left_out;  // rows, by why

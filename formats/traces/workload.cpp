@@ -15,6 +15,11 @@ namespace troupe::formats {
 
 namespace {
 
+// Traces have no models, and papers state how they assigned some. The rules here do so for three
+// papers: Frenzy (models by size, small batches a GPU), Crius (its model zoo, fixed batches), TITAN
+// (fine-tuning with dataset cards). A job gets iterations that last the trace's duration on the
+// GPUs that its user asked for, by the cost model. All draws of a job come from its own stream, so
+// that a filtered trace keeps its jobs.
 /// The assumed user's estimate of memory: Adam in mixed precision takes 16 bytes per parameter.
 constexpr double bytes_a_parameter = 16;
 /// The fraction of memory that the assumed user fills; the rest is for activations.
@@ -27,6 +32,7 @@ struct ladder_model {
   double parameters = 0;
 };
 
+// The usual formula of a transformer: embeddings and 12 h^2 + 13 h a layer.
 double parameters_of(const model& m) {
   if (m.operators.empty()) {
     const double h = m.hidden;
@@ -73,6 +79,7 @@ struct rule {
   bool deadlines = false;  // a row without one has one of 0.5 to 1.5 times its duration
 };
 
+// Order of models: by size within a family; they are sorted by parameters later.
 const rule* find_rule(std::string_view name) {
   static const rule frenzy{
       {"gpt2-124m", "bert-base", "bert-large", "gpt2-350m", "gpt2-774m", "bert-760m", "bert-1.3b",
@@ -104,6 +111,8 @@ const rule* find_rule(std::string_view name) {
   return name == "frenzy" ? &frenzy : name == "crius" ? &crius : name == "titan" ? &titan : nullptr;
 }
 
+// Draws in a fixed order, whether or not a value is used: another cluster or a column that is there
+// must not shift later draws.
 class assigner {
  public:
   assigner(const rule& r, std::uint64_t seed, const cluster& c, const iteration_time& seconds,
@@ -145,6 +154,7 @@ class assigner {
   }
 
  private:
+  // Powers of two, as plans need them.
   std::uint32_t wanted_gpus(const trace_row& row, random_source& random) const {
     const auto drawn = rule_.gpus.empty() ? 1 : weighted<std::uint32_t>(random, rule_.gpus);
     return row.gpus > 1 ? power_of_two_below(row.gpus) : drawn;
@@ -181,6 +191,8 @@ class assigner {
   }
 
   /// A model that appears to fit; see the constants above.
+  // The user's rule of thumb, not a plan: such users overestimate or underestimate memory, which is
+  // what Frenzy corrects.
   model wish(const job_spec& job, gpu_index type, random_source& random) const {
     const double room = filled_share * job.gpus * cluster_.gpus[type].memory_bytes();
     std::size_t fitting = 0;
@@ -235,6 +247,7 @@ class assigner {
     return arrival{row.submit_s, std::move(job)};
   }
 
+  // The batch first, then the next smaller model: a row's own values are never changed.
   bool shrink(const trace_row& row, job_spec& job) const {
     if (!row.global_batch && job.global_batch > job.gpus) {
       job.global_batch /= 2;
@@ -249,6 +262,7 @@ class assigner {
     return false;
   }
 
+  // A file by name, once.
   expected<model> named(const std::string& name) {
     for (const auto& l : ladder_)
       if (l.what.name == name) return l.what;

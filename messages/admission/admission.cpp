@@ -16,6 +16,13 @@
 
 namespace troupe::admission {
 
+// The controller's check of a submitted job, and `troupe check`'s. A client may be any program, so
+// nothing here relies on a reader of job files: every number is bounded before anything is computed
+// from it, so that neither arithmetic overflows nor a planner runs out of time or memory.
+//
+// Two kinds of checks: of one key alone, which the tables of job_keys.cpp do, and of keys together,
+// which are functions here. The first objection is reported, with the key that a person has to
+// change.
 namespace {
 
 /// Calls f with every string and number of a value, recursively.
@@ -35,6 +42,8 @@ void for_each_leaf(const T& value, F&& f) {
 }
 
 /// General limits of every string and number.
+// NaN and infinities pass every comparison with a bound unnoticed, and a NUL byte would cut a path
+// or a variable where the kernel reads it: both are excluded here, once, for all fields.
 problem check_leaves(const job_spec& job) {
   std::size_t bytes = 0;
   bool finite = true, nul = false;
@@ -56,6 +65,8 @@ problem check_leaves(const job_spec& job) {
   return {};
 }
 
+// Operators are given by users for models that the cost model has no formulas for; a sum of the
+// largest allowed is still far below the largest double.
 problem check_operators(const model& m) {
   if (m.operators.empty()) return "missing; models of this family are given as operators";
   if (m.operators.size() > max_operators)
@@ -75,6 +86,7 @@ problem check_operators(const model& m) {
   return {};
 }
 
+// Planners rely on this order.
 problem check_profile(const device_profile& p) {
   if (p.models.size() > 1000) return "more than 1000 models";
   for (const auto& m : p.models) {
@@ -96,6 +108,8 @@ problem check_profile(const device_profile& p) {
   return {};
 }
 
+// Costs and profiles come from files or from other programs: negative or huge times would turn
+// planners' comparisons around.
 problem check_train(const training& t) {
   if (t.profile.size() > 1) return "more than one profile";
   if (t.costs.size() > max_operators) return "more costs than stages";
@@ -113,6 +127,7 @@ problem check_train(const training& t) {
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
 
+// The number of steps bounds the schedule that the trainer builds and sends to every stage.
 problem check_wish(const pipeline_wish& w, bool slots) {
   if (auto p = first_invalid_inside(pipeline_keys(slots), w)) return p;
   if (w.cut.size() > max_operators) return "cut has more stages than any model has pieces";
@@ -126,6 +141,8 @@ problem check_wish(const pipeline_wish& w, bool slots) {
 }
 
 /// Limits of a pipeline and its training that depend on the model.
+// Sublayers, not layers, are the pieces: a stage may end between the attention and the MLP of a
+// layer.
 std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
   const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
@@ -208,6 +225,8 @@ std::optional<objection> check_pipeline(const job_spec& job) {
 }
 
 /// No device of the built-in trainer has them.
+// Estimates and simulations know techniques that the devices of the built-in trainer lack; a job
+// that asks them of a real device must fail here and not on its GPUs.
 std::optional<objection> check_abilities(const job_spec& job) {
   if (recomputes_layers(job.pipeline) && !job.pipeline.recompute)
     return objection{"pipeline", "recompute: found both false and layers, expected one of them"};
@@ -233,6 +252,8 @@ problem check_lora(const memory_options& o, const model& m) {
   return first_invalid_inside(lora_keys(), o);
 }
 
+// Declarations replace a prediction. The built-in trainer's memory is computed from what it
+// allocates, so a declaration could only be wrong.
 std::optional<objection> check_memory(const job_spec& job) {
   if (!job.memory) return {};
   const auto& o = *job.memory;
@@ -245,6 +266,8 @@ std::optional<objection> check_memory(const job_spec& job) {
                   [&] { return at_key("lora", check_lora(o, job.model)); });
 }
 
+// A program without a known model runs on exactly the GPUs that its user names; all other work
+// leaves the number to the policy.
 std::optional<objection> check_words(const job_spec& job) {
   if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
     return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
@@ -265,6 +288,7 @@ std::optional<objection> check_words(const job_spec& job) {
   return {};
 }
 
+// Programs are stopped by signals, trainings by messages: each has its own time to save.
 std::optional<objection> check_stops(const job_spec& job) {
   if (is_program(job)) return {};
   if (job.grace_s)
@@ -274,7 +298,8 @@ std::optional<objection> check_stops(const job_spec& job) {
   return {};
 }
 
-/// What a decoder cannot have: it runs until it is cancelled, and what it runs is its model.
+/// Keys that a decoder cannot have: it runs until it is cancelled, and its model is all that it
+/// runs.
 std::optional<objection> check_serving(const job_spec& job) {
   if (!job.serve) return {};
   if (auto bad = objection_to(*job.serve))
@@ -296,6 +321,8 @@ std::optional<objection> check_serving(const job_spec& job) {
   return {};
 }
 
+// A simulated training needs no files of the served model: only its shape decides how long a
+// prefill takes.
 std::optional<objection> check_lending(const job_spec& job) {
   if (!job.pipeline.bubbles) return {};
   if (!job.train && !job.slots)
@@ -329,6 +356,8 @@ std::optional<objection> check_keys(const job_spec& job) {
 
 }  // namespace
 
+// Names become file names and labels of metrics, and arguments of commands: no slash, no space, no
+// leading dash or dot.
 bool is_name(std::string_view name) {
   if (name.empty() || name.size() > 64 || name.front() == '-' || name.front() == '.') return false;
   return std::ranges::all_of(name, [](char c) {
@@ -337,6 +366,7 @@ bool is_name(std::string_view name) {
   });
 }
 
+// As POSIX has them; anything else could end up as another variable after a shell.
 bool is_variable(std::string_view name) {
   if (name.empty() || name.size() > 256 || (name[0] >= '0' && name[0] <= '9')) return false;
   return std::ranges::all_of(name, [](char c) {
@@ -378,6 +408,7 @@ std::string more_than_max_gpus(const job_spec& job) {
   return fmt::format("found {}, expected at most max_gpus ({})", job.gpus, *job.max_gpus);
 }
 
+// Leaves first: the later checks compute with these numbers.
 std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
   return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },

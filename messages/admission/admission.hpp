@@ -10,10 +10,10 @@
 #include "messages/base/reason.hpp"
 #include "messages/domain/job.hpp"
 
-// Limits of job specifications. job_keys.hpp says which key has which; the reader of job files uses
-// them for errors with line numbers; the controller checks every submission before it is written to
-// the journal, since clients may be other programs. Everything that determines the controller's
-// work or memory is limited.
+// Limits of job specifications. job_keys.hpp has the limits of each key; the reader of job files
+// uses them for errors with line numbers; the controller checks every submission before it is
+// written to the journal, since clients may be other programs. Everything that determines the
+// controller's work or memory is limited.
 
 namespace troupe::admission {
 

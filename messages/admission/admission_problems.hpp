@@ -14,7 +14,7 @@
 #include "messages/admission/job_keys.hpp"
 #include "messages/codec/shape.hpp"
 
-// How admission's checks say what they found. Of admission*.cpp only.
+// Findings of admission's checks. For admission*.cpp only.
 
 namespace troupe::admission {
 
@@ -53,7 +53,7 @@ inline std::optional<objection> at_key(const char* name, problem p) {
   return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
 }
 
-/// What is wrong with a key's field; nothing if it has its initial value, as without the key.
+/// The problem of a key's field; none if it has its initial value, as without the key.
 template <class T, class Field>
 problem invalid(const key<T>& k, const Field& found, const Field& initial) {
   if constexpr (shape::is_optional<Field>) {

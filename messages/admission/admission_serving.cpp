@@ -6,6 +6,8 @@
 
 namespace troupe::admission {
 
+// The part of the check that concerns served models: decoders, and trainings that lend their
+// bubbles to one.
 namespace {
 
 /// A model that generates text, and the folder of its files.
@@ -34,6 +36,8 @@ problem check_cache(const serving& s) {
 
 }  // namespace
 
+// The order is that of dependence: the context's limit is the model's, the cache's that of the
+// context.
 std::optional<objection> objection_to(const serving& s) {
   return first_of(
       [&] { return at_key("model", check_served(s.model, true)); },
@@ -56,6 +60,8 @@ std::optional<objection> objection_to(const serving& s) {
       });
 }
 
+// A lending training refers to a served model by the same files as its decoder, as guests load the
+// same weights.
 std::optional<objection> objection_to(const bubble_lending& b, bool has_files) {
   return first_of(
       [&] {

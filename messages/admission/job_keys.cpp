@@ -12,6 +12,9 @@ namespace troupe::admission {
 
 namespace {
 
+// Each row is the whole of a key: its name in files, the field, the valid values, and which jobs
+// have it. Readers, the controller's check and `troupe check` use the same rows, so that a file
+// that is read is also admitted. Rows without a field have a reader and a check of their own.
 constexpr range positive{0, max_seconds, true};
 constexpr range share{0, 1};
 constexpr double max_count = 1'000'000'000;
@@ -32,6 +35,7 @@ constexpr range above_0(double high) {
 }
 
 /// "1000" for 1000, "0.5" for 0.5, "100,000,000" for 1e8.
+// Whole numbers in full: a bound rounded for display could be refused itself.
 std::string plain(double x) {
   if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
   const auto digits = fmt::format("{:.0f}", std::abs(x));
@@ -53,6 +57,8 @@ std::string expected_number(range r, std::string_view what) {
                      plain(r.high));
 }
 
+// A job without work (slots, serve) has no model or iterations to require. Built at each call, as
+// what is required depends on the job.
 key_table<job_spec> job_keys(bool has_work) {
   using t = job_spec;
   return {
@@ -144,6 +150,7 @@ const key_table<slot_costs>& slot_keys() {
   return rows;
 }
 
+// A study has no model from which a planner could derive stages and micro-batches.
 key_table<pipeline_wish> pipeline_keys(bool study) {
   using t = pipeline_wish;
   return {

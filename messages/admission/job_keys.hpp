@@ -67,8 +67,8 @@ struct key {
 template <class T>
 using key_table = std::vector<key<T>>;
 
-/// A job's top-level keys, but those of memory_keys(). `has_work`: they must say how much work it
-/// is, as all but studies and programs must.
+/// A job's top-level keys, but those of memory_keys(). `has_work`: they must give the amount of
+/// work it is, as all but studies and programs must.
 key_table<job_spec> job_keys(bool has_work = false);
 /// Top-level keys of programs about their memory.
 const key_table<memory_options>& memory_keys();
@@ -79,7 +79,7 @@ const key_table<serving>& serve_keys();          // serve:
 const key_table<bubble_lending>& bubble_keys();  // bubbles:
 /// pipeline:. A study has no model from which stages and micro-batches could follow.
 key_table<pipeline_wish> pipeline_keys(bool study = false);
-/// Of a model; the sizes are required unless it is given as operators.
+/// The keys of a model; the sizes are required unless it is given as operators.
 key_table<model> model_keys(bool operators = false);
 
 /// The names of all top-level keys of a job file, but for `name`, which files of other kinds have.

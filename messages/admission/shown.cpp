@@ -5,39 +5,21 @@
 #include <utility>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/utf8.hpp"
 
-// How a text that somebody has written is shown in an error.
+// Texts of unknown origin, as errors show them.
 
 namespace troupe::admission {
 
+// Errors go to terminals, logs and web pages. A name that an attacker chose could carry escape
+// sequences, look like another name through invisible characters, or turn the direction of the
+// line; so everything without a visible shape is escaped, and long texts are cut.
 namespace {
-
-/// A character and its bytes; a byte that is not UTF-8 is one of its own, of no character.
-struct character {
-  std::uint32_t point = 0;
-  std::size_t bytes = 1;
-  bool valid = true;
-};
-
-character first_of(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return {lead, 1, true};
-  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  const character wrong{lead, 1, false};
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return wrong;
-  std::uint32_t point = lead & (0xffu >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if ((c & 0xc0) != 0x80) return wrong;
-    point = point << 6 | (c & 0x3fu);
-  }
-  constexpr std::uint32_t min[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (point < min[bytes] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return wrong;
-  return {point, bytes, true};
-}
 
 /// Controls, spaces that look like others or like nothing, marks of direction, and characters
 /// without a shape.
+// Ranges from Unicode's properties White_Space, Default_Ignorable_Code_Point, Bidi_Control and the
+// controls; U+2800 is the blank Braille pattern.
 bool is_invisible(std::uint32_t point) {
   constexpr std::pair<std::uint32_t, std::uint32_t> ranges[] = {
       {0x00, 0x1f},      {0x7f, 0xa0},     {0xad, 0xad},     {0x34f, 0x34f},   {0x61c, 0x61c},
@@ -61,7 +43,7 @@ std::string shown(std::string_view text) {
   constexpr std::size_t longest = 60;  // bytes of the text; no character is cut
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    const auto c = first_of(text.substr(at));
+    const auto c = first_character(text.substr(at));
     if (at + c.bytes > longest) return out + "...";
     if (c.valid && !is_invisible(c.point))
       out += text.substr(at, c.bytes);

@@ -14,7 +14,7 @@ namespace troupe {
 /// further one at 1.19 times (2 to the power of 1/4) the end of the one before. Histograms can be
 /// added, so that quantiles of many reports are known to 19 %.
 struct duration_counts {
-  std::vector<std::uint64_t> buckets;  // up to the last that is not empty
+  std::vector<std::uint64_t> buckets;  // durations in each, up to the last that is not empty
 
   static constexpr double first_s = 1e-5, per_octave = 4;
   static constexpr std::size_t max_buckets = 128;  // the last one has everything longer: 12 hours

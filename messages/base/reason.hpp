@@ -13,17 +13,17 @@ struct reason {
   enum class kind : std::uint8_t {
     invalid,        // the request is invalid
     infeasible,     // no GPU of this cluster can ever serve it
-    insufficient,   // too few idle GPUs at present
+    insufficient,   // too few idle GPUs for now
     stale,          // decided on an outdated snapshot
-    unknown,        // no such job, node, ...
+    unknown,        // no such job, node, peer, ...
     refused,        // not allowed: wrong key, wrong cluster, second controller
     malformed,      // bytes that do not decode
     unavailable,    // the other side cannot be reached
     device_lost,    // a device is unusable until its node is restarted
     out_of_memory,  // a device has too little memory for the work
   };
-  kind code = kind::invalid;
-  std::string text;
+  kind code = kind::invalid;  // for programs
+  std::string text;           // a sentence for people; empty: no error
 
   static constexpr auto fields() { return std::tuple{&reason::code, &reason::text}; }
   bool operator==(const reason&) const = default;

@@ -36,6 +36,8 @@ struct opened {
 };
 
 /// Opening a fifo or a device does not wait for another process, nor make it this one's terminal.
+// The file is examined through its descriptor, after opening: between a check of the path and its
+// use, a program could exchange the file.
 expected<opened> open_regular(const std::string& path, int how, links l) {
   const int follow = l == links::refused ? O_NOFOLLOW : 0;
   descriptor fd{::open(path.c_str(), how | follow | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600)};
@@ -90,6 +92,7 @@ untrusted_file::~untrusted_file() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+// A file may shrink while it is read; pread returns 0 then, where a mapping would raise SIGBUS.
 expected<void> untrusted_file::read(std::uint64_t offset, std::span<std::byte> to) const {
   const auto end = offset + to.size();
   while (!to.empty()) {
@@ -108,6 +111,8 @@ expected<void> untrusted_file::read(std::uint64_t offset, std::span<std::byte> t
   return {};
 }
 
+// SEEK_DATA skips the hole that limit_disk_use() has punched, so that a follower of a log continues
+// with the oldest bytes that are left.
 expected<file_piece> untrusted_file::piece(std::uint64_t offset, std::size_t max_bytes) const {
   const auto data = offset < size_ ? ::lseek(fd_, static_cast<off_t>(offset), SEEK_DATA) : -1;
   file_piece p{data < 0 ? std::min(offset, size_) : static_cast<std::uint64_t>(data), {}};
@@ -118,6 +123,8 @@ expected<file_piece> untrusted_file::piece(std::uint64_t offset, std::size_t max
   return p;
 }
 
+// The size is checked before the memory is reserved; a file that grows afterwards is read up to its
+// size at opening.
 expected<std::string> read_file(const std::string& path, std::size_t limit_bytes) {
   const auto file = untrusted_file::open(path);
   if (!file) return refuse(file.error());
@@ -130,6 +137,8 @@ expected<std::string> read_file(const std::string& path, std::size_t limit_bytes
   return all;
 }
 
+// The limit applies before a line is complete: a file of one endless line takes a block beyond the
+// limit and no more memory.
 expected<std::optional<std::string>> line_reader::next() {
   constexpr std::size_t block_bytes = 1 << 16;
   for (;;) {
@@ -168,6 +177,7 @@ expected<file_piece> read_tail(const std::string& path, std::size_t max_bytes) {
   return f->piece(f->size() - std::min<std::uint64_t>(max_bytes, f->size()), max_bytes);
 }
 
+// One write in append mode: lines of several processes do not mix.
 expected<void> append_to(const std::string& path, const std::string& text) {
   const auto f = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, links::refused);
   if (!f) return refuse(f.error());
@@ -177,6 +187,8 @@ expected<void> append_to(const std::string& path, const std::string& text) {
   return {};
 }
 
+// Holes and not truncation: a program that appends keeps its offset, and readers of the log keep
+// theirs.
 bool limit_disk_use(const std::string& path, std::uint64_t max_bytes) {
   constexpr std::uint64_t page = 64 * 1024;  // the kernel zeroes partial blocks only
   const auto f = open_regular(path, O_WRONLY, links::refused);

@@ -30,6 +30,7 @@ class open_file {
     if (!S_ISREG(s.st_mode)) errno = EEXIST;
     return S_ISREG(s.st_mode);
   }
+  // open() applies the umask, and leaves the mode of a file that was there.
   bool set_mode(unsigned mode) const { return ::fchmod(descriptor_, mode) == 0; }
   bool sync() const { return ::fsync(descriptor_) == 0; }
   bool write(std::span<const std::byte> bytes) const {
@@ -62,6 +63,9 @@ bool write_and_sync(const std::string& file, const std::function<bool(const byte
 
 }  // namespace
 
+// Write a new file, sync it, rename it over the old one, sync the directory: after a crash or a
+// power cut one of the two files is there, complete. Without the first sync the rename may reach
+// the disk before the contents.
 expected<void> write_whole_file(const std::string& file,
                                 const std::function<bool(const byte_sink&)>& write_to,
                                 std::optional<unsigned> mode) {

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Replaces a file: whoever reads it, also after a crash or a power cut, finds the old contents or
+/// Replaces a file: a reader, also after a crash or a power cut, finds the old contents or
 /// the new ones, never half of them. Writes FILE.new beside it, syncs that, renames it, and syncs
 /// the directory. `mode`: the new file's permissions; none: what the process's umask allows. Not
 /// for two writers of one file at a time.

@@ -13,10 +13,16 @@
 namespace troupe {
 namespace {
 
+// A header is packed whole and then copied once into memory of its size, which the frame and all
+// its copies share. Decoding is the reverse in one pass over untrusted bytes: it needs no tree of
+// values, reserves nothing that the remaining bytes could not fill, and ends at the first mistake,
+// whose offset it reports.
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
 
 /// Packs with `write` into this thread's buffer; the result is valid until the next call.
 template <class F>
+// A buffer of each thread: messages are packed in every actor, and allocating would cost more than
+// packing.
 const shape::sink& packed(F&& write) {
   thread_local shape::sink buffer;
   buffer.clear();
@@ -42,6 +48,7 @@ std::string message_name(std::uint16_t type) {
   return "A message of type " + std::to_string(type);
 }
 
+// The version comes first and is read alone: what follows may have another layout.
 expected<envelope> read_envelope(shape::unpacker& in) {
   std::uint64_t version = 0;
   envelope e;
@@ -85,6 +92,8 @@ expected<std::pair<envelope, message>> read_message(std::span<const std::byte> h
   return result;
 }
 
+// The same rules as for messages: a journal may be of a newer program, or damaged in a way that its
+// checksum does not show.
 expected<journal_entry> read_entry(std::span<const std::byte> bytes) {
   shape::unpacker in{bytes};
   expected<journal_entry> result;
@@ -121,6 +130,7 @@ frame encode(address from, address to, const message& m, payload body) {
   return frame{copy_of(bytes), std::move(body)};
 }
 
+// Enough to forward a frame, without decoding its message.
 expected<envelope> peek(std::span<const std::byte> header) {
   return without_exceptions([&] {
     shape::unpacker in{header};
@@ -151,6 +161,7 @@ expected<journal_entry> decode_entry(std::span<const std::byte> bytes) {
   return without_exceptions([&] { return read_entry(bytes); });
 }
 
+// The hash of the packed form, so that it changes with every field and with nothing else.
 std::uint64_t fingerprint(const cluster& c) {
   const auto& bytes = packed([&](shape::packer& out) { out.pack(c); });
   return XXH64(bytes.data(), bytes.size(), 0);

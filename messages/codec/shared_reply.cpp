@@ -11,12 +11,15 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-constexpr std::size_t reply_fields = 7;   // without the view, for which nobody asks about all jobs
+constexpr std::size_t reply_fields =
+    7;  // without the view, which a query of all jobs never requests
 static_assert(shape::field_count<query_reply> == reply_fields + 1,
               "pack the new field in its place below");
 
 }  // namespace
 
+// Many clients ask for all jobs at the same time, and their answers differ only in the fields at
+// the beginning: the rest is packed once.
 shared_reply::shared_reply(const query_reply& r) : policy_{r.policy} {
   shape::sink bytes;
   shape::packer out{bytes};

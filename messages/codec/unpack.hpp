@@ -34,14 +34,13 @@ class unpacker {
   /// True at the end of the bytes.
   bool at_end() {
     token_ = at_;
-    return at_ == end_ || fail("bytes are left over");
+    return at_ == end_ || fail("bytes follow the end");
   }
 
   /// Reads the header of an array of exactly `size` elements.
   bool array(std::size_t size) {
     std::size_t found = 0;
-    return count(found, array_family) &&
-           (found == size || fail("the array has another number of fields than it must have"));
+    return count(found, array_family) && (found == size || fail("wrong number of fields"));
   }
 
   /// Reads the header of an array of any size.
@@ -71,7 +70,7 @@ class unpacker {
     } else if constexpr (is_variant<T>) {
       return unpack_variant(value, std::make_index_sequence<std::variant_size_v<T>>());
     } else {
-      static_assert(record<T>, "no such kind of field on the wire");
+      static_assert(record<T>, "unknown kind of field");
       return unpack_record(value);
     }
   }
@@ -83,9 +82,9 @@ class unpacker {
     std::uint8_t one, two, four;     // first bytes; 0: no such form
     const char* otherwise;
   };
-  static constexpr family array_family{0x90, 0x0f, 0, 0xdc, 0xdd, "an array belongs here"};
-  static constexpr family map_family{0x80, 0x0f, 0, 0xde, 0xdf, "a map belongs here"};
-  static constexpr family string_family{0xa0, 0x1f, 0xd9, 0xda, 0xdb, "a string belongs here"};
+  static constexpr family array_family{0x90, 0x0f, 0, 0xdc, 0xdd, "expected an array"};
+  static constexpr family map_family{0x80, 0x0f, 0, 0xde, 0xdf, "expected a map"};
+  static constexpr family string_family{0xa0, 0x1f, 0xd9, 0xda, 0xdb, "expected a string"};
 
   [[gnu::cold]] bool fail(const char* mistake) {
     mistake_ = mistake;
@@ -95,14 +94,14 @@ class unpacker {
   /// The first byte of the next value.
   bool token(std::uint8_t& byte) {
     token_ = at_;
-    if (at_ == end_) return fail("the bytes end in the middle of a value");
+    if (at_ == end_) return fail("the bytes end inside a value");
     byte = *at_++;
     return true;
   }
 
   template <class U>
   bool big_endian(U& value) {
-    if (left() < sizeof(U)) return fail("the bytes end in the middle of a value");
+    if (left() < sizeof(U)) return fail("the bytes end inside a value");
     value = 0;
     for (std::size_t i = 0; i < sizeof(U); ++i)
       value = static_cast<U>((std::uint64_t{value} << 8) | at_[i]);
@@ -128,10 +127,10 @@ class unpacker {
     return fail(f.otherwise);
   }
 
-  /// Reads the header of `size` elements of at least `each` bytes.
+  /// Can `size` elements of at least `each` bytes be in the bytes that remain? Checked before any
+  /// memory is reserved: a length of 4 GB costs its sender five bytes.
   bool believable(std::size_t size, std::size_t each) {
-    return size <= left() / each ||
-           fail("a length says more than the bytes that are left could hold");
+    return size <= left() / each || fail("length exceeds the remaining bytes");
   }
 
   template <record T>
@@ -139,8 +138,8 @@ class unpacker {
     std::size_t found = 0;
     if (!count(found, array_family)) return false;
     if (found > field_count<T>)
-      return fail("the array has more fields than are known here: a newer version wrote it");
-    if (found < required_fields<T>) return fail("the array has fewer fields than it must have");
+      return fail("more fields than this version knows: written by a newer one");
+    if (found < required_fields<T>) return fail("fewer fields than required");
     if (found < field_count<T>) value = T{};
     std::size_t next = 0;
     return all_fields(value, [&](auto& field) { return next++ >= found || this->unpack(field); });
@@ -150,14 +149,14 @@ class unpacker {
     std::uint8_t byte = 0;
     if (!token(byte)) return false;
     value = byte == 0xc3;
-    return (byte & 0xfe) == 0xc2 || fail("a boolean belongs here");
+    return (byte & 0xfe) == 0xc2 || fail("expected a boolean");
   }
 
   bool unpack_double(double& value) {
     std::uint8_t byte = 0;
     std::uint64_t bits = 0;
     if (!token(byte)) return false;
-    if (byte != 0xcb) return fail("a float 64 belongs here");
+    if (byte != 0xcb) return fail("expected a float 64");
     if (!big_endian(bits)) return false;
     value = std::bit_cast<double>(bits);
     return true;
@@ -187,7 +186,7 @@ class unpacker {
       case 0xd3:
         return sized_integer<std::int64_t>(value);
       default:
-        return fail("an integer belongs here");
+        return fail("expected an integer");
     }
   }
 
@@ -199,17 +198,17 @@ class unpacker {
 
   template <class Wire, class T>
   bool in_range(Wire found, T& value) {
-    if (!std::in_range<T>(found)) return fail("the integer is out of its field's range");
+    if (!std::in_range<T>(found)) return fail("integer out of the field's range");
     value = static_cast<T>(found);
     return true;
   }
 
   template <class E>
   bool unpack_enum(E& value) {
-    static_assert(enum_count<E> > 0, "say in shape.hpp how many enumerators it has");
+    static_assert(enum_count<E> > 0, "shape.hpp lacks its number of enumerators");
     std::uint64_t number = 0;
     if (!unpack_integer(number)) return false;
-    if (number >= enum_count<E>) return fail("there is no such enumerator");
+    if (number >= enum_count<E>) return fail("unknown enumerator");
     value = static_cast<E>(number);
     return true;
   }
@@ -243,7 +242,7 @@ class unpacker {
       const auto* const start = at_;
       if (!unpack(key)) return false;
       const auto [place, fresh] = value.try_emplace(std::move(key));
-      if (!fresh) return token_ = start, fail("a key comes twice in a map");
+      if (!fresh) return token_ = start, fail("duplicate map key");
       if (!unpack(place->second)) return false;
     }
     return true;
@@ -262,7 +261,7 @@ class unpacker {
     if (!array(2) || !unpack_integer(index)) return false;
     bool good = true;
     const bool known = ((index == I && (good = unpack(value.template emplace<I>()), true)) || ...);
-    return known ? good : fail("there is no such alternative");
+    return known ? good : fail("unknown alternative");
   }
 
   const std::uint8_t *first_, *at_, *end_;

@@ -101,7 +101,7 @@ inline bool are_local_nodes(const cluster& c, address a, address b) {
          c.nodes[node_of(a)].datacenter == c.nodes[node_of(b)].datacenter;
 }
 
-/// Of two gateways, the one that connects; the other listens.
+/// Does the first gateway connect to the other? Else it listens.
 inline bool greets(address gateway, address other) {
   return gateway > other;
 }

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Of GPUs whose catalogue says nothing else (docs/planners/cost_model.md).
+/// gpu_type::kernel_us of catalogues that give none (docs/planners/cost_model.md).
 inline constexpr double default_kernel_us = 50;
 
 /// A type of GPU, from the catalogue.
@@ -31,8 +31,8 @@ struct gpu_type {
   std::optional<double> compute_capability{};
   double tf32_tflops = 0;         // dense; 0: it has no TF32
   double fp32_efficiency = 0.75;  // as efficiency, in single precision and TF32
-  // What a matrix product loses, whatever its size: its work is half of the peak's where it takes
-  // as long as this. 0: estimates are FLOPs over efficiency alone, without bytes and floors.
+  // Fixed loss of a matrix product: one that takes as long as this runs at half of the peak. 0:
+  // estimates are FLOPs over efficiency alone, without bytes and floors.
   double kernel_us = 0;
   static constexpr std::size_t required = 11;
 
@@ -72,10 +72,11 @@ struct link {
 struct node {
   std::string name;
   std::uint32_t datacenter = 0;  // index into cluster::datacenters
-  gpu_index gpu = 0;
-  std::uint32_t gpus = 0;
-  link intra, inter;
-  std::string address{};  // host name or IP for programs; empty: the node's name
+  gpu_index gpu = 0;             // index of its GPU type
+  std::uint32_t gpus = 0;        // 0: it was removed
+  link intra;                    // between its GPUs
+  link inter;                    // to other nodes
+  std::string address{};         // host name or IP for programs; empty: the node's name
   // Its CPU devices take 1 / emulate_speed times as long; at most 1.
   double emulate_speed = 1;
   /// It left the cluster file, and has no GPUs; what refers to it keeps its name.
@@ -90,10 +91,11 @@ struct node {
   bool operator==(const node&) const = default;
 };
 
+/// A place with one gateway; its nodes reach each other without crossing a WAN.
 struct datacenter {
   std::string name;
   std::string gateway;  // where its gateway listens (tcp://host:port); empty: chosen by `troupe up`
-  bool removed = false;  // as node::removed
+  bool removed = false;  // it left the cluster
   static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
@@ -105,9 +107,9 @@ struct datacenter {
 /// A process that answers requests to served models, connected to its datacenter's gateway.
 struct front {
   std::string name;
-  std::uint32_t datacenter = 0;
-  std::string http;      // address:port; empty: chosen by `troupe serve`
-  bool removed = false;  // as node::removed
+  std::uint32_t datacenter = 0;  // index
+  std::string http;              // address:port; empty: chosen by `troupe serve`
+  bool removed = false;          // it left the cluster
   static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
@@ -118,7 +120,8 @@ struct front {
 
 /// The WAN between two datacenters, the same in both directions.
 struct wan_link {
-  std::uint32_t a = 0, b = 0;  // datacenters
+  std::uint32_t a = 0;  // index of a datacenter
+  std::uint32_t b = 0;  // index of another
   double rtt_ms = 0;
   double node_gbps = 0;        // one pair of nodes with enough connections
   double connection_gbps = 0;  // one connection; 0: as much as the pair
@@ -133,9 +136,9 @@ struct wan_link {
   bool operator==(const wan_link&) const = default;
 };
 
-/// What GPUs of a type cost in a datacenter, instead of what the catalogue says.
+/// The price of GPUs of a type in a datacenter, instead of the catalogue's.
 struct gpu_price {
-  gpu_index gpu = 0;
+  gpu_index gpu = 0;                          // index of the GPU type
   std::optional<std::uint32_t> datacenter{};  // none: in all
   double per_hour = 0;                        // of one GPU, on demand
   double spot_per_hour = 0;                   // 0: there are no spot instances
@@ -176,14 +179,14 @@ struct cluster_settings {
 struct cluster {
   std::string name;
   std::string controller;      // where the controller listens; empty: chosen by `troupe up`
-  std::vector<gpu_type> gpus;  // used types only, in order of first use
+  std::vector<gpu_type> gpus;  // the types that nodes have, or had, in order of first use
   std::vector<datacenter> datacenters;
   std::vector<node> nodes;
   std::vector<wan_link> wan;
   cluster_settings settings;
   std::vector<gpu_price> prices{};
   std::vector<front> fronts{};
-  /// Of the controller's: increased by every change.
+  /// Increased by every change; only the controller's has one.
   std::uint64_t version = 0;
   static constexpr std::size_t required = 7;
 
@@ -196,7 +199,7 @@ struct cluster {
   bool operator==(const cluster&) const = default;
 };
 
-/// Of GPUs of a type in a datacenter; null: what the catalogue says.
+/// The price of GPUs of a type in a datacenter; null: the catalogue's.
 inline const gpu_price* price_at(const cluster& c, gpu_index gpu, std::uint32_t datacenter) {
   const gpu_price* found = nullptr;
   for (const auto& p : c.prices)
@@ -204,7 +207,7 @@ inline const gpu_price* price_at(const cluster& c, gpu_index gpu, std::uint32_t 
   return found;
 }
 
-/// Of one GPU of a node, on demand.
+/// The price of one GPU of a node, on demand.
 inline double price_per_hour(const cluster& c, node_index n) {
   const auto* p = price_at(c, c.nodes[n].gpu, c.nodes[n].datacenter);
   return p ? p->per_hour : c.gpu_of(n).price_per_hour;

@@ -9,6 +9,7 @@
 
 namespace troupe {
 
+/// An addition to the logit of one token.
 struct token_bias {
   std::uint32_t token = 0;
   double bias = 0;  // added to its logit
@@ -17,16 +18,17 @@ struct token_bias {
   bool operator==(const token_bias&) const = default;
 };
 
-/// How a token is chosen.
+/// The rule by which a token is chosen.
 struct sampling {
   double temperature = 0;   // 0: the most probable token
   double top_p = 1;         // only the most probable tokens that together reach this probability
-  std::uint32_t top_k = 0;  // only that many most probable tokens; 0: all
+  std::uint32_t top_k = 0;  // only this many of the most probable tokens; 0: all
   std::uint64_t seed = 0;
   double min_p = 0;  // only tokens with this share of the most probable one's probability
-  // Subtracted from a token's logit for each time that it is in the completion, and if it is.
-  double frequency_penalty = 0, presence_penalty = 0;
-  std::vector<token_bias> bias{};
+  /// Subtracted from a token's logit for each time that it is in the completion.
+  double frequency_penalty = 0;
+  double presence_penalty = 0;     // subtracted once if it is in the completion
+  std::vector<token_bias> bias{};  // at most 1,024
 
   static constexpr auto fields() {
     using t = sampling;
@@ -40,14 +42,16 @@ struct sampling {
 
 /// A prompt to complete. The prompt's tokens travel beside it.
 struct completion_request {
-  std::uint32_t prompt_tokens = 1;         // at least 1
-  std::uint32_t max_tokens = 1;            // of the completion; 0: it only scores the prompt
-  std::vector<std::uint32_t> last_tokens;  // each ends the completion
+  std::uint32_t prompt_tokens = 1;  // at least 1
+  /// Tokens of the completion, the known ones included; 0 only with `scores_prompt`.
+  std::uint32_t max_tokens = 1;
+  std::vector<std::uint32_t> last_tokens;  // each of them ends the completion; at most 256
   sampling how;
-  std::uint32_t top = 0;  // most probable tokens to add with log probabilities
-  bool scores_prompt = false;
-  double ttft_s = 0;          // goal for the first token; 0: the server's
-  std::int32_t priority = 0;  // larger first, where there is an order
+  /// Logarithmic probabilities of this many most probable tokens; at most 128.
+  std::uint32_t top = 0;
+  bool scores_prompt = false;  // the answer begins with the prompt's tokens
+  double ttft_s = 0;           // goal for the first token; 0: the server's
+  std::int32_t priority = 0;   // larger first, where there is an order
 
   /// Tokens of the prompt, from the second on, with which the answer begins, with their log
   /// probabilities.
@@ -68,7 +72,7 @@ struct completion_request {
 /// A token with its logarithmic probability.
 struct weighed_token {
   std::uint32_t token = 0;
-  double log_probability = 0;
+  double log_probability = 0;  // natural logarithm
 
   static constexpr auto fields() {
     return std::tuple{&weighed_token::token, &weighed_token::log_probability};
@@ -79,7 +83,7 @@ struct weighed_token {
 /// A token of an answer, and the most probable ones in its place, best first.
 struct generated_token {
   weighed_token chosen;
-  std::vector<weighed_token> top;
+  std::vector<weighed_token> top;  // the most probable tokens, if asked for
 
   static constexpr auto fields() {
     return std::tuple{&generated_token::chosen, &generated_token::top};

@@ -16,9 +16,9 @@
 
 namespace troupe {
 
-/// What a training's kernels are: one for each operation; with elementwise operations fused into
-/// fewer; these with attention that never writes its matrix; and such attention with one kernel for
-/// each other operation.
+/// Kinds of a training's kernels: one kernel for each operation; with elementwise operations fused
+/// into fewer; these with attention that never writes its matrix; and such attention with one
+/// kernel for each other operation.
 inline const std::array<std::string, 4> kernel_kinds{"eager", "fused", "flash", "sdpa"};
 
 /// Do these kernels never write attention's matrix?
@@ -26,42 +26,42 @@ inline bool has_no_matrix(const std::string& kernels) {
   return kernels == "flash" || kernels == "sdpa";
 }
 
-/// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
-/// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets
-/// and every policy obeys, as it obeys `gpus` where `exact_gpus` says so.
+/// A job as submitted. Naming a GPU is never required. `gpus` and `gpu_type` are requests of a
+/// trace's user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job
+/// file sets and every policy obeys, as it obeys `gpus` where `exact_gpus` is set.
 struct job_spec {
   std::string name;
   troupe::model model;
   std::uint32_t global_batch = 1;  // sequences per step
-  std::uint64_t iterations = 1;
+  std::uint64_t iterations = 1;    // steps
   std::optional<std::uint32_t> microbatches;
   std::optional<double> slo_s;
-  std::optional<double> deadline_s;       // after submission
-  std::optional<double> budget;           // in the catalogue's currency
-  std::int32_t priority = 0;              // larger first
-  std::uint32_t gpus = 1;                 // the user's estimate, for policies that need one
-  std::string gpu_type;                   // likewise; empty: any
+  std::optional<double> deadline_s;  // after submission
+  std::optional<double> budget;      // in the catalogue's currency
+  std::int32_t priority = 0;         // larger first
+  std::uint32_t gpus = 1;            // the requested number, for policies that need one; usually 1
+  std::string gpu_type;              // the requested type; empty: any
   std::vector<std::string> dataset_card;  // keywords
-  bool merge = true;
-  std::vector<std::string> command;  // the external program; empty: simulated work
-  std::map<std::string, std::string> environment;
-  std::string working_directory;        // empty: where the node runs
-  std::string objective = "efficient";  // MARP's ranking: efficient, fastest, cheapest
-  std::optional<training> train;        // the built-in trainer, in place of a command
-  std::optional<slot_costs> slots;      // a pipeline study in virtual time, without a model
+  bool merge = true;                      // usually true
+  std::vector<std::string> command;       // the program and its arguments; empty: simulated work
+  std::map<std::string, std::string> environment;  // for the program
+  std::string working_directory;                   // empty: where the node runs
+  std::string objective = "efficient";             // MARP's ranking: efficient, fastest, cheapest
+  std::optional<training> train;                   // the built-in trainer, in place of a command
+  std::optional<slot_costs> slots;  // a pipeline study in virtual time, without a model
   pipeline_wish pipeline;
-  std::optional<std::uint32_t> max_gpus;  // limit; nothing: none
+  std::optional<std::uint32_t> max_gpus;  // upper bound; none: none
   std::string required_gpu_type;          // it runs only on this type; empty: any
-  std::uint32_t max_restarts =
-      5;  // consecutive attempts that lose a node without progress; then it fails
-  std::optional<memory_options> memory;  // declared properties of its training
-  std::string kernels;                   // one of kernel_kinds; empty: fused
+  /// Consecutive attempts that may lose a node without progress before the job fails; usually 5.
+  std::uint32_t max_restarts = 5;
+  std::optional<memory_options> memory;  // declarations about its training; none: MARP's formula
+  std::string kernels;                   // eager, fused, flash, sdpa; empty: fused
   std::optional<serving> serve{};        // a decoder of a model, in place of a command
   bool exact_gpus = false;               // of a program: it gets `gpus` GPUs, no more and no fewer
-  bool assumed_model = false;  // of a program: its user named no model; `model` stands in for it
-  // A program's time from SIGTERM to SIGKILL; none: the cluster's.
-  std::optional<double> grace_s{};
-  // Time that a program's other parts have once the first one has ended with status 0; none: any.
+  /// A program's user named no model, and `model` stands in for it.
+  bool assumed_model = false;
+  std::optional<double> grace_s{};  // of a program: from SIGTERM to SIGKILL; none: the cluster's
+  /// Time for a program's other parts once one has ended with status 0; none: any.
   std::optional<double> rank_wait_s{};
   std::optional<double> time_limit_s{};  // of running, over all attempts
   static constexpr std::size_t required = 20;
@@ -104,7 +104,7 @@ inline bool is_serving(const job_spec& s) {
 }
 
 /// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
-/// that number, or did not say what it computes.
+/// that number, or named no model.
 inline bool has_exact_gpus(const job_spec& s) {
   return !s.command.empty() && (s.exact_gpus || s.assumed_model);
 }
@@ -115,7 +115,7 @@ inline bool has_known_memory(const job_spec& s) {
   return !s.assumed_model || !s.exact_gpus || (s.memory && s.memory->gb > 0);
 }
 
-/// A program that does not say how many iterations it has may end at any time.
+/// A program without a number of iterations may end at any time.
 inline bool has_known_length(const job_spec& s) {
   return !is_serving(s) && (s.command.empty() || s.iterations > 1);
 }

@@ -11,7 +11,7 @@ namespace troupe {
 inline constexpr double unlisted_lan_gbps = 10;
 inline constexpr double unlisted_lan_latency_us = 50;
 
-/// What a tensor costs on a link: time per byte and latency (the alpha-beta model). Concurrent
+/// The cost of a tensor on a link: time per byte and latency (the alpha-beta model). Concurrent
 /// tensors share the link's time equally (fair_share).
 struct link_cost {
   double s_per_byte = 0, latency_s = 0;

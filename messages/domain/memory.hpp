@@ -13,16 +13,17 @@ inline const std::array<std::string, 4> precisions{"mixed", "bf16", "fp32", "tf3
 inline const std::array<std::string, 3> checkpointings{"none", "selective", "full"};
 inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 
-/// What a job declares about the memory of its training; planners/model/declared_memory.hpp uses
-/// it. For a job that declares nothing the paper's formula is used.
+/// The declarations of a job about the memory of its training; planners/model/declared_memory.hpp
+/// uses them. For a job without any the paper's formula is used.
 struct memory_options {
-  double gb = 0;                  // per GPU, known to the user; 0: predicted
-  std::string optimizer;          // adam, adamw, adam8bit, momentum, sgd; empty: adamw
-  std::string precision;          // mixed, bf16, fp32, tf32; empty: mixed
-  std::uint32_t zero = 0;         // ZeRO stage: what is sharded over the data-parallel ranks
-  std::string checkpointing;      // of activations: none, selective, full; empty: none
+  double gb = 0;          // GB per GPU, as known to the user; 0: predicted
+  std::string optimizer;  // `adam`, `adamw`, `adam8bit`, `momentum`, `sgd`; empty: `adamw`
+  std::string precision;  // `mixed`, `bf16`, `fp32`, `tf32`; empty: `mixed`
+  /// ZeRO stage, 0 to 3: the states that are sharded over the data-parallel ranks.
+  std::uint32_t zero = 0;
+  std::string checkpointing;      // of activations: `none`, `selective`, `full`; empty: `none`
   std::uint32_t lora_rank = 0;    // 0: all parameters are trained
-  std::string lora_targets;       // attention, all; empty: all
+  std::string lora_targets;       // `attention`, `all`; empty: `all`
   std::uint32_t micro_batch = 0;  // samples a GPU has in flight; 0: by the job's microbatches
 
   static constexpr auto fields() {

@@ -25,19 +25,21 @@ struct model_operator {
 /// transformers; wide-resnet and moe are given as `operators`.
 struct model {
   std::string name;
+  /// `gpt`, `llama`, `bert`, `vit`: transformers; `wide-resnet`, `moe`: given by `operators`.
   std::string family = "gpt";
   std::uint32_t hidden = 0;
   std::uint32_t layers = 0;
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;      // 0: as heads (no grouped-query attention)
-  std::uint32_t intermediate = 0;  // MLP width; 0: 4 * hidden
+  std::uint32_t intermediate = 0;  // the MLP's width; 0: 4 * `hidden`
   std::uint32_t sequence = 0;
   std::uint32_t vocabulary = 0;
-  bool tied_head = true;
+  bool tied_head = true;                  // usually true
   std::vector<model_operator> operators;  // empty for transformers
-  std::uint32_t head_width = 0;           // 0: hidden / heads
-  // Of the family llama: biases of queries, keys and values, of the attention's output, of the MLP.
-  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  std::uint32_t head_width = 0;           // 0: `hidden` / `heads`
+  bool qkv_bias = false;                  // of the family llama: biases of queries, keys and values
+  bool output_bias = false;               // of the attention's output
+  bool mlp_bias = false;                  // of the MLP
   static constexpr std::size_t required = 11;
 
   static constexpr auto fields() {

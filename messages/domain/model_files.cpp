@@ -17,6 +17,12 @@
 
 namespace troupe {
 
+// A decoder, its guests and its front must compute with the same weights, or completions are
+// silently wrong. Reading all bytes of a large model takes as long as loading it; so the hash
+// covers config.json, the names and sizes of all files of weights, the first 64 KiB of each (with
+// the index of safetensors, which has every tensor's name, type and offset) and 64 samples of 4
+// KiB. It finds another model, another checkpoint or a download that is incomplete. It does not
+// resist a forger, and need not: the owner of the folder chooses the weights.
 namespace {
 
 constexpr std::uint64_t largest_config_bytes = 1 << 20;
@@ -24,6 +30,7 @@ constexpr std::uint64_t head_bytes = 64 << 10;  // an index is at a file's begin
 constexpr std::uint64_t samples = 64, sample_bytes = 4096;
 constexpr std::size_t max_files = 4096;
 
+// FNV-1a, 64 bits; never 0, which means unknown.
 class fnv_hash {
  public:
   void add(std::span<const std::byte> bytes) {
@@ -105,6 +112,7 @@ expected<std::uint64_t> hash_of_model_files(const served_model_files& m) {
   return hash.value();
 }
 
+// Before loading: the files may have changed since the job was submitted.
 expected<void> check_model_files(const served_model_files& m) {
   if (m.hash == 0) return {};
   const auto now = hash_of_model_files(m);

@@ -11,9 +11,10 @@ namespace troupe {
 
 /// A stage of each of a plan's pipelines. The GPUs of a stage are in one node.
 struct plan_stage {
-  std::uint32_t first = 0, count = 0;  // pieces of the model (docs/planners/cost_model.md)
-  std::uint32_t tensor_parallel = 1;   // GPUs of a node that share it
-  std::optional<gpu_index> gpu;        // GPU type; empty: any with enough memory
+  std::uint32_t first = 0;            // its first piece of the model
+  std::uint32_t count = 0;            // number of pieces; the last stage also has the head
+  std::uint32_t tensor_parallel = 1;  // GPUs of a node that share it
+  std::optional<gpu_index> gpu;       // their type, an index into the cluster's types; none: any
   double bytes_per_gpu = 0;
 
   static constexpr auto fields() {
@@ -29,14 +30,17 @@ struct plan {
   std::uint32_t data_parallel = 1;
   std::uint32_t tensor_parallel = 1;
   std::uint32_t pipeline_parallel = 1;
-  double bytes_per_gpu = 0;
+  double bytes_per_gpu = 0;  // memory needed per GPU
   double samples_per_s = 0;  // on the slowest of gpu_types
   double cost_per_hour = 0;  // on the cheapest of gpu_types
+  /// Indices into the cluster's GPU types, in order of their first use in the file.
   std::vector<gpu_index> gpu_types;
-  bool tensor_in_node = true;  // the cluster has enough nodes to keep each tensor group in one
-  // For pipelines of planned stages; empty: the program makes its own stages.
-  std::uint32_t microbatches = 0, rows = 0;  // of a pipeline; samples of a micro-batch
-  std::vector<plan_stage> stages{};          // as many as pipeline_parallel
+  bool tensor_in_node = true;  // the cluster has enough nodes to keep each tensor group within one
+  /// Micro-batches of a pipeline of planned stages; 0: a program makes its own stages.
+  std::uint32_t microbatches = 0;
+  std::uint32_t rows = 0;  // samples of a micro-batch
+  /// The stages of each pipeline, as many as pipeline_parallel; empty: a program's plan.
+  std::vector<plan_stage> stages{};
   static constexpr std::size_t required = 8;
 
   std::uint32_t gpus() const {
@@ -57,8 +61,8 @@ struct plan {
 
 /// A number of GPUs of one node.
 struct node_share {
-  node_index node = 0;
-  std::uint32_t gpus = 0;
+  node_index node = 0;     // index in the cluster
+  std::uint32_t gpus = 0;  // how many of that node
 
   static constexpr auto fields() { return std::tuple{&node_share::node, &node_share::gpus}; }
   bool operator==(const node_share&) const = default;
@@ -76,9 +80,9 @@ inline std::uint32_t total_gpus(const allocation& a) {
 
 /// Specific GPUs of one node, and the node's incarnation at that time.
 struct lease_part {
-  node_index node = 0;
-  std::uint64_t incarnation = 0;
-  std::vector<std::uint16_t> devices;
+  node_index node = 0;                 // index in the cluster
+  std::uint64_t incarnation = 0;       // the node's
+  std::vector<std::uint16_t> devices;  // GPUs of the node
 
   static constexpr auto fields() {
     return std::tuple{&lease_part::node, &lease_part::incarnation, &lease_part::devices};

@@ -13,13 +13,13 @@ namespace troupe {
 /// Step times of a part of a stage, as the stage measures them, in seconds.
 struct part_times {
   double forward_s = 0;    // of one micro-batch, without keeping activations
-  double recompute_s = 0;  // the same, with keeping activations
+  double recompute_s = 0;  // the same, keeping everything that backward needs
   double backward_s = 0;
   double update_s = 0;     // once per iteration, with the device's own gradients
   double gradients_s = 0;  // copying gradients to the host, and the extra time of an update with
                            // gradients from there
   double spread = 0;       // of forward and backward: interquartile range relative to the median
-  std::uint64_t peak_bytes = 0;  // memory with one micro-batch in flight; 0: unknown
+  std::uint64_t peak_bytes = 0;  // device memory with one micro-batch in flight; 0: unknown
 
   static constexpr auto fields() {
     using t = part_times;
@@ -32,7 +32,8 @@ struct part_times {
 /// The times for one micro-batch size. A stage takes the sum of its parts: its attentions and MLPs,
 /// and one of `plain`, `embedding`, `head` and `ends` for everything else.
 struct profile_point {
-  std::uint32_t sequence = 0, rows = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t rows = 0;  // sequences per micro-batch
   part_times attention, mlp;
   part_times plain;      // neither embedding nor head
   part_times embedding;  // the first stage's
@@ -53,7 +54,10 @@ struct profile_point {
 /// Valid for models that differ only in their number of layers.
 struct model_profile {
   std::string name;
-  std::uint32_t hidden = 0, heads = 0, intermediate = 0, vocabulary = 0;
+  std::uint32_t hidden = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t intermediate = 0;  // the MLP's width
+  std::uint32_t vocabulary = 0;
   bool tied_head = true;
   std::vector<profile_point> points;  // by tensor_parallel, sequence length, then micro-batch size
 
@@ -65,7 +69,7 @@ struct model_profile {
   bool operator==(const model_profile&) const = default;
 };
 
-/// 0: unknown.
+/// The device's clocks during the measurement; 0: unknown.
 struct device_clocks {
   double core_mhz = 0, core_max_mhz = 0;
   double memory_mhz = 0, memory_max_mhz = 0;
@@ -81,8 +85,8 @@ struct device_clocks {
 /// `small_sum_bytes`, of 32-bit floats.
 struct all_reduce_rate {
   std::uint32_t devices = 0;
-  double gbytes_s = 0;  // of the large one: 10^9 bytes of the tensor per second
-  double small_us = 0;  // of the small one, in a sequence
+  double gbytes_s = 0;  // for 256 MiB, in 10^9 bytes per second of one device's tensor
+  double small_us = 0;  // an all-reduce of 4,096 bytes, one of several back to back
 
   static constexpr auto fields() {
     using t = all_reduce_rate;
@@ -92,7 +96,7 @@ struct all_reduce_rate {
 };
 constexpr std::uint64_t large_sum_bytes = std::uint64_t{256} << 20, small_sum_bytes = 4096;
 
-/// In 10^9 bytes a second. 0: not measured.
+/// In 10^9 bytes per second; 0: not measured.
 struct copy_rates {
   double to_device_gbytes_s = 0, from_device_gbytes_s = 0;
   double on_device_gbytes_s = 0;             // copied bytes (not read plus written)
@@ -107,11 +111,14 @@ struct copy_rates {
   bool operator==(const copy_rates&) const = default;
 };
 
+/// Measured times of a device (docs/profiles.md).
 struct device_profile {
-  std::string device;                      // its name
-  std::string kind;                        // cpu, cuda
-  std::string driver, runtime, libraries;  // versions
-  std::string date;                        // UTC, as 2026-11-21T18:00:00Z
+  std::string device;      // its name
+  std::string kind;        // `cpu`, `cuda`
+  std::string driver;      // version
+  std::string runtime;     // version
+  std::string libraries;   // versions
+  std::string date;        // UTC, as 2026-11-21T18:00:00Z
   std::uint32_t busy = 1;  // devices that computed concurrently during the measurement
   device_clocks clocks;
   std::uint64_t total_bytes = 0;

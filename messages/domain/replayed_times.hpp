@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-// What replayed jobs take, where a trace or measurements say it (docs/traces.md).
+// Times of replayed jobs, where a trace or measurements give them (docs/traces.md).
 
 namespace troupe {
 

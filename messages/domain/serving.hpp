@@ -8,17 +8,20 @@
 
 #include "messages/domain/model.hpp"
 
-// What a job may ask for in order to serve a model, or to lend the bubbles of its training to one.
+// A job's requests for serving a model, or for lending the bubbles of its training to one.
 
 namespace troupe {
 
-/// Which model's prompts, and where its files are.
+/// A served model and the place of its files.
 struct served_model_files {
-  std::string name;    // as clients name it
-  std::string folder;  // config.json, safetensors, tokenizer; the same path on every node
+  std::string name;  // as clients name it
+  /// Its files: config.json, safetensors, tokenizer; the same path on every node.
+  std::string folder;
   std::optional<std::uint64_t> random_weights{};  // seed of random weights instead of the folder's
   troupe::model shape;                            // from config.json
-  std::uint64_t hash = 0;  // of the files when the job was read (hash_of_model_files); 0: unknown
+  /// Hash of config.json, the weights' index and samples of the weights when the job was read; 0:
+  /// unknown.
+  std::uint64_t hash = 0;
   static constexpr std::size_t required = 4;
 
   /// Would both compute the same? A hash that is unknown is no difference.
@@ -43,7 +46,7 @@ struct serving {
   std::uint32_t max_sequences = 256;  // running and waiting; beyond them, it declines
   bool bubbles = true;   // asks for prefill in bubbles first; otherwise it prefills by itself
   bool fallback = true;  // prefills by itself what no bubble takes; otherwise declines it
-  double ttft_s = 2;     // goal: time to first token
+  double ttft_s = 2;     // goal for the time to the first token
 
   static constexpr auto fields() {
     using t = serving;
@@ -58,12 +61,14 @@ struct bubble_lending {
   served_model_files model;
   double memory_gb = 1;     // of each of its GPUs, for the guest beside the stage
   std::uint32_t depth = 0;  // guests of a prefill pipeline, at least; 0: as few as memory allows
-  std::string rule = "resumable";  // of planners/bubbletea/prefill_work.hpp
-  std::uint32_t look_ahead = 8;
-  std::uint32_t chunk = 512;    // tokens
-  double op_ms = 0;             // longest operation; 0: longest_op_ms()
+  /// Whole, look-ahead, chunked or resumable (planners/bubbletea/prefill_work.hpp).
+  std::string rule = "resumable";
+  std::uint32_t look_ahead = 8;  // prompts that `look-ahead` chooses from
+  std::uint32_t chunk = 512;     // tokens
+  /// Longest operation; of a job 0: as suits the device; of an offer or setup above 0.
+  double op_ms = 0;
   double guard_ms = 0.5;        // before the training's next step
-  double delay_budget = 0.005;  // of an iteration, in delays of its steps
+  double delay_budget = 0.005;  // share of an iteration by which its steps may be delayed
 
   /// Shorter on a GPU: there the training waits for the operation to end.
   double longest_op_ms(bool on_gpu) const { return op_ms > 0 ? op_ms : on_gpu ? 1 : 2; }

@@ -22,10 +22,11 @@ namespace troupe {
 struct stage_costs {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
   double gradients_s = 0;  // copying gradients to the host, if hosts all-reduce
-  // The fastest tensor's transfer time from another datacenter; if from two, the slower one's. The
-  // part of it that hosts and gateways take.
-  double wan_s = 0, handling_s = 0;
-  std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // of a micro-batch; of all parameters
+  /// Transfer time of the fastest tensor from another datacenter; if from two, of the slower one.
+  double wan_s = 0;
+  double handling_s = 0;               // the part of it that hosts and gateways add to the link
+  std::uint64_t activation_bytes = 0;  // of a micro-batch
+  std::uint64_t gradient_bytes = 0;    // of all the stage's parameters
   std::uint64_t tied_bytes =
       0;  // part of gradient_bytes: an embedding that is another stage's head
 
@@ -40,7 +41,7 @@ struct stage_costs {
 
 /// The built-in trainer's job: key `train:` of a job file.
 struct training {
-  std::string data;        // a text file, or token files; same path on every node
+  std::string data;        // a text file, or token files; the same path on every node
   std::string vocabulary;  // directory with GPT-2's vocab.json and merges.txt; empty: bytes
   std::uint64_t seed = 1;  // of the initial weights and the order of the data
   double learning_rate = 3e-4;
@@ -48,13 +49,15 @@ struct training {
   std::string schedule;                 // a name of planners/schedule/schedule.hpp; empty: best
   std::string checkpoint;               // directory; empty: none is written
   std::uint32_t checkpoint_every = 50;  // iterations
-  std::string device;                   // sim, cpu, cuda; empty: the node's kind
-  std::vector<stage_costs> costs;   // of a simulated device, by stage; empty: from the cost model
-  std::string timeline;             // output file for all tasks of the last iteration
-  std::uint32_t replan_every = 20;  // iterations between checks for drift; 0: never
-  double replan_drift = 0.25;       // re-plan when a step's time differs by this fraction
-  std::vector<device_profile> profile;  // at most one: of its devices, instead of the cluster's
-  std::uint32_t keep_checkpoints = 0;   // the newest; older ones are removed; 0: all are kept
+  std::string device;                   // `sim`, `cpu`, `cuda`; empty: what the node has
+  std::vector<stage_costs> costs;  // of a simulated device, by stage; empty: from the cost model
+  std::string timeline;            // a file for the times of every task of the last iteration
+  /// Iterations between comparisons of measurements and plan; 0: never.
+  std::uint32_t replan_every = 20;
+  double replan_drift = 0.25;  // re-plan when a step's time differs by this fraction
+  /// None or one: profile of its devices, instead of the cluster's.
+  std::vector<device_profile> profile;
+  std::uint32_t keep_checkpoints = 0;  // the newest that stay when a newer one is complete; 0: all
   static constexpr std::size_t required = 14;
 
   static constexpr auto fields() {
@@ -72,8 +75,8 @@ struct training {
 struct slot_costs {
   double forward = 1, recompute = 1, backward = 2;
   double lan = 0;  // one transfer inside a datacenter
-  double wan = 2;  // one between two, over one node's part of the WAN
-  // Of a thousand tokens, if its bubbles are lent; none: default_prefill_per_1k
+  double wan = 2;  // one transfer between datacenters, over one node's bandwidth
+  /// Cost of a thousand tokens, if its bubbles are lent; none: 0.25.
   std::optional<double> prefill_per_1k{};
   static constexpr double default_prefill_per_1k = 0.25;
   static constexpr std::size_t required = 5;
@@ -90,7 +93,7 @@ struct slot_costs {
 struct pipeline_wish {
   std::uint32_t stages = 0;
   std::uint32_t data_parallel = 0;
-  std::uint32_t microbatches = 0;  // per pipeline and iteration
+  std::uint32_t microbatches = 0;  // of a pipeline in an iteration
   std::uint32_t stages_per_datacenter = 0;
   std::uint32_t max_in_flight = 0;    // micro-batches in flight per stage (rule 2)
   std::uint32_t connections = 0;      // between a pair of nodes over the WAN

@@ -20,18 +20,20 @@
 
 namespace troupe {
 
+/// Answered by `submit_reply`, once the job is durable in the journal.
 struct submit_job {
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the client's number for it
   job_spec spec;
 
   static constexpr auto fields() { return std::tuple{&submit_job::request, &submit_job::spec}; }
   bool operator==(const submit_job&) const = default;
 };
 
+/// The answer to `submit_job`.
 struct submit_reply {
-  std::uint64_t request = 0;
-  job_id job = 0;  // 0: rejected
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  job_id job = 0;             // the job's number; 0: rejected
+  reason why;                 // if rejected
 
   static constexpr auto fields() {
     using t = submit_reply;
@@ -40,18 +42,20 @@ struct submit_reply {
   bool operator==(const submit_reply&) const = default;
 };
 
+/// Answered by `cancel_reply`.
 struct cancel_job {
   std::uint64_t request = 0;
-  job_id job = 0;
+  job_id job = 0;  // the job's number
 
   static constexpr auto fields() { return std::tuple{&cancel_job::request, &cancel_job::job}; }
   bool operator==(const cancel_job&) const = default;
 };
 
+/// The answer to `cancel_job`.
 struct cancel_reply {
-  std::uint64_t request = 0;
-  bool done = false;
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // the job is, or will soon be, cancelled
+  reason why;                 // if not
 
   static constexpr auto fields() {
     return std::tuple{&cancel_reply::request, &cancel_reply::done, &cancel_reply::why};
@@ -60,11 +64,11 @@ struct cancel_reply {
 };
 
 /// A suspended job waits and gets no GPUs until it is resumed. A training finishes its iteration,
-/// saves and exits; a program gets SIGTERM; saved work is kept.
+/// saves and exits; a program gets SIGTERM; saved work is kept. Answered by `suspend_reply`.
 struct suspend_job {
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the client's number for it
   job_id job = 0;
-  bool suspended = true;  // false: resume
+  bool suspended = true;  // false: resume it
 
   static constexpr auto fields() {
     return std::tuple{&suspend_job::request, &suspend_job::job, &suspend_job::suspended};
@@ -72,10 +76,11 @@ struct suspend_job {
   bool operator==(const suspend_job&) const = default;
 };
 
+/// The answer to `suspend_job`.
 struct suspend_reply {
-  std::uint64_t request = 0;
-  bool done = false;
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // it is, or will soon be
+  reason why;                 // if not
 
   static constexpr auto fields() {
     return std::tuple{&suspend_reply::request, &suspend_reply::done, &suspend_reply::why};
@@ -83,19 +88,21 @@ struct suspend_reply {
   bool operator==(const suspend_reply&) const = default;
 };
 
-/// A running job is stopped as if it were suspended, and queued again at once.
+/// A running job is stopped as if it were suspended, and queued again at once. Answered by
+/// `requeue_reply`.
 struct requeue_job {
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the client's number for it
   job_id job = 0;
 
   static constexpr auto fields() { return std::tuple{&requeue_job::request, &requeue_job::job}; }
   bool operator==(const requeue_job&) const = default;
 };
 
+/// The answer to `requeue_job`.
 struct requeue_reply {
-  std::uint64_t request = 0;
-  bool done = false;  // it is being stopped
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // it is being stopped
+  reason why;                 // if not
 
   static constexpr auto fields() {
     return std::tuple{&requeue_reply::request, &requeue_reply::done, &requeue_reply::why};
@@ -103,14 +110,15 @@ struct requeue_reply {
   bool operator==(const requeue_reply&) const = default;
 };
 
-/// Moves a running training to another shape or place: it finishes its iteration, saves, and
-/// resumes there from its checkpoint. Fields that are 0 or empty stay as they are.
+/// Moves a running training to another layout or place: it finishes its iteration, saves, and
+/// resumes there from its checkpoint. Fields that are 0 or empty stay as they are. Answered by
+/// `move_reply`.
 struct move_job {
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the client's number for it
   job_id job = 0;
   std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
   std::string gpu_type;
-  std::vector<std::string> nodes;  // exactly these
+  std::vector<std::string> nodes;  // only these nodes
   std::optional<double> grace_s;   // time to save; none: settings.preempt_grace_s
 
   static constexpr auto fields() {
@@ -121,10 +129,11 @@ struct move_job {
   bool operator==(const move_job&) const = default;
 };
 
+/// The answer to `move_job`.
 struct move_reply {
-  std::uint64_t request = 0;
-  bool done = false;  // it is being stopped, and its new GPUs are reserved
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // it is being stopped, and its new GPUs are reserved
+  reason why;                 // if not
   plan how;
   allocation where;
 
@@ -136,9 +145,10 @@ struct move_reply {
 };
 
 /// The cluster file as it is from now on; operators only. Nodes are identified by their names.
+/// Answered by `reconfigure_reply`.
 struct reconfigure {
-  std::uint64_t request = 0;
-  troupe::cluster cluster;
+  std::uint64_t request = 0;  // the client's number for it
+  troupe::cluster cluster;    // as loaded from the file
 
   static constexpr auto fields() {
     return std::tuple{&reconfigure::request, &reconfigure::cluster};
@@ -146,10 +156,11 @@ struct reconfigure {
   bool operator==(const reconfigure&) const = default;
 };
 
-/// What a change of the cluster has changed: hosts by name ("rome/gateway"), and values as
-/// sentences.
+/// The changes of a cluster: hosts by name ("rome/gateway"), and values as sentences.
 struct cluster_difference {
-  std::vector<std::string> added, removed, changed;
+  std::vector<std::string> added;    // hosts, by name
+  std::vector<std::string> removed;  // hosts, by name
+  std::vector<std::string> changed;  // sentences
 
   static constexpr auto fields() {
     using t = cluster_difference;
@@ -158,12 +169,13 @@ struct cluster_difference {
   bool operator==(const cluster_difference&) const = default;
 };
 
+/// The answer to `reconfigure`.
 struct reconfigure_reply {
-  std::uint64_t request = 0;
-  bool done = false;
-  reason why;
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // the cluster is as in the file
+  reason why;                 // if not
   cluster_difference what;
-  std::vector<job_id> stopping;  // jobs on removed nodes, which are queued again
+  std::vector<job_id> stopping;  // jobs on removed nodes, which are stopped and queued again
 
   static constexpr auto fields() {
     using t = reconfigure_reply;
@@ -172,12 +184,12 @@ struct reconfigure_reply {
   bool operator==(const reconfigure_reply&) const = default;
 };
 
-/// No new work starts on drained nodes; operators only.
+/// No new work starts on drained nodes; operators only. Answered by `drain_reply`.
 struct drain_nodes {
-  std::uint64_t request = 0;
-  std::vector<std::string> nodes;
-  bool drained = true;  // false: they get work again
-  bool stop = false;    // running work gets its grace and is queued again
+  std::uint64_t request = 0;       // the client's number for it
+  std::vector<std::string> nodes;  // their names
+  bool drained = true;             // false: they get work again
+  bool stop = false;               // running work gets its grace and is queued again
 
   static constexpr auto fields() {
     using t = drain_nodes;
@@ -186,11 +198,12 @@ struct drain_nodes {
   bool operator==(const drain_nodes&) const = default;
 };
 
+/// The answer to `drain_nodes`.
 struct drain_reply {
-  std::uint64_t request = 0;
-  bool done = false;
-  reason why;
-  std::vector<job_id> jobs;  // that still run on these nodes
+  std::uint64_t request = 0;  // the request's
+  bool done = false;          // all of them are
+  reason why;                 // if not
+  std::vector<job_id> jobs;   // that still run on these nodes
 
   static constexpr auto fields() {
     using t = drain_reply;
@@ -204,28 +217,32 @@ struct job_status {
   job_id job = 0;
   std::string name;
   job_state state = job_state::waiting;
-  double submitted_s = 0, started_s = 0, ended_s = 0;  // controller's clock; 0: not yet
+  double submitted_s = 0;  // controller's clock; 0: not yet
+  double started_s = 0;    // 0: not yet
+  double ended_s = 0;      // 0: not yet
   std::uint32_t attempts = 0;
-  plan how;  // of the present or last attempt
-  allocation where;
+  plan how;          // of the present or last attempt
+  allocation where;  // the first has rank 0
   std::uint64_t iterations_done = 0;
-  double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
-  std::string detail;                          // why it failed, on which node it was lost, ...
-  std::string owner;                           // the name of the key that submitted it
-  std::string waiting_reason;                  // short; empty: it is not waiting
-  std::string model;                           // its name; empty: a slot job
-  std::vector<std::string> command;
-  std::int32_t priority = 0;
+  double predicted_bytes = 0;  // per GPU; 0: unknown
+  double peak_bytes = 0;       // per GPU; 0: unknown
+  std::string detail;          // why it failed, on which node it was lost, ...
+  /// The name of the key that submitted it; `local` where there are no keys.
+  std::string owner;
+  std::string waiting_reason;             // a few words; empty: it is not waiting
+  std::string model;                      // its name; empty: the job gives costs in slots
+  std::vector<std::string> command;       // empty: a training, or simulated work
+  std::int32_t priority = 0;              // larger first
   std::optional<std::int32_t> exit_code;  // of the last command that ended; 128 + n for signal n
-  // Completed iterations, as last reported; `iterations_done` of these survive a failure. Of
-  // `iterations`; 0: nobody knows how many there will be.
-  std::uint64_t iteration = 0, iterations = 0;
-  std::optional<double> loss, tokens_per_s;  // of the newest reported iteration
-  std::optional<double> eta_s;               // seconds from now to the expected end
-  // Of its last attempt: the first part that failed, and its node.
-  std::optional<std::uint32_t> failed_rank{};
-  std::optional<std::string> failed_node{};
-  // Of a program on several nodes that is running: the parts that have ended; none: no part has.
+  /// Completed iterations, as last reported; `iterations_done` of them survive a failure.
+  std::uint64_t iteration = 0;
+  std::uint64_t iterations = 0;                // of the whole job; 0: unknown
+  std::optional<double> loss;                  // of the newest reported iteration
+  std::optional<double> tokens_per_s;          // of a training
+  std::optional<double> eta_s;                 // seconds from now to the expected end
+  std::optional<std::uint32_t> failed_rank{};  // of the last attempt: the first part that failed
+  std::optional<std::string> failed_node{};    // the node of that part
+  /// Parts of a program on several nodes that have ended; none: no part has.
   std::optional<std::vector<std::uint32_t>> ended_ranks{};
   static constexpr std::size_t required = 24;
 
@@ -262,9 +279,11 @@ struct job_status {
   bool operator==(const job_status&) const = default;
 };
 
+/// Answered by `query_reply`.
 struct query_jobs {
   std::uint64_t request = 0;
-  job_id job = 0;              // 0: all active ones and the last hundred that have ended
+  /// One job's number; 0: all unfinished jobs and the last hundred finished ones.
+  job_id job = 0;
   std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
   static constexpr std::size_t required = 2;
 
@@ -274,13 +293,15 @@ struct query_jobs {
   bool operator==(const query_jobs&) const = default;
 };
 
+/// One node as a table row.
 struct node_status {
-  node_index node = 0;
+  node_index node = 0;  // index in the cluster
   std::string name, gpu_type;
   bool present = false;
-  std::uint32_t gpus = 0, idle = 0;
-  std::optional<bool> drained{};  // none: no
-  std::optional<bool> removed{};  // it left the cluster; its name is that of earlier work
+  std::uint32_t gpus = 0;         // the node's
+  std::uint32_t idle = 0;         // of them, not held by any job; 0 while it is absent
+  std::optional<bool> drained{};  // it gets no new work; none: no
+  std::optional<bool> removed{};  // it left the cluster; earlier work keeps its name; none: no
   static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
@@ -297,6 +318,7 @@ inline const char* state_of(const node_status& n) {
   return n.present ? "present" : "absent";
 }
 
+/// One gateway as a table row.
 struct gateway_status {
   std::string datacenter;
   gateway_traffic traffic;  // as last reported
@@ -307,11 +329,14 @@ struct gateway_status {
   bool operator==(const gateway_status&) const = default;
 };
 
-/// What the scheduler has done since the controller's start.
+/// The scheduler's rounds and decisions since the controller's start.
 struct scheduling_counts {
-  std::uint64_t rounds = 0;                                        // calls of the policy,
-  double rounds_s = 0;                                             // and the time that they took
-  std::uint64_t started = 0, moved = 0, stopped = 0, refused = 0;  // decisions
+  std::uint64_t rounds = 0;   // calls of the policy
+  double rounds_s = 0;        // the time that they took
+  std::uint64_t started = 0;  // decisions to start a job
+  std::uint64_t moved = 0;    // to stop it and start it elsewhere
+  std::uint64_t stopped = 0;  // to stop it
+  std::uint64_t refused = 0;  // decisions that could not be carried out
 
   static constexpr auto fields() {
     using t = scheduling_counts;
@@ -320,6 +345,7 @@ struct scheduling_counts {
   bool operator==(const scheduling_counts&) const = default;
 };
 
+/// One front as a table row.
 struct front_status {
   std::string name;
   bool present = false;
@@ -332,9 +358,9 @@ struct front_status {
   bool operator==(const front_status&) const = default;
 };
 
-/// What a reply's nodes and gateways have in between.
+/// The parts of a cluster between a reply's nodes and gateways.
 struct cluster_view {
-  std::string name;
+  std::string name;                        // the cluster's
   std::vector<std::uint32_t> datacenters;  // of each node: index into query_reply::gateways
   std::vector<wan_link> wan;               // as in the cluster file
   scheduling_counts scheduling;
@@ -348,15 +374,16 @@ struct cluster_view {
   bool operator==(const cluster_view&) const = default;
 };
 
+/// The answer to `query_jobs`.
 struct query_reply {
-  std::uint64_t request = 0;
-  std::string policy;
-  double now_s = 0;
+  std::uint64_t request = 0;  // the request's
+  std::string policy;         // the active policy
+  double now_s = 0;           // the controller's clock
   std::vector<job_status> jobs;
   std::vector<node_status> nodes;
-  std::vector<std::string> gateways_absent;
-  std::vector<gateway_status> gateways{};
-  std::optional<cluster_view> view{};  // if it was asked for
+  std::vector<std::string> gateways_absent;  // names of datacenters whose gateway is not connected
+  std::vector<gateway_status> gateways{};    // of all datacenters
+  std::optional<cluster_view> view{};        // if it was asked for
   static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
@@ -367,9 +394,10 @@ struct query_reply {
   bool operator==(const query_reply&) const = default;
 };
 
+/// Answered by `explanation`.
 struct explain_job {
   std::uint64_t request = 0;
-  job_id job = 0;
+  job_id job = 0;  // the job's number
 
   static constexpr auto fields() { return std::tuple{&explain_job::request, &explain_job::job}; }
   bool operator==(const explain_job&) const = default;
@@ -379,9 +407,9 @@ struct explain_job {
 struct considered_plan {
   plan what;
   bool chosen = false;
-  std::string verdict;                   // a sentence
-  double metric = 0;                     // rank by explanation::metric, larger is better
-  std::vector<std::string> gpu_types{};  // names of the plan's types
+  std::string verdict;  // a sentence
+  double metric = 0;    // the ranking metric (`explanation.metric`); larger is better
+  std::vector<std::string> gpu_types{};  // names of the GPU types that the plan is for
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
@@ -394,8 +422,8 @@ struct considered_plan {
 /// Predicted and measured values of one attempt that really ran.
 struct memory_record {
   plan what;
-  double predicted_bytes = 0;
-  double peak_bytes = 0;  // 0: not measured
+  double predicted_bytes = 0;  // per GPU
+  double peak_bytes = 0;       // per GPU; 0: not measured
   bool out_of_memory = false;
 
   static constexpr auto fields() {
@@ -405,14 +433,15 @@ struct memory_record {
   bool operator==(const memory_record&) const = default;
 };
 
+/// The answer to `explain_job`.
 struct explanation {
-  std::uint64_t request = 0;
-  job_status job;       // job.job == 0: no such job
-  std::string summary;  // why it waits, or why it runs where it does
-  std::vector<considered_plan> plans;
-  std::vector<memory_record> memory;
+  std::uint64_t request = 0;  // the request's
+  job_status job;             // its `job` is 0 if the job does not exist
+  std::string summary;        // one sentence: why it is waiting, or why it runs where it does
+  std::vector<considered_plan> plans;  // that were made for the job, with a verdict on each
+  std::vector<memory_record> memory;   // prediction and measurement, one per attempt
   std::string metric;                  // name and unit of the plans' metric
-  std::vector<std::string> placement;  // why these nodes, and why not the others
+  std::vector<std::string> placement;  // sentences: why these nodes, and why not the others
 
   static constexpr auto fields() {
     using t = explanation;
@@ -422,14 +451,17 @@ struct explanation {
   bool operator==(const explanation&) const = default;
 };
 
-/// Client to controller, which forwards it with `client` set to the node with rank 0 of the job (or
-/// `part`), so that the node's chunk is routed back.
+/// Client to controller, which forwards it to the node with rank 0 of the attempt (or `part`).
+/// Answered by `log_chunk`, usually from that node. To follow a log, ask again from the end of the
+/// last chunk, after a pause if it was empty.
 struct read_log {
-  std::uint64_t request = 0;
-  job_id job = 0;
-  lease_id lease = 0;  // 0: the job's latest; set by the controller
-  std::uint32_t part = 0;
-  std::uint64_t offset = 0;  // bytes
+  std::uint64_t request = 0;  // a new number for each offset
+  job_id job = 0;             // the job's number
+  /// From a client: an attempt, 1 the first, 0 the latest; to a node: the attempt's lease.
+  lease_id lease = 0;
+  std::uint32_t part = 0;  // a node of the attempt, by rank; 0 has rank 0
+  /// Bytes from the beginning of the log; beyond its end, the answer has the end's offset.
+  std::uint64_t offset = 0;
 
   static constexpr auto fields() {
     using t = read_log;
@@ -438,13 +470,14 @@ struct read_log {
   bool operator==(const read_log&) const = default;
 };
 
-/// A piece of a log, in the frame's body. `ended`: no more will follow.
+/// A piece of a log, in the frame's body.
 struct log_chunk {
-  std::uint64_t request = 0;
-  lease_id lease = 0;
-  std::uint64_t offset = 0;
-  bool ended = false;
-  reason why;  // with an empty body: why there is no log
+  std::uint64_t request = 0;  // the request's
+  lease_id lease = 0;         // the attempt whose log this is
+  std::uint64_t offset = 0;   // offset of the body in the log
+  bool ended = false;         // the log is complete: no more will follow
+  /// If the body is empty: why there is no log; an empty text: no further output yet.
+  reason why;
 
   static constexpr auto fields() {
     using t = log_chunk;

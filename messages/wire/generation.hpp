@@ -11,18 +11,19 @@
 #include "messages/domain/address.hpp"
 #include "messages/domain/completion.hpp"
 
-// Messages between fronts, which have the clients' requests, and decoders, which complete prompts
-// (docs/serving_protocol.md).
+// Between fronts, which have the clients' requests, decoders, which complete prompts, prefill
+// controllers (one in the process of each gateway) and guests (beside the stages of trainings).
+// docs/serving_protocol.md describes the order of these messages and the recovery of lost ones.
 
 namespace troupe {
 
-/// A request of a front. The front alone begins attempts, from 1; what belongs to an older attempt
-/// is ignored.
+/// An attempt of a front's request. The front alone begins attempts; frames of an older attempt are
+/// ignored.
 struct request_name {
-  address front = 0;
-  std::uint64_t incarnation = 0;  // of the front
+  address front = 0;              // its address
+  std::uint64_t incarnation = 0;  // the front's
   std::uint64_t number = 0;
-  std::uint32_t attempt = 1;
+  std::uint32_t attempt = 1;  // from 1; what belongs to an older one is ignored
 
   static constexpr auto fields() {
     using t = request_name;
@@ -31,14 +32,17 @@ struct request_name {
   auto operator<=>(const request_name&) const = default;
 };
 
-/// Front to decoder: complete a prompt. Body: its tokens, then the completion's first tokens, which
-/// an earlier attempt has generated, as 32-bit integers; in a simulation it may be empty. Repeated
-/// until a `generated` answers it.
+/// Front to decoder: complete a prompt. The body has the prompt's tokens, then those of the
+/// completion that an earlier attempt has generated, as 32-bit integers, little-endian; in a
+/// simulation it may be empty. Repeated until a `generated` answers. An answer begins, if
+/// `what.scores_prompt` is true, with the prompt's tokens from the second on, with their
+/// logarithmic probabilities; then comes the completion. The body has only tokens of the completion
+/// after those of the prompt.
 struct generate {
   request_name name;
   lease_id lease = 0;  // the decoder's
   completion_request what;
-  std::uint32_t replay = 0;  // tokens of the answer that the front has already
+  std::uint32_t replay = 0;  // tokens of the answer that the front has already; the rest follows
 
   static constexpr auto fields() {
     using t = generate;
@@ -51,13 +55,13 @@ struct generate {
 struct prefill_place {
   bool bubbles = false;            // else by the decoder
   std::uint32_t guests = 0;        // devices that computed it in bubbles
-  double promised_s = 0;           // predicted at admission, after the request
-  double prefill_s = 0;            // from the request to the last operation's end
+  double promised_s = 0;           // predicted when it was admitted, after the request
+  double prefill_s = 0;            // from the request to the end of the last operation
   double transfer_s = 0;           // from there until the cache was whole
   std::uint32_t yields = 0;        // suspensions for the training
   std::uint64_t kv_bytes = 0;      // of the cache
-  reason declined;                 // why not in bubbles; empty: it was, or was not asked for
-  double queue_s = 0;              // from the request to the first operation's begin
+  reason declined;                 // why not in bubbles; empty: it was, or that was not asked for
+  double queue_s = 0;              // from the request to the begin of the first operation
   std::uint64_t hidden_bytes = 0;  // of hidden states, between its guests
   static constexpr std::size_t required = 8;
 
@@ -69,16 +73,22 @@ struct prefill_place {
   bool operator==(const prefill_place&) const = default;
 };
 
-/// Decoder to front: what it has generated beyond the `known` tokens, in order. A statement,
-/// repeated until it is acknowledged; one without tokens means that the request is held.
+/// Decoder to front: the tokens that it has generated beyond the known ones, in order. A statement,
+/// repeated until `generated_ack` answers; one without tokens means that the decoder has the
+/// request.
 struct generated {
-  enum class ending : std::uint8_t { none, stop, length, failed };
+  enum class ending : std::uint8_t {
+    none,    // it goes on
+    stop,    // at one of the last tokens
+    length,  // at `max_tokens`, or the context's end
+    failed   // declined, or lost
+  };
   request_name name;
-  lease_id lease = 0;
+  lease_id lease = 0;       // the decoder's
   std::uint32_t first = 0;  // position of the first of `tokens` in the answer
   std::vector<generated_token> tokens;
   ending finish = ending::none;          // after these tokens
-  reason why;                            // failed: declined, or the device cannot go on
+  reason why;                            // of `failed`: declined, or the device cannot go on
   std::optional<prefill_place> where{};  // with the first token
 
   static constexpr auto fields() {
@@ -88,14 +98,13 @@ struct generated {
   bool operator==(const generated&) const = default;
 };
 
-/// Front to decoder: it has the answer's first `tokens` tokens; `finished`: and its end, so the
-/// decoder forgets the request. Also the answer to statements about requests that the front does
-/// not have (any more).
+/// Front to decoder: it has these tokens. Also the answer to a `generated` of a request that the
+/// front does not have (any more).
 struct generated_ack {
   request_name name;
-  lease_id lease = 0;
-  std::uint32_t tokens = 0;
-  bool finished = false;
+  lease_id lease = 0;        // the decoder's
+  std::uint32_t tokens = 0;  // this many of the answer's first tokens
+  bool finished = false;     // it has the end as well: the decoder forgets the request
 
   static constexpr auto fields() {
     using t = generated_ack;
@@ -104,11 +113,11 @@ struct generated_ack {
   bool operator==(const generated_ack&) const = default;
 };
 
-/// Front to decoder: end this attempt and all earlier ones. Answered by a `generated` with an
-/// ending, and repeated until then.
+/// Front to decoder: end this attempt and all earlier ones. Repeated until a `generated` with an
+/// ending answers.
 struct cancel_generate {
   request_name name;
-  lease_id lease = 0;
+  lease_id lease = 0;  // the decoder's
 
   static constexpr auto fields() {
     return std::tuple{&cancel_generate::name, &cancel_generate::lease};
@@ -117,19 +126,19 @@ struct cancel_generate {
 };
 
 /// Decoder to every front, every quarter of a heartbeat and when it becomes ready: it serves this
-/// model. A front without it for a lease's duration takes the decoder for lost.
+/// model. A front that has not received it for `lease_s` considers the decoder lost.
 struct decoder_state {
   lease_id lease = 0;
-  std::uint64_t sequence = 0;
-  std::string model;          // the served name
-  std::uint32_t context = 0;  // positions of a sequence, at most
-  std::uint32_t pages = 0, free_pages = 0;
-  std::uint32_t running = 0, waiting = 0;
-  std::uint32_t max_sequences = 0;
-  bool ending = false;            // takes no more requests
-  std::uint64_t incarnation = 0;  // of its node
-  std::string folder{};           // of the model, for its tokenizer
-  std::uint64_t files = 0;        // hash of the model's files, as its job has it
+  std::uint64_t sequence = 0;               // of this statement
+  std::string model;                        // the served name
+  std::uint32_t context = 0;                // positions of a sequence, at most
+  std::uint32_t pages = 0, free_pages = 0;  // of its cache
+  std::uint32_t running = 0, waiting = 0;   // sequences
+  std::uint32_t max_sequences = 0;          // running and waiting, at most
+  bool ending = false;                      // it takes no more requests
+  std::uint64_t incarnation = 0;            // of its node
+  std::string folder{};                     // of the model, for its tokenizer
+  std::uint64_t files = 0;  // hash of the model's files, as its job has it; 0: unknown
   static constexpr std::size_t required = 12;
 
   static constexpr auto fields() {
@@ -143,8 +152,8 @@ struct decoder_state {
 
 /// A decoder as a front knows it.
 struct reported_decoder {
-  node_index node = 0;
-  decoder_state state;
+  node_index node = 0;  // its index in the cluster
+  decoder_state state;  // its latest
 
   static constexpr auto fields() {
     return std::tuple{&reported_decoder::node, &reported_decoder::state};
@@ -152,16 +161,17 @@ struct reported_decoder {
   bool operator==(const reported_decoder&) const = default;
 };
 
-/// Outcomes of a front's requests since it began: one for each prompt and choice.
+/// The ends of a front's requests since it began, one for each prompt and choice.
 struct front_counts {
   std::uint64_t finished = 0;
   std::uint64_t cancelled = 0;  // the client left
   std::uint64_t declined = 0;   // no decoder had room
   std::uint64_t failed = 0;
-  std::uint64_t retries = 0;  // attempts after the first
-  std::uint64_t tokens = 0;   // generated
-  // Prompts by where they were computed, and the bubbles' devices' suspensions for the training.
-  std::uint64_t by_bubbles = 0, by_decoders = 0, yields = 0;
+  std::uint64_t retries = 0;      // attempts after the first
+  std::uint64_t tokens = 0;       // generated
+  std::uint64_t by_bubbles = 0;   // prompts that were computed in bubbles
+  std::uint64_t by_decoders = 0;  // prompts that were computed by their decoders
+  std::uint64_t yields = 0;       // suspensions of guests for a training
 
   static constexpr auto fields() {
     using t = front_counts;
@@ -173,12 +183,14 @@ struct front_counts {
 
 /// Front to controller, every heartbeat, for display: nothing is decided by it.
 struct front_report {
-  std::uint64_t incarnation = 0, sequence = 0;
-  std::uint32_t requests = 0;  // that have not ended
-  front_counts counts;
-  // The newest first tokens, from the request to their arrival at the front; 0: there are none.
+  std::uint64_t incarnation = 0;  // the front's
+  std::uint64_t sequence = 0;     // of this report
+  std::uint32_t requests = 0;     // that have not ended
+  front_counts counts;            // of those that have
+  /// Quantile of its newest first tokens' times, from the request to their arrival at the front; 0:
+  /// there are none.
   double ttft_p50_s = 0, ttft_p99_s = 0;
-  std::vector<reported_decoder> decoders;
+  std::vector<reported_decoder> decoders;  // that it knows
   std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 7;
 

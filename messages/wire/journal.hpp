@@ -14,15 +14,16 @@
 #include "messages/wire/client.hpp"
 #include "messages/wire/stage.hpp"
 
-// The controller's journal entries. Applied in order, they yield the ledger.
+// The controller's journal contains entries in the same encoding as messages, each an array of two:
+// `[kind, entry]`. Applied in order, they yield the ledger. They are never sent.
 
 namespace troupe {
 
 /// A moment on a controller's clocks.
 struct clock_reading {
   double at_s = 0;         // the journal's time
-  double monotonic_s = 0;  // since the machine's start,
-  std::uint64_t boot = 0;  // and which start that was
+  double monotonic_s = 0;  // since the machine's start
+  std::uint64_t boot = 0;  // which start of the machine that was
 
   static constexpr auto fields() {
     using t = clock_reading;
@@ -35,9 +36,9 @@ struct clock_reading {
 struct epoch_begun {
   std::uint64_t epoch = 0;
   double at_s = 0;
-  std::uint64_t journal = 0;  // the journal's id
-  lease_id first_lease = 0;   // leases of this epoch are numbered from here
-  std::optional<clock_reading> clock{};
+  std::uint64_t journal = 0;             // the journal's id
+  lease_id first_lease = 0;              // leases of this epoch are numbered from here
+  std::optional<clock_reading> clock{};  // of the controller's host
   static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
@@ -47,12 +48,13 @@ struct epoch_begun {
   bool operator==(const epoch_begun&) const = default;
 };
 
+/// A job was submitted and admitted.
 struct job_accepted {
   job_id job = 0;
-  std::uint64_t request = 0;  // the client's, which identifies repeated submissions
+  std::uint64_t request = 0;  // the client's, by which a repeated submission finds the same job
   double at_s = 0;
   job_spec spec;
-  std::string owner;  // name of the key that submitted it
+  std::string owner;  // the name of the key that submitted it
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
@@ -68,12 +70,12 @@ struct lease_granted {
   job_id job = 0;
   double at_s = 0;
   plan how;
-  double predicted_bytes = 0;
+  double predicted_bytes = 0;  // per GPU
   double iteration_s = 0;      // expected
   double start_s = 0;          // simulated work: what starting costs
-  bool out_of_memory = false;  // simulated work: will run out of memory
+  bool out_of_memory = false;  // simulated work: it will run out of memory
   std::vector<lease_part> parts;
-  std::optional<std::uint16_t> port{};  // where a program's ranks meet, on the first part's node
+  std::optional<std::uint16_t> port{};  // of a program: its MASTER_PORT, on the first part's node
   static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
@@ -114,7 +116,7 @@ struct lease_revoked {
   std::string detail;
   double grace_s = 0;                      // time to save before it is killed
   std::optional<std::uint32_t> part{};     // the one that is the reason
-  std::optional<std::uint64_t> request{};  // of the client that requested it
+  std::optional<std::uint64_t> request{};  // the client's, of the `requeue_job` that is the reason
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
@@ -124,10 +126,10 @@ struct lease_revoked {
   bool operator==(const lease_revoked&) const = default;
 };
 
-/// What a program's report said at its end, if it matters afterwards.
+/// The last report of a program, as far as it matters afterwards.
 struct program_end {
-  std::optional<std::uint64_t>
-      saved{};            // iterations from the job's beginning; a retry goes on there
+  /// Iterations from the job's beginning; the next attempt goes on there.
+  std::optional<std::uint64_t> saved{};
   bool finished = false;  // the job is done if all parts ended with status 0
 
   static constexpr auto fields() { return std::tuple{&program_end::saved, &program_end::finished}; }
@@ -137,14 +139,14 @@ struct program_end {
 /// A part has ended; its GPUs are free. `iterations`: those of the part.
 struct part_ended {
   lease_id lease = 0;
-  std::uint32_t part = 0;
+  std::uint32_t part = 0;  // index into the lease's `parts`
   double at_s = 0;
   lease_outcome outcome = lease_outcome::succeeded;
-  std::uint64_t iterations = 0;
-  double peak_bytes = 0;
+  std::uint64_t iterations = 0;  // that the part had done
+  double peak_bytes = 0;         // per GPU; 0: unknown
   std::string detail;
   std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
-  std::optional<program_end> program{};
+  std::optional<program_end> program{};     // of a program that has reported something of it
   static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
@@ -169,7 +171,8 @@ struct job_ended {
   bool operator==(const job_ended&) const = default;
 };
 
-/// A trainer has reported iterations, a checkpoint or an event.
+/// A trainer has reported iterations, a checkpoint or an event. Per-stage measurements are left
+/// out.
 struct training_progress {
   training_report report;
 
@@ -177,7 +180,7 @@ struct training_progress {
   bool operator==(const training_progress&) const = default;
 };
 
-/// These jobs ended long ago and are dropped.
+/// These jobs ended long ago; nothing about them is kept.
 struct jobs_forgotten {
   std::vector<job_id> jobs;
 
@@ -185,11 +188,9 @@ struct jobs_forgotten {
   bool operator==(const jobs_forgotten&) const = default;
 };
 
-// A snapshot replaces all entries before it, which are deleted: one snapshot_begun, then a job_kept
-// for each job, a lease_kept for each lease that holds GPUs, and a training_progress for each
-// training.
-
-/// Only the first entry of a journal may be one.
+/// The first entry of a compacted journal, and of no other place. The entries after it replace all
+/// deleted ones: a `job_kept` for each job, a `lease_kept` for each lease that still held GPUs, a
+/// `training_progress` for each training.
 struct snapshot_begun {
   std::vector<std::uint64_t> epochs;  // that began under the journal's present id, ascending
   std::uint64_t journal = 0;          // the id that the journal had in the last epoch
@@ -210,7 +211,7 @@ struct snapshot_begun {
 /// A present or past lease of a job, and its nodes by rank: where its logs are.
 struct attempt_record {
   lease_id lease = 0;
-  std::vector<node_index> nodes;
+  std::vector<node_index> nodes;  // by rank; each has a log of it
 
   static constexpr auto fields() {
     return std::tuple{&attempt_record::lease, &attempt_record::nodes};
@@ -221,34 +222,38 @@ struct attempt_record {
 /// A job at the time of the snapshot.
 struct job_kept {
   job_id job = 0;
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the client's
   job_spec spec;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
-  std::uint32_t attempts = 0, out_of_memory = 0;
-  double memory_factor = 1, bytes_floor = 0;
+  std::uint32_t attempts = 0;
+  std::uint32_t out_of_memory = 0;  // attempts that ended so
+  double memory_factor = 1;         // it needs at least this multiple of the prediction
+  double bytes_floor = 0;           // plans that need no more than this are excluded
   std::uint64_t iterations_done = 0;
-  lease_id lease = 0;
+  lease_id lease = 0;  // the current one, or the last
   plan how;
   allocation where;
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
   std::optional<lease_outcome>
-      closed;  // its last lease ended finally, but job_ended is not recorded yet
-  std::string owner;
-  std::uint32_t losses = 0;            // consecutive attempts that lost a node without progress
-  std::vector<lease_part> lost_parts;  // of the last lease, if it was lost and the job waits,
-  std::vector<std::uint32_t> lost_succeeded;  // and the indices of those that had succeeded
+      closed;         // its last lease ended finally, but job_ended is not recorded yet
+  std::string owner;  // the name of the key that submitted it
+  /// Attempts in a row that ended with a lost node and made no progress; of a decoder, that failed
+  /// or lost their node within a minute.
+  std::uint32_t losses = 0;
+  std::vector<lease_part> lost_parts;         // of the last lease, if it was lost and the job waits
+  std::vector<std::uint32_t> lost_succeeded;  // indices of those that had succeeded
   std::optional<std::int32_t> exit_code;      // of the last command that ended
-  std::vector<attempt_record> tries;          // all attempts, oldest first
+  std::vector<attempt_record> tries;          // every attempt, the first one first
   bool suspended = false;
-  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend or resume it
-  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
-  std::uint32_t tried_gpus = 0;
-  double tried_bytes = 0;
-  std::optional<std::uint32_t> failed_rank{};  // of its last attempt: the first part that failed
-  double ran_s = 0;                            // in all attempts that have ended
+  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend, resume or requeue it
+  std::uint32_t tried_gpus = 0;  // the GPUs of its last attempt that ran out of memory, or 0
+  double tried_bytes = 0;        // the memory of the smallest of them, or 0
+  /// The first part that failed, of a program's last attempt.
+  std::optional<std::uint32_t> failed_rank{};
+  double ran_s = 0;  // how long its attempts that have ended ran together
   static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
@@ -269,17 +274,18 @@ struct job_kept {
 struct lease_kept {
   lease_granted granted;
   bool revoked = false;
-  lease_outcome outcome = lease_outcome::succeeded;
+  lease_outcome outcome = lease_outcome::succeeded;  // so far
   std::string detail;
   std::vector<std::uint32_t> ended;  // indices of ended parts
-  std::uint64_t iterations = 0;
+  std::uint64_t iterations = 0;      // the least of any part that has ended
   double peak_bytes = 0;
   std::vector<std::uint32_t> succeeded;        // indices of successful parts
   std::optional<std::int32_t> exit_code;       // the first nonzero one, if there is any
-  std::optional<std::uint32_t> failed_part{};  // the first
-  std::optional<program_end> program{};        // of all parts that have ended
-  std::optional<std::vector<std::uint32_t>> ended_with_zero{};  // exit status; none: no part has
-  std::optional<double> grace_s{};                              // of its revocation; none: 0
+  std::optional<std::uint32_t> failed_part{};  // the first that failed
+  std::optional<program_end> program{};        // of all parts that have ended; the least is saved
+  /// Parts that ended with exit status 0; none: no part has.
+  std::optional<std::vector<std::uint32_t>> ended_with_zero{};
+  std::optional<double> grace_s{};  // of its revocation; none: 0
   static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
@@ -292,13 +298,13 @@ struct lease_kept {
   bool operator==(const lease_kept&) const = default;
 };
 
-/// The job gets no GPUs from now on, or may get them again.
+/// The job is suspended and gets no GPUs from now on, or is resumed.
 struct job_suspended {
   job_id job = 0;
   double at_s = 0;
   bool suspended = true;
-  std::string by;             // name of the key that requested it,
-  std::uint64_t request = 0;  // and the request's number, which identifies repetitions
+  std::string by;             // name of the key that requested it
+  std::uint64_t request = 0;  // the request's number, which identifies repetitions
 
   static constexpr auto fields() {
     using t = job_suspended;
@@ -308,13 +314,15 @@ struct job_suspended {
 };
 
 /// The cluster from here on: nodes, datacenters, GPU types and fronts have the same indices as in
-/// the entry before, and new ones follow. Indices in other entries are of these.
+/// the entry before, and new ones follow. Every index in other entries is one in it.
 struct cluster_changed {
   troupe::cluster cluster;
   double at_s = 0;
   // The longest lease that a node may still have: lease_s, or that of an earlier version.
   double longest_lease_s = 0;
-  std::uint64_t file = 0;  // fingerprint of the file of the controller's last start
+  /// XXH64, seed 0, of the cluster as loaded at the controller's last start, packed by these
+  /// rules.
+  std::uint64_t file = 0;
 
   static constexpr auto fields() {
     using t = cluster_changed;
@@ -325,11 +333,11 @@ struct cluster_changed {
 
 /// The node gets no new work from now on, or gets it again.
 struct node_drained {
-  node_index node = 0;
+  node_index node = 0;  // index in the cluster
   double at_s = 0;
-  bool drained = true;
-  bool stop = false;  // work that runs there is stopped
-  std::string by;     // name of the key that requested it
+  bool drained = true;  // false: it gets work again
+  bool stop = false;    // work that runs there is stopped
+  std::string by;       // name of the key that requested it
 
   static constexpr auto fields() {
     using t = node_drained;

@@ -139,7 +139,7 @@ inline constexpr std::uint16_t type_id<front_report> = 74;
 template <>
 inline constexpr std::uint16_t type_id<serving_leases> = 75;
 
-/// Messages up to this type are about one connection: transports exchange them, and nobody
+/// Messages up to this type are about one connection: transports exchange them, and nothing
 /// forwards them.
 inline constexpr std::uint16_t last_session_type = type_id<node_endpoint>;
 

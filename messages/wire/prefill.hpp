@@ -21,8 +21,8 @@ namespace troupe {
 
 /// One attempt to prefill a prompt in bubbles, numbered by the decoder that asked for it.
 struct prefill_name {
-  address decoder = 0;  // its node
-  lease_id lease = 0;   // its lease
+  address decoder = 0;  // address of its node
+  lease_id lease = 0;   // the decoder's
   std::uint64_t number = 0;
 
   static constexpr auto fields() {
@@ -32,11 +32,11 @@ struct prefill_name {
   auto operator<=>(const prefill_name&) const = default;
 };
 
-/// Decoder, which has reserved the pages, to the prefill controller in its datacenter's gateway.
-/// Body: the tokens, 32-bit; in a simulation it may be empty. Repeated until it is answered.
+/// Decoder, once it has reserved the pages, to the prefill controller in its datacenter's gateway.
+/// The body has the tokens, as in `generate`. Repeated until `prefill_reply` answers.
 struct prefill_request {
   prefill_name name;
-  std::string model;
+  std::string model;  // the served name
   std::uint32_t tokens = 1;
   double within_s = 0;  // the prefill must end within this time
   std::int32_t priority = 0;
@@ -48,13 +48,14 @@ struct prefill_request {
   bool operator==(const prefill_request&) const = default;
 };
 
-/// The answer, at once: the prefill is predicted to end after `promised_s`, or the reason why it is
-/// declined (a key of `declined_by_reason` as its text).
+/// The answer to `prefill_request`, at once: the prefill is predicted to end after `promised_s`, or
+/// the reason why it is declined (a key of `declined_by_reason` as its text).
 struct prefill_reply {
   prefill_name name;
-  double promised_s = 0;
-  std::vector<address> guests;  // the nodes that will send blocks, by the guests' numbers
-  reason declined;
+  double promised_s = 0;  // predicted time until the prefill's end
+  /// Addresses of the nodes that will send blocks, by the number of their guest.
+  std::vector<address> guests;
+  reason declined;  // why it is not promised; empty: it is
 
   static constexpr auto fields() {
     using t = prefill_reply;
@@ -66,11 +67,11 @@ struct prefill_reply {
 /// A guest of a prefill pipeline: layers of the served model on the device of a training's stage.
 struct guest_place {
   stage_name stage;
-  address node = 0;
+  address node = 0;  // address of the stage's node
   std::uint32_t first_layer = 0, layers = 0;
-  // Seconds of a layer (planners/bubbletea/prefill_times.hpp): for each token, for each token and
-  // each earlier one, and the rows on which an operation runs at half of the full rate.
-  double token_s = 0, pair_s = 0, half_tokens = 0;
+  double token_s = 0;      // of a layer, for each token (planners/bubbletea/prefill_times.hpp)
+  double pair_s = 0;       // of a layer, for each token and each earlier one
+  double half_tokens = 0;  // rows on which an operation runs at half of the full rate
 
   static constexpr auto fields() {
     using t = guest_place;
@@ -83,7 +84,8 @@ struct guest_place {
 /// A prefill pipeline: all layers, in order.
 struct guest_group {
   std::vector<guest_place> guests;
-  double hop_token_s = 0, hop_latency_s = 0;  // between two guests, the slowest hop
+  /// For each token, from one guest to the next; the slowest hop.
+  double hop_token_s = 0, hop_latency_s = 0;
 
   static constexpr auto fields() {
     using t = guest_group;
@@ -92,23 +94,25 @@ struct guest_group {
   bool operator==(const guest_group&) const = default;
 };
 
-/// When a stage computes: [begin, end), in seconds from where the first stage's first step after a
-/// barrier begins. In lists: one for each step of the order, then those of the gradients' copy and
-/// the update; some may touch or be empty. So for the first `shown` iterations after the barrier;
-/// of further ones the last before the next barrier is as the last of these, all others are as the
-/// one before that, each `iteration_s` later (planners/bubbletea/window_plan.hpp).
+/// An interval in which a stage computes, in seconds from the beginning of the first stage's first
+/// step after a barrier. Lists have one for each step of the order, then those of the gradients'
+/// copy and the update; some may touch or be empty. A list describes each of the first `shown`
+/// iterations after the barrier. After these, the last iteration before the next barrier is like
+/// the last of the list, and every other one is like the one before that, each `iteration_s` later
+/// (planners/bubbletea/window_plan.hpp).
 struct busy_time {
-  double begin_s = 0, end_s = 0;
+  double begin_s = 0;
+  double end_s = 0;  // exclusive
 
   static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
   bool operator==(const busy_time&) const = default;
 };
-/// A stage's times, with the iterations from one barrier to the next (0: there are none), and the
-/// planned wait of the stage there.
+/// The planned busy times of a stage, from one barrier to the next.
 struct stage_timetable {
-  std::vector<busy_time> busy;
-  double iteration_s = 0;
-  std::uint64_t window = 0;
+  std::vector<busy_time> busy;  // in the first iterations after a barrier
+  double iteration_s = 0;       // from an iteration's begin to the next one's
+  std::uint64_t window = 0;     // iterations from one barrier to the next; 0: there are none
+  /// The planned wait of the stage before its first step after a barrier.
   double barrier_s = 0;
   static constexpr std::size_t required = 2;
 
@@ -118,9 +122,10 @@ struct stage_timetable {
   }
   bool operator==(const stage_timetable&) const = default;
 };
+/// The planned busy times of one stage of an offer.
 struct stage_busy_times {
   stage_name stage;
-  std::vector<busy_time> busy;
+  std::vector<busy_time> busy;  // of `shown` iterations
 
   static constexpr auto fields() {
     return std::tuple{&stage_busy_times::stage, &stage_busy_times::busy};
@@ -129,20 +134,21 @@ struct stage_busy_times {
 };
 
 /// Trainer to the gateways of its datacenters: the groups of guests there, and the timetable of
-/// their stages. A statement, repeated every heartbeat; one
-/// without groups, or silence for a lease's duration, ends the lending.
+/// their stages. A statement, repeated every heartbeat; one without groups, or silence for
+/// `lease_s`, ends the lending.
 struct bubble_offer {
-  lease_id lease = 0;
+  lease_id lease = 0;          // the training's
   std::uint64_t trainer = 0;   // its incarnation
   std::uint64_t sequence = 0;  // of this content
   bubble_lending how;
-  std::vector<guest_group> groups;
+  std::vector<guest_group> groups;  // in this datacenter
+  /// From an iteration's begin to the next one's, where there is no barrier.
   double iteration_s = 0;
-  std::vector<stage_busy_times> stages;
-  std::uint32_t max_tokens = 0;       // of a prompt whose cache fits the guests' memory; 0: any
-  std::uint32_t shown = 1;            // iterations whose times `stages` has
+  std::vector<stage_busy_times> stages;  // the timetable
+  std::uint32_t max_tokens = 0;          // of a prompt whose cache fits the guests' memory; 0: any
+  std::uint32_t shown = 1;               // iterations whose times `stages` has
   std::uint64_t window = 0;           // iterations from one barrier to the next; 0: there are none
-  double window_s = 0;                // and the time, from first step to first step
+  double window_s = 0;                // time of a window, from first step to first step
   std::uint64_t first_iteration = 0;  // completed before the first barrier
   static constexpr std::size_t required = 8;
 
@@ -155,12 +161,12 @@ struct bubble_offer {
   bool operator==(const bubble_offer&) const = default;
 };
 
-/// Stage, which has a guest, to its gateway: its first step of the iteration after `iteration`
-/// began that long ago.
+/// Stage with a guest to its gateway: its first step of the iteration after `iteration` began
+/// `ago_s` ago.
 struct stage_signal {
   stage_name stage;
   std::uint64_t trainer = 0;    // incarnation of the setup
-  std::uint64_t iteration = 0;  // completed
+  std::uint64_t iteration = 0;  // completed iterations
   double ago_s = 0;
   // The usual time of the guest's operations over that of its place in the offer, if that was
   // measured.
@@ -174,15 +180,15 @@ struct stage_signal {
   bool operator==(const stage_signal&) const = default;
 };
 
-/// Prefill controller to every guest of the group: it gets this prompt; to the first one with the
-/// tokens as the body. Repeated until a `prefill_progress` answers it.
+/// Prefill controller to every guest of the group: compute this prompt. The first guest's body has
+/// the tokens. Repeated until a `prefill_progress` answers.
 struct prefill_order {
   prefill_name name;
-  std::uint64_t sequence = 0;  // of the group: guests take prompts in this order
+  std::uint64_t sequence = 0;  // of the group: guests execute prompts in this order
   std::uint32_t tokens = 1;
   std::uint32_t guest = 0;  // the receiver's number in the group
   guest_group group;
-  double latest_s = 0;  // gives up after this time
+  double latest_s = 0;  // it gives up after this time
   std::int32_t priority = 0;
 
   static constexpr auto fields() {
@@ -193,24 +199,29 @@ struct prefill_order {
   bool operator==(const prefill_order&) const = default;
 };
 
-/// The begin of `prefill_progress.why` of a guest whose training was delayed too often, and the
-/// reason of declined requests while all guests are paused.
+/// Begin of `prefill_progress.why` of a guest whose training was delayed too often, and reason of
+/// declined requests while all guests are paused.
 inline constexpr std::string_view paused_by_delay_budget = "paused_by_delay_budget";
 
-/// Guest to prefill controller: it has the order; when it ended, what happened. `gone`: it does not
-/// (any more), because the device, the stage or the prompt is gone. Prefill controller to decoder,
-/// `gone`: the answer to its `cancel_prefill`.
+/// Guest to prefill controller: it has the order, its part has ended, or it does not have the order
+/// (any more) because the device, the stage or the prompt is gone. Prefill controller to decoder,
+/// as `gone`: the answer to `cancel_prefill`.
 struct prefill_progress {
-  enum class state : std::uint8_t { held, ended, gone };
+  enum class state : std::uint8_t {
+    held,   // it has the order
+    ended,  // it has computed and sent its part
+    gone    // it does not have the order
+  };
   prefill_name name;
   std::uint32_t guest = 0;
   state now = state::held;
-  double computed_s = 0;   // time of its operations
-  double ended_ago_s = 0;  // the last one's end
-  std::uint32_t steps = 0, yields = 0;
-  reason why;              // gone
-  double begun_ago_s = 0;  // the first one's begin
-  /// Hidden states that it has received from the guest before it.
+  double computed_s = 0;     // time of its operations
+  double ended_ago_s = 0;    // since the end of the last one
+  std::uint32_t steps = 0;   // operations
+  std::uint32_t yields = 0;  // suspensions for the training
+  reason why;                // of `gone`
+  double begun_ago_s = 0;    // since the begin of the first one
+  /// Received from the guest before it, of hidden states.
   std::uint64_t hidden_bytes = 0;
   static constexpr std::size_t required = 8;
 
@@ -222,8 +233,8 @@ struct prefill_progress {
   bool operator==(const prefill_progress&) const = default;
 };
 
-/// Decoder to prefill controller, and that to the guests: the prefill is not needed any more,
-/// or its cache has come whole. Answered by a `prefill_progress` with `gone`.
+/// Decoder to prefill controller, and that to the guests: this prefill is no longer needed, or its
+/// cache is complete. Answered by a `prefill_progress` with `gone`.
 struct cancel_prefill {
   prefill_name name;
 
@@ -231,8 +242,9 @@ struct cancel_prefill {
   bool operator==(const cancel_prefill&) const = default;
 };
 
-/// A part of what a guest computed; the body is its data, f32 (in a simulation it may be empty, and
-/// takes as long as `bytes` would). Bulk data with a lane of its own, below tensors.
+/// A part of a guest's result; the body is its data, 32-bit floats. In a simulation the body may be
+/// empty: the block takes as long as `bytes` would. It travels on a lane of its own, behind
+/// tensors, and never to another datacenter.
 struct prefill_block {
   enum class kind : std::uint8_t {
     hidden,  // to the next guest: hidden states of [first, first + count) positions
@@ -241,14 +253,16 @@ struct prefill_block {
   };
   kind what = kind::hidden;
   prefill_name name;
-  std::uint32_t guest = 0;   // the sender's number in its group
-  std::uint32_t index = 0;   // of the guest's blocks of hidden states, or of those to the decoder
+  std::uint32_t guest = 0;  // the sender's number in its group
+  /// Among the guest's blocks of hidden states, or among those to the decoder.
+  std::uint32_t index = 0;
   std::uint32_t blocks = 1;  // of these, in all
   std::uint32_t first_layer = 0, layers = 0;
-  std::uint32_t first = 0, count = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t hash = 0;     // XXH3 of the body; 0: it is empty
-  prefill_progress progress;  // of the sender; its last block has the time of its end
+  std::uint32_t first = 0;    // position, or page
+  std::uint32_t count = 0;    // of positions, or pages
+  std::uint64_t bytes = 0;    // of the data
+  std::uint64_t hash = 0;     // XXH3-64 of the body; 0: it is empty
+  prefill_progress progress;  // of the sender; in its last block with the time of its end
 
   static constexpr auto fields() {
     using t = prefill_block;
@@ -263,10 +277,10 @@ struct prefill_block {
 /// sent long enough ago.
 struct blocks_received {
   prefill_name name;
-  std::uint32_t guest = 0;  // the sender of the blocks
-  bool hidden = false;      // which blocks: its hidden states, or those to the decoder
-  std::uint32_t all_below = 0;
-  std::vector<std::uint32_t> others;
+  std::uint32_t guest = 0;            // the sender of the blocks
+  bool hidden = false;                // which blocks: its hidden states, or those to the decoder
+  std::uint32_t all_below = 0;        // it has all blocks with a smaller index
+  std::vector<std::uint32_t> others;  // it has these as well
   bool whole = false;  // nothing is missing, or it needs no more: the sender may forget them
 
   static constexpr auto fields() {

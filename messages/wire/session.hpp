@@ -9,15 +9,17 @@
 #include "messages/domain/address.hpp"
 #include "messages/domain/cluster.hpp"
 
+// About one connection: the transports of its two ends exchange these, and nothing forwards them.
+
 namespace troupe {
 
-/// What a host's own cluster file says about it. Both ends of a connection must agree on it, and on
+/// A host's entry in its own cluster file. Both ends of a connection must agree on it, and on
 /// nothing else in their files.
 struct host_entry {
   std::string cluster;     // its name
-  std::string datacenter;  // all but the controller
-  std::string gpu_type;    // nodes
-  std::uint32_t gpus = 0;
+  std::string datacenter;  // except of the controller
+  std::string gpu_type;    // of a node
+  std::uint32_t gpus = 0;  // of a node
 
   static constexpr auto fields() {
     using t = host_entry;
@@ -26,7 +28,7 @@ struct host_entry {
   bool operator==(const host_entry&) const = default;
 };
 
-/// Of a host of this cluster.
+/// The entry of a host of this cluster.
 inline host_entry entry_of(const cluster& c, address a) {
   host_entry e{c.name, {}, {}, 0};
   if (is_gateway(c, a)) e.datacenter = c.datacenters[datacenter_of(a)].name;
@@ -36,12 +38,13 @@ inline host_entry entry_of(const cluster& c, address a) {
   return {c.name, c.datacenters[n.datacenter].name, c.gpus[n.gpu].name, n.gpus};
 }
 
-/// First frame of a connection: who is there.
+/// The first frame of a connection, from the side that connected.
 struct hello {
-  std::string name;
-  std::uint64_t incarnation = 0;
+  std::string name;                   // the host's name in the cluster file; arbitrary for a client
+  std::uint64_t incarnation = 0;      // increases with every start; random for a client
   std::optional<host_entry> entry{};  // none: a client
-  /// A node's: where the nodes of its datacenter connect to it for tensors.
+  /// A node's, to its gateway: where nodes of its datacenter connect to it; the address `0.0.0.0`
+  /// stands for the one that the gateway sees.
   std::optional<std::string> endpoint{};
   static constexpr std::size_t required = 2;
 
@@ -52,10 +55,12 @@ struct hello {
   bool operator==(const hello&) const = default;
 };
 
-/// The answer: the greeted side's name for the other, from now on a number, and for hosts that it
-/// leads to the controller also the controller's cluster, in which the number is one.
+/// The positive answer to `hello`: the number that the greeting side has from now on, and for hosts
+/// that reach the controller over this connection also the controller's cluster, in which it has
+/// that number.
 struct welcome {
-  address you = 0;
+  address you = 0;  // the address of the side that greeted
+  /// The controller's; none for clients, and between gateways and between nodes.
   std::optional<troupe::cluster> cluster{};
   static constexpr std::size_t required = 1;
 
@@ -63,35 +68,37 @@ struct welcome {
   bool operator==(const welcome&) const = default;
 };
 
-/// The other answer. The connection is of no use afterwards.
+/// The negative answer to `hello`. The connection is of no use afterwards.
 struct refusal {
+  /// `refused`: do not retry; `unknown`: greet first; `stale`: a newer incarnation is connected.
   reason why;
 
   static constexpr auto fields() { return std::tuple{&refusal::why}; }
   bool operator==(const refusal&) const = default;
 };
 
-/// The receiver has handled `frames` more frames of this connection: the sender may send as many
+/// The sender has handled this many more frames of the connection: the receiver may send as many
 /// more.
 struct credit {
-  std::uint32_t frames = 0;
+  std::uint32_t frames = 0;  // additional frames that may be sent
 
   static constexpr auto fields() { return std::tuple{&credit::frames}; }
   bool operator==(const credit&) const = default;
 };
 
-/// Node to its gateway: where does this node of their datacenter listen for tensors?
+/// Node to its gateway: asks where a node of their datacenter listens for tensors. Answered by
+/// `node_endpoint` if that node is connected; repeated until then. Neither uses credit.
 struct find_node {
-  address node = 0;
+  address node = 0;  // address of another node of the datacenter
 
   static constexpr auto fields() { return std::tuple{&find_node::node}; }
   bool operator==(const find_node&) const = default;
 };
 
-/// The answer, once that node is connected. Empty: it listens nowhere.
+/// The answer to `find_node`, once that node is connected.
 struct node_endpoint {
-  address node = 0;
-  std::string endpoint;
+  address node = 0;      // the question's
+  std::string endpoint;  // where it listens for tensors; empty: nowhere
 
   static constexpr auto fields() {
     return std::tuple{&node_endpoint::node, &node_endpoint::endpoint};

@@ -16,7 +16,9 @@
 #include "messages/domain/training.hpp"
 #include "messages/wire/prefill.hpp"
 
-// Messages between a trainer, its stages, and the gateways between them.
+// Between a trainer, its stages and the gateways between them, except `query_training` and its
+// answer. A stage is identified by (lease, pipeline, stage). docs/operating.md describes how
+// gateways share a WAN.
 
 namespace troupe {
 
@@ -24,11 +26,11 @@ namespace troupe {
 /// `first_pair + pairs - 1`, one for each pipeline of the sender's DP-cell. No pairs: it does not
 /// cross the WAN.
 struct wan_path {
-  std::uint32_t first_pair = 0;
-  std::uint32_t pairs = 1;
+  std::uint32_t first_pair = 0;   // the first of the node pairs whose bandwidth it uses
+  std::uint32_t pairs = 1;        // number of pairs
   std::uint32_t connections = 1;  // of each pair
   bool serialized = false;        // one transfer at a time per hop and direction of the DP-cell
-  std::uint32_t rank = 0;         // if serialized: the smallest waiting one goes first
+  std::uint32_t rank = 0;         // if serialized: the smallest waiting rank goes first
 
   static constexpr auto fields() {
     using t = wan_path;
@@ -37,8 +39,9 @@ struct wan_path {
   bool operator==(const wan_path&) const = default;
 };
 
-/// The header of a tensor between two stages; the frame's body is its data. In a simulation the
-/// body is empty, and the transfer takes as long as `bytes` would.
+/// Stage to stage, directly inside a datacenter, else through the gateways of their nodes. The
+/// frame's body is the data; in a simulation it is empty, and the transfer takes as long as `bytes`
+/// would.
 struct tensor {
   enum class kind : std::uint8_t {
     activation,    // to the next stage
@@ -65,14 +68,17 @@ struct tensor {
   bool operator==(const tensor&) const = default;
 };
 
-/// Stage to stage: the missing tensors of an iteration. The receiver resends those that it sent
-/// long enough ago to be lost; those that it has not sent yet will follow.
+/// Stage to stage: tensors of an iteration that have not arrived. The receiver sends those again,
+/// as `tensor`, that it sent at least `older_than_s` ago, and half a second at the least; that time
+/// doubles with each repetition, up to four times. A tensor that it has not sent yet follows when
+/// it is computed, and has no other answer. A tensor that arrives twice is taken once.
 struct tensor_request {
   tensor::kind what = tensor::kind::activation;
-  stage_name from;  // the stage that waits
-  std::uint32_t to_pipeline = 0, to_stage = 0;
+  stage_name from;                              // the stage that waits
+  std::uint32_t to_pipeline = 0, to_stage = 0;  // of the stage that sends such tensors to it
   std::uint64_t iteration = 0;
-  std::vector<std::uint32_t> microbatches;  // of activations and gradients
+  /// Those that are missing, of activations and gradients; of others none.
+  std::vector<std::uint32_t> microbatches;
   double older_than_s = 0;  // minimum time since it was sent; at least half a second
 
   static constexpr auto fields() {
@@ -83,15 +89,18 @@ struct tensor_request {
   bool operator==(const tensor_request&) const = default;
 };
 
-/// Gateway to gateway: a part of a tensor, over one connection of a node pair. The body is the
-/// bytes [offset, offset + size of the body) of the tensor. A flow is identified by its sending and
-/// receiving stage.
+/// Gateway to gateway: a part of a tensor's data, in the body, over one connection of a node pair.
+/// The receiver reassembles the tensor when all `count` parts have arrived, and delivers it at
+/// once: tensors may overtake each other. A transfer that gets no further for 5 s is dropped. A
+/// flow is the sequence of tensors from one stage to another.
 struct stripe {
   std::uint64_t epoch = 0;  // of the flow at the sending gateway; a new one restarts the numbering
-  std::uint64_t transfer = 0;  // the tensor's number in the epoch, from 0
-  std::uint32_t index = 0, count = 1;
-  std::uint64_t offset = 0;
-  address from = 0, to = 0;  // the tensor's sending and receiving node
+  std::uint64_t transfer = 0;  // the tensor's number in the flow's epoch, from 0
+  std::uint32_t index = 0;     // of this stripe
+  std::uint32_t count = 1;     // of the tensor's stripes
+  std::uint64_t offset = 0;    // of this part in the tensor
+  address from = 0;            // the tensor's sender: a node
+  address to = 0;              // the tensor's receiver: a node
   tensor what;
 
   static constexpr auto fields() {
@@ -115,11 +124,11 @@ struct stage_step {
   bool operator==(const stage_step&) const = default;
 };
 
-/// What a stage's node runs in its bubbles, and when these are planned.
+/// The guest of a stage, and the plan for its time.
 struct guest_setup {
   bubble_lending how;
   guest_place place;
-  stage_timetable times;
+  stage_timetable times;  // when the plan has the stage compute
 
   static constexpr auto fields() {
     return std::tuple{&guest_setup::how, &guest_setup::place, &guest_setup::times};
@@ -127,28 +136,36 @@ struct guest_setup {
   bool operator==(const guest_setup&) const = default;
 };
 
-/// Trainer to node: run this stage. Repeated until it is answered; an existing stage repeats its
-/// answer.
+/// Trainer to node: create this stage. Repeated until a `stage_report` answers; an existing stage
+/// answers again.
 struct stage_setup {
   stage_name name;
   std::uint64_t incarnation = 0;       // of the trainer; a larger one replaces the stage
-  std::vector<std::uint16_t> devices;  // of the node; several: tensor parallel
-  std::string backend;                 // sim, cpu, cuda
+  std::vector<std::uint16_t> devices;  // of the node; several share the stage (tensor parallel)
+  std::string backend;                 // `sim`, `cpu`, `cuda`
   troupe::model model;
   training how;
-  std::uint32_t first_sublayer = 0, sublayers = 0;  // two per layer: attention, then MLP
-  std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
-  std::uint32_t rows = 1;             // sequences per micro-batch
-  std::vector<stage_step> order;      // of one iteration
-  std::vector<address> neighbours;    // nodes of this pipeline's stages, by stage
-  std::vector<address> peers;         // nodes of this stage, by pipeline
-  wan_path forward, backward, tied;   // paths of its tensors
+  std::uint32_t first_sublayer = 0;  // 2i is the attention of layer i, 2i + 1 its MLP
+  std::uint32_t sublayers = 0;       // their number; none: embedding or head only
+  std::uint32_t stages = 1;          // of the pipeline
+  std::uint32_t pipelines = 1;
+  std::uint32_t microbatches = 1;  // of a pipeline in an iteration
+  std::uint32_t rows = 1;          // sequences per micro-batch
+  std::vector<stage_step> order;   // of one iteration
+  /// Addresses of this pipeline's nodes, by stage, its own included.
+  std::vector<address> neighbours;
+  std::vector<address> peers;  // addresses of this stage's nodes, by pipeline
+  /// How its tensors cross the WAN to the next stage; no pairs: they do not.
+  wan_path forward;
+  wan_path backward;                  // the same to the previous stage
+  wan_path tied;                      // the same of a tied embedding's gradients
   std::uint64_t first_iteration = 0;  // above 0: load the checkpoint after that many
   std::uint64_t iterations = 0;       // the job's
-  stage_costs costs;
-  bool trace = false;        // report the times of all tasks
-  double sent_s = 0;         // on the trainer's clock
-  double emulate_speed = 1;  // of its node, if that is emulated as slower
+  stage_costs costs;                  // of a simulated device
+  bool trace = false;                 // report the times of all tasks
+  double sent_s = 0;                  // by the trainer's monotonic clock
+  double emulate_speed = 1;           // of its node, if that is emulated as slower
+  /// The served model's layers that run in this stage's bubbles.
   std::optional<guest_setup> guest{};
   static constexpr std::size_t required = 24;
 
@@ -164,25 +181,27 @@ struct stage_setup {
   bool operator==(const stage_setup&) const = default;
 };
 
-/// Trainer to stage: continue until that many iterations are done, and write the checkpoints that
-/// the job requests. `acknowledged`: iterations whose reports the trainer has; later ones are
-/// resent.
+/// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
+/// job requests.
 struct stage_run {
   stage_name name;
-  std::uint64_t until = 0;
+  std::uint64_t until = 0;  // this many iterations are done
+  /// Iterations whose reports the trainer has; later ones are resent.
   std::uint64_t acknowledged = 0;
   // The new order from now on; empty: unchanged. Only sent when no iteration is running.
   std::vector<stage_step> order;
-  wan_path forward, backward;  // with an order: the paths of its tensors
+  wan_path forward;   // with an order: how activations cross the WAN from then on
+  wan_path backward;  // the same of gradients
   // The id of the collective communicator that the devices of this stage and its peers join before
   // the first iteration; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
   std::uint64_t incarnation = 0;  // of the trainer; stages of another one ignore it. 0: any
-  double sent_s = 0;              // on the trainer's clock
-  double ahead_s = 0;             // how far the stage's host's clock is ahead of that
-  bool halt = false;              // begin no more iterations until `save` names the last one
-  std::uint64_t save = 0;         // the last iteration, to be saved; 0: not yet known
-  std::optional<stage_timetable> guest_times{};  // if its guest's have changed
+  /// By the trainer's monotonic clock, which is the clock of the training.
+  double sent_s = 0;
+  double ahead_s = 0;      // offset of the stage host's clock, estimated from round trips
+  bool halt = false;       // begin no more iterations until `save` names the last one
+  std::uint64_t save = 0;  // the last iteration, to be saved; 0: not yet known
+  std::optional<stage_timetable> guest_times{};  // if those of its guest have changed
   static constexpr std::size_t required = 12;
 
   static constexpr auto fields() {
@@ -196,10 +215,9 @@ struct stage_run {
 
 /// A task of a stage, with times on the trainer's clock.
 struct timed_task {
-  // A task_kind (messages/wire/task_kind.hpp). Not an enum on the wire: of a kind that is new, the
-  // task is ignored, and not the whole report.
+  /// A task_kind; unknown kinds are ignored, and not the whole report with them.
   std::uint8_t what = 0;
-  std::uint32_t microbatch = 0;
+  std::uint32_t microbatch = 0;  // of a guest: counts its prompts
   double begin_s = 0, end_s = 0;
 
   static constexpr auto fields() {
@@ -209,19 +227,21 @@ struct timed_task {
   bool operator==(const timed_task&) const = default;
 };
 
-/// What a guest has computed on a stage's device during an iteration, and the delays of the stage's
-/// own operations by it.
+/// The operations of a guest on a stage's device during an iteration, and the delays of the stage's
+/// own operations by them.
 struct bubble_use {
-  std::uint64_t guest_steps = 0;
-  double guest_s = 0;  // of these
+  std::uint64_t guest_steps = 0;  // operations of the guest
+  double guest_s = 0;             // time of these
+  /// Operations of the training that waited for one of the guest's.
   std::uint64_t delayed_steps = 0;
-  double delay_s = 0, worst_delay_s = 0;
-  double guard_s = 0;  // at present
+  double delay_s = 0;        // how long, in all
+  double worst_delay_s = 0;  // the longest of these
+  double guard_s = 0;        // before the training's next step, at this time
   /// There were too many delays: the guest gets no time for a while.
   bool paused = false;
   /// How long the training left the device idle; of stages that lend it.
   std::optional<double> idle_s{};
-  std::optional<duration_counts> delays{};  // of the delayed steps, if there are any
+  std::optional<duration_counts> delays{};  // of the delayed operations, if there are any
   static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
@@ -230,7 +250,7 @@ struct bubble_use {
                       &t::delay_s,     &t::worst_delay_s, &t::guard_s,
                       &t::paused,      &t::idle_s,        &t::delays};
   }
-  /// Of the delayed steps; 0 if there are none.
+  /// Quantile of the delayed steps' delays; 0 if there are none.
   double delay_quantile_s(double fraction) const {
     return delays ? std::min(delays->quantile_s(fraction), worst_delay_s) : 0;
   }
@@ -241,14 +261,15 @@ struct bubble_use {
 /// iteration, or has failed.
 struct stage_report {
   stage_name name;
-  std::uint64_t incarnation = 0;    // of the setup
+  std::uint64_t incarnation = 0;    // the setup's
   std::uint64_t iteration = 0;      // completed, from the job's beginning
-  double loss = 0;                  // last stage: mean over its micro-batches
+  double loss = 0;                  // the last stage: mean over its micro-batches
   double squared_norm = 0;          // of the reduced gradients that only this stage has
-  double begin_s = 0, end_s = 0;    // from the first task to the end of the update
+  double begin_s = 0;               // of the first task
+  double end_s = 0;                 // of the last, the update included
   double busy_s = 0;                // forward, recompute and backward
   stage_costs measured;             // means of this iteration
-  std::uint32_t max_in_flight = 0;  // activations
+  std::uint32_t max_in_flight = 0;  // peak in-flight micro-batches
   std::uint64_t sent_bytes = 0;     // to other datacenters
   std::uint64_t saved = 0;          // iterations in the newest checkpoint of this stage
   reason why;                       // empty text: no error
@@ -256,13 +277,13 @@ struct stage_report {
   // When it is ready, of devices that can all-reduce directly: the id of a communicator, created by
   // pipeline 0's; or why this device cannot.
   std::vector<std::uint8_t> group_id;
-  reason fallback_reason;
-  bool starting = false;  // still being set up: no other field counts
-  // The sent_s of the latest setup or run that it received; when that arrived and when this report
-  // left, on its host's clock. The time in between is not part of the round trip.
-  double request_sent_s = 0, received_s = 0, replied_s = 0;
-  std::optional<std::uint64_t> halts_at;  // after a halt: the iteration after which it halts
-  std::optional<bubble_use> bubbles{};    // with a guest
+  reason fallback_reason;                 // or why its devices cannot join a group
+  bool starting = false;                  // still being set up: no other field counts
+  double request_sent_s = 0;              // `sent_s` of the latest setup or run received
+  double received_s = 0;                  // when that arrived, by the clock of the stage's host
+  double replied_s = 0;                   // when this was sent, by the same clock
+  std::optional<std::uint64_t> halts_at;  // after a halt: iterations completed by then
+  std::optional<bubble_use> bubbles{};    // with a guest: what it did in this iteration
   static constexpr std::size_t required = 21;
 
   static constexpr auto fields() {
@@ -281,9 +302,9 @@ struct stage_report {
 struct iteration_record {
   std::uint64_t iteration = 0;  // from 1
   double loss = 0, gradient_norm = 0;
-  // begin_s: where the iteration before ends, if a stage begins this one earlier; else where its
-  // first forward begins. end_s: where its last update ends.
-  double begin_s = 0, end_s = 0;
+  /// The begin of its first forward, or the end of the iteration before if that is later.
+  double begin_s = 0;
+  double end_s = 0;                 // the end of its last update
   double busy_s = 0;                // of all stages
   std::optional<double> guest_s{};  // of their guests, if its bubbles are lent
   static constexpr std::size_t required = 6;
@@ -296,13 +317,14 @@ struct iteration_record {
   bool operator==(const iteration_record&) const = default;
 };
 
-/// What the devices of one stage did.
+/// The tasks of one stage's devices.
 struct stage_timeline {
   std::uint32_t pipeline = 0, stage = 0;
-  node_index node = 0;
+  node_index node = 0;                 // index in the cluster file
   std::vector<std::uint16_t> devices;  // of the node; several: tensor parallel
-  std::vector<timed_task> tasks;       // of the iteration; seconds since it began
-  std::vector<double> busy_s;          // since the trainer's start, by timed_task::what
+  /// Tasks of the iteration, in seconds since it began; empty if there are very many.
+  std::vector<timed_task> tasks;
+  std::vector<double> busy_s;  // since the trainer's start, by timed_task::what
 
   static constexpr auto fields() {
     using t = stage_timeline;
@@ -324,27 +346,31 @@ struct iteration_timeline {
   bool operator==(const iteration_timeline&) const = default;
 };
 
-/// Trainer to controller, periodically and at the end. The controller keeps the newest report of a
-/// lease, and its history.
+/// Trainer to controller, periodically and at the end. The controller keeps a lease's newest report
+/// and every iteration.
 struct training_report {
   lease_id lease = 0;
   job_id job = 0;
   std::uint64_t sequence = 0;
   std::string schedule, device;
   std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
-  std::uint32_t tensor_parallel = 1;
+  std::uint32_t tensor_parallel = 1;  // devices per stage
   double tokens_per_s = 0;
   std::vector<std::uint32_t> max_in_flight;  // by stage
   std::uint64_t wan_bytes = 0;
-  double wan_utilization = 0;         // of the hops' bandwidth, during iterations
+  double wan_utilization = 0;         // relative to the hops' rate, during iterations
   std::uint64_t saved = 0;            // iterations in the newest complete checkpoint
   std::vector<stage_costs> measured;  // by stage; medians over the latest iterations
   double planned_s = 0;               // time of an iteration
   double lower_bound_s = 0;           // of an iteration; 0: not requested, or not measured yet
-  std::vector<std::string> events;    // sentences: resumed, re-planned, ...
-  std::vector<iteration_record> iterations;  // the newest
-  std::optional<bubble_use> bubbles{};  // if lent: of all iterations of this lease and all stages
-  std::optional<iteration_timeline> timeline{};  // none: devices are simulated, or none is complete
+  std::vector<std::string> events;    // events as sentences: resumed, re-planned, their cost
+  /// Those that the controller has not acknowledged, the oldest first, at most 256; in a
+  /// `training_reply`, all after the query's `after`.
+  std::vector<iteration_record> iterations;
+  /// If they are lent: of all iterations of this lease and all stages.
+  std::optional<bubble_use> bubbles{};
+  /// The newest complete iteration; none: devices are simulated, or none is complete.
+  std::optional<iteration_timeline> timeline{};
   static constexpr std::size_t required = 19;
 
   static constexpr auto fields() {
@@ -362,7 +388,7 @@ struct training_report {
 /// Controller to trainer: it has that report and all earlier ones.
 struct training_report_ack {
   lease_id lease = 0;
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0;  // of the report
 
   static constexpr auto fields() {
     return std::tuple{&training_report_ack::lease, &training_report_ack::sequence};
@@ -370,7 +396,7 @@ struct training_report_ack {
   bool operator==(const training_report_ack&) const = default;
 };
 
-/// Client to controller: requests the state of a job's training.
+/// Client to controller. Answered by `training_reply`.
 struct query_training {
   std::uint64_t request = 0;
   job_id job = 0;
@@ -383,13 +409,18 @@ struct query_training {
 };
 
 /// The newest report, with the iterations and events of every lease after the query's `after`. The
-/// controller's history is bounded: older iterations of long trainings are thinned out evenly. An
-/// iteration that is not larger than an earlier one replaces that and all after it: the job has
-/// resumed from a checkpoint.
+/// controller keeps a bounded history of a training: the newest thousand iterations, at most a
+/// thousand older ones, evenly thinned out, and the newest 200 events; of ended trainings only the
+/// last hundred. A follower that sends `after` receives every iteration once; a reply has at most
+/// about 2,000, some 120 kB. `after` is a position and not the number of an iteration, because
+/// iterations are repeated after a checkpoint: an iteration that is not larger than an earlier one
+/// replaces that one and all after it. The whole curve is on disk (docs/operating.md,
+/// "Monitoring").
 struct training_reply {
-  std::uint64_t request = 0;
+  std::uint64_t request = 0;  // the request's
+  /// The newest report, with the iterations and events of every lease that are newer than `after`.
   training_report report;
-  reason why;                  // there is no report
+  reason why;                  // if there is no report
   std::uint64_t position = 0;  // of the newest iteration or event: the next query's `after`
 
   static constexpr auto fields() {

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// What a stage spends time on: the numbers of timed_task::what, on the wire and in the dashboard.
+/// The uses of a stage's time: the numbers of timed_task::what, on the wire and in the dashboard.
 enum class task_kind : std::uint8_t {
   forward,
   recompute,
@@ -22,7 +22,7 @@ enum class task_kind : std::uint8_t {
   prefill  // the stage's guest; on the device again
 };
 
-/// What timed_task::microbatch counts.
+/// The meaning of timed_task::microbatch.
 enum class task_number : std::uint8_t { none, microbatch, prompt };
 
 struct task_facts {
@@ -31,7 +31,7 @@ struct task_facts {
   task_number number;
 };
 /// By kind. A new kind is an enumerator, a row here, its colours in the two pictures
-/// (actors/training/timeline.cpp, web/page/style.css) and a word in docs/wire.md; tests compare.
+/// (actors/training/timeline.cpp, web/page/style.css); tests compare. docs/wire.md is made from it.
 inline constexpr std::array<task_facts, 9> task_kinds{
     {{"forward", true, task_number::microbatch},
      {"recompute", true, task_number::microbatch},
@@ -48,7 +48,7 @@ constexpr std::size_t index_of(task_kind k) {
 }
 static_assert(index_of(task_kind::prefill) + 1 == task_kinds.size());
 
-/// Of a timed_task::what, which a host of another version may have sent; null: an unknown kind.
+/// The facts of a timed_task::what. Null: an unknown kind, from a host of another version.
 constexpr const task_facts* facts_of_task(std::size_t what) {
   return what < task_kinds.size() ? &task_kinds[what] : nullptr;
 }

@@ -11,21 +11,26 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 
+// Between the controller, gateways and nodes; not for clients. Each side sends its complete state
+// every time, so that loss and repetition are harmless; older statements are ignored, by
+// (incarnation, sequence) or (epoch, sequence). docs/architecture.md gives the reasons.
+
 namespace troupe {
 
 /// A part of a training job: its node runs the stages that the trainer sets up. The first part's
 /// node also runs the trainer, and gets all fields.
 struct train_order {
-  std::uint32_t part = 0;
-  job_spec spec;  // of the first part, as all that follows
+  std::uint32_t part = 0;  // which one this is
+  job_spec spec;           // of the first part, as all that follows
   plan how;
   std::vector<lease_part> parts;
   std::uint64_t iterations_done = 0;
   // The iterations that earlier leases have reached, and their median time, as far as the
   // controller knows; 0: none.
   std::uint64_t reached = 0;
-  double median_iteration_s = 0;
-  node_index trainer = 0;  // set for every part: only this node's trainer may set up and run stages
+  double median_iteration_s = 0;  // their median iteration time
+  /// The trainer's node, which alone may set up and run stages; set for every part.
+  node_index trainer = 0;
 
   static constexpr auto fields() {
     using t = train_order;
@@ -41,7 +46,7 @@ struct train_order {
   bool operator==(const train_order&) const = default;
 };
 
-/// What a node needs to know of a program beside its command.
+/// A node's instructions for a program beside its command.
 struct program_order {
   double grace_s = 0;                 // when it is to stop: from SIGTERM to SIGKILL
   std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
@@ -60,22 +65,24 @@ struct program_order {
 struct work_order {
   lease_id lease = 0;
   job_id job = 0;
-  std::uint64_t incarnation = 0;       // of the node that it was assigned to; others ignore it
+  std::uint64_t incarnation = 0;  // of the node that this part was assigned to; another ignores it
   std::vector<std::uint16_t> devices;  // GPUs of the node
   std::vector<std::string> command;
-  std::vector<std::string> environment;  // KEY=value; the node adds its own
+  std::vector<std::string> environment;  // `KEY=value`, complete except for the node's own
   std::string working_directory;
   std::uint64_t iterations = 0;  // remaining
   double iteration_s = 0;
   double start_s = 0;
-  bool out_of_memory = false;  // simulated: runs out of memory after start_s
-  std::optional<train_order> train;
-  /// Above 0: a training's first part finishes its iteration, saves and exits; after this many
-  /// seconds the lease is no longer ordered, and its processes are killed.
+  bool out_of_memory = false;        // simulated work: runs out of memory after `start_s`
+  std::optional<train_order> train;  // a part of a training job
+  /// Above 0: a training's first part finishes its iteration, saves and exits, and a part that has
+  /// not started does not start; after this many seconds the lease is no longer ordered, and its
+  /// processes are killed.
   double stop_within_s = 0;
-  std::optional<serving> serve{};
+  std::optional<serving> serve{};          // run a decoder of this model
   std::optional<program_order> program{};  // with a command
-  std::optional<std::uint16_t> port{};     // of a program's first part: it must be free to start
+  /// A program's first part starts only if this port is free.
+  std::optional<std::uint16_t> port{};
   static constexpr std::size_t required = 13;
 
   static constexpr auto fields() {
@@ -93,11 +100,12 @@ struct work_order {
 /// never had. Because orders are complete, loss, duplication and reordering are harmless: older
 /// ones (by epoch, then sequence) are ignored.
 struct node_orders {
-  std::uint64_t epoch = 0;         // the controller's start, from the journal
-  std::uint64_t sequence = 0;      // of these orders, per node
-  std::uint64_t incarnation = 0;   // the node's, as known to the controller
-  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat: renews the lease
-  std::vector<work_order> work;
+  std::uint64_t epoch = 0;        // the controller's start, counted by the journal
+  std::uint64_t sequence = 0;     // of this statement, for this node
+  std::uint64_t incarnation = 0;  // the node's, as known to the controller
+  /// The sequence of the node's last report or heartbeat: renews its lease.
+  std::uint64_t acknowledged = 0;
+  std::vector<work_order> work;  // of all parts that are to run there
   /// The controller's journal. A node with work of another journal stops that first: epochs,
   /// sequences and leases of two journals cannot be compared.
   std::uint64_t journal = 0;
@@ -113,15 +121,17 @@ struct node_orders {
   bool operator==(const node_orders&) const = default;
 };
 
-/// What a program has reported about itself, and whether it was stopped. Iterations count from the
+/// The last report of a program about itself, and whether it was stopped. Iterations count from the
 /// job's beginning.
 struct program_progress {
   std::optional<std::uint64_t> iteration{};  // completed
   std::optional<std::uint64_t> saved{};      // a later attempt can go on from here
   std::optional<std::uint64_t> resumed{};    // this attempt went on from here
   double step_s = 0;                         // time of an iteration; 0: unknown
-  bool finished = false;   // it says that the job is done, or has reached the last iteration
-  bool signalled = false;  // SIGTERM was sent to it before it ended
+  bool finished = false;  // it has reported the job as done, or has reached the last iteration
+  /// SIGTERM was sent to it before it ended; with exit status 0 it has `stopped` then, unless it
+  /// is `finished`.
+  bool signalled = false;
 
   static constexpr auto fields() {
     using t = program_progress;
@@ -145,10 +155,10 @@ struct part_report {
   };
   lease_id lease = 0;
   state now = state::running;
-  std::int32_t exit_code = 0;    // 128 + n for signal n
-  std::uint64_t iterations = 0;  // in this lease, as far as known
+  std::int32_t exit_code = 0;    // 128 + n for a signal n, as a shell has it
+  std::uint64_t iterations = 0;  // done in this lease, as far as known
   double peak_bytes = 0;         // per GPU; 0: unknown
-  std::string detail;            // why it failed, ...
+  std::string detail;            // why it failed or could not start
   std::optional<program_progress> program{};
   static constexpr std::size_t required = 6;
 
@@ -163,19 +173,26 @@ struct part_report {
 /// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
 /// controller has received it; after that a node_heartbeat refers to it.
 struct node_report {
-  std::uint64_t incarnation = 0;   // larger after every start of the node
+  std::uint64_t incarnation = 0;   // increases with every start of the node's process
   std::uint64_t sequence = 0;      // of this report, within the incarnation
-  std::uint64_t epoch = 0;         // of the last orders that the node has followed,
-  std::uint64_t orders = 0;        // and their sequence: parts that they did not list have ended
+  std::uint64_t epoch = 0;         // of the last orders that the node has followed
+  std::uint64_t orders = 0;        // their sequence: parts that they did not list have ended
   std::vector<part_report> parts;  // until the controller no longer orders them
-  std::vector<double> reserved;    // unused: a record's fields keep their places on the wire
-  std::uint64_t journal = 0;       // of the last orders; 0: none yet
-  std::string lost;        // a device is lost and nothing can be started until a restart: why
-  bool new_state = false;  // new state directory: an earlier process's programs are unknown
-  // Free ports at which ranks of programs that begin here may meet, outside of the range from which
-  // the kernel takes ports of outgoing connections; none: of a simulated node.
+  /// Not used, empty: a record's fields keep their places on the wire.
+  std::vector<double> reserved;
+  std::uint64_t journal = 0;  // of the last orders that the node has followed; 0: none
+  /// Why nothing can be started here until the next incarnation, such as a GPU that fails every
+  /// call; empty: it can.
+  std::string lost;
+  /// Its state directory is new, so it cannot kill the programs of an earlier process; the
+  /// controller waits for that one's lease to expire.
+  bool new_state = false;
+  /// Free ports for MASTER_PORT of programs whose rank 0 is here, outside of the range from which
+  /// the kernel takes ports of outgoing connections; none: a simulated node.
   std::optional<std::vector<std::uint16_t>> ports{};
-  std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
+  /// Version of the cluster that the node follows; none: 0. The answer to an older one than the
+  /// controller's is `cluster_update` alone.
+  std::optional<std::uint64_t> cluster{};
   static constexpr std::size_t required = 9;
 
   static constexpr auto fields() {
@@ -190,10 +207,10 @@ struct node_report {
 /// Node to its gateway, every heartbeat: the last report still holds, and the orders that it
 /// followed are still the last. Uses the sequence numbers of reports.
 struct node_heartbeat {
-  node_index node = 0;
-  std::uint64_t incarnation = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t report = 0;  // sequence of that report
+  node_index node = 0;            // index in the cluster
+  std::uint64_t incarnation = 0;  // the node's
+  std::uint64_t sequence = 0;     // counted with its reports
+  std::uint64_t report = 0;       // the sequence of the report that holds
 
   static constexpr auto fields() {
     using t = node_heartbeat;
@@ -204,9 +221,11 @@ struct node_heartbeat {
 
 /// Bytes of tensors that a gateway has forwarded since it started.
 struct gateway_traffic {
-  std::uint64_t wan_sent_bytes = 0, wan_received_bytes = 0;  // to and from other datacenters
-  std::uint64_t relayed_bytes = 0;  // between nodes of its own, which could not do so directly
-  // The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: simulated
+  std::uint64_t wan_sent_bytes = 0;      // to other datacenters
+  std::uint64_t wan_received_bytes = 0;  // from other datacenters
+  /// Between nodes of its own datacenter that could not do so directly.
+  std::uint64_t relayed_bytes = 0;
+  /// The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: simulated.
   std::optional<std::vector<std::uint64_t>> sent_to{};
   static constexpr std::size_t required = 3;
 
@@ -219,10 +238,10 @@ struct gateway_traffic {
 
 /// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.
 struct gateway_report {
-  std::uint64_t incarnation = 0;
-  std::uint64_t sequence = 0;
+  std::uint64_t incarnation = 0;             // the gateway's
+  std::uint64_t sequence = 0;                // of this report
   std::vector<node_heartbeat> heartbeats;    // that it has gathered since its last report
-  std::optional<gateway_traffic> traffic{};  // none: there was none yet
+  std::optional<gateway_traffic> traffic{};  // none while it has forwarded no tensors
   std::optional<std::uint64_t> cluster{};    // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 3;
 
@@ -233,24 +252,26 @@ struct gateway_report {
   bool operator==(const gateway_report&) const = default;
 };
 
-/// Controller to a host whose report names an older version: the cluster as it is now.
+/// Controller to gateways, nodes and fronts whose report names an older version: the cluster as it
+/// is now.
 struct cluster_update {
-  troupe::cluster cluster;
+  troupe::cluster cluster;  // as it is now
 
   static constexpr auto fields() { return std::tuple{&cluster_update::cluster}; }
   bool operator==(const cluster_update&) const = default;
 };
 
-/// Gateway to node: the answer to a heartbeat or a report that does not change the orders. Renews
-/// the node's lease if it has followed those orders. `acknowledged` 0: the controller does not have
-/// the report that a heartbeat referred to, so the node sends it again.
+/// Gateway to node: the answer to a heartbeat or a report that does not change the orders. It
+/// renews the lease of a node that has followed those orders.
 struct lease_renewal {
-  node_index node = 0;
-  std::uint64_t incarnation = 0;   // of the node
-  std::uint64_t journal = 0;       // of the controller,
-  std::uint64_t epoch = 0;         // its start
-  std::uint64_t orders = 0;        // and the sequence of its last orders for the node
-  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat, or 0
+  node_index node = 0;            // index in the cluster
+  std::uint64_t incarnation = 0;  // the node's
+  std::uint64_t journal = 0;      // the id of the controller's journal
+  std::uint64_t epoch = 0;        // the controller's start
+  std::uint64_t orders = 0;       // the sequence of its last orders for the node
+  /// The sequence of the last report or heartbeat; 0: the controller lacks the report that a
+  /// heartbeat referred to, and the node must report in full.
+  std::uint64_t acknowledged = 0;
 
   static constexpr auto fields() {
     using t = lease_renewal;

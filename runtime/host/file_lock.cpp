@@ -15,6 +15,7 @@
 namespace troupe::runtime {
 namespace {
 
+// The holder may be writing it at this moment: an empty or cut number is unknown.
 std::optional<pid_t> number_in(int fd) {
   char text[32] = {};
   const auto size = ::pread(fd, text, sizeof text - 1, 0);
@@ -35,6 +36,8 @@ bool lock_soon(int fd) {
 
 }  // namespace
 
+// flock and not O_EXCL: the kernel releases it with the process, so no stale file blocks the next
+// start. The number inside is for people.
 expected<file_lock> file_lock::take(const std::string& path, std::string_view what) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0)
@@ -55,6 +58,7 @@ expected<file_lock> file_lock::take(const std::string& path, std::string_view wh
   return lock;
 }
 
+// Tests the lock by taking a shared one for a moment.
 std::optional<pid_t> file_lock::holder(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};

@@ -5,6 +5,8 @@
 
 namespace troupe::runtime {
 
+// XXH3: fingerprints compare runs and need no resistance to forgers. Inlined from its header, so
+// that users of fingerprint.hpp do not need it.
 struct fingerprint::state {
   XXH3_state_t hash;
 };

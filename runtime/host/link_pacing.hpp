@@ -14,7 +14,7 @@ namespace troupe::runtime {
 /// and learns when its bytes have left and arrived.
 class link_pacing {
  public:
-  /// What a transfer occupies: the pairs of nodes [first_pair, first_pair + pairs) between two
+  /// A transfer occupies the pairs of nodes [first_pair, first_pair + pairs) between two
   /// stages. A pair carries its transfers one after the other; a transfer over p pairs takes 1/p of
   /// the time on each.
   struct transfer {

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "messages/base/utf8.hpp"
+
 namespace troupe::runtime {
 namespace {
 
@@ -32,18 +34,8 @@ std::string timestamp() {
 /// characters do not count: those below space, DEL, and U+0080 to U+009F, which some terminals
 /// obey.
 std::size_t shown_character(std::string_view s) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
-  if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 127 ? 1 : 0;
-  const std::size_t size = byte(0) >> 5 == 0x06 ? 2 : byte(0) >> 4 == 0x0e ? 3 : 4;
-  if (s.size() < size || (size == 4 && byte(0) >> 3 != 0x1e)) return 0;
-  std::uint32_t code = byte(0) & (0xffU >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) {
-    if (byte(i) >> 6 != 2) return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr std::uint32_t smallest[] = {0, 0, 0xa0, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return code >= smallest[size] && code <= 0x10ffff && !surrogate ? size : 0;
+  const auto c = first_character(s);
+  return c.valid && c.point >= ' ' && (c.point < 0x7f || c.point > 0x9f) ? c.bytes : 0;
 }
 
 /// Escapes text from untrusted peers: one line of valid UTF-8 without terminal controls.
@@ -62,6 +54,7 @@ std::string escaped(std::string_view s, std::string_view also) {
   return out;
 }
 
+// Values without quotes can be cut out by grep and awk.
 bool is_plain(std::string_view s) {
   for (const char ch : s)
     if (ch <= ' ' || ch == '"' || ch == '=' || ch == '\\' || ch == 127) return false;
@@ -74,12 +67,7 @@ std::string quoted(std::string_view s) {
 
 }  // namespace
 
-log_level log_level_from(std::string_view name, log_level otherwise) {
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<log_level>(i);
-  return otherwise;
-}
-
+// The line is formatted outside of the lock, which only keeps lines whole.
 void log(log_level level, std::string_view who, std::string_view text,
          std::initializer_list<log_field> fields) {
   if (level < min.load(std::memory_order_relaxed) || level == log_level::none) return;

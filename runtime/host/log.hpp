@@ -12,9 +12,6 @@ namespace troupe::runtime {
 
 enum class log_level : std::uint8_t { debug, info, warn, error, none };
 
-/// "debug", "info", "warn", "error" or "none"; anything else gives `otherwise`.
-log_level log_level_from(std::string_view name, log_level otherwise = log_level::info);
-
 /// One key with its value.
 struct log_field {
   template <class T>

@@ -25,6 +25,7 @@ void make_files_private() {
   umask_before.compare_exchange_strong(unknown, static_cast<int>(before));
 }
 
+// Programs get the user's own umask back: their results are not secrets of this process.
 unsigned umask_of_programs() {
   if (const int before = umask_before; before >= 0) return static_cast<unsigned>(before);
   const auto now = ::umask(0077);
@@ -32,6 +33,8 @@ unsigned umask_of_programs() {
   return now;
 }
 
+// The directory is opened once, and its owner and mode are checked and changed through that
+// descriptor: by path, another user could replace it in between.
 expected<void> prepare_private_directory(const std::string& path) {
   const auto refused = [&](const std::string& why) {
     return refuse(reason::kind::invalid, fmt::format("{}: {}", path, why));

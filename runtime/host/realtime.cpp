@@ -9,6 +9,8 @@
 
 namespace troupe::runtime {
 
+// The lowest real-time priority: above every ordinary thread, below the machine's own. Round robin,
+// so that two of them share a core.
 expected<void> take_realtime_priority() {
   const sched_param lowest{::sched_get_priority_min(SCHED_RR)};
   if (::sched_setscheduler(0, SCHED_RR, &lowest) == 0) return {};

@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t slot_bytes = 512;
 constexpr unsigned slots = 2;
 
+// Text, for people who examine a damaged journal. The checksum covers the line before it; the
+// padding makes both slots whole sectors, which disks write in one piece.
 std::string slot_of(const journal_witness::record& r) {
   auto text = fmt::format("troupe journal witness\njournal {:016x}\nsequence {:020}\n", r.journal,
                           r.sequence);
@@ -44,6 +46,7 @@ std::optional<journal_witness::record> read_slot(const std::string& text) {
 
 }  // namespace
 
+// O_NOFOLLOW: a link in place of the file would let its owner choose which file is overwritten.
 expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file_mode);
   if (fd < 0)

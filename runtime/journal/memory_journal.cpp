@@ -7,6 +7,9 @@
 #include "messages/codec/codec.hpp"
 #include "runtime/journal/entry_checksum.hpp"
 
+// The simulated disk has the failures of the real one that matter to the controller: a write that
+// is lost or unreported, a full disk, a flipped bit, a lost tail. It has the same checksums and the
+// same rule of the witness, so simulated worlds test the reaction to each.
 namespace troupe::runtime {
 
 void memory_disk::flip_bit(random_source& random) {
@@ -27,6 +30,9 @@ expected<void> memory_journal::compact(std::span<const journal_entry> snapshot) 
   return write(snapshot, true);
 }
 
+// A dead incarnation writes nothing: in a simulation its actors may still run until the handler
+// returns. full is an error that the caller sees; lost and unreported it never sees, because its
+// host ends.
 expected<void> memory_journal::write(std::span<const journal_entry> entries, bool instead_of_all) {
   const auto fate = dead_ || !fate_ ? append_fate::kept : fate_();
   const bool arrives = !dead_ && (fate == append_fate::kept || fate == append_fate::unreported);

@@ -34,6 +34,7 @@ struct statement {
   ~statement() { sqlite3_finalize(handle); }
 };
 
+// Random: a journal that is continued from an older copy must have another id than the original.
 std::uint64_t fresh_id() {
   std::uint64_t id = 0;
   while (id == 0)
@@ -105,7 +106,8 @@ tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
                 fmt::format("cannot {} the journal {}: {}", what, path_, why));
 }
 
-/// Appends what users can do about it.
+// A damaged journal is a decision for people: to go on without entries may start work twice.
+/// Appends the user's choices.
 tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
   return refuse(reason::kind::malformed,
                 fmt::format("{}. Nothing was changed. Restore the newest intact copy, or start "
@@ -184,6 +186,8 @@ expected<void> sqlite_journal::prepare() {
   return begin();
 }
 
+// An application id in the file distinguishes a journal from any other SQLite database that a wrong
+// path may lead to.
 expected<void> sqlite_journal::check_version() {
   const auto app = number("PRAGMA application_id");
   const auto version = number("PRAGMA user_version");
@@ -221,12 +225,16 @@ std::string sqlite_journal::make_identity() const {
       static_cast<long long>(id_), static_cast<long long>(identity_checksum(id_, 1)));
 }
 
+// The first sequence number is part of the identity: after a compaction the rows no longer begin
+// with 1, and rows missing at the beginning must be noticed.
 expected<void> sqlite_journal::set_identity(std::uint64_t id, long long first) {
   return run(fmt::format("UPDATE identity SET journal = {}, first = {}, checksum = {}",
                          static_cast<long long>(id), first,
                          static_cast<long long>(identity_checksum(id, first))));
 }
 
+// integrity_check reads the pages, and count_rows the entries in them: a page that is intact may
+// still be one of an older copy.
 expected<void> sqlite_journal::check_rows() {
   const auto result = text("PRAGMA integrity_check(1)");
   if (!result) return damaged(result.error().text);
@@ -256,6 +264,8 @@ expected<void> sqlite_journal::count_rows(long long first) {
   });
 }
 
+// The witness is at most one commit behind (a crash between commit and note) and never ahead. Ahead
+// means that durable entries are missing; another id, that the file was swapped.
 expected<void> sqlite_journal::check_witness() {
   if (options_.accept_older) return {};
   // A controller may have died between creating the journal and its witness; version 1 had none.
@@ -313,6 +323,8 @@ expected<void> sqlite_journal::begin() {
   return {};
 }
 
+// Moves the log into the database and truncates it. SQLite's own checkpoints are off
+// (wal_autocheckpoint), so that files change their sizes only where note_files() follows.
 expected<void> sqlite_journal::checkpoint() {
   // Only a concurrent reader could prevent this, and the lock excludes readers.
   if (sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) !=
@@ -324,6 +336,7 @@ expected<void> sqlite_journal::checkpoint() {
 
 // -- reading
 
+// Sequences are consecutive, so a missing row is noticed as a gap.
 expected<void> sqlite_journal::each_row(const row_function& each) const {
   statement s;
   const char* sql = "SELECT sequence, checksum, entry FROM entries ORDER BY sequence";
@@ -361,6 +374,7 @@ expected<void> sqlite_journal::replay(const std::function<void(const journal_ent
 
 // -- writing
 
+// last_ changes only after COMMIT: it is the number that the witness gets.
 expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
   const std::lock_guard guard{mutex_};
   if (auto ok = unchanged(); !ok) return give_up(ok.error());
@@ -372,6 +386,8 @@ expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
   return after_commit();
 }
 
+// Deletes and inserts in one transaction: a crash leaves all old entries or the whole snapshot. The
+// snapshot continues the numbers of the entries that it replaces, so a witness stays valid.
 expected<void> sqlite_journal::compact(std::span<const journal_entry> snapshot) {
   const std::lock_guard guard{mutex_};
   if (auto ok = unchanged(); !ok) return give_up(ok.error());
@@ -433,7 +449,7 @@ expected<void> sqlite_journal::note_files() {
 
 /// SQLite does not notice that another program has cut or overwritten its files: it writes after
 /// what it believes to be there, and the next process finds a hole. Only this process may write
-/// them, so their sizes and times of change tell.
+/// them, so their sizes and times of change show it.
 expected<void> sqlite_journal::unchanged() const {
   if (broken_)
     return refuse(reason::kind::unavailable,
@@ -460,6 +476,8 @@ expected<void> sqlite_journal::unchanged() const {
   return {};
 }
 
+// Called periodically: a controller without a journal must stop even if it has nothing to write,
+// since it promises durability with each acceptance.
 expected<void> sqlite_journal::check() {
   const std::lock_guard guard{mutex_};
   if (auto ok = unchanged(); !ok) return give_up(ok.error());

@@ -17,10 +17,27 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
+// Durability, in the order in which an append relies on it:
+//
+// 1. One SQLite transaction per batch, in WAL mode with synchronous = FULL: COMMIT returns after
+// the log's sync, which is the only sync of an append.
+//
+// 2. The witness (journal_witness.hpp) notes the last sequence number. SQLite forgives a log that
+// was cut at a frame's end, or a file that an older copy replaced; the witness does not.
+//
+// 3. Sizes and times of change of all files, before every write (unchanged()): a log that another
+// program has cut would otherwise grow a hole in the middle.
+//
+// 4. At open the log is checked frame by frame (wal_check.hpp), and every row by its checksum,
+// before anything is changed: a rejected journal stays as evidence.
+//
+// A failed write ends the journal for this process: the caller has to stop, as its state is ahead
+// of the disk.
+
 namespace troupe::runtime {
 
-/// Of the tables and entries that this program writes. Older versions are upgraded at open, newer
-/// ones are rejected.
+/// Version of the tables and entries that this program writes. Older versions are upgraded at open,
+/// newer ones are rejected.
 inline constexpr long long journal_schema_version = 3;
 
 /// The journal in a file: SQLite in WAL mode, one row per entry, each with a checksum, and a

@@ -11,6 +11,11 @@
 
 // The format: https://www.sqlite.org/fileformat2.html, "The Write-Ahead Log".
 
+// A log that is being written ends in one of two ways: after a whole transaction, or in the middle
+// of the last one. Damage in the middle looks the same to SQLite, which then drops every
+// transaction behind it without an error. It differs in one point: intact frames of a later
+// transaction follow. Their writer had synced the damaged frame before it wrote them, so that was
+// durable and is lost.
 namespace troupe::runtime {
 namespace {
 
@@ -25,6 +30,9 @@ std::uint32_t big_endian(bytes_view b, std::size_t at) {
          std::uint32_t{b[at + 2]} << 8 | b[at + 3];
 }
 
+// Frames are 24 bytes of header and a page. The header has, at these offsets: 0 the page number, 4
+// the size of the database after a commit (0: no commit), 8 two salts as in the file header, 16 two
+// words of a checksum that continues the one before.
 class wal_file {
  public:
   explicit wal_file(std::vector<std::uint8_t> bytes) : bytes_{std::move(bytes)} {
@@ -57,6 +65,7 @@ class wal_file {
   static checksums stored(bytes_view b, std::size_t at) {
     return {big_endian(b, at), big_endian(b, at + 4)};
   }
+  // The checksum of the file format: two sums that feed each other, over pairs of words.
   checksums add(checksums s, bytes_view b) const {
     const auto word = [&](std::size_t at) {
       const auto w = big_endian(b, at);
@@ -84,6 +93,8 @@ expected<void> check_wal(const std::string& path) {
   const wal_file wal{std::move(bytes)};
   if (!wal.good_header())
     return refuse(reason::kind::malformed, fmt::format("{} has a damaged header", path));
+  // Old frames of an earlier log may follow the newest ones: their salts differ, so they are not
+  // intact.
   std::size_t bad = 0;
   while (bad < wal.frames() && wal.genuine(bad)) ++bad;
   bool ended = bad < wal.frames() && wal.ends_transaction(bad);

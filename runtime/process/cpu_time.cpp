@@ -8,6 +8,8 @@
 
 namespace troupe::runtime {
 
+// schedstat, unlike stat, has nanoseconds and the time that a runnable thread waited for a core,
+// which shows that a machine is too busy. Threads that have ended are not counted.
 std::optional<cpu_time> cpu_time_of(pid_t id) {
   constexpr double ns_per_s = 1e9;
   std::optional<cpu_time> all;

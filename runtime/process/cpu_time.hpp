@@ -6,7 +6,7 @@
 
 namespace troupe::runtime {
 
-/// What the threads of a process have had of the machine's cores, in seconds since they began.
+/// Time of a process's threads on the machine's cores, in seconds since they began.
 struct cpu_time {
   double ran_s = 0;     // on a core
   double waited_s = 0;  // ready to run, while others had the cores
@@ -19,7 +19,8 @@ struct cpu_time {
   cpu_time operator-(const cpu_time& x) const { return {ran_s - x.ran_s, waited_s - x.waited_s}; }
 };
 
-/// Of a process's present threads. Nothing: there is no such process, or the kernel does not count.
+/// The time of a process's living threads. None: there is no such process, or the kernel does not
+/// count.
 std::optional<cpu_time> cpu_time_of(pid_t id);
 
 }  // namespace troupe::runtime

@@ -36,6 +36,9 @@ bool can_listen(int family, const sockaddr* at, socklen_t size) {
 
 }  // namespace
 
+// Ports outside of the kernel's range for outgoing connections: inside it, any connection may take
+// a port between the check and the program's bind. From 20000 to the range's begin if that leaves a
+// thousand, else the larger gap beside the range.
 port_range ports_for_programs(std::string_view text) {
   constexpr int first = 20000, last = 65535, privileged = 1024, enough = 1000;
   int low = 0, high = 0;
@@ -67,6 +70,7 @@ bool is_free_port(std::uint16_t port) {
          can_listen(AF_INET6, reinterpret_cast<const sockaddr*>(&v6), sizeof v6);
 }
 
+// Starts at a number of the caller's, so that consecutive jobs get different ports.
 std::vector<std::uint16_t> free_ports(std::size_t count, std::uint64_t start) {
   const auto [low, high] = ports_for_programs();
   const std::uint64_t width = high - low + 1u;

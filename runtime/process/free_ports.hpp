@@ -29,7 +29,7 @@ bool is_free_port(std::uint16_t port);
 /// Up to `count` free ports for programs, in the order in which they follow the range's `start`-th.
 std::vector<std::uint16_t> free_ports(std::size_t count, std::uint64_t start);
 
-/// Of this start of the machine; 0: unknown.
+/// A number of this start of the machine; 0: unknown.
 std::uint64_t boot_number();
 
 }  // namespace troupe::runtime

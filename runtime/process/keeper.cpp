@@ -19,19 +19,28 @@
 
 namespace troupe::runtime {
 
+// The owner's side. Every promise of keeper.hpp holds although each process may be stopped
+// (SIGSTOP, a debugger, a machine without memory) or killed at any moment:
+//
+//   a keeper that does not begin    is woken after a second; after five its program is withdrawn
+//   a keeper that does not kill     this process kills the descendants itself: enforce()
+//   a keeper that was killed        the program has died with it (PR_SET_PDEATHSIG); its
+//                                   descendants are found by their token
+//   this process was killed         the keeper sees the closed socket and kills
+
 namespace {
 
 constexpr double shutdown_wait_s = 5;  // limit for the destructor
 constexpr double keeper_wait_s = 1;    // for a keeper to kill
 constexpr double lease_wait_s = 0.25;  // the same at the end of a lease, which it knows of before
-constexpr double wake_after_s = 1;     // for a keeper to begin, before whoever starts it is woken,
+constexpr double wake_after_s = 1;     // for a keeper to begin, before its starters are woken,
 constexpr double give_up_after_s = 5;  // and before it is replaced
 
 auto cannot(const char* what) {
   return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-/// Passes three descriptors over a Unix socket.
+/// Passes three descriptors over a Unix socket, whose type SOCK_SEQPACKET keeps each request whole.
 bool send_three(int control, const int (&three)[3]) {
   char byte = 0;
   iovec data{&byte, 1};
@@ -75,6 +84,8 @@ bool keeper_server::alive() const {
   return ::poll(&server, 1, 0) == 0 || (server.revents & POLLHUP) == 0;
 }
 
+// Closing the socket ends the server and the guard, which may be stopped: they are woken first, and
+// killed if that does not help.
 keeper_server::~keeper_server() {
   const auto all = where_.find();
   ::close(control_);
@@ -91,6 +102,8 @@ keeper_server::~keeper_server() {
   forget_starters(where_.records);
 }
 
+// The result owns its end of the socket before the request is sent: whatever happens next, its
+// destructor withdraws the permission.
 expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options& o,
                                                            double until_s) {
   if (o.command.empty()) return refuse(reason::kind::invalid, "an empty command cannot be run");
@@ -143,6 +156,7 @@ void kept_program::renew(double until_s) {
   send_command(control_, keeper_command::renew, until_s);
 }
 
+// Only one side ever takes the permission: after this, no keeper starts the program.
 bool kept_program::withdraw() const {
   return take_permission(permission_);
 }
@@ -165,6 +179,8 @@ void kept_program::kill() {
   send_command(control_, keeper_command::kill, 0);
 }
 
+// The keeper knows both times as well and has a head start of keeper_wait_s or lease_wait_s, so
+// this happens only when it is stopped or starved.
 void kept_program::enforce() {
   const double now_s = real_clock{}.now_s();
   const bool due = now_s >= until_s_ + lease_wait_s;
@@ -181,6 +197,7 @@ void kept_program::enforce() {
   kill_kept(group_);
 }
 
+// A machine that thrashes may need seconds to fork, so the first measure is the mildest: SIGCONT.
 void kept_program::see_to_start() {
   const double now_s = real_clock{}.now_s();
   if (now_s < wake_s_) return;
@@ -226,6 +243,8 @@ void kept_program::receive(const keeper_event& e) {
   }
 }
 
+// Events come in order, and the last one says how the program ended. Without a keeper the end is
+// derived: no descendant is alive any more.
 std::optional<kept_end> kept_program::poll() {
   keeper_event e;
   while (!end_ && !keeper_gone_) {

@@ -75,7 +75,7 @@ class kept_program {
   /// True: no keeper has started it, and none will.
   bool withdraw() const;
   void receive(const keeper_event& e);
-  /// Whoever is to start it may have been stopped, or hang.
+  /// Wakes, then replaces the processes that are to start it: they may have been stopped, or hang.
   void see_to_start();
   /// Kills it without its keeper, which may have been stopped, if it has been due for a while.
   void enforce();
@@ -84,7 +84,7 @@ class kept_program {
   process_options options_;
   process_group group_;
   keeper_server_place server_;
-  double asked_s_, wake_s_;               // when it was to start; when whoever starts it is woken
+  double asked_s_, wake_s_;               // when it was to start; when its starters are woken
   bool begun_ = false, started_ = false;  // its keeper, and itself
   std::optional<kept_end> end_;
   bool keeper_gone_ = false;

@@ -22,11 +22,26 @@
 
 extern char** environ;
 
+// Processes, from the node down:
+//
+// node -> guard -> server -> keeper (one a program) -> program and its descendants
+//
+// The guard and the server are forked while the program is small and has one thread
+// (serve_keepers); later a fork would copy a node's large memory map, and its locks in unknown
+// states. The guard restarts the server if that is killed. A keeper does one thing, allocates
+// little, and depends on nothing of the node: it must kill the program when the node hangs, is
+// stopped or dies.
+//
+// Rules for a program's start, so that it never runs twice: the permission (an eventfd with the
+// value 1) is taken by the keeper that starts it, or by the owner that gives up; whichever comes
+// second gets nothing.
 namespace troupe::runtime {
 
 namespace {
 
 /// The parent of one program and the subreaper of its descendants.
+/// As the subreaper it becomes the parent of every orphan among the descendants, so daemons that
+/// fork twice stay within reach, and waitpid() reports their end.
 class keeper {
  public:
   keeper(int control, int permission, keeper_request r)
@@ -41,6 +56,8 @@ class keeper {
     run_at_once();
   }
 
+  // Order: report that this process lives, check the lease and the owner, take the permission,
+  // start. A lease that ends in between is noticed by the loop.
   void run() {
     keeper_event begun;
     begun.what = keeper_event::begun;
@@ -72,6 +89,8 @@ class keeper {
     ::sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest);
   }
 
+  // The child waits for a byte until its group is on record: a program that no process could find
+  // again must not run. It reports a failed start through a pipe that a successful exec closes.
   bool launch() {
     const program_plan plan{request_.program, request_.token, program_plan::privileges::plain};
     pipe_ends go;
@@ -105,11 +124,14 @@ class keeper {
     return true;
   }
 
+  // The kernel closes the owner's end of the socket with its process, however that ends.
   bool owner_is_gone() const {
     pollfd owner{control_, 0, 0};
     return ::poll(&owner, 1, 0) > 0 && (owner.revents & POLLHUP) != 0;
   }
 
+  // The end of the lease and the end of a grace are times, not timers: after a suspension of the
+  // machine both may have passed.
   void check_limits() {
     const double now_s = clock_.now_s();
     if (now_s >= request_.until_s && !killing_ && !over_) expired_ = killing_ = true;
@@ -198,8 +220,8 @@ class keeper {
   bool failed_ = false, expired_ = false, killing_ = false, over_ = false, signalled_ = false;
 };
 
-/// Clears the visible environment, and leaves the owner's process group: this process must survive
-/// a kill of that group.
+/// Overwrites the group token in the visible environment, if this process inherited one: it must
+/// survive the end of that group, whose members are found by their token.
 void leave_group() {
   const auto name = std::string{group_token_variable} + '=';
   for (char** e = environ; *e != nullptr; ++e)
@@ -213,6 +235,7 @@ void append(std::string& to, const std::string& text) {
   to += text;
 }
 
+// The request is a sequence of texts, each after its length in 8 bytes.
 bool take(std::string_view& from, std::string& to) {
   std::uint64_t size = 0;
   if (from.size() < sizeof size) return false;
@@ -271,6 +294,7 @@ bool take_permission(int permission) {
   return ::eventfd_read(permission, &count) == 0;
 }
 
+// In a memory file and not in the message itself: command lines may exceed the size of a message.
 int keeper_request::write() const {
   std::string all;
   append(all, std::string{reinterpret_cast<const char*>(&until_s), sizeof until_s});
@@ -317,6 +341,9 @@ bool keeper_request::read(int file, keeper_request& to) {
   return true;
 }
 
+// Runs in the forked child. It keeps no descriptor but the socket and the lock: an inherited
+// listening socket would stay bound after the node's end. A session of its own keeps terminal
+// signals away.
 void serve_keepers(int control, int lock, const std::string& records) {
   const auto low = static_cast<unsigned>(std::min(control, lock)),
              high = static_cast<unsigned>(std::max(control, lock));

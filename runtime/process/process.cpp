@@ -74,6 +74,8 @@ expected<std::unique_ptr<process>> process::start(const process_options& o) {
   return p;
 }
 
+// Two pipes: `go` releases the child when its group is known, `report` brings the reason of a
+// failed start, or its end when exec has closed it.
 expected<void> process::launch(const process_options& o) {
   const auto token = fresh_group_token();
   const program_plan plan{o, token};
@@ -105,6 +107,8 @@ expected<void> process::launch(const process_options& o) {
   return {};
 }
 
+// The process has ended once its group has: its descendants could otherwise hold the GPUs that the
+// next one gets.
 std::optional<int> process::poll() {
   if (status_) return status_;
   // The leader is reaped last: until then its id, and so the group's, cannot be reused.

@@ -25,6 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Process ids are reused, so an id alone identifies nothing. Everywhere here a process is its id
+// and its start time (field 22 of /proc/PID/stat, in clock ticks since boot), and a record on disk
+// has the boot's id as well: after a reboot both could match another process. Signals go through a
+// pidfd, which refers to one process for ever.
 struct process_state {
   char state = '?';
   pid_t parent = 0, group = 0;
@@ -33,8 +37,8 @@ struct process_state {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-/// What can be read of it. A process may end while its file is being read: a read then fails with
-/// ESRCH, for which std::ifstream's iterators throw.
+/// The readable part of a file. A process may end while its file is being read: a read then fails
+/// with ESRCH, for which std::ifstream's iterators throw.
 std::string contents(const std::string& path) {
   std::string all;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -60,6 +64,8 @@ std::optional<process_state> state_of(pid_t pid) {
   return s;
 }
 
+// The environment at exec, which children inherit and setsid() does not change: the one mark that a
+// daemon keeps.
 bool has_token(pid_t pid, const std::string& token) {
   const auto wanted = fmt::format("{}={}", group_token_variable, token);
   const auto environment = contents(fmt::format("/proc/{}/environ", pid));
@@ -87,6 +93,8 @@ bool kill_exactly(pid_t pid, std::uint64_t started) {
   return signal_process({pid, started}, SIGKILL);
 }
 
+// One pass over /proc. A process that forks meanwhile escapes the pass and not the next one:
+// callers repeat until nothing is left.
 std::size_t kill_descendants_of(pid_t root) {
   std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // by parent: id and start time
   for (const auto pid : all_processes())
@@ -110,6 +118,7 @@ std::string file_of(const std::string& directory, pid_t leader) {
   return fmt::format("{}/{}.group", directory, leader);
 }
 
+// Records of older releases have no keeper.
 std::optional<process_group> read_record(const fs::path& path) {
   std::ifstream in{path};
   process_group g;
@@ -125,6 +134,7 @@ process_id identify(pid_t pid) {
   return {pid, s ? s->started : 0};
 }
 
+// A zombie is dead: it runs nothing, and only its parent can remove it.
 bool is_alive(const process_id& p) {
   const auto now = p.pid > 1 ? state_of(p.pid) : std::nullopt;
   return now && now->started == p.started && !now->dead();
@@ -188,6 +198,8 @@ std::size_t kill_members(const process_group& g) {
   return killed;
 }
 
+// Descendants by parentage first, while the keeper holds the tree together; then members by token.
+// A stopped keeper is woken to notice the end.
 std::size_t kill_kept(const process_group& g) {
   std::size_t killed = 0;
   const auto keeper = g.keeper > 1 ? state_of(g.keeper) : std::nullopt;
@@ -224,6 +236,8 @@ void forget_group(const std::string& directory, const process_group& g) {
   fs::remove(file_of(directory, g.leader), ignored);
 }
 
+// Programs of a node that was killed: their keepers normally end them at once, but may have been
+// killed too. A record stays until its group is gone, so that the next start tries again.
 std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
   std::vector<pid_t> killed;
   std::vector<fs::path> files;

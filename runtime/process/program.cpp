@@ -26,6 +26,9 @@ namespace troupe::runtime {
 
 namespace {
 
+// Between fork and exec a child may call only what is async-signal-safe: another thread may hold
+// malloc's lock at the fork. So everything that allocates (arguments, environment, candidate files)
+// is made by program_plan before the fork, and become() makes system calls only.
 [[noreturn]] void give_up(int to, start_failure::step where) {
   const start_failure f{where, errno};
   [[maybe_unused]] const auto written = ::write(to, &f, sizeof f);
@@ -54,8 +57,10 @@ std::vector<std::string> files_named(const std::string& word, std::string path) 
   return files;
 }
 
-/// What a node has for its own threads is not its programs'. Nothing here can fail that the program
-/// would need.
+/// Drops the privileges that a node has for its own threads. A failure here costs the program
+/// nothing that it needs.
+// Real-time priority and capabilities are for the keeper's promptness; a program with them could
+// starve the machine.
 void drop_privileges() {
   ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -122,9 +127,11 @@ program_plan::program_plan(const process_options& o, const std::string& token, p
 // Only calls that are async-signal-safe (signal-safety(7)).
 void program_plan::become(int go, int report) const {
   using step = start_failure::step;
+  // The kernel kills this process when its parent's thread ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent_) ::_exit(127);  // the parent died before prctl
   if (::setpgid(0, 0) != 0) give_up(report, step::group);
+  // Ignored signals and masks survive exec, and shells rely on the defaults.
   for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
@@ -137,6 +144,7 @@ void program_plan::become(int go, int report) const {
   if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(out, 2) < 0) give_up(report, step::output);
   ::umask(umask_);
   if (!directory_.empty() && ::chdir(directory_.c_str()) != 0) give_up(report, step::directory);
+  // Closed by exec and not before: `report` must still carry a failure of exec.
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
   if (privileges_ == privileges::plain) drop_privileges();
   int why = ENOENT;
@@ -152,6 +160,7 @@ void program_plan::become(int go, int report) const {
   give_up(report, step::program);
 }
 
+// A socket pair and not a pipe: MSG_NOSIGNAL spares the process a SIGPIPE when the child has died.
 bool pipe_ends::open() {
   return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
 }

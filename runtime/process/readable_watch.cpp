@@ -38,10 +38,13 @@ readable_watch::~readable_watch() {
   ::close(poll_);
 }
 
+// Edge-triggered: the callback reads in another thread, and a level-triggered descriptor would fire
+// until that has happened.
 void readable_watch::add(int descriptor) {
   watch(poll_, descriptor, EPOLLIN | EPOLLET);
 }
 
+// One callback for all ready descriptors: it only wakes the actor, which looks at each.
 void readable_watch::run() const {
   constexpr int max_events = 16;
   epoll_event events[max_events];

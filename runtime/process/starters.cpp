@@ -13,6 +13,9 @@
 
 namespace troupe::runtime {
 
+// The guard and the server that start keepers (keeper_process.cpp). Their record is a file beside
+// the groups' records, as a later process of the node must find them too: a server that was stopped
+// when its node died would start a program long after.
 namespace {
 
 std::string file_of(const std::string& records) {
@@ -31,6 +34,8 @@ std::optional<starters> read_starters(const std::string& records) {
 
 }  // namespace
 
+// The record is stale for a moment after the guard has replaced its server; the guard's children
+// are the truth then.
 starters starters::find(const std::string& records, const process_id& guard) {
   if (const auto s = read_starters(records); s && s->guard == guard) return *s;
   const auto children = is_alive(guard) ? living_children(guard.pid) : std::vector<process_id>{};

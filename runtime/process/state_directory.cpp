@@ -27,6 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// An incarnation has to increase with every start, be unique even if the directory was lost, and be
+// hard to guess: minutes since 1970 in the upper 28 bits (enough until 2225), random bits below.
+// Starts within one minute count upwards from the last.
 constexpr int random_bits = 36;
 
 std::uint64_t minutes_since_1970() {
@@ -39,6 +42,8 @@ auto cannot(const std::string& path, const char* what) {
                 fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno)));
 }
 
+// The lock is inherited by keepers and so outlives its process while programs are being killed. The
+// text in the file distinguishes the two cases.
 /// The process that has taken the lock last, if it still lives.
 pid_t holder(const std::string& file) {
   std::ifstream in{file};
@@ -66,6 +71,8 @@ expected<std::unique_ptr<state_directory>> state_directory::open(const std::stri
   return d;
 }
 
+// A live holder is an error. A dead one leaves keepers: they are ended here, and the lock becomes
+// free with the last of them.
 expected<void> state_directory::take(double limit_s) {
   const auto file = path_ + "/lock";
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

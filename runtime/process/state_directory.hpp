@@ -9,7 +9,7 @@
 namespace troupe::runtime {
 
 /// Makes an incarnation, the number of a host's start. Its high bits are a count, so later starts
-/// have larger numbers; its low bits are random, so that nobody can guess it. `count` 0: minutes
+/// have larger numbers; its low bits are random, so that it cannot be guessed. `count` 0: minutes
 /// since 1970.
 std::uint64_t make_incarnation(std::uint64_t count = 0);
 

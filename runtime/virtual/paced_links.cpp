@@ -7,6 +7,11 @@
 
 namespace troupe::runtime {
 
+// The WAN of a datacenter as its gateway sees it: in simulations, and in real runs that emulate a
+// WAN. A transfer over several node pairs (wan_path) starts when all of them are free, occupies
+// them for bytes / (pairs * rate), and arrives after the link's delay. Its parts arrive evenly
+// spaced, so that a receiver can go on with the first. Times are integers of nanoseconds: their
+// sums do not depend on the order of additions.
 namespace {
 
 time_ns in_ns(double s) {
@@ -15,6 +20,7 @@ time_ns in_ns(double s) {
 
 }  // namespace
 
+// A rate of 0 is no limit of its own: the pair's and the connections' rates limit each other.
 time_ns link_rates::duration_ns(double bytes, std::uint32_t connections) const {
   const double by_connections = connection_gbps * connections;
   const double gbps = node_gbps <= 0        ? by_connections
@@ -26,6 +32,8 @@ time_ns link_rates::duration_ns(double bytes, std::uint32_t connections) const {
   return ns < static_cast<double>(longest) ? std::llround(ns) : longest;
 }
 
+// Links that the cluster file does not list have default rates in simulations; real runs delay
+// nothing that was not asked for.
 paced_links::rates rates_from(const cluster& c, std::uint32_t datacenter, bool only_emulated) {
   paced_links::rates all(c.datacenters.size());
   for (std::uint32_t d = 0; d < all.size(); ++d) {
@@ -50,6 +58,7 @@ void paced_links::follow(const cluster& c) {
   if (of_) to_ = rates_from(c, of_->first, of_->second);
 }
 
+// A slow link (a fault) applies to transfers that start while it lasts.
 link_rates paced_links::rates_now(std::uint32_t datacenter) const {
   TROUPE_INVARIANT(paces(datacenter));
   auto r = *to_[datacenter];
@@ -65,6 +74,8 @@ paced_links::running& paced_links::slot(std::uint32_t token) {
   return running_[token] = {};
 }
 
+// Everything in `t` may come from another host's frame: its bounds are checked first, and a queue
+// beyond longest_ns is refused, so that neither memory nor times can overflow.
 bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
   if (t.pairs == 0 || t.pairs > max_pairs || t.first_pair > max_pairs - t.pairs) return false;
   if (t.parts == 0 || t.parts > max_parts) return false;
@@ -86,6 +97,7 @@ bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
   }
   const auto end = x.start + x.duration;
   x.lag = r.delay_ns;
+  // Jitter delays and never reorders: a pair delivers in order, as TCP does.
   if (r.jitter_ns > 0) {
     x.lag += static_cast<time_ns>(random_.uniform() * static_cast<double>(r.jitter_ns));
     x.lag = std::max(x.lag, last_arrival - end);
@@ -107,6 +119,7 @@ void paced_links::schedule(time_ns at, std::uint32_t token, std::uint32_t part) 
   std::push_heap(due_.begin(), due_.end(), later);
 }
 
+// The heap has only the next part of each transfer.
 std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   if (due_.empty() || due_.front().at > now) return std::nullopt;
   const auto due = due_.front();
@@ -129,6 +142,7 @@ std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
   return e;
 }
 
+// Entries of hops whose lease has ended; they hold no transfer.
 void paced_links::forget(time_ns before) {
   std::erase_if(
       hops_, [&](const auto& h) { return h.second.under_way == 0 && h.second.last_used < before; });

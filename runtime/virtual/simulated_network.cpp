@@ -10,11 +10,11 @@
 namespace troupe::runtime {
 namespace {
 
-// Else the token is a flight.
+// A token without any of these bits is a flight's index.
 constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33,
                         block_token = std::uint64_t{1} << 34;
 
-/// Of a cluster whose nodes have infinitely fast links messages take no time at all, the
+/// Do messages take no time at all? In a cluster whose nodes have infinitely fast links, the
 /// controller's and the clients' included: a replay of given times counts nothing else.
 bool is_instant(const cluster& c) {
   return !c.nodes.empty() && std::isinf(c.nodes.front().inter.gbps);
@@ -37,7 +37,9 @@ std::size_t direction(const cluster& c, std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-/// What one incarnation of a host holds.
+/// The transport of one incarnation of a host.
+// Incarnations are odd generations while the host is up: a frame or a call of an earlier one has
+// another number and is ignored.
 class simulated_network::door final : public transport {
  public:
   door(simulated_network& net, std::uint32_t endpoint_index, address self, std::uint64_t generation)

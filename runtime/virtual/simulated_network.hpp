@@ -21,9 +21,18 @@
 #include "runtime/host/transport.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"
 
+// A model of the real network with what the actors can notice of it: connections with credit,
+// latency and bandwidth; a WAN direction whose transfers share its rate; a node's card whose
+// tensors share it by flow and whose prefill blocks use it only while no tensor does; partitions,
+// loss, duplication and reordering. It does not model TCP: a frame is lost whole, and a lost one is
+// not sent again.
+//
+// A frame is a flight from its departure to its arrival. Flights, connections and endpoints are
+// kept in arrays and named by index, so that a frame needs no allocation of its own.
+
 namespace troupe::runtime {
 
-/// What became of the frames that were sent, a frame once for every hop.
+/// The fates of all frames that were sent; a frame counts once for every hop.
 struct network_counters {
   std::uint64_t sent = 0;       // handed to send by a living host
   std::uint64_t delivered = 0;  // handed to a receiver
@@ -83,17 +92,17 @@ class simulated_network final : private virtual_coordinator::listener {
  private:
   class door;
 
-  static constexpr address nobody = ~address{0};
+  static constexpr address no_host = ~address{0};
   static constexpr std::uint32_t unknown_host = ~std::uint32_t{0};
 
   struct endpoint {
     address self = 0;
-    std::uint64_t generation = 0;  // of the living incarnation; even: nobody is there
+    std::uint64_t generation = 0;  // of the living incarnation; even: the host is down
     std::unique_ptr<const transport::receiver> receiver;
     std::unordered_map<address, std::uint32_t>
         connections;  // by next hop; looked up, never iterated
-    // Of those, and of those that lead here, the one that was asked for last.
-    address last_to = nobody, last_from = nobody;
+    // The latest of these that was asked for, and of those that lead here.
+    address last_to = no_host, last_from = no_host;
     std::uint32_t last_out = 0, last_in = 0;
     std::vector<std::uint8_t> sides;  // of each partition: 1 in a, 2 in b
   };
@@ -127,8 +136,8 @@ class simulated_network final : private virtual_coordinator::listener {
     time_ns left = 0;  // on the link
   };
 
-  /// What leaves a node for others of its datacenter: tensors, from each stage to each other; and
-  /// blocks, of which the first has the link while no tensor does.
+  /// A node's link to others of its datacenter: tensors share it, by sending and receiving stage;
+  /// of the blocks the first has it while no tensor does.
   struct network_card {
     flow_share<std::array<std::uint64_t, 5>> share;
     virtual_coordinator::event_id next_end = {};
@@ -149,25 +158,33 @@ class simulated_network final : private virtual_coordinator::listener {
   };
 
   void fire(std::uint64_t token) override;
+  // Random numbers are drawn last, and only where faults are on: a run without faults draws none.
   bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f,
             std::uint32_t lane);
   std::uint32_t route(std::uint32_t from, address to, std::uint32_t lane);
+  // Credit returns at once, without a message of its own.
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
+  // Three kinds of ways: over a WAN direction that all share; from a node's card, for tensors and
+  // blocks; and by the connection's own latency and rate, for all else.
   void depart(std::uint32_t flight_index);
   void depart_tensor(std::uint32_t flight_index, address from, address to);
   void depart_block(std::uint32_t flight_index, address from, address to);
   void give_link_to_block(node_index n);
   void end_block(node_index n);
+  // A single transfer on a direction needs one event. A second one that comes before its end turns
+  // the rest of both into shared transfers.
   void join_wan(std::uint32_t flight_index, const connection& c, double bytes);
   template <class Link>
   void wake(Link& link, std::uint64_t token);
   template <class Link>
   void schedule(Link& link, std::uint64_t token);
+  // The fingerprint has every delivered frame: time, hosts, sizes, bytes.
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
   std::uint32_t add_endpoint(address a);
   std::uint32_t connect_first(std::uint32_t from, address to);
+  // A receiver that closes its own host must not be destroyed while it runs.
   void retire(endpoint& e);
   std::uint32_t connect(std::uint32_t from, address to);
   void describe(connection& c);
@@ -176,8 +193,10 @@ class simulated_network final : private virtual_coordinator::listener {
     return block ? c.unhandled_blocks : c.unhandled;
   }
   std::uint32_t site_of(address a) const;
+  // A host is on side a, b, both or neither of a partition; b without names is everyone else.
   void place_in_partitions(endpoint& e) const;
   bool faulty_now() const;
+  // At departure and at arrival: a partition also takes frames that are on the way when it begins.
   bool cut(const connection& c) const;
   time_ns random_delay();
 

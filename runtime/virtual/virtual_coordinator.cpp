@@ -14,10 +14,15 @@
 
 // The only file that uses CAF's internals.
 
+// CAF's scheduler, replaced by one thread and one queue of events, so that a run is a function of
+// its inputs. An event is one of: a message that becomes due, a call to a listener, a call of a
+// function. Order: by time, and events of equal time in the order in which they were added. Actors
+// that are ready run, first come first served, one message at a time, until none is left; only then
+// virtual time advances to the next event. Handlers therefore take no virtual time.
 namespace troupe::runtime {
 namespace {
 
-/// What an event does: deliver a message to an actor, or call a function.
+/// An event's action: a message to an actor, or a call.
 struct happening {
   caf::strong_actor_ptr actor;
   caf::mailbox_element_ptr content;
@@ -55,6 +60,7 @@ class virtual_clock final : public caf::actor_clock {
 };
 
 /// Queues actors that become ready while an actor runs, in the same queue as all others.
+// CAF's own workers would run such an actor before those that wait.
 class virtual_worker final : public caf::execution_unit {
  public:
   virtual_worker(caf::actor_system& system, std::deque<caf::resumable*>& ready)
@@ -79,6 +85,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
 
   // -- caf::scheduler::abstract_coordinator --
 
+  // Everything that CAF delays passes through this clock: delayed messages, time-outs, requests.
   caf::actor_clock& clock() noexcept override { return clock_; }
   bool detaches_utility_actors() const override { return false; }
   void enqueue(caf::resumable* job) override { ready_.push_back(job); }
@@ -120,6 +127,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   bool cancel(event_id e) override { return queue_.cancel(e); }
   void after_handler(std::function<void()> what) override { after_.push_back(std::move(what)); }
 
+  // Messages on the way to actors of a crashed host; those in their mailboxes end with them.
   void drop_events_of(std::span<const caf::actor> actors) override {
     queue_.cancel_if([&](const happening& h) {
       return h.actor && std::any_of(actors.begin(), actors.end(), [&](const caf::actor& a) {
@@ -139,6 +147,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     return next_event(limit);
   }
 
+  // Time advances to t even if nothing happens until then.
   void run_until(time_ns t) override {
     const running guard{*this};
     drain();
@@ -212,6 +221,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     }
   }
 
+  // These may add further ones, which run in the next turn of the loop: never inside each other.
   void run_after() {
     while (!after_.empty()) {
       const auto now_due = std::exchange(after_, {});
@@ -231,6 +241,8 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     to.enqueue(std::move(content), &worker_);
   }
 
+  // An event stays in the queue until its time; after it everything that it made ready runs, at the
+  // same instant.
   bool next_event(time_ns limit) {
     const auto* next = queue_.next();
     if (!next || next->time > limit) return false;
@@ -275,6 +287,8 @@ caf::actor_clock::time_point virtual_clock::now() const noexcept {
   return time_point{duration_type{owner_.now()}};
 }
 
+// Time-outs have keys, by which CAF cancels them; adding one with a key that is in use replaces the
+// old one.
 void virtual_clock::set_ordinary_timeout(time_point t, caf::abstract_actor* self,
                                          caf::atom_value type, std::uint64_t id) {
   owner_.send_at(t, self->ctrl(),

@@ -6,6 +6,10 @@
 #include <map>
 #include <utility>
 
+// Determinism rests on one rule: every random draw comes from a stream that is split off the seed
+// by its user, and a planned fault carries its own stream along. So another host, or a fault of
+// another kind, leaves all other draws as they were, and a failing seed stays comparable with its
+// neighbours.
 namespace troupe::runtime {
 namespace {
 
@@ -23,6 +27,8 @@ enum stream : std::uint64_t {
 class virtual_clock final : public clock {
  public:
   explicit virtual_clock(const virtual_coordinator& time) : time_{time} {}
+  // A drifting monotonic clock starts anywhere and runs at its own rate, which leases must
+  // tolerate. The wall clock jumps: only logs may depend on it.
   double now_s() const override { return begun_s_ + rate_ * to_s(time_.now()); }
   double wall_s() const override { return to_s(time_.now()) + wall_ahead_s_; }
   void set_wall_ahead(double s) { wall_ahead_s_ = s; }
@@ -42,6 +48,7 @@ struct config final : caf::actor_system_config {
 };
 
 /// Exponential, with this mean.
+// log1p(-u) with u in [0, 1): never the logarithm of 0.
 double exponential(random_source& random, double mean) {
   return -std::log1p(-random.uniform()) * mean;
 }
@@ -110,6 +117,7 @@ struct virtual_world::impl {
     begin(m);
   }
 
+  // A host's memory is new; its disk and its clocks are the old ones.
   void begin(machine& m) {
     if (m.up) return;
     m.up = true;
@@ -145,6 +153,8 @@ struct virtual_world::impl {
     });
   }
 
+  // The network closes first: messages that handlers still send in this instant go nowhere, as from
+  // a process that was killed.
   void end(machine& m) {
     if (!m.up) return;
     m.up = false;
@@ -159,6 +169,7 @@ struct virtual_world::impl {
 
   double now_s() const { return to_s(time.now()); }
 
+  // Crashes may overlap: the host returns after the latest end of all.
   void go_down(machine& m, double down_s) {
     m.down_until_s = std::max(m.down_until_s, now_s() + down_s);
     end(m);
@@ -178,6 +189,8 @@ struct virtual_world::impl {
     return is_node(world, a) ? f.node_crashes_per_hour : 0;
   }
 
+  // Crashes are a Poisson process in working time: the next one is counted from the end of the
+  // down-time.
   void plan_crash(machine& m, random_source random, double rate, double after_s) {
     const double at_s = std::max(after_s, now_s()) + exponential(random, 3600 / rate);
     const double down = down_s(random);
@@ -319,6 +332,8 @@ void virtual_world::run_until(double time_s) {
   impl_->time.run_until(to_ns(time_s));
 }
 
+// After the last event the clock still advances to the limit, as a caller that steps to a time
+// expects.
 bool virtual_world::step(double limit_s) {
   const auto limit = to_ns(limit_s);
   if (impl_->time.step(limit)) return true;
@@ -330,6 +345,8 @@ double virtual_world::now_s() const {
   return impl_->now_s();
 }
 
+// All frames in order, and the state of every random stream: two runs that differ anywhere differ
+// here, even if a different draw has had no effect yet.
 std::uint64_t virtual_world::fingerprint() const {
   runtime::fingerprint all;
   const std::uint64_t frames = impl_->net.fingerprint_so_far();

@@ -11,6 +11,8 @@
 namespace troupe::runtime {
 
 /// Everything a world provides to one host (a process, or a simulated machine) when it starts.
+/// A restart gets a new one: actors keep nothing of an earlier incarnation but what the journal
+/// has.
 struct host {
   address self = 0;
   std::uint64_t incarnation = 0;  // larger after every start

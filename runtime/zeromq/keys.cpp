@@ -23,6 +23,10 @@
 namespace troupe::runtime {
 namespace {
 
+// Files of a directory of keys: NAME.key has a pair of CURVE keys (Z85, 40 characters each) and
+// belongs on the host or with the user NAME alone; `authorized` lists the public keys of all with
+// their roles and belongs on every host. A name is an identity: a host's key proves the host of
+// that name in the cluster file, a user's key owns the jobs submitted with it.
 namespace fs = std::filesystem;
 using key_list = std::vector<listed_key>;
 
@@ -68,6 +72,7 @@ bool read_role(const std::string& word, key_role& role) {
   return true;
 }
 
+// Strict: a line that was misread could let a stranger in or keep a host out.
 expected<key_list> read_list(const std::string& path) {
   std::ifstream in{path};
   if (!in)
@@ -93,6 +98,8 @@ expected<key_list> read_list(const std::string& path) {
   return list;
 }
 
+// As ssh does, refuses a secret that others can read. Checks that the halves match: with halves of
+// two pairs every handshake would fail without a reason.
 expected<std::pair<std::string, std::string>> read_pair(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
@@ -189,6 +196,8 @@ expected<std::string> public_key_of(const std::string& directory, const std::str
 
 }  // namespace
 
+// Never replaces a pair: it may be in use. A host that is listed and has no secret here has it
+// elsewhere.
 expected<std::size_t> make_keys(const std::string& directory, const std::vector<std::string>& names,
                                 const std::map<std::string, key_role>& people) {
   key_list list;
@@ -247,6 +256,8 @@ expected<key_ring> load_keys(const std::string& directory, const std::string& na
   return key_ring{name, pair->first, pair->second, std::move(*list)};
 }
 
+// The only user key of the directory, if there is exactly one: with several, choosing would choose
+// an owner.
 std::string default_client_key(const std::string& directory) {
   if (fs::exists(secret_path(directory, client_key_name))) return client_key_name;
   const auto list = read_list(list_path(directory));

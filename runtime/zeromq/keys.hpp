@@ -16,7 +16,7 @@
 
 namespace troupe::runtime {
 
-/// What a key is good for: a host of the cluster is that host and nothing else; a client submits
+/// The use of a key: a host of the cluster is that host and nothing else; a client submits
 /// jobs and acts on its own; an operator acts on everybody's.
 enum class key_role : std::uint8_t { host, client, operator_ };
 
@@ -24,7 +24,7 @@ enum class key_role : std::uint8_t { host, client, operator_ };
 inline constexpr const char* client_key_name = "client";
 inline constexpr const char* operator_key_name = "operator";
 
-/// What one host knows: its own pair, and whom it lets in.
+/// A line of the list of public keys.
 struct listed_key {
   std::string name;
   std::string public_key;
@@ -39,7 +39,7 @@ struct key_ring {
   /// The public key of a name, or the name of a public key; empty: not in the list.
   std::string key_of(const std::string& host) const;
   std::string name_of(const std::string& key) const;
-  /// Of a name in the list; others are hosts.
+  /// The role of a name in the list; others are hosts.
   key_role role_of(std::string_view who) const;
 };
 
@@ -57,7 +57,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
 /// others can read.
 expected<key_ring> load_keys(const std::string& directory, const std::string& name);
 
-/// Which client's or operator's key to take in a directory where nobody said: "client" if it is
+/// Which client's or operator's key to take in a directory if none was named: "client" if it is
 /// there, else the only one that is; empty: none, or several.
 std::string default_client_key(const std::string& directory);
 

@@ -10,13 +10,16 @@ namespace {
 // Below this a copy costs less than sharing.
 constexpr std::size_t share_from_bytes = 1024;
 
+// One message with many frames costs ZeroMQ as much as one with a single frame; heartbeats,
+// acknowledgements and tokens are cheaper than that cost. Only frames that already wait are
+// combined: none is delayed for company.
 constexpr std::uint8_t batch_mark = 0xc1;  // the one byte that MessagePack never uses
 constexpr std::size_t length_bytes = 4;
 constexpr std::size_t largest_batch_bytes = 16 * 1024;
 
 // The deleter of a received frame's owner: it lives in the owner's control block and holds all
-// there is, which saves an allocation a frame; it tells our frames from others', and where they
-// came from.
+// there is, which saves an allocation a frame; it distinguishes this transport's frames from
+// others', and has their origin.
 struct received_messages {
   zmq::message_t header, body;
   std::shared_ptr<inbox> from;
@@ -39,6 +42,8 @@ frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr
                all->body.size() == 0 ? payload{} : payload{owner, bytes_of(all->body)}};
 }
 
+// Frames with bodies travel alone, as do large headers: copying them costs more than a message
+// does. The limit keeps a batch within one packet or a few.
 std::size_t batchable(const std::deque<frame>& waiting, std::size_t max) {
   std::size_t frames = 0, bytes = 0;
   for (const auto& f : waiting) {
@@ -70,6 +75,7 @@ bool is_batch(const zmq::message_t& header) {
   return header.size() == 1 && *static_cast<const std::uint8_t*>(header.data()) == batch_mark;
 }
 
+// Lengths are the peer's and checked against the bytes; the frames share the batch's memory.
 std::optional<std::vector<frame>> frames_of(zmq::message_t body, std::shared_ptr<inbox> from) {
   const auto owner = own({zmq::message_t{}, std::move(body), std::move(from)});
   auto rest = bytes_of(std::get_deleter<received_messages>(owner)->body);
@@ -92,6 +98,8 @@ const std::shared_ptr<inbox>* inbox_of(const frame& f) {
   return all == nullptr ? nullptr : &all->from;
 }
 
+// A shared message keeps its payload alive until ZeroMQ has written it, in ZeroMQ's I/O thread:
+// unsent_bytes is atomic for that reason.
 zmq::message_t outgoing_message(const payload& p, const std::shared_ptr<unsent_bytes>& unsent,
                                 bool all) {
   const auto bytes = p.bytes();

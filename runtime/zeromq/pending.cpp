@@ -19,6 +19,7 @@ std::string peer_of(int descriptor) {
   return {reinterpret_cast<const char*>(&a), size};
 }
 
+// The kernel counts what ZeroMQ, which buffers a message until it is whole, does not show.
 std::uint64_t received_bytes(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -37,6 +38,8 @@ void pending_connections::ended(int descriptor) {
   std::erase_if(all_, [descriptor](const entry& e) { return e.descriptor == descriptor; });
 }
 
+// By the descriptor's peer address and not by the descriptor alone: ZeroMQ may have closed it, and
+// the number may be another file's by now.
 std::size_t pending_connections::cut() {
   std::size_t cuts = 0, too_many = all_.size() > max ? all_.size() - max : 0;
   std::erase_if(all_, [&](const entry& e) {

@@ -17,7 +17,7 @@ class pending_connections {
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 20;
   static constexpr int look_every_ms = 20;
 
-  /// By the descriptor, as ZeroMQ's monitor and messages tell it.
+  /// By the descriptor, as ZeroMQ's monitor and messages report it.
   void accepted(int descriptor);
   void ended(int descriptor);
   void welcomed(int descriptor) { ended(descriptor); }

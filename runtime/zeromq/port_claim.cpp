@@ -19,6 +19,9 @@
 namespace troupe::runtime {
 namespace {
 
+// `troupe up` claims a block of ports for processes that bind them later. A claim in the abstract
+// socket namespace keeps two runs on one machine from taking the same block, and ends with its
+// process; the test bind finds ports of other programs.
 namespace fs = std::filesystem;
 
 /// A socket without a file, in the abstract namespace: it lies in the network namespace, as ports
@@ -31,7 +34,7 @@ std::pair<sockaddr_un, socklen_t> claim_address(int port) {
   return {a, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
-/// Who made a claim, as the kernel says it; 0: unknown.
+/// The process that made a claim, by the kernel's word; 0: unknown.
 pid_t claimant(int port) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const auto [a, size] = claim_address(port);
@@ -60,6 +63,7 @@ bool is_free(int port) {
 }
 
 /// The kernel's number of the socket that listens at a port; empty: none is found.
+// /proc/net/tcp: local addresses end with the port in hexadecimal, state 0A listens.
 std::string listening_socket(int port) {
   constexpr const char* listening = "0A";
   for (const auto* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {

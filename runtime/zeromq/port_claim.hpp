@@ -9,7 +9,7 @@ namespace troupe::runtime {
 
 /// A range of tcp ports on 127.0.0.1 that this process means to use, or has its children use, for
 /// as long as the object lives. Claims keep programs apart that make them, before anybody listens;
-/// a port at which somebody listens is refused too.
+/// a port at which another process listens is refused, too.
 class port_claim {
  public:
   port_claim() = default;

@@ -18,6 +18,8 @@ socket_monitor::~socket_monitor() {
   zmq_socket_monitor(socket_.handle(), nullptr, 0);
 }
 
+// An event is two parts: number and value (6 bytes, unaligned, in the machine's order), then the
+// endpoint.
 socket_monitor::event socket_monitor::next() {
   zmq::message_t what, where;
   event e;

@@ -7,9 +7,9 @@
 
 namespace troupe::runtime {
 
-/// What ZeroMQ reports of the connections of one socket.
+/// ZeroMQ's events about the connections of one socket.
 ///
-/// ZeroMQ's I/O thread writes the events to a PAIR socket and blocks while nobody reads it. A
+/// ZeroMQ's I/O thread writes the events to a PAIR socket and blocks while it is not read. A
 /// monitor whose reading end is closed first therefore stops every connection of the process at the
 /// next event, and the context never ends. So this stops the events before it closes its end; it
 /// must be destroyed before the socket.

@@ -13,7 +13,7 @@
 
 namespace troupe::runtime {
 
-/// Another gateway that a gateway greets (address.hpp says who greets whom).
+/// Another gateway that a gateway greets (greets() in address.hpp).
 struct zeromq_link {
   address to = 0;
   std::string endpoint;
@@ -32,7 +32,7 @@ struct zeromq_options {
   /// Called by the transport's thread once a host's upstream has welcomed it: its address and the
   /// cluster are final. It calls listen().
   std::function<void()> on_admitted{};
-  /// The controller's: nobody is welcomed before its journal's cluster, which has a version, is in
+  /// The controller's: no peer is welcomed before its journal's cluster, which has a version, is in
   /// `cluster`.
   bool waits_for_cluster = false;
   /// Larger after every start; a client takes a random number.
@@ -42,7 +42,7 @@ struct zeromq_options {
   /// through the gateway; the address `*` stands for the one that its gateway sees.
   std::string listen;
   /// Whom this host greets: a node or front its gateway, a gateway and a client the controller.
-  /// Empty: nobody.
+  /// Empty: none.
   std::string upstream;
   /// TCP connections to the upstream, up to 64.
   std::uint32_t connections = 1;
@@ -56,12 +56,12 @@ struct zeromq_options {
   /// Credit: frames and bytes on the way that the receiver has not handled yet, a connection.
   std::uint32_t window_frames = 1024;
   std::size_t window_bytes = 32u << 20;
-  /// What a client's connection may hold in ZeroMQ, unread, and what may wait beyond that; and the
-  /// latter two of all clients together. More is dropped.
+  /// Bytes that a client's connection may hold in ZeroMQ, unread; bytes that may wait beyond that;
+  /// and the bound of both for all clients together. More is dropped.
   std::size_t client_unsent_bytes = 8u << 20;
   std::size_t client_queue_bytes = 16u << 20;
   std::size_t clients_bytes = 128u << 20;
-  /// What may wait for credit beyond that.
+  /// Frames and bytes that may wait for credit beyond that.
   std::size_t queue_frames = 16384;
   std::size_t queue_bytes = 256u << 20;
   /// Clients that are connected at once; one more takes the place of the one that greeted longest
@@ -73,11 +73,11 @@ struct zeromq_options {
   double greeting_s = 0.5;
 };
 
-/// What has passed, and what was dropped and why.
+/// Frames that have passed, and dropped ones by reason.
 struct zeromq_counts {
   std::uint64_t sent = 0;         // frames handed to the network
   std::uint64_t received = 0;     // frames handed to the receiver
-  std::uint64_t no_route = 0;     // nobody of that address is connected
+  std::uint64_t no_route = 0;     // no host of that address is connected
   std::uint64_t full = 0;         // too much was waiting for credit
   std::uint64_t lost = 0;         // was waiting for a peer that went away
   std::uint64_t malformed = 0;    // came in and was no frame of this protocol
@@ -87,7 +87,7 @@ struct zeromq_counts {
 
 /// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream, to
 /// other gateways and to nodes of the same datacenter, and one thread that owns them all.
-/// docs/wire.md describes what they say.
+/// docs/wire.md describes the frames.
 class zeromq_transport final : public transport {
  public:
   /// Binds and connects. Refuses an unknown name, an endpoint that cannot be used, bad keys.
@@ -109,9 +109,9 @@ class zeromq_transport final : public transport {
 
   /// Has the upstream welcomed this host, on every connection?
   bool greeted() const;
-  /// Blocks the caller until then. The reason: the refusal, or that nobody answered.
+  /// Blocks the caller until then. The reason: the refusal, or that there was no answer.
   expected<void> wait_until_greeted(double seconds) const;
-  /// Why the upstream does not want this host; nothing while it has not said so.
+  /// Why the upstream refuses this host; none while it has not refused.
   std::optional<reason> refused() const;
 
   /// Where this host listens, with the real port; empty: nowhere.

@@ -24,6 +24,8 @@ void zap_handler::log_refusal(const std::string& from, const std::string& key) {
       {{"address", from}, {"key", key}, {"times", times}});
 }
 
+// ZAP (RFC 27): the handshake of a connection waits for the answer. The user id of a 200 answer is
+// the key's name, which every message of the connection then carries.
 void zap_handler::answer() {
   for (std::vector<zmq::message_t> ask;; ask.clear()) {
     if (!zmq::recv_multipart(socket_, std::back_inserter(ask), zmq::recv_flags::dontwait)) return;

@@ -21,7 +21,7 @@ exec(compile(code, sys.argv[1], "exec"), client)
 
 FIRST_CLIENT = 2**31 + 1
 assert client["query_jobs"](FIRST_CLIENT, 4242) in examples, "query_jobs"
-assert client["pack"](1, 2**31, 0, "my-tool", 0, 99) in examples, "hello"
+assert client["pack"](1, 2**31, 0, "my-tool", 99) in examples, "hello"
 assert client["pack"](4, FIRST_CLIENT, 0, 256) in examples, "credit"
 assert client["unpack"](client["query_jobs"](FIRST_CLIENT, 4242)) == (14, FIRST_CLIENT, 0, [4242, 0])
 
