@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"
 

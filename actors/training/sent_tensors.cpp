@@ -7,8 +7,6 @@ namespace troupe::actors {
 
 namespace {
 
-using kind = tensor::kind;
-
 bool is_to(const tensor& t, const stage_name& who) {
   return t.to_pipeline == who.pipeline && t.to_stage == who.stage;
 }
@@ -16,12 +14,12 @@ bool is_to(const tensor& t, const stage_name& who) {
 /// Can a stage send `later` only after it has received `t`?
 bool shows_receipt(const tensor& later, const tensor& t) {
   switch (later.what) {
-    case kind::gradient:
-      return t.what == kind::activation && t.microbatch == later.microbatch;
-    case kind::sum:
-      return t.what == kind::partial;
-    case kind::tied_sum:
-      return t.what == kind::tied_partial;
+    case tensor::kind::gradient:
+      return t.what == tensor::kind::activation && t.microbatch == later.microbatch;
+    case tensor::kind::sum:
+      return t.what == tensor::kind::partial;
+    case tensor::kind::tied_sum:
+      return t.what == tensor::kind::tied_partial;
     default:
       return false;
   }
@@ -30,7 +28,7 @@ bool shows_receipt(const tensor& later, const tensor& t) {
 /// The request's micro-batches are sorted.
 bool requests(const tensor_request& r, const tensor& t) {
   if (t.what != r.what || t.iteration != r.iteration || !is_to(t, r.from)) return false;
-  if (t.what != kind::activation && t.what != kind::gradient) return true;
+  if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return true;
   return std::binary_search(r.microbatches.begin(), r.microbatches.end(), t.microbatch);
 }
 

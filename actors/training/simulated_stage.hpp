@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "actors/protocol/protocol.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"

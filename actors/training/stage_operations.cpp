@@ -5,32 +5,32 @@
 
 namespace troupe::actors {
 
-using kind = gpu::operation::kind;
+using operation_kind = gpu::operation::kind;
 
-gpu::operation operation_of(kind k) {
+gpu::operation operation_of(operation_kind k) {
   gpu::operation o;
   o.what = k;
   return o;
 }
 
 gpu::operation operation_of(const stage_step& s) {
-  auto o = operation_of(s.what == stage_step::kind::forward     ? kind::forward
-                        : s.what == stage_step::kind::recompute ? kind::recompute
-                                                                : kind::backward);
+  auto o = operation_of(s.what == stage_step::kind::forward     ? operation_kind::forward
+                        : s.what == stage_step::kind::recompute ? operation_kind::recompute
+                                                                : operation_kind::backward);
   o.microbatch = s.microbatch;
   return o;
 }
 
 // All peers make one, since each has to find out whether its own device can.
 gpu::operation make_group_operation(const stage_setup& s) {
-  auto o = operation_of(kind::make_group_id);
+  auto o = operation_of(operation_kind::make_group_id);
   o.rank = s.name.pipeline;
   o.size = s.pipelines;
   return o;
 }
 
 gpu::operation join_group_operation(const stage_setup& s, const std::vector<std::uint8_t>& id) {
-  auto o = operation_of(kind::join_group);
+  auto o = operation_of(operation_kind::join_group);
   o.rank = s.name.pipeline;
   o.size = s.pipelines;
   const auto bytes = std::as_bytes(std::span{id});
@@ -48,7 +48,7 @@ std::vector<std::uint8_t> group_id_of(const gpu::outcome& o) {
 
 // A device that has summed gradients itself still gets the sum of a tied embedding from the hosts.
 gpu::operation update_operation(std::pair<payload, payload> sums, double scale) {
-  auto o = operation_of(kind::update);
+  auto o = operation_of(operation_kind::update);
   auto& [own, tied] = sums;
   if (!own.bytes().empty() || !tied.bytes().empty()) o.in = {std::move(own), std::move(tied)};
   o.scale = scale;
@@ -56,7 +56,7 @@ gpu::operation update_operation(std::pair<payload, payload> sums, double scale) 
 }
 
 gpu::operation save_operation(std::string directory) {
-  auto o = operation_of(kind::save);
+  auto o = operation_of(operation_kind::save);
   o.path = std::move(directory);
   return o;
 }

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/decoder/batch_executor.hpp"
+#include "actors/serving/decoder/interface.hpp"
 #include "gpu/inference/batch_queue.hpp"
 #include "messages/domain/serving.hpp"
 #include "messages/wire/generation.hpp"

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "actors/serving/decoder/cache_assembly.hpp"
+#include "messages/wire/generation.hpp"
 
 namespace troupe::actors {
 
