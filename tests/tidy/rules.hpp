@@ -27,6 +27,8 @@ struct checkout {
 std::vector<finding> check_includes(const source& s);
 /// Clocks, sleeps and randomness in their places; no order from hashes or addresses.
 std::vector<finding> check_determinism(const source& s);
+/// The glossary's words in identifiers, and comments that begin with their subject.
+std::vector<finding> check_words(const source& s);
 /// Line and file lengths, `#pragma once`, words that mark unfinished work.
 std::vector<finding> check_form(const source& s);
 /// Links of a page to files of the project, and the commands in its code blocks.

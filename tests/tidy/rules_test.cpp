@@ -169,3 +169,25 @@ TEST_CASE("the commands of ./dev are read from its text") {
       read_source("dev", "x) no\ncase \"$verb\" in\n  demo) a ;;\n  help | -h) b ;;\n");
   CHECK(read_dev_commands(dev) == std::vector<std::string>{"demo", "help"});
 }
+
+TEST_CASE("identifiers use the glossary's words") {
+  CHECK(said("web/http/a.cpp", "int most_bytes = 0;\n") ==
+        "1: 'most_bytes' has 'most'; write max\n");
+  CHECK(refused("planners/plans/a.cpp", "double least_ = 0;"));
+  CHECK(refused("actors/serving/front/a.cpp", "void hear(int);"));
+  CHECK(refused("tests/actors/a.cpp", "int heard_decoder;"));
+  CHECK(refused("formats/load/a.cpp", "  return no(\"x\");"));
+  CHECK_FALSE(refused("formats/load/a.cpp", "int at_most = almost + newest + whether;"));
+  CHECK_FALSE(refused("formats/load/a.cpp", "  // at most one, and the least of all"));
+  CHECK_FALSE(refused("formats/load/a.cpp", "auto text = \"most\";"));
+}
+
+TEST_CASE("comments begin with their subject") {
+  CHECK(said("web/http/a.cpp", "/// What it is.\n") ==
+        "1: a comment begins with 'What '; begin with its subject\n");
+  CHECK(refused("web/http/a.cpp", "int n = 0;  // Of a request"));
+  CHECK(refused("web/http/a.cpp", "// So many are allowed."));
+  CHECK(said("web/http/a.cpp", "// A request's size says\n// What it costs.\n") == "");
+  CHECK_FALSE(refused("web/http/a.cpp", "auto url = \"https://What is this\";"));
+  CHECK_FALSE(refused("web/http/a.cpp", "/// Offers of a decoder."));
+}
