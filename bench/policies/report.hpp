@@ -5,7 +5,7 @@
 
 #include "actors/worlds/workload_simulation.hpp"
 
-// What bench_policies prints.
+// The tables that bench_policies prints.
 
 namespace troupe::bench {
 
