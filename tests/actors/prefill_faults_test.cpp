@@ -232,7 +232,7 @@ class faulty_world {
   }
   void end(const prefill_name& name, const std::string& how) {
     auto& q = requests_.at(name);
-    // What was given up comes too late.
+    // A prompt that has ended, or was given up, ends only once.
     if (q.ends > 0) return;
     ++q.ends;
     q.how = how;

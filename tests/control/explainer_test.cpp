@@ -36,7 +36,7 @@ plan a_plan(std::uint32_t gpus, double gb, double samples_per_s, double cost = 2
   return p;
 }
 
-/// What a scheduler knows, as each test has it.
+/// The scheduler's knowledge, which each test changes as it needs.
 struct known_state {
   cluster c = four_nodes();
   std::unique_ptr<const planners::policy> policy = planners::make_policy("frenzy");

@@ -73,7 +73,7 @@ class endpoint {
     }
   }
 
-  /// What the controller answered to the stranger is of no interest, and must not pile up.
+  /// The controller's answers to the stranger do not matter, but must not pile up.
   void forget_answers() {
     for (zmq::message_t m; stranger_.recv(m, zmq::recv_flags::dontwait);) continue;
   }
