@@ -20,7 +20,7 @@ struct device_kind {
 };
 
 /// Those that this machine has. The CPU's; the CUDA device's, run without a GPU by emulation.cpp;
-/// and the CUDA device itself, if there is one (else a line says once why there is none).
+/// and the CUDA device itself, if there is one (else a line is printed once why there is none).
 /// TROUPE_TEST_DEVICE=NAME: that one alone, as for compute-sanitizer; the run ends with status 1
 /// and the reason if it cannot be used.
 std::vector<device_kind> devices();

@@ -1,5 +1,5 @@
-// What one GPU can show of NCCL, with the real library where there are a GPU and NCCL, and with the
-// emulated ones everywhere.
+// NCCL as far as one GPU can show it: with the real library where there are a GPU and NCCL, with
+// the emulated ones everywhere.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>

@@ -84,7 +84,7 @@ TEST_CASE("a stage shared by CPUs has the losses, gradients and norms of one CPU
   for (std::uint64_t i = 0; i < 3; ++i) {
     const auto all = lessons(m, 2, 3, 100 + i);
     const auto a = one.learn(all), b = shared.learn(all), c = again.learn(all);
-    // What AdamW makes of nearly nothing depends on its last bits: later steps part a little.
+    // AdamW's step for a gradient near 0 depends on its last bits: later steps differ a little.
     check_near(a, b, i == 0 ? of_cpu : tolerance{2e-3, 1e-4});
     CHECK(b.losses == c.losses);  // bit for bit, whichever thread was first
     CHECK(b.own == c.own);
@@ -104,7 +104,7 @@ TEST_CASE("a stage shared by GPUs has a CPU's losses, gradients and norms within
 }
 
 TEST_CASE("a GPU listed twice shares a stage with itself through the host") {
-  if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has said so
+  if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has printed why
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
   const device_kind twice{"cuda", [](const gpu::stage_spec& s) {
                             return gpu::make_shared_cuda_device(s, {0, 0});

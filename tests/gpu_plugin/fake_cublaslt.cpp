@@ -63,7 +63,7 @@ struct algorithm {
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
-/// What a product has by then, copied: descriptors may change before the stream gets to it.
+/// A product's arguments, copied at its call: descriptors may change before the stream gets to it.
 struct work {
   description how;
   layout a, b, d;

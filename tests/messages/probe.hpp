@@ -12,7 +12,7 @@ constexpr std::size_t max_bytes_for(std::size_t input_bytes) {
   return 1024 + 64 * input_bytes;
 }
 
-/// What became of one input.
+/// The result for one input.
 struct probed {
   bool message = false, entry = false;  // it was one
   std::size_t allocated_bytes = 0;      // by the hungrier of the two

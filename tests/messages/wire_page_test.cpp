@@ -18,7 +18,7 @@ using namespace troupe::testing;
 
 namespace {
 
-/// What a type is called on the page.
+/// A type's name on the page.
 template <class T>
 std::string page_name() {
   if constexpr (std::is_same_v<T, bool>) {
