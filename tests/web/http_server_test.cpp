@@ -11,7 +11,7 @@ using namespace troupe;
 using namespace troupe::test;
 using Catch::Contains;
 
-// HTTP as raw bytes, against a handler that says what it was asked.
+// HTTP as raw bytes, against a handler whose answer repeats its request.
 
 namespace {
 
