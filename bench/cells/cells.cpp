@@ -110,7 +110,7 @@ struct estimate {
   std::string cut;  // in a job file's notation
 };
 
-/// By the Cell of these stages, each divided as the shape says.
+/// The estimate of the Cell of these stages, each divided as in the shape.
 estimate estimated(const scratch& in, const shape& s, const device_profile& p) {
   auto c = must(troupe::formats::load_cluster(in.write("near.yaml", cluster_text(s))));
   for (auto& gpu : c.gpus) gpu.profile = p;

@@ -14,8 +14,7 @@
 #include "messages/base/time.hpp"
 
 // A prefill controller among decoders, guests and a trainer, over a network that loses, repeats and
-// reorders messages, on hosts that crash. Decoders and guests do what docs/serving_protocol.md
-// says.
+// reorders messages, on hosts that crash. Decoders and guests follow docs/serving_protocol.md.
 
 namespace troupe::actors {
 

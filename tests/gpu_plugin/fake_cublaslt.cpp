@@ -1,5 +1,5 @@
 // A fake libcublasLt: computes D = epilogue(alpha op(A) op(B) + beta C), column-major, from what
-// its descriptors say, and refuses what cuBLASLt does.
+// its descriptors contain, and refuses what cuBLASLt does.
 #include <cublasLt.h>
 
 #include <cstring>

@@ -11,7 +11,7 @@
 #include "messages/domain/job.hpp"
 
 // Training times that others have published (tests/planners/published_runs.csv names each source),
-// and what the cost model says of the same runs.
+// and the cost model's times of the same runs.
 
 namespace troupe::harness {
 
