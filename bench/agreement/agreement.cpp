@@ -27,7 +27,7 @@ constexpr double max_foreign_percent = 3;  // of all processors: more, and a run
 constexpr int max_tries = 4;
 const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"};
 
-/// What `troupe train` prints.
+/// The JSON that `troupe train` prints.
 json trained(const scratch& in, const std::string& arguments) {
   return troupe_json(in, "train " + arguments);
 }

@@ -56,7 +56,7 @@ std::string cluster_text(const shape& s) {
       s.tensor, s.stages * s.data, speed);
 }
 
-/// Of a Cell's micro-batches.
+/// The job file of a run of this shape, with a Cell's number of micro-batches: four per stage.
 std::string job_text(const shape& s, const std::string& cut) {
   const auto microbatches = 4 * s.stages;
   return fmt::format(
@@ -88,8 +88,8 @@ std::uint32_t busy_devices(const shape& s) {
   return s.data * s.tensor;
 }
 
-/// Of a core, or the cores of a stage, beside which as many others compute as in the run, all with
-/// the pauses of emulated nodes.
+/// The profile of a core, or of the cores of a stage, while as many other cores compute as in the
+/// run, all with the pauses of emulated nodes.
 device_profile profiled(const scratch& in, const shape& s) {
   const auto words = fmt::format(
       "profile --model '{}' --rows {} --rounds 5 --busy {} --emulate-speed {}{} "
@@ -107,10 +107,10 @@ device_profile profiled(const scratch& in, const shape& s) {
 
 struct estimate {
   double iteration_s = 0;
-  std::string cut;  // as a job says it
+  std::string cut;  // in a job file's notation
 };
 
-/// By the Cell of these stages, each divided as the shape says.
+/// The estimate of the Cell of these stages, each divided as in the shape.
 estimate estimated(const scratch& in, const shape& s, const device_profile& p) {
   auto c = must(troupe::formats::load_cluster(in.write("near.yaml", cluster_text(s))));
   for (auto& gpu : c.gpus) gpu.profile = p;
@@ -145,7 +145,7 @@ measurement measured(const scratch& in, const shape& s, const std::string& cut) 
   }
 }
 
-/// Of one shape, by round.
+/// The results of one shape, by round.
 struct outcome {
   std::vector<double> estimated_ms, measured_ms, accuracy, foreign;
   std::string cut;

@@ -1,6 +1,6 @@
-// What the codec costs on the hot path, and whether a cursor of our own is worth having:
-// msgpack-c's visitor over the same bytes, with a visitor that does nothing, is the least that
-// reading with it costs.
+// The codec's cost on the hot path, and whether a cursor of our own is worth having: msgpack-c's
+// parser over the same bytes, with a visitor that does nothing, is the lower bound of the cost of
+// reading with msgpack-c.
 
 #include <algorithm>
 #include <chrono>

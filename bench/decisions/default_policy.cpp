@@ -19,7 +19,7 @@ namespace {
 
 using namespace planners;
 
-/// Of this program and the commands that it has run.
+/// The processor time of this program and of the commands that it has run.
 double cpu_s() {
   double s = 0;
   for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {

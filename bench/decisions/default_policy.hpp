@@ -5,7 +5,7 @@
 
 #include "messages/base/reason.hpp"
 
-// What the default policy costs beside frenzy: processor time.
+// The processor time of the default policy beside that of frenzy.
 
 namespace troupe::bench {
 

@@ -4,7 +4,7 @@
 
 namespace troupe::bench {
 
-/// What every timer waits where all have the same period.
+/// The period of every timer where all have the same one.
 inline constexpr double period_s = 1e-3;
 
 /// A timer's own sequence of periods, uniform from half to one and a half of period_s. Timers of

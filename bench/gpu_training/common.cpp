@@ -114,7 +114,7 @@ fs::path script() {
   return fs::exists(bundled, error) ? bundled : fs::path{TROUPE_BENCH_GPU_PYTORCH};
 }
 
-/// Of a traceback the one that says what was wrong.
+/// The last line of a Python traceback names the error.
 std::string last_line_of(const fs::path& file) {
   std::ifstream in{file};
   std::string last = "it says nothing";

@@ -13,7 +13,7 @@
 #include "gpu_training/launch_list.hpp"
 #include "gpu_training/parts.hpp"
 
-// What a training step costs by counting alone: the machine code of each kernel, and the bytes and
+// The cost of a training step by counting alone: the machine code of each kernel, and the bytes and
 // operations of each call with the time that they need at least on three GPUs.
 
 namespace troupe::bench {
@@ -175,7 +175,7 @@ json print_code(const std::vector<kernel_code>& all, const launch_list& launched
   return rows;
 }
 
-/// What is beyond a limit, or missing; empty: all is within.
+/// A sentence for each kernel that spills, is beyond a limit or is missing; empty: all is within.
 std::vector<std::string> beyond(const std::vector<kernel_code>& all) {
   std::vector<std::string> wrong;
   for (const auto& k : all)

@@ -1,10 +1,10 @@
 // bench_gpu_training [losses] [speed] [kernels] [memory] [--model NAME]... [--rows N] [--rounds N]
 //                    [--steps N] [--losses N] [--no-pytorch] [--json FILE] [--check] [--device
 //                    NAME]
-// What there is to measure of training GPT-2 on one GPU, beside PyTorch. Without a GPU each part
-// does what can be done without one, says why it does no more, and all ends well. --device
-// emulated: the tests' emulated GPU, whose times say nothing. --check: status 1 if losses differ by
-// more than they may, 77 if there was nothing to compare them with.
+// Measures the training of GPT-2 on one GPU, beside PyTorch. Without a GPU each part does what can
+// be done without one, prints why it does no more, and does not fail. --device emulated: the tests'
+// emulated GPU, whose times mean nothing. --check: status 1 if losses differ by more than they may,
+// 77 if there was nothing to compare them with.
 #include <fmt/format.h>
 
 #include <algorithm>

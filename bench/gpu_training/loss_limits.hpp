@@ -21,17 +21,17 @@ struct loss_distance {
 };
 loss_distance distance_of(const std::vector<double>& losses, const std::vector<double>& reference);
 
-/// What is allowed; no value: anything.
+/// The allowed distances; no value: any distance.
 struct loss_limits {
   double early = 0;
   std::optional<double> later;
 };
 constexpr loss_limits limits_32{within_32, within_32};
-/// Of PyTorch in 16 bits, which is the yardstick later.
+/// PyTorch in 16 bits has no later limit, because it is the yardstick then.
 constexpr loss_limits limits_of_peer{within_16, std::nullopt};
-/// Of the engine in 16 bits: later it may be twice as far as PyTorch in 16 bits ever was, or as far
-/// as in 32 bits if that is more. Without PyTorch, or with one that was too far in the first steps
-/// to be a yardstick, as far as in these.
+/// Limits of the engine in 16 bits: later it may be twice as far as PyTorch in 16 bits ever was,
+/// or as far as in 32 bits if that is more. Without PyTorch, or with one that was too far in the
+/// first steps to be a yardstick, the limit of the first steps holds later, too.
 loss_limits limits_beside(const std::optional<loss_distance>& peer);
 
 bool is_within(const loss_distance& d, const loss_limits& l);

@@ -10,8 +10,9 @@
 #include "gpu/cuda/runtime/machine.hpp"
 #include "gpu/device/stage_device.hpp"
 
-// What bench_gpu_training has in common, and its parts. Each part prints tables and gives the same
-// as JSON; what it cannot do here it says in a sentence, and "why" has it.
+// The parts of bench_gpu_training, and their common code. Each part prints tables and returns the
+// same as JSON; where it cannot measure on this machine, it prints the reason as a sentence, which
+// is "why" in the JSON.
 
 namespace troupe::bench {
 
@@ -53,7 +54,7 @@ struct opened_gpu {
   bool emulated = false;
 };
 const opened_gpu& the_gpu();
-/// The GPU is the tests' emulated one, whose times and driver's memory say nothing. Before
+/// The GPU is the tests' emulated one, whose times and driver's memory mean nothing. Before
 /// the_gpu().
 void use_emulated_gpu();
 
@@ -69,7 +70,8 @@ nlohmann::json pytorch(const std::string& arguments, int seconds);
 /// LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY of bench_gpu_training.py.
 std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary);
 
-/// What the GPU reaches in products, and in copies within its memory; measured once. 0: emulated.
+/// The rates that the GPU reaches in products and in copies within its memory; measured once.
+/// 0: emulated.
 struct reached {
   double tflops = 0, gbytes_s = 0;
 };

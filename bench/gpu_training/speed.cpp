@@ -141,7 +141,7 @@ json row_of(const size& s, const peaks& p, const options& o, std::vector<std::st
   add("troupe_without_graphs", "troupe, no graphs", std::move(without));
   keep(row);
   for (const std::string backend : {"flash", "cudnn", "any"}) {
-    // What PyTorch chooses by itself is one of the two, unless it has neither.
+    // PyTorch's own choice is one of the two, unless it has neither.
     if (!o.peer || (backend == "any" && row.contains("ratios"))) continue;
     add("pytorch_" + backend, "PyTorch, " + backend, pytorch_speed(spec, backend, o));
     if (const auto ratio = add_ratios(row, backend); !ratio.empty()) ratios.push_back(ratio);

@@ -4,7 +4,8 @@
 
 namespace troupe::bench {
 
-/// Of CLOCK_MONOTONIC; or processor time: of CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID.
+/// The time of CLOCK_MONOTONIC, or the processor time of CLOCK_PROCESS_CPUTIME_ID or
+/// CLOCK_THREAD_CPUTIME_ID.
 inline double clock_s(clockid_t clock) {
   timespec t{};
   clock_gettime(clock, &t);

@@ -10,7 +10,7 @@
 
 namespace troupe::bench {
 
-/// What the processors did since it was made that was none of this program's runs' doing.
+/// The processor time since its construction that neither this program nor its runs have used.
 class foreign_load {
  public:
   foreign_load() : busy_s_{busy_s()}, own_s_{own_s()}, wall_s_{wall_s()} {}

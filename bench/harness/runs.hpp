@@ -14,8 +14,7 @@ using test::scratch;
 /// The one in the middle, or the mean of both; of one value at least.
 double median(std::vector<double> values);
 
-/// What a shell command writes on standard output; its status as wait() has it, -1 if there was no
-/// shell.
+/// The standard output of a shell command, and its status as of wait(); -1: there was no shell.
 struct printed {
   int status = -1;
   std::string text;

@@ -7,7 +7,7 @@
 
 namespace troupe::bench {
 
-/// What a policy knows of the length of each job.
+/// The errors in a policy's knowledge of each job's length.
 struct hints {
   double sigma = 0;              // iterations are multiplied by exp(N(0, sigma)), per job
   std::uint64_t iterations = 0;  // not 0: of every job

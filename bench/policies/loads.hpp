@@ -20,11 +20,11 @@ struct load {
   std::string name() const { return trace + ", " + workload + " on " + cluster; }
 };
 
-/// Of the traces that ship.
+/// The loads of the traces that ship.
 expected<std::vector<load>> shipped_loads();
 
-/// Of every CSV file below a directory that is a trace of Troupe's, Philly or ITP: its densest
-/// window of that length, on three clusters.
+/// The loads of every CSV file below a directory that is a trace of Troupe's, Philly or ITP: its
+/// densest window of that length, on three clusters.
 expected<std::vector<load>> loads_below(const std::filesystem::path& directory, double hours);
 
 }  // namespace troupe::bench

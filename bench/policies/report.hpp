@@ -5,7 +5,7 @@
 
 #include "studies/workload_simulation.hpp"
 
-// What bench_policies prints.
+// The tables that bench_policies prints.
 
 namespace troupe::bench {
 

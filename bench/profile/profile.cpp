@@ -69,7 +69,7 @@ double spread_of(const json& profile) {
   return max;
 }
 
-/// Of a core, while that many compute.
+/// The profile of a core while `busy` cores compute.
 std::string profile(const scratch& in, int busy) {
   const auto name = fmt::format("profile-{}.yaml", busy);
   const auto words = fmt::format("profile --model '{}' --rows 2,4 --busy {} --rounds 5 --out {}",
@@ -87,7 +87,7 @@ json trained(const scratch& in, const std::string& words) {
   }
 }
 
-/// Of one training, by round.
+/// The results of one training, by round.
 struct outcome {
   std::vector<double> estimated_ms, virtual_ms, measured_ms, estimated_percent, virtual_percent;
 };

@@ -8,7 +8,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 FUSED_ATTENTION = hasattr(F, "scaled_dot_product_attention")
-# What computes it, by name: PyTorch's number, and the switch in torch.backends.cuda (cuDNN's came with 2.5).
+# The backends of attention, by name: PyTorch's number, and the switch in torch.backends.cuda (cuDNN's came with 2.5).
 BACKENDS = {
     "math": (0, "enable_math_sdp"),
     "flash": (1, "enable_flash_sdp"),

@@ -13,8 +13,9 @@ struct decoded_tokens {
   std::vector<std::uint32_t> tokens;
 };
 
-/// What the core does between two steps of a prefill. Asleep, it may leave its caches to others and
-/// has to wake; busy with instructions that need no memory, it keeps both.
+/// The core's activity between two steps of a prefill. A sleeping core may lose its caches to other
+/// programs and has to wake; one that is busy with instructions without memory accesses keeps its
+/// caches and stays awake.
 enum class pause { none, busy, asleep };
 
 /// The CPU engine as it is, without anything around it, on the calling thread. Ends the program if

@@ -126,8 +126,8 @@ void together(const gpu::inference_model& m, int rounds) {
              median(ratios[1]) >= 4 ? "yes" : "**no**");
 }
 
-/// Of a prompt's step times in several rounds: each step's median, added up, so that what else the
-/// machine does in one round does not count.
+/// The sum of each step's median time over the rounds, so that other work of the machine during one
+/// round does not count.
 double usual_prompt_s(const std::vector<std::vector<double>>& rounds) {
   double sum_s = 0;
   for (std::size_t step = 0; step < rounds.front().size(); ++step) {
@@ -157,7 +157,7 @@ void suspended(const gpu::inference_model& m, int rounds) {
              std::max(busy_longer, asleep_longer) <= 3 ? "yes" : "**no**");
 }
 
-/// What there is between a client and the engine.
+/// The times that everything between a client and the engine adds.
 void around(const char* name, const http_service& s, engine& own, const std::string& text) {
   constexpr int asked = 200;
   std::vector<std::uint32_t> tokens(text.begin(), text.end());

@@ -7,7 +7,7 @@
 // that wait into one frame, raw sends each alone. Both are run in turns; figures are medians, and
 // the share is the median of the ratios of neighbouring runs: a busy machine slows both. Where the
 // share is above 100 %, raw is no ceiling: it does without the transport's larger buffers and its
-// memory that is kept, so the row says that there is no cost to measure.
+// memory that is kept, so the row has no cost to measure.
 
 #include <fmt/format.h>
 

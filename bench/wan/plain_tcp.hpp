@@ -6,8 +6,8 @@
 
 namespace troupe::bench {
 
-/// What so many plain TCP connections carry together over a link, one way, after a second of
-/// running: Gbit/s of payload over `seconds`. Negative: they could not be opened.
+/// The payload that plain TCP connections carry together over a link, one way, in Gbit/s: measured
+/// over `seconds` after a first second. Negative: they could not be opened.
 double plain_tcp_gbps(const harness::emulated_link& link, std::uint32_t connections,
                       double seconds);
 

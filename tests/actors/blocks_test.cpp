@@ -235,7 +235,7 @@ TEST_CASE("a receiver of blocks refuses what cannot be one of them", "[blocks]")
   CHECK(r.accept(good(0), body_of(0, 100), 100) == true);
   CHECK(r.accept(good(0), body_of(0, 100), 100) == false);
   b = good(1);
-  b.blocks = 4;  // not what the first one said
+  b.blocks = 4;  // not the count of the first block
   CHECK(refused(b, body_of(1, 101), 101));
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a clock offset is estimated to half the asymmetry of the fastest roun
   exchange(c, 10, 0.050, 0.020);
   CHECK(c.ahead_s() == Approx(theirs_s + 0.015).margin(1e-6));
   CHECK_FALSE(c.due(20));
-  exchange(c, 12, 0.020, 0.020);  // a quicker round trip says more
+  exchange(c, 12, 0.020, 0.020);  // a quicker round trip is more precise
   CHECK(c.ahead_s() == Approx(theirs_s).margin(1e-6));
   exchange(c, 14, 0.300, 0.020);  // and a slower one nothing
   CHECK(c.ahead_s() == Approx(theirs_s).margin(1e-6));

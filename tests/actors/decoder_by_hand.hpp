@@ -52,7 +52,7 @@ inline std::unique_ptr<gpu::inference_device> served_device(std::uint32_t pages,
   return std::move(*d);
 }
 
-/// Executes rounds at once, or when the test says so.
+/// Executes rounds at once, or when the test calls for them.
 class executor_by_hand final : public batch_executor {
  public:
   explicit executor_by_hand(std::uint32_t pages) : device{served_device(pages)} {}
@@ -115,7 +115,7 @@ inline asked_for asked(std::uint32_t i, std::uint32_t max_tokens = 0) {
   return a;
 }
 
-/// What gpu::generate makes of it, on a device of its own.
+/// The completion of a request by gpu::generate, on a device of its own.
 struct made_alone {
   std::vector<std::uint32_t> tokens;
   std::vector<double> log_probabilities;
@@ -286,7 +286,7 @@ class decoder_by_hand {
     return last<decoder_state>(front_of_decoder);
   }
 
-  /// What was told of completions.
+  /// The statements about one completion, put together.
   struct notified {
     made_alone made;
     generated::ending finish = generated::ending::none;
@@ -321,7 +321,7 @@ class decoder_by_hand {
     }
     return notified_;
   }
-  /// Of an attempt with known tokens, before listen().
+  /// Sets the number of tokens that an attempt begins with; called before listen().
   void knows(const request_name& n, std::uint32_t tokens) { known_[n] = tokens; }
   notified& notified_of(const request_name& n) { return listen()[n]; }
 

@@ -256,7 +256,7 @@ TEST_CASE("a prefill request is repeated until it is answered, but not for long"
   d.advance(0.2);
   CHECK(generates(d, a));
   CHECK_THAT(d.notified_of(a.what.name).where->declined.text, Contains("does not answer"));
-  // The controller hears that nobody waits, until it says that it knows.
+  // The decoder repeats to the controller that no prompt waits, until that acknowledges it.
   d.take<cancel_prefill>();
   d.advance(1);
   CHECK(d.take<cancel_prefill>().size() == 4);

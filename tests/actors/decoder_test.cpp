@@ -111,7 +111,7 @@ TEST_CASE("a decoder states what it holds at once, and repeats tokens until they
   round();
   d.take<generated>();
   round();
-  CHECK(d.last<generated>().first == 2);  // news only
+  CHECK(d.last<generated>().first == 2);  // only new tokens
   d.advance(0.25);
   const auto both = d.last<generated>();
   CHECK(both.first == 1);

@@ -59,7 +59,7 @@ TEST_CASE("the newest iteration of all stages is told, while a stage is ahead of
   REQUIRE(notified->stages[1].tasks.size() == 1);
   CHECK(notified->stages[1].tasks[0].begin_s == 1);
   CHECK(notified->stages[1].tasks[0].end_s == 2.5);
-  // What devices have done in all includes the iteration that is under way.
+  // A device's total includes the iteration that is under way.
   CHECK(notified->stages[0].busy_s.at(index_of(task_kind::forward)) == 2);
   times.add(report_of(1, 2, {forward(14, 15)}));
   times.complete(2, 13, 16);

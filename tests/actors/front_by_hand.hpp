@@ -107,7 +107,7 @@ struct front_by_hand {
         net->all.begin(), net->all.end(),
         [&](const auto& s) { return s.to == to && std::holds_alternative<T>(s.what); }));
   }
-  /// What the decoder of the last `generate` to this node says.
+  /// Sends the front a statement of the decoder that the last `generate` to this node went to.
   void say(address node, std::uint32_t first, const std::vector<std::uint32_t>& tokens,
            ending finish = ending::none, reason why = {}) {
     const auto asked = last<generate>(node).first;

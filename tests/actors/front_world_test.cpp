@@ -26,7 +26,7 @@ std::uint32_t token_at(std::uint64_t seed, std::size_t position) {
   return static_cast<std::uint32_t>(seed * 1000 + position + 1);
 }
 
-/// Decodes a token of every request each 10 ms, and repeats what has not been heard.
+/// Decodes a token of every request each 10 ms, and repeats tokens that are not acknowledged.
 class played_decoder {
  public:
   played_decoder(runtime::virtual_world& world, runtime::host h, std::shared_ptr<const cluster> c,

@@ -91,7 +91,7 @@ TEST_CASE("the job of a node that dies moves to another node") {
   CHECK(after.state == job_state::running);
   CHECK(after.attempts == 2);
   CHECK(after.where[0].node != before.where[0].node);
-  CHECK(after.iterations_done > 0);  // what the last checkpoint held
+  CHECK(after.iterations_done > 0);  // of the last checkpoint
 }
 
 TEST_CASE("a node that restarts at once has lost its work, and the controller notices") {

@@ -73,7 +73,7 @@ class node_with_guests {
     settle();
   }
 
-  /// What was said of a prompt, in order; forgets it.
+  /// The states reported for a prompt, in order; removes these messages.
   std::vector<state> said_of(std::uint64_t number) {
     std::vector<state> all;
     std::erase_if(net_->sent, [&](const auto& m) {

@@ -22,7 +22,7 @@ namespace troupe::actors::tests {
 
 inline constexpr address gateway_of_guests = 1, decoder_node = 90, first_guest_node = 10;
 
-/// What a decoder gets of one prompt.
+/// The blocks of one prompt that a decoder has received.
 struct decoder_by_hand {
   explicit decoder_by_hand(prefill_name n, std::size_t guests, bool simulated) {
     for (std::uint32_t g = 0; g < guests; ++g) from.emplace_back(n, g, false, simulated);
@@ -159,7 +159,7 @@ class guests_by_hand {
   guest_prompts& prompts(std::uint32_t guest) { return *guests_[guest].prompts; }
   guest_engine& engine(std::uint32_t guest) { return *guests_[guest].engine; }
   std::size_t steps(std::uint32_t guest) const { return guests_[guest].steps; }
-  /// What the gateway has heard, and forgets it.
+  /// The messages that the gateway has received since the last call.
   std::vector<prefill_progress> take_progress() { return std::exchange(progress_, {}); }
 
   guest_group group;

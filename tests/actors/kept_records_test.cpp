@@ -12,7 +12,7 @@
 #include "harness/sanitized.hpp"
 #include "harness/scratch.hpp"
 
-// What is kept of a training, and how much of it: tensors that may be lost, and the curve on disk.
+// The kept records of a training and their sizes: tensors that may be lost, and the curve on disk.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t giga = std::uint64_t{1} << 30;
 
-/// Bytes that nobody reads.
+/// Bytes that are never read.
 payload of_size(std::uint64_t bytes) {
   static const std::byte first{};
   return {nullptr, {&first, bytes}};

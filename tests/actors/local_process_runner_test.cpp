@@ -50,7 +50,7 @@ struct programs {
     w.working_directory = room.path();
     REQUIRE(runner->start(w));
   }
-  /// What is said of a lease once it has ended, which is said once.
+  /// The report of a lease that has ended, which poll() returns only once.
   part_report end_of(lease_id lease) {
     REQUIRE(runtime::wait_until(
         [&] {

@@ -111,7 +111,7 @@ TEST_CASE("a sent tensor is resent on request, but not too soon and not too ofte
   s.keep(sent(kind::activation, 5, 1, 2), bytes(8), 10, false);
   s.keep(sent(kind::gradient, 5, 1, 0), bytes(8), 10, false);
   auto r = request_for(kind::activation, 2, {1, 7});
-  CHECK(s.take_due(r, 10.4).empty());  // a request may say 0
+  CHECK(s.take_due(r, 10.4).empty());  // min_resend_s holds though older_than_s is 0
   const auto again = s.take_due(r, 10.6);
   REQUIRE(again.size() == 1);
   CHECK(again[0].header == sent(kind::activation, 5, 1, 2));

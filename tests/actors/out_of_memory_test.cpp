@@ -1,4 +1,4 @@
-// A training whose GPU has less memory than the cluster file says: real hosts in this process,
+// A training whose GPU has less memory than in the cluster file: real hosts in this process,
 // whose node has emulated GPUs of N bytes.
 #include <catch2/catch.hpp>
 
@@ -80,7 +80,7 @@ class emulated_cluster {
   training_report report(job_id job) const {
     return ask<training_reply>(query_training{0, job}).report;
   }
-  /// Of each stage that was created: its sublayers.
+  /// The number of sublayers of each stage that was created.
   std::vector<std::uint32_t> stages() const {
     const std::lock_guard lock{guard_};
     return stages_;

@@ -116,7 +116,7 @@ struct by_hand {
     REQUIRE(replies.size() == 1);
     return replies.front().promised_s;
   }
-  /// Of a prompt that is promised.
+  /// The guest of a prompt that must be promised to a group of one.
   address guest_of(const prefill_request& r) {
     say(decoder, r);
     const auto replies = take<prefill_reply>();

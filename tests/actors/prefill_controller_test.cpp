@@ -43,7 +43,7 @@ TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
   x.progress(1, prefill_progress::state::ended);
   CHECK(x.controller.promised() == 0);
   CHECK(x.controller.counts().ended == 1);
-  REQUIRE(x.out.size() == 1);  // the decoder hears of it
+  REQUIRE(x.out.size() == 1);  // the message to the decoder
   CHECK(x.out[0].to == x.decoder);
   CHECK(x.take<prefill_progress>().at(0).now == prefill_progress::state::ended);
 }

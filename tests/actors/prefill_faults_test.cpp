@@ -14,8 +14,7 @@
 #include "messages/base/time.hpp"
 
 // A prefill controller among decoders, guests and a trainer, over a network that loses, repeats and
-// reorders messages, on hosts that crash. Decoders and guests do what docs/serving_protocol.md
-// says.
+// reorders messages, on hosts that crash. Decoders and guests follow docs/serving_protocol.md.
 
 namespace troupe::actors {
 
@@ -232,7 +231,7 @@ class faulty_world {
   }
   void end(const prefill_name& name, const std::string& how) {
     auto& q = requests_.at(name);
-    // What was given up comes too late.
+    // A prompt that has ended, or was given up, ends only once.
     if (q.ends > 0) return;
     ++q.ends;
     q.how = how;

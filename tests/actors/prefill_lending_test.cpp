@@ -1,6 +1,6 @@
 #include "actors/prefill_by_hand.hpp"
 
-// Lendings that are not as their offers said: guests that are late, paused or gone.
+// Lendings that differ from their offers: guests that are late, paused or gone.
 
 namespace troupe::actors {
 

@@ -91,7 +91,7 @@ std::vector<std::int64_t> nanoseconds(const training_report& r) {
 
 constexpr double rounding_s = 1e-7;
 
-/// What a stage's device did, by kind. Independent of planners/bubbletea.
+/// A stage device's tasks, by kind. Independent of planners/bubbletea.
 struct device_log {
   std::vector<timed_task> training, prefills;  // by begin
 };
@@ -174,7 +174,7 @@ TEST_CASE("caches come whole over a network that loses, repeats and reorders the
   o.faults.reorder_delay_s = 0.02;
   random_source random{7};
   std::size_t lost = 0;
-  // Not the training's tensors: whoever waits for a training that waits is late, and says so.
+  // Not the training's tensors: a guest of a training that waits is late, and reports it.
   o.loses = [&](address, address, const frame& f) {
     const auto e = peek(f.header.bytes());
     const bool of_prefill =

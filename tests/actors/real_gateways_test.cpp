@@ -26,7 +26,7 @@ gateway_pair_options over(const wan_link& w) {
   return o;
 }
 
-/// Two gateways, on loopback if nothing else is said.
+/// Two gateways, on loopback by default.
 struct two_gateways {
   explicit two_gateways(gateway_pair_options o) : gates{std::move(o)} {}
 
@@ -45,7 +45,7 @@ struct two_gateways {
     REQUIRE(wait_until([&] { return gates.send(t, body); }, long_s));
   }
 
-  /// What has come to the other node, each body checked.
+  /// The tensors that have reached the other node, once there are n; each body is checked.
   std::vector<tensor> arrived(std::size_t n) {
     REQUIRE(wait_until([&] { return gates.arrived() >= n; }, long_s));
     std::vector<tensor> all;

@@ -27,7 +27,7 @@ std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
   return hash;
 }
 
-/// Of all that it says.
+/// The hash of a message's encoded header, which contains all of its fields.
 std::uint64_t hash_of(const message& m) {
   return hash_of_bytes(encode(0, 0, m).header.bytes());
 }
@@ -95,7 +95,7 @@ job_spec some_job(random_source& r, const std::string& name) {
   return job;
 }
 
-/// What users ask for meanwhile.
+/// Users' requests during the run.
 void some_requests(random_source& r, virtual_cluster& v, recording& all, double until_s) {
   for (int i = 0; i < 25; ++i) {
     const auto job = 1 + r.below(12);

@@ -135,7 +135,7 @@ TEST_CASE("a node answers a repeated setup with starting while the stage is stil
   CHECK(reports[0].incarnation == 9);
   CHECK(reports[0].starting);
   CHECK(reports[0].why.text.empty());
-  // Then the stage itself says how its setup ended.
+  // Then the stage itself reports how its setup ended.
   CHECK_FALSE(reports[1].starting);
   CHECK_FALSE(reports[1].why.text.empty());
 }

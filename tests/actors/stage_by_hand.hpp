@@ -47,7 +47,7 @@ class stage_transport final : public runtime::transport {
   std::function<double()> now_s;
 };
 
-/// Completes operations when the test says so.
+/// Completes operations when the test calls for it.
 class device_by_hand final : public gpu::stage_device {
  public:
   void submit(gpu::operation o, done d) override {
@@ -126,7 +126,7 @@ class stage_by_hand {
     bool real = false;  // with a device_by_hand
     std::function<expected<stage_backend>()> create = nullptr;
     std::shared_ptr<std::atomic<bool>> created = nullptr;
-    /// Of its device, if that is lent to a guest.
+    /// Makes the executor of its device, if that is lent to a guest.
     std::function<std::shared_ptr<gpu::device_executor>(gpu::simulated_executor::clock,
                                                         gpu::simulated_executor::timer)>
         executor = nullptr;

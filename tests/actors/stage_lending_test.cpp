@@ -14,7 +14,7 @@ using namespace troupe::actors::tests;
 
 namespace {
 
-/// Writes down what the stage says.
+/// Records the stage's messages.
 class scripted_executor final : public gpu::device_executor {
  public:
   void idle_for(double s) override { idle.push_back(s); }
@@ -48,8 +48,8 @@ stage_setup lent(std::uint32_t stage) {
   auto s = one_of_three(stage);
   s.guest.emplace();
   s.guest->how.guard_ms = 2;
-  // Of the middle stage, as the test lets its inputs come: forwards at 1 and 1.5, backwards at 3
-  // and 4 behind their recomputes, and the update.
+  // The tasks of the middle stage, by the times at which the test lets its inputs come: forwards at
+  // 1 and 1.5, backwards at 3 and 4 behind their recomputes, and the update.
   s.guest->times = {
       {{1, 1.1}, {1.5, 1.6}, {1.6, 1.65}, {3, 3.2}, {3.2, 3.25}, {4, 4.2}, {4.2, 4.2}, {4.2, 4.23}},
       5};

@@ -1,6 +1,6 @@
 #include "actors/stage_by_hand.hpp"
 
-// What a stage does about tensors that do not come, and at the end of an iteration.
+// A stage's requests for tensors that do not come, and its actions at the end of an iteration.
 
 using namespace troupe;
 using namespace troupe::actors;

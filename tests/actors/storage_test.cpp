@@ -98,7 +98,7 @@ TEST_CASE(
   o.on_state = [&](const cluster_state& s) { live = s.book; };
   virtual_cluster v{o};
   v.submit(jobs_from(1, 30, 2));
-  v.world().run_until(19.9);  // what was handed in at 19 is answered
+  v.world().run_until(19.9);  // jobs submitted at 19 are answered
   const auto before = v.accepted().size();
   v.world().run_until(59.0);
   CHECK(v.world().count().failures > 3);  // it comes back, and fails again

@@ -2,7 +2,8 @@
 
 #include "actors/training/collectives/device_all_reduce.hpp"
 
-// What a stage sends and waits for at the end of an iteration, by its place in the pipeline.
+// The tensors that a stage sends and waits for at the end of an iteration, by its place in the
+// pipeline.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -94,7 +95,7 @@ TEST_CASE("the last stage's devices send their tied gradients, and wait for the 
   CHECK(a.missing().empty());
   CHECK(a.can_start());
   CHECK(a.start().empty());
-  CHECK(a.missing().empty());  // nobody has its sum before it has sent its part
+  CHECK(a.missing().empty());  // no sum exists before it has sent its part
   const auto out = a.finish_sum({bytes(8)});
   REQUIRE(out.size() == 1);
   CHECK(out[0].what == kind::tied_partial);

@@ -39,7 +39,7 @@ class recording_transport final : public runtime::transport {
   std::vector<message> sent;
 };
 
-/// The node's end of what its trainer says to it.
+/// The node's end of the messages from its trainer.
 struct node_of_test {
   std::optional<training_over> over;
   std::vector<std::string> events;
@@ -98,7 +98,7 @@ class trained_by_hand {
     settle();
   }
 
-  /// What stage `s` of the pipeline says next.
+  /// The report of stage `s` of the pipeline on an iteration.
   stage_report report_of(std::uint32_t s, std::uint64_t iteration, double loss = 0) const {
     stage_report r;
     r.name = {lease, 0, s};
@@ -117,7 +117,7 @@ class trained_by_hand {
   }
 
   /// Acknowledges every report until the training is over: all iterations that the controller has
-  /// been told of.
+  /// received.
   std::vector<iteration_record> reports_at_end() {
     std::vector<iteration_record> all;
     for (int i = 0; i < 10; ++i) {
@@ -152,7 +152,7 @@ class trained_by_hand {
       if (const auto* t = std::get_if<T>(&m)) all.push_back(*t);
     return all;
   }
-  /// Both stages say that they are set up.
+  /// Both stages report that they are set up.
   void begin() {
     for (const auto s : {0u, 1u}) receive(report_of(s, 0));
   }
@@ -160,7 +160,7 @@ class trained_by_hand {
     for (const auto s : {0u, 1u}) receive(report_of(s, iteration));
   }
 
-  /// Of the host's clocks.
+  /// The lead of the host's wall clock over its monotonic one.
   double wall_ahead_s = 0;
 
  private:

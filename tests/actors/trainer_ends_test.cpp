@@ -145,7 +145,7 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
     r.fallback_reason = {reason::kind::unavailable, "no library"};
     both.receive(r);
   }
-  CHECK(both.events().size() == 1);  // one stage says it for all
+  CHECK(both.events().size() == 1);  // one stage reports it for all
 }
 
 TEST_CASE("of several pipelines the slowest stage counts, and the mean of their losses") {

@@ -61,7 +61,7 @@ training_plan plan_of(const cluster& c, const job_spec& job) {
   return std::move(*made);
 }
 
-/// What stages measure if everything takes what it was planned to.
+/// The costs that stages measure if each takes its planned time.
 std::vector<stage_costs> as_planned(const training_plan& p) {
   std::vector<stage_costs> all;
   for (const auto& s : p.stages) all.push_back(s.costs);
@@ -232,7 +232,7 @@ TEST_CASE("a tensor that no connection takes is refused before any stage is set 
       j.pipeline.data_parallel = of_pipelines;
     };
   };
-  CHECK(why(large(60, 1)).empty());  // nobody to sum with
+  CHECK(why(large(60, 1)).empty());  // no peer to sum with
   CHECK(why(large(30, 2)).empty());
   CHECK(why(large(60, 2)).starts_with("a pipeline's chunk of the gradients of stage 0 have "));
   CHECK(why(large(60, 2), "cuda").empty());  // they may sum directly

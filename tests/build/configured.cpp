@@ -12,11 +12,11 @@ namespace fs = std::filesystem;
 
 configured configure(const std::string& name, const std::string& arguments, bool all,
                      const std::string& environment) {
-  // Of the build, the same each time: a compiler's cache goes by paths.
+  // The folder has the same path each time, because a compiler's cache goes by paths.
   const auto folder = fs::path{TROUPE_BUILD} / "configured" / name;
   fs::remove_all(folder);
   fs::create_directories(folder);
-  // Not what this test was run with.
+  // Drops the environment that this test was run with.
   const auto command = "unset CUDACXX CUDAHOSTCXX CUDAARCHS PKG_CONFIG_PATH; " + environment +
                        " '" TROUPE_CMAKE "' -S '" + source_dir() + "' -B '" + folder.string() +
                        "' -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 " +

@@ -20,7 +20,7 @@ std::string nvcc(const scratch& where, const std::string& script) {
   return file;
 }
 
-/// What a build without the device consists of.
+/// The commands and targets of a build without the device.
 const std::set<std::string>& without_device() {
   static const auto all = [] {
     const auto off = configure("without", "-DTROUPE_CUDA=OFF");

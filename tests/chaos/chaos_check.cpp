@@ -1,5 +1,5 @@
 // chaos_check CLUSTER.yaml JOURNAL: replays a journal through a ledger, which refuses a GPU that is
-// granted twice, and prints what it tells: "contradiction SENTENCE", "entries N", "epochs N",
+// granted twice, and prints its content: "contradiction SENTENCE", "entries N", "epochs N",
 // "leases N", "job ID NAME STATE ENDS".
 
 #include <cstdio>

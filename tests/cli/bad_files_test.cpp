@@ -13,7 +13,7 @@ struct sample {
   const char* what;
   std::string text;
   std::string place;    // what follows the file's name: ":3: global_batch", or ""
-  std::string mention;  // what the sentence must also say
+  std::string mention;  // text that the sentence must also contain
 };
 
 const std::string model_map =

@@ -70,8 +70,8 @@ formats::throughputs gavels() {
     }})json")));
 }
 
-/// First come, first served, as a loop over one job after the other. The type that is fastest for
-/// the job, of those with enough idle GPUs; nobody passes the first who waits.
+/// First come, first served, as a loop over one job after the other: each gets the type that is
+/// fastest for it, of those with enough idle GPUs, and no job passes the first that waits.
 std::vector<double> reference_ends(const std::vector<trace_row>& rows,
                                    const formats::throughputs& speeds, double restart_s) {
   const std::map<std::string, std::string> named{{"V100-16GB", "v100"}, {"K80", "k80"}};

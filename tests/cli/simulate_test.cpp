@@ -64,7 +64,7 @@ TEST_CASE("simulate writes machine-readable files and a picture") {
   for (const auto* key :
        {"policy", "average_jct_s", "average_queue_s", "gpu_utilization", "failed", "oom_failures"})
     CHECK(shown[key] == result[0][key]);
-  // The mean of the curve is what the table says of the whole time.
+  // The mean of the curve is the table's figure for the whole time.
   double held = 0;
   for (const auto& n : shown["held"]) {
     CHECK(n <= page["gpus"]);

@@ -259,7 +259,7 @@ TEST_CASE("a waiting job is ended when its deadline passes, and not before") {
     const auto id = submitted(*v, 101, job).job;
     const double submitted_s = v->world().now_s();
     v->world().run_until(submitted_s + 10);
-    // What a new controller reads from the journal has its deadlines, too.
+    // The jobs that a new controller reads from the journal have their deadlines, too.
     if (crashes) v->world().crash(controller_address, 5);
     v->world().run_until(submitted_s + 38);
     CHECK(explained(*v, id).job.state == job_state::waiting);

@@ -1,6 +1,6 @@
 #include "control/spoken_world.hpp"
 
-// What the controller says to nodes and clients that are the test itself.
+// The controller's messages to nodes and clients that are the test itself.
 
 using namespace troupe;
 using namespace troupe::actors;

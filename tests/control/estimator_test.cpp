@@ -117,7 +117,7 @@ TEST_CASE("jobs that differ in nothing that plans depend on have their plans mad
   CHECK(times(true, [](job_spec& j) { j.gpus = 2; }) == 2);
   CHECK(times(false, [](job_spec& j) { j.global_batch = 8; }) == 2);
   CHECK(times(false, [](job_spec& j) { j.command = {"x"}; }) == 2);
-  // Of two programs it does not matter which they are.
+  // The plans of two jobs do not depend on which programs they run.
   asked_estimator e;
   CHECK(e.plans_for(with([](job_spec& j) { j.command = {"x"}; }), with([](job_spec& j) {
                       j.command = {"y", "z"};

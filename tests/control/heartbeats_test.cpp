@@ -38,7 +38,7 @@ struct controller_alone : spoken_world {
   void heartbeat(std::uint64_t sequence, std::uint64_t of_report) {
     say(dc1, dc1, controller_address, gateway_report{1, ++reports, {{0, 7, sequence, of_report}}});
   }
-  /// Node 0 has reported and followed its orders: the controller has nothing to tell it.
+  /// Node 0 has reported and followed its orders: the controller has no message for it.
   node_report settled() {
     node_report r;
     r.incarnation = 7, r.sequence = 1;

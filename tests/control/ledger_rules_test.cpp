@@ -19,7 +19,7 @@ cluster two_types() {
   return c;
 }
 
-/// A ledger that is told one entry after the other.
+/// A ledger that gets one entry after the other.
 struct scripted_ledger {
   ledger book{two_types()};
 
@@ -243,7 +243,7 @@ TEST_CASE("that a job was suspended explains it until it is resumed, and only wh
   REQUIRE(suspend(false, 102));
   CHECK(t.job(1).detail.empty());
   CHECK(t.job(1).suspensions == std::vector<std::uint64_t>{100, 101, 102});
-  // Resumed before it has stopped: its lease does not say so any more.
+  // Resumed before it has stopped: its lease has no mark of the pause any more.
   t.grant(2, 1, {{0, 1, {0}}});
   REQUIRE(suspend(true, 103));
   REQUIRE(t.say(lease_revoked{2, 3, lease_outcome::preempted, "suspended by somebody"}));

@@ -5,7 +5,7 @@
 #include "control/spoken_world.hpp"
 #include "control/trainings.hpp"
 
-// What ends jobs in time, by which clock; and the ports at which the ranks of programs meet.
+// The limits that end jobs in time, and their clock; the ports at which the ranks of programs meet.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -66,7 +66,7 @@ TEST_CASE("the journal's time follows the monotonic clock of a machine that was 
   // The wall clock was set two hours ahead, or back, while no controller ran.
   CHECK(journal_time({8260, 110, 9}, before, 1020) == 1060);
   CHECK(journal_time({10, 110, 9}, before, 1020) == 1060);
-  // What the journal says has happened is over.
+  // The journal's time is never earlier than its last entry.
   CHECK(journal_time({1060, 110, 9}, before, 1061) == 1061);
 }
 

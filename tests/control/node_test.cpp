@@ -11,7 +11,7 @@ using state = part_report::state;
 
 namespace {
 
-/// Programs that run as long as the test says.
+/// Programs that run until the test ends them.
 class said_programs final : public process_runner {
  public:
   expected<void> start(const work_order& w) override {
@@ -67,7 +67,7 @@ struct scripted_node : spoken_world {
     for (const auto& r : take<node_report>(dc1)) received = r;
     return received;
   }
-  /// The node is told to do this and nothing else, and answers.
+  /// Sends the node these orders, and returns its answer.
   const node_report& order(std::vector<work_order> work) {
     orders.work = std::move(work);
     ++orders.sequence;
@@ -75,7 +75,7 @@ struct scripted_node : spoken_world {
     say(dc1, controller_address, a0, orders);
     return report();
   }
-  /// The controller has heard all that was said.
+  /// The controller has acknowledged all reports.
   void acknowledge() {
     say(dc1, dc1, a0,
         lease_renewal{0, orders.incarnation, orders.journal, orders.epoch, orders.sequence,
@@ -134,7 +134,7 @@ TEST_CASE(
   CHECK(n.order({n.work(3)}).parts.size() == 1);  // still ordered
   CHECK(n.programs->started.size() == 1);
   n.orders.answer = true;
-  CHECK(n.order({}).parts.empty());  // the controller has heard of its end
+  CHECK(n.order({}).parts.empty());  // the controller knows of its end
   CHECK(n.programs->stopped.empty());
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("a running job's expected end follows its last report, and once past i
   CHECK(status(j, &l, &known, 210).iteration == 10);
   known.iteration = 1000;
   CHECK(status(j, &l, &known, 210).iteration == 100);
-  CHECK_FALSE(status(j, &l, &known, 200).eta_s);  // it does more than its job file said
+  CHECK_FALSE(status(j, &l, &known, 200).eta_s);  // it does more than its job file has
   known.iteration = 40;
   known.iteration_s = 0;
   CHECK_FALSE(status(j, &l, &known, 210).eta_s);

@@ -183,7 +183,7 @@ TEST_CASE(
     if (w && ended) stopped_s = world->world().now_s();
     if (w && !ended) again_s = world->world().now_s();
   };
-  // The node hears nothing from the moment of the change.
+  // The node receives nothing from the moment of the change.
   bool cut = false;
   address of = 0;
   o.loses = [&](address from, address to, const frame&) { return cut && (from == of || to == of); };

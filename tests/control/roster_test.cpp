@@ -86,7 +86,7 @@ TEST_CASE("after 1,000 edits of the file every name has the index that it had fi
     REQUIRE(begins_with(c.fronts, now.fronts));
     REQUIRE(indices_exist(c));
     REQUIRE(c.settings == file.settings);
-    // What is not removed is what the file has, with the same hardware.
+    // The nodes that are not removed are those of the file, with the same hardware.
     std::map<std::string, std::string> wanted, found;
     const auto add = [](auto& to, const cluster& of) {
       for (const auto& n : of.nodes)

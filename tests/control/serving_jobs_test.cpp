@@ -23,7 +23,7 @@ job_spec decoder(std::uint32_t max_restarts = 2) {
   return s;
 }
 
-/// A ledger with one decoder, whose attempts end as told.
+/// A ledger with one decoder, whose attempts end as the test chooses.
 struct one_decoder {
   cluster c = *harness::small_cluster();
   ledger book{c};
@@ -78,7 +78,7 @@ TEST_CASE("a decoder that has served for a while may fail any number of times") 
     REQUIRE(d.job().state == job_state::waiting);
     REQUIRE(d.job().losses == 0);
   }
-  CHECK(d.job().iterations_done == 0);  // it has no iterations, whatever a node says
+  CHECK(d.job().iterations_done == 0);  // it has no iterations, whatever a node reports
   d.attempt(lease_outcome::failed, decoder_proof_s - 1);
   CHECK_FALSE(d.end_due());
   d.attempt(lease_outcome::failed, decoder_proof_s - 1);

@@ -57,7 +57,7 @@ struct trained_node : spoken_world {
     for (const auto& r : take<node_report>(dc1)) orders.acknowledged = r.sequence;
     say(dc1, controller_address, a0, orders);
   }
-  /// A stage of one, with a device of its own and nobody to wait for.
+  /// A stage of one, with a device of its own and no other stage to wait for.
   stage_setup setup(std::uint32_t pipeline, std::uint16_t device, lease_id l = lease) const {
     stage_setup s;
     s.name = {l, pipeline, 0};
@@ -100,7 +100,7 @@ struct trained_node : spoken_world {
     return latest.parts[0];
   }
 
-  /// What a stage tells its node when its GPU is gone.
+  /// Sends the node a stage's message that its GPU is gone.
   void lose_device(const std::string& detail) {
     caf::anon_send(actor, training_over{lease, {lease, 0, 0}, false, state::stopped, detail});
     advance(2);

@@ -66,7 +66,7 @@ TEST_CASE("a long training's history is bounded, exact at its end and evenly thi
   CHECK(widest <= 2 * all / training_history::exact_iterations);
   CHECK(log.reached(7, 2) == all);
   CHECK(log.median_iteration_s(7, 2) == 1);
-  // What a lease's own trainer reported is not from before it.
+  // Iterations that a lease's own trainer reported are not from before the lease.
   CHECK(log.reached(7, 1) == 0);
   CHECK(log.median_iteration_s(7, 1) == 0);
   CHECK(log.reached(8, 2) == 0);
@@ -98,7 +98,7 @@ TEST_CASE(
   CHECK(followed.iterations.back().iteration == all);
   CHECK(bytes < 100 * all);
   CHECK(largest < 200'000);
-  // What it keeps, answers to a new follower, and writes when it compacts its journal.
+  // The kept history, the answer to a new follower, and the entries at the journal's compaction.
   CHECK(size_of(log.since(7, 0)->first) < 200'000);
   REQUIRE(log.snapshot().size() == 1);
   CHECK(size_of(log.snapshot()[0]) < 200'000);

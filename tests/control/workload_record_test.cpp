@@ -9,7 +9,7 @@ using namespace troupe::studies;
 
 namespace {
 
-/// A record of jobs of 100 iterations of 8 samples, told entry by entry.
+/// A record of jobs of 100 iterations of 8 samples, made entry by entry.
 struct sent_record {
   workload_record r;
 

@@ -8,7 +8,7 @@
 #include "studies/training_simulation.hpp"
 #include "studies/workload_simulation.hpp"
 
-// What a simulated workload's row has in all, from the record of its jobs.
+// The totals in a simulated workload's row, from the record of its jobs.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -17,7 +17,7 @@ using planners::decision;
 
 namespace {
 
-/// Does to each job what its name says, in rounds of ten seconds.
+/// Decides about each job by its name, in rounds of ten seconds.
 class by_name final : public planners::policy {
  public:
   std::string_view name() const override { return "by-name"; }

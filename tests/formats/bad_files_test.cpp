@@ -87,7 +87,7 @@ const std::string gpu = "X: {memory_gb: 1, fp16_tflops: 1, fp32_tflops: 1, memor
 
 const std::vector<bad_file>& bad_files() {
   static const std::vector<bad_file> all{
-      // What no parser should see.
+      // Files that are refused before any parser reads them.
       {"empty", sort::cluster, "", ": the file is empty"},
       {"blank", sort::model, "  \n\n", ": the file is empty"},
       {"only a comment", sort::job, "# nothing\n", ": the file is empty"},

@@ -169,7 +169,7 @@ TEST_CASE("Sia's and Gavel's workloads have no durations, and their models' own 
   REQUIRE(sia.rows.size() == 2);
   CHECK(sia.rows[0] == trace_row{"bert-1", 0, 0, 12, "", "bert", 384, {}, {}, {}});
   CHECK(sia.rows[1].submit_s == 7.5);
-  // What has no duration stays so in Troupe's CSV.
+  // A job without a duration has none in Troupe's CSV either.
   const auto file = temporary("again.csv", formats::to_csv(sia.rows));
   CHECK(loaded(formats::load_trace(file)) == sia.rows);
 

@@ -5,7 +5,7 @@
 #include "harness/files.hpp"
 #include "messages/admission/admission.hpp"
 
-// What stands in front of a text, and characters that nobody sees.
+// Byte order marks and other bytes in front of a text, and invisible characters.
 
 using namespace troupe;
 using test::loaded;

@@ -1,7 +1,7 @@
-// For libFuzzer: what an untrusted peer may send to a controller, before its welcome and after.
-// An input is frames: a length of two bytes, little end first, whose top bit says that more parts
-// of the same message follow, and so many bytes. After each input an honest client must be
-// welcomed.
+// For libFuzzer: the frames of an untrusted peer to a controller, before its welcome and after.
+// Each frame of an input is a length of two bytes, little end first, whose top bit is set if more
+// parts of the same message follow, and that number of bytes. After each input an honest client
+// must be welcomed.
 
 #include <cstdint>
 #include <cstdio>
@@ -73,7 +73,7 @@ class endpoint {
     }
   }
 
-  /// What the controller answered to the stranger is of no interest, and must not pile up.
+  /// The controller's answers to the stranger do not matter, but must not pile up.
   void forget_answers() {
     for (zmq::message_t m; stranger_.recv(m, zmq::recv_flags::dontwait);) continue;
   }

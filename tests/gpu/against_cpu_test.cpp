@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const device_kind cpu{"cpu", gpu::make_cpu_device};
+const tested_device cpu{"cpu", gpu::make_cpu_device};
 
 // Four batches of random tokens that a small model learns by heart. Rounding to 16 bits and the
 // order of sums are small differences at first, but this training amplifies them: two correct

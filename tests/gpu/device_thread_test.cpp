@@ -22,7 +22,7 @@ namespace {
 
 constexpr double long_s = 1e6;
 
-/// What happened on the device, in order.
+/// The operations on the device, in order.
 class diary {
  public:
   void note(const std::string& what) {
@@ -46,7 +46,7 @@ class diary {
   std::vector<std::string> all_;
 };
 
-/// Operations that end when the test says so.
+/// Operations that end when the test ends them.
 class guest_by_hand final : public guest_work {
  public:
   explicit guest_by_hand(diary& d) : diary_{d} {}
@@ -130,7 +130,7 @@ TEST_CASE("A guest has the device while the training waits, and not otherwise") 
   d.guest->let_end(2);
   d.thread.wake();
   d.settle();
-  CHECK(d.what.size() == 0);  // nothing was said about the training
+  CHECK(d.what.size() == 0);  // no notice about the training
   d.thread.idle_for(long_s);
   CHECK(d.what.wait_for(4) == words{"guest begins", "guest ends", "guest begins", "guest ends"});
   d.settle();
@@ -161,7 +161,7 @@ TEST_CASE("A training operation interrupts the guest's, and the delay is counted
   d.guest->let_end(3);
   CHECK(d.what.wait_for(4).back() == "guest ends");
   d.settle();
-  CHECK(d.what.size() == 4);  // the training has not said again that it waits
+  CHECK(d.what.size() == 4);  // no second notice that the training waits
   const auto counts = counts_after(d.thread, 1);
   const double guest_until_s = now_s();
   CHECK(counts.guest_steps == 1);
@@ -219,7 +219,7 @@ TEST_CASE("A guest that throws gets no more of the device") {
 
 namespace {
 
-/// What a guest's end finds: can others use the device meanwhile?
+/// A guest's end, and whether others can use the device meanwhile.
 struct end_of_guest {
   std::promise<void> begun, go;
   std::promise<bool> device_free;

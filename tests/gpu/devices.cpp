@@ -62,14 +62,14 @@ CATCH_REGISTER_LISTENER(wanted_device)
 
 }  // namespace
 
-std::vector<device_kind> devices() {
-  std::vector<device_kind> all{{"cpu", gpu::make_cpu_device, 0, 0, 0},
+std::vector<tested_device> devices() {
+  std::vector<tested_device> all{{"cpu", gpu::make_cpu_device, 0, 0, 0},
                                {"emulated", make_emulated, 0, gradients_off, losses_off}};
   if (why_no_cuda().empty())
     all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0,
                    gradients_off, losses_off});
   if (const auto* only = std::getenv("TROUPE_TEST_DEVICE"))
-    std::erase_if(all, [&](const device_kind& k) { return k.name != only; });
+    std::erase_if(all, [&](const tested_device& k) { return k.name != only; });
   return all;
 }
 

@@ -9,7 +9,7 @@
 namespace troupe::test {
 
 /// One backend of the device seam. The same tests run over all of them.
-struct device_kind {
+struct tested_device {
   std::string name;
   std::function<expected<std::unique_ptr<gpu::stage_device>>(const gpu::stage_spec&)> make;
   double tolerance = 0;  // of one backend with itself, in another split; 0: bit for bit
@@ -20,9 +20,9 @@ struct device_kind {
 };
 
 /// Those that this machine has. The CPU's; the CUDA device's, run without a GPU by emulation.cpp;
-/// and the CUDA device itself, if there is one (else a line says once why there is none).
+/// and the CUDA device itself, if there is one (else a line is printed once why there is none).
 /// TROUPE_TEST_DEVICE=NAME: that one alone, as for compute-sanitizer; the run ends with status 1
 /// and the reason if it cannot be used.
-std::vector<device_kind> devices();
+std::vector<tested_device> devices();
 
 }  // namespace troupe::test

@@ -9,7 +9,7 @@
 namespace troupe::test {
 
 /// The CUDA device's kernels as they are, on emulated threads; products of matrices in 32-bit
-/// floats from rounded factors, as tensor cores make them. Memory that nobody has set is not a
+/// floats from rounded factors, as tensor cores make them. Memory that was never set is not a
 /// number. It is as strict as a GPU is:
 /// - it is a device of its own, and refuses what a thread asks of it while another one is current;
 /// - it refuses products of matrices in memory of the host, which some of cuBLASLt's kernels cannot

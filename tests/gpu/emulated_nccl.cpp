@@ -30,7 +30,7 @@ struct values {
   bool narrow = false;
 };
 
-/// What one sum's members have brought.
+/// The values that the members of one sum have brought.
 struct sum_round {
   std::map<int, values> brought;
   int waiting = 0;  // members

@@ -28,7 +28,7 @@ class nccl_refusal {
 };
 
 /// From the sum with this number on (the first is 0), a member with this rank finds an error, and
-/// nobody's sum is ever done. Until the object is gone.
+/// no sum is ever done. Until the object is gone.
 class nccl_fault {
  public:
   nccl_fault(int rank, int sum);

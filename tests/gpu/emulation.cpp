@@ -48,7 +48,7 @@ using gpu::cuda::lanes;
 
 constexpr std::size_t stack_bytes = 256 * 1024;  // sanitizers' frames are large
 
-/// What can be switched to: the one who called, or a thread of the block.
+/// A target of a switch: the caller, or a thread of the block.
 struct context {
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;
@@ -145,7 +145,7 @@ class block {
     }
   }
   void barrier_all() { barrier(all_, count_); }
-  /// What all lanes gave, once all are here.
+  /// The values of all lanes, once all lanes have called it.
   template <class T>
   const std::array<slot, lanes>& exchange(const T& mine) {
     static_assert(sizeof(T) <= sizeof(slot));

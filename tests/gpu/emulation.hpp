@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// What a GPU is free to choose, and no result may depend on.
+/// The choices that a GPU is free to make, on which no result may depend.
 struct kernel_schedule {
   /// Which thread of a block has the first turn: the result depends on it if a barrier is missing.
   enum class threads : bool { ascending, descending } first_turn = threads::ascending;

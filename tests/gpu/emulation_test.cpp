@@ -57,7 +57,7 @@ std::vector<float> copied(bool awaits, kernel_schedule::copies when) {
   return out;
 }
 
-device_kind delayed(std::uint64_t seed) {
+tested_device delayed(std::uint64_t seed) {
   return {"emulated", [seed](const gpu::stage_spec& s) {
             return expected<std::unique_ptr<gpu::stage_device>>{
                 std::make_unique<device>(s, emulated_machine(nullptr, seed))};

@@ -14,7 +14,7 @@ using gpu::cuda::pass_graphs;
 namespace {
 
 /// A device over that machine, or over the GPU where there is one.
-device_kind kind_over(std::function<std::shared_ptr<gpu::cuda::machine>()> make) {
+tested_device kind_over(std::function<std::shared_ptr<gpu::cuda::machine>()> make) {
   return {"graphs", [make](const gpu::stage_spec& s) {
             return expected<std::unique_ptr<gpu::stage_device>>{
                 std::make_unique<gpu::cuda::device>(s, make())};

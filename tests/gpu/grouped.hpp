@@ -14,7 +14,7 @@ namespace troupe::test {
 struct grouped_options {
   gpu::cuda::group_patience patience{};
   std::size_t piece_bytes = gpu::cuda::min_piece_bytes;
-  /// What stands before a member's machine, if anything.
+  /// Wraps a member's machine; by default it stays as it is.
   std::function<std::shared_ptr<gpu::cuda::machine>(std::size_t member,
                                                     std::shared_ptr<gpu::cuda::machine>)>
       before = [](std::size_t, std::shared_ptr<gpu::cuda::machine> m) { return m; };
@@ -26,7 +26,7 @@ std::unique_ptr<gpu::stage_device> grouped_device(const gpu::stage_spec& s,
                                                   const grouped_options& how = {},
                                                   std::size_t member = 0);
 
-/// What became of one operation on each device, asked for at once.
+/// The outcomes of one operation on each device, enqueued on all at once.
 std::vector<expected<gpu::outcome>> on_all(
     const grouped_devices& all, const std::function<gpu::operation(std::uint32_t)>& make);
 

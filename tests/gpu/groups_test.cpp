@@ -38,7 +38,7 @@ TEST_CASE("threads of a group sum in the order of their ranks") {
       values[m][i] = 1.0f / static_cast<float>(1 + m * 11 + i);
       sum[i] = m == 0 ? values[m][i] : sum[i] + values[m][i];
     }
-  // Of another length: the group keeps nothing of the sum before.
+  // A second sum has another length: the group keeps nothing of the sum before.
   std::vector<std::vector<float>> more(size);
   for (std::uint32_t m = 0; m < size; ++m) more[m].assign(3, static_cast<float>(m));
   const std::vector<float> sum_of_ranks(3, static_cast<float>(size * (size - 1) / 2));

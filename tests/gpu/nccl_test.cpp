@@ -1,5 +1,5 @@
-// What one GPU can show of NCCL, with the real library where there are a GPU and NCCL, and with the
-// emulated ones everywhere.
+// NCCL as far as one GPU can show it: with the real library where there are a GPU and NCCL, with
+// the emulated ones everywhere.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -147,7 +147,7 @@ TEST_CASE("GPUs that NCCL refuses to join share their stage through the host, wi
   m.heads = 4;
   m.layers = 2;
   std::string why;
-  const device_kind twice{kind.name, [&](const gpu::stage_spec& s) {
+  const tested_device twice{kind.name, [&](const gpu::stage_spec& s) {
                             return expected<std::unique_ptr<gpu::stage_device>>{
                                 share_stage(s, {kind.open(), kind.open()}, {}, &why)};
                           }};

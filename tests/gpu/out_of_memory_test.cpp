@@ -1,4 +1,4 @@
-// A device on a machine of N bytes: what it says when they are used up, and what it can do then.
+// A device on a machine of N bytes: its error when they are used up, and its operations after that.
 #include <catch2/catch.hpp>
 
 #include <future>

@@ -131,7 +131,7 @@ TEST_CASE("an all-reduce overlapped with backward gives the same bits as one aft
   const auto a = learn(after, m, false), b = learn(side_stream, m, true);
   CHECK(a == b);
   for (std::size_t i = 1; i < count; ++i) CHECK(b.weights[i] == b.weights[0]);
-  for (const auto& g : made) {  // what is between two sums is a graph
+  for (const auto& g : made) {  // the work between two sums is a graph
     CAPTURE(g->so_far().made, g->so_far().run);
     CHECK(g->so_far().made >= 2 + 4);  // forward, the first backward; the last one's pieces
     CHECK(g->so_far().run > g->so_far().made);

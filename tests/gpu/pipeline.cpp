@@ -102,7 +102,7 @@ std::vector<lesson> lessons(const model& m, std::uint32_t rows, std::size_t micr
   return all;
 }
 
-pipeline::pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> sublayers,
+pipeline::pipeline(const tested_device& kind, model m, std::vector<std::uint32_t> sublayers,
                    options how)
     : how_{how} {
   std::uint32_t first = 0;

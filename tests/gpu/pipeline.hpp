@@ -18,11 +18,11 @@ gpu::outcome run(gpu::stage_device& d, gpu::operation o);
 std::string refusal(gpu::stage_device& d, gpu::operation o);
 
 std::vector<float> floats(const payload& p);
-/// Of two lists of values, as a fraction of the first's norm if that has one.
+/// The distance of two lists of values, as a fraction of the first's norm if that is not 0.
 double distance(const std::vector<float>& a, const std::vector<float>& b);
 payload tokens(const std::vector<std::uint32_t>& t);
 
-/// What one micro-batch learns from.
+/// The data of one micro-batch.
 struct lesson {
   payload input, targets;
 };
@@ -42,7 +42,7 @@ class pipeline {
   using options = pipeline_options;
 
   /// sublayers: of each stage; their sum is the model's, two a layer.
-  pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> sublayers,
+  pipeline(const tested_device& kind, model m, std::vector<std::uint32_t> sublayers,
            options how = {});
 
   struct iteration {

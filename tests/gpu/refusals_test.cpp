@@ -17,7 +17,7 @@ stage_spec whole() {
 }
 
 template <class Change>
-std::string refused(const device_kind& kind, Change change) {
+std::string refused(const tested_device& kind, Change change) {
   auto s = whole();
   change(s);
   const auto d = kind.make(s);

@@ -26,14 +26,14 @@ std::string refused(const std::string& bytes) {
   return s ? "" : s.error().text;
 }
 
-/// Of one 32-bit float for each 4 bytes, or of integers.
+/// A header's entry for a list of 32-bit floats, or of integers.
 std::string tensor(const std::string& name, std::uint64_t begin, std::uint64_t end,
                    const std::string& dtype = "F32") {
   return fmt::format(R"("{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", name, dtype,
                      (end - begin) / 4, begin, end);
 }
 
-/// Of a file with these tensors and so many bytes of data: empty, or the refusal.
+/// The refusal of a file with these tensors and `bytes` bytes of data; empty: it is accepted.
 std::string refused(const std::vector<std::string>& tensors, std::size_t bytes) {
   return refused(file_of(fmt::format("{{{}}}", fmt::join(tensors, ",")), std::string(bytes, '\0')));
 }

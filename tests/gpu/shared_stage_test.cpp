@@ -22,7 +22,7 @@ using step = gpu::operation::kind;
 
 namespace {
 
-const device_kind cpu{"cpu", gpu::make_cpu_device};
+const tested_device cpu{"cpu", gpu::make_cpu_device};
 
 /// Distance of gradients as a fraction of their norm, and of losses as a fraction of the loss. Sums
 /// of the same 32-bit values in another order; on emulated GPUs also 16-bit factors.
@@ -31,12 +31,12 @@ struct tolerance {
 };
 constexpr tolerance of_cpu{2e-6, 1e-6}, of_gpu{0.01, 0.001};
 
-device_kind shared_cpu(std::uint32_t shards) {
+tested_device shared_cpu(std::uint32_t shards) {
   return {"cpu",
           [shards](const gpu::stage_spec& s) { return gpu::make_shared_cpu_device(s, shards); }};
 }
 
-device_kind shared_gpu(std::uint32_t shards, bool nccl) {
+tested_device shared_gpu(std::uint32_t shards, bool nccl) {
   return {"emulated",
           [=](const gpu::stage_spec& s) -> expected<std::unique_ptr<gpu::stage_device>> {
             const auto one = gpu::shard_of(s, 0, shards);
@@ -84,7 +84,7 @@ TEST_CASE("a stage shared by CPUs has the losses, gradients and norms of one CPU
   for (std::uint64_t i = 0; i < 3; ++i) {
     const auto all = lessons(m, 2, 3, 100 + i);
     const auto a = one.learn(all), b = shared.learn(all), c = again.learn(all);
-    // What AdamW makes of nearly nothing depends on its last bits: later steps part a little.
+    // AdamW's step for a gradient near 0 depends on its last bits: later steps differ a little.
     check_near(a, b, i == 0 ? of_cpu : tolerance{2e-3, 1e-4});
     CHECK(b.losses == c.losses);  // bit for bit, whichever thread was first
     CHECK(b.own == c.own);
@@ -104,9 +104,9 @@ TEST_CASE("a stage shared by GPUs has a CPU's losses, gradients and norms within
 }
 
 TEST_CASE("a GPU listed twice shares a stage with itself through the host") {
-  if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has said so
+  if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has printed why
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
-  const device_kind twice{"cuda", [](const gpu::stage_spec& s) {
+  const tested_device twice{"cuda", [](const gpu::stage_spec& s) {
                             return gpu::make_shared_cuda_device(s, {0, 0});
                           }};
   const auto m = sharable(2, true);

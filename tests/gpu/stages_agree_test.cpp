@@ -27,14 +27,14 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return max;
 }
 
-void same(const device_kind& kind, const std::vector<float>& a, const std::vector<float>& b) {
+void same(const tested_device& kind, const std::vector<float>& a, const std::vector<float>& b) {
   if (kind.tolerance == 0)
     CHECK(a == b);
   else
     CHECK(largest_difference(a, b) <= kind.tolerance);
 }
 
-void same_learning(const device_kind& kind, pipeline& one, pipeline& several, const model& m,
+void same_learning(const tested_device& kind, pipeline& one, pipeline& several, const model& m,
                    std::uint64_t iterations) {
   for (std::uint64_t i = 0; i < iterations; ++i) {
     const auto all = lessons(m, 2, 3, 100 + i);

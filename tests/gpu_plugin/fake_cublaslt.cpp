@@ -1,5 +1,5 @@
 // A fake libcublasLt: computes D = epilogue(alpha op(A) op(B) + beta C), column-major, from what
-// its descriptors say, and refuses what cuBLASLt does.
+// its descriptors contain, and refuses what cuBLASLt does.
 #include <cublasLt.h>
 
 #include <cstring>
@@ -63,7 +63,7 @@ struct algorithm {
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
-/// What a product has by then, copied: descriptors may change before the stream gets to it.
+/// A product's arguments, copied at its call: descriptors may change before the stream gets to it.
 struct work {
   description how;
   layout a, b, d;

@@ -19,7 +19,7 @@ namespace troupe::test::fake_cuda {
 constexpr int device_count = 3;
 constexpr double elapsed_s = 0.001;  // between any two timing events
 
-/// What was done since the last reset.
+/// The numbers of calls since the last reset.
 struct counts {
   std::size_t launches = 0, products = 0;
   std::size_t choices = 0;     // cuBLASLt was asked for an algorithm
@@ -33,14 +33,14 @@ counts& seen();
 void refuse_once(const std::string& function, cudaError_t with);
 /// From now on every call fails on that device; cudaSuccess: no more.
 void lose(int device, cudaError_t with);
-/// What cudaGetDeviceCount answers instead of the number; cudaSuccess: the number.
+/// Sets the error of cudaGetDeviceCount; cudaSuccess: it returns the number of devices.
 void no_devices(cudaError_t why);
 
 /// The calling thread's.
 int current_device();
 
-/// Of the streams of a machine, in the order of their creation: kernels, copies in, copies out,
-/// sums beside the kernels.
+/// The paces of a machine's streams, in the order of their creation: kernels, copies in, copies
+/// out, sums beside the kernels.
 using stream_paces = std::array<stream_pace, 4>;
 /// Every choice of "at once" and "late", and some in between.
 std::vector<stream_paces> all_paces();
@@ -55,9 +55,9 @@ class settings {
   /// cuBLASLt has no algorithm for any epilogue but the default one.
   void no_epilogues();
   bool has_epilogues() const;
-  /// What new memory is filled with; else 0xff, which is not a number.
+  /// Sets the byte that new memory is filled with; 0xff by default: floats are not a number.
   void new_memory(unsigned char byte);
-  /// Of the four streams of each machine, in the order of their creation; else all at once.
+  /// Sets the paces of each machine's streams; by default all run at once.
   void paces(const stream_paces& p);
   settings(const settings&) = delete;
 };

@@ -20,7 +20,7 @@ struct allocation {
   bool portable;
 };
 
-/// Of new memory. Nothing but cuBLASLt's workspace is larger, and nobody reads that.
+/// The part of new memory that is filled. Only cuBLASLt's workspace is larger, and is never read.
 constexpr std::size_t max_filled_bytes = 4 << 20;
 
 thread_local int device = 0;

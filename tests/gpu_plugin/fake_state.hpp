@@ -7,7 +7,7 @@
 
 #include "gpu_plugin/fake_cuda.hpp"
 
-// What the parts of the fake CUDA share.
+// The state that the sources of the fake CUDA share.
 
 namespace troupe::test::fake_cuda {
 
@@ -31,7 +31,7 @@ switches& switched();
 
 std::recursive_mutex& guard();
 cudaError_t fails(cudaError_t e);
-/// What becomes of a call before it does anything.
+/// The check at the beginning of every call: the error that it fails with.
 cudaError_t begins(const char* function, int where = current_device());
 
 inline fake_stream& of(cudaStream_t s) {

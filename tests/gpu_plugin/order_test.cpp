@@ -190,7 +190,7 @@ TEST_CASE("new memory is not a number where TROUPE_CUDA_POISON is 1, and as it i
   ::unsetenv("TROUPE_CUDA_POISON");
   CHECK(std::isnan(b.on_gpu[0][0]));
   CHECK(std::isnan(b.on_gpu[0][count - 1]));
-  b.fill_host(0, 3);  // what comes next is not overwritten
+  b.fill_host(0, 3);  // copied next, and not overwritten
   b.m->copy_in(b.on_gpu[0], b.on_host[0], bytes);
   b.m->copy_out(b.on_host[1], b.on_gpu[0], bytes);
   b.finish();

@@ -1,4 +1,4 @@
-// What plugin.cu asks of cuBLASLt, against a reference in double precision.
+// The products that plugin.cu asks cuBLASLt for, against a reference in double precision.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -30,7 +30,7 @@ double slope_of_gelu(double x) {
   return (gelu(x + h) - gelu(x - h)) / (2 * h);
 }
 
-/// What a product has to write, row by row and dense; before: where it stores gelu's input.
+/// A product's expected values, row by row and dense; before: gelu's input, where it is stored.
 struct reference {
   std::vector<double> out, before;
 };

@@ -5,8 +5,8 @@
 
 // Debian's CAF is not built for the thread sanitizer, which therefore does not see that a mailbox
 // orders what a sender did before what the receiver does: it would call every message a race. These
-// definitions come before the library's, tell it so, and go on to them. They say nothing that is
-// not true: a message is handled after it was sent.
+// definitions come before the library's, declare that order to the sanitizer, and go on to them. It
+// is a true one: a message is handled after it was sent.
 
 namespace {
 

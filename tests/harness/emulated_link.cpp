@@ -55,7 +55,7 @@ bool raise_interface(int control, const char* name) {
   return ::ioctl(control, SIOCSIFFLAGS, &r) == 0;
 }
 
-/// Of the network that this thread is in. What this kernel does not have stays as it is.
+/// Sets an option of the network that this thread is in; one that this kernel lacks is passed over.
 void set(const char* name, const std::string& value) {
   const auto path = std::string{"/proc/sys/net/ipv4/"} + name;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -184,7 +184,7 @@ void emulated_link::carry() {
   }
 }
 
-/// What was sent, up to a number of packets; true: there may be more.
+/// Reads sent packets, up to a fixed number; true: there may be more.
 bool emulated_link::take_in(way& from) {
   constexpr int at_once = 64;
   std::array<std::byte, 65536> buffer;

@@ -19,14 +19,14 @@ namespace troupe::harness {
 struct emulated_link_options {
   double gbps = 0.5;     // each way
   double delay_ms = 40;  // one way
-  /// A TCP connection has no more than 65535 << window_scale bytes on its way: what its window's
-  /// field can say, whatever buffers the kernel thinks right.
+  /// A TCP connection has no more than 65535 << window_scale bytes on its way: the largest value of
+  /// its window's field, whatever buffers the kernel chooses.
   std::uint32_t window_scale = 0;
   std::size_t queue_bytes = 16 << 20;  // waiting for the rate; what comes then is dropped
   std::uint32_t packet_bytes = 1500;
 
   std::uint32_t window_bytes() const { return 65535U << window_scale; }
-  /// What one connection carries at most.
+  /// The rate of one connection if its window alone limits it.
   double window_gbps() const { return window_bytes() * 8e-6 / (2 * delay_ms); }
 };
 

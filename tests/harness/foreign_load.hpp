@@ -19,14 +19,14 @@ class foreign_load {
  public:
   foreign_load() : total_{all()}, busy_{total_.busy - own()} {}
 
-  /// Of all processors' time, from 0 to 1.
+  /// The foreign share of all processors' time, from 0 to 1.
   double share() const {
     const auto now = all();
     const double whole = now.busy + now.idle - total_.busy - total_.idle;
     return whole <= 0 ? 0 : (now.busy - own() - busy_) / whole;
   }
 
-  /// Says so if it was more than a tenth.
+  /// Reports a share of more than a tenth.
   bool was_high() const {
     const auto found = share();
     if (found <= 0.1) return false;
@@ -77,7 +77,7 @@ class foreign_load {
     return found;
   }
 
-  /// Of this process and all that it has started.
+  /// The processor time of this process and of all that it has started.
   static double own() {
     const auto all = processes();
     std::set<int> mine{::getpid()};

@@ -46,7 +46,7 @@ class gateway_pair {
   /// From the first datacenter's node to the second's; false: its gateway has enough for now.
   bool send(const tensor& t, const payload& body);
 
-  /// What has come and was not taken.
+  /// The number of tensors that have come and were not taken.
   std::size_t arrived() const;
   std::vector<arrival> take();
 
@@ -59,7 +59,7 @@ class gateway_pair {
   gateway_pair_options o_;
   runtime::stopwatch clock_;
   std::shared_ptr<cluster> cluster_;
-  // Of the controller's socket: a path, unlike a port, is the same in every network.
+  // The folder of the controller's socket: a path, unlike a port, is the same in every network.
   test::scratch directory_;
   actors::host_threads config_;
   caf::actor_system system_{config_};
@@ -70,7 +70,7 @@ class gateway_pair {
   std::vector<arrival> arrived_;
 };
 
-/// A body in which every byte tells its place, so that what is exchanged or missing shows.
+/// A body whose bytes depend on their places, so that exchanged and missing pieces show.
 payload pattern(std::size_t size);
 bool is_pattern(const payload& p);
 

@@ -11,7 +11,7 @@
 #include "messages/domain/job.hpp"
 
 // Training times that others have published (tests/planners/published_runs.csv names each source),
-// and what the cost model says of the same runs.
+// and the cost model's times of the same runs.
 
 namespace troupe::harness {
 
@@ -52,18 +52,18 @@ struct published_memory {
   std::string note;
 };
 expected<std::vector<published_memory>> load_published_memory(const std::filesystem::path& file);
-/// What the memory model says is in use. A reading is higher by what the allocator caches.
+/// The bytes in use by the memory model. A reading is higher by the cache of the allocator.
 double predicted_bytes(const published_memory& reading);
 /// The allocator's overhead: the mean ratio of reading to prediction in all sources but `source`.
 double allocator_overhead(std::span<const published_memory> readings, const std::string& source);
 
-/// What the cost model says an iteration takes. Refuses a GPU that the catalogue does not have.
+/// The time of an iteration by the cost model. Refuses a GPU that the catalogue does not have.
 expected<double> predicted_s(const published_run& run, std::span<const gpu_type> catalogue);
 
 /// Do two runs differ in nothing but their GPUs and links?
 bool differ_in_gpu_alone(const published_run& a, const published_run& b);
 
-/// Of absolute errors.
+/// Statistics of absolute errors.
 struct error_summary {
   std::size_t runs = 0;
   double mean = 0, median = 0, worst = 0;

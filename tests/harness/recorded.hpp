@@ -37,9 +37,9 @@ inline std::string numbers_in(const std::string& text) {
   return out;
 }
 
-/// What seeded cases give, as a fingerprint for each. Another one is a change of behaviour: a
-/// mistake, or meant; then TROUPE_RECORD=1 rewrites the file. TROUPE_RECORD_TEXT=FOLDER writes
-/// in full what the fingerprints are of, to compare two versions.
+/// A fingerprint of the results of each seeded case. A different one is a change of behaviour, by
+/// mistake or on purpose; after the latter, TROUPE_RECORD=1 rewrites the file.
+/// TROUPE_RECORD_TEXT=FOLDER writes the results in full, to compare two versions.
 class recording {
  public:
   /// In tests/MODULE/recorded/.
@@ -47,7 +47,7 @@ class recording {
       : name_{name},
         path_{troupe::test::source_dir() + "/tests/" + module + "/recorded/" + name + ".txt"} {}
 
-  /// What follows belongs to this case.
+  /// Begins a case: the values added from here on belong to it.
   template <class T>
   void begin(const T& label) {
     cases_.emplace_back(test::values(label), "");

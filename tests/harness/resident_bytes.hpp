@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// What a process holds in memory; 0: there is no such process.
+/// A process's resident memory; 0: there is no such process.
 inline std::size_t resident_bytes(const std::string& process = "self") {
   std::ifstream in{"/proc/" + process + "/statm"};
   std::size_t size = 0, resident = 0;

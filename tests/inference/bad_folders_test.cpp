@@ -51,7 +51,7 @@ std::string refused_config(const std::string& config) {
   return text;
 }
 
-/// Of a llama with these tensors instead of its own.
+/// The refusal of a llama whose tensors `change` has altered.
 std::string refused_tensors(const std::function<void(std::vector<named_shape>&)>& change) {
   const auto& kind = small_model_named("llama");
   const auto folder = temporary("bad-tensors/config.json", kind.config).parent_path();

@@ -165,7 +165,7 @@ TEST_CASE("what comes from a message stays known through what a template does wi
   CHECK(marked("{{ 'a\nb' | indent(x) }}{{ ['p', x] | join }}") ==
         "a\n(  b<c> D,e )bp(  b<c> D,e )");
   CHECK(marked("{{ (x * 2) | trim }}") == "(b<c> D,e   b<c> D,e)");
-  // What mixes bytes counts as the message's.
+  // A value that mixes the template's bytes with the message's counts as the message's.
   CHECK(marked("{{ {'k': x} | tojson }}") == "({\"k\": \"  b<c> D,e \"})");
   CHECK(marked("{{ {'k': 1} | tojson }}") == "{\"k\": 1}");
   CHECK(marked("{{ ['a', x] }}") == "['a', '(  b<c> D,e )']");

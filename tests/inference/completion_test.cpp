@@ -67,7 +67,7 @@ TEST_CASE("a completion ends before a stop text, and no part of that text is emi
   const auto other = write("one. two", {.max_tokens = 20, .stops = {". T", "zzz"}});
   CHECK(other.text == "one. two");
   CHECK(other.pieces[5] == ". t");
-  // What is held back at the end is text.
+  // The bytes that are held back at the end are text.
   CHECK(write("one.", {.max_tokens = 4, .stops = {". T"}}).text == "one.");
   // The earliest of several.
   CHECK(write("abcabd", {.max_tokens = 20, .stops = {"bd", "ca"}}).text == "ab");

@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<chat_message> talk{{"system", "Be kind."}, {"user", "Hi"}, {"assistant", "Yes"}};
 
-/// What a template writes, or the sentence why not.
+/// The text that a template writes, or the sentence why not.
 std::string written(const std::string& source) {
   const auto c = chat_template::of_text(source, "chat_template.jinja", {{"bos_token", "<s>"}});
   if (!c.problem().empty()) return c.problem();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t new_tokens = 5;
 
-/// What `troupe infer --alone` computes.
+/// The result of `troupe infer --alone`.
 served alone(const std::filesystem::path& folder, const std::vector<std::uint32_t>& prompt) {
   const auto m = loaded(read_inference_model(folder));
   auto spec = whole_model(m, 16);

@@ -105,7 +105,7 @@ compared compare_all(const fs::path& file) {
   return all;
 }
 
-/// What jinja2 makes of all templates below a folder; empty: jinja2 is not installed.
+/// The file of jinja2's results for all templates below a folder; empty: jinja2 is not installed.
 fs::path by_jinja2(const std::string& name, const std::string& folder) {
   const auto out = temporary_folder() / (name + ".jsonl");
   if (!ran("python3 " + script("template_reference.py") + " " + out.string() + " " + folder))

@@ -120,7 +120,7 @@ TEST_CASE("add_bos_token and add_eos_token decide about the tokens around a prom
   }
   CHECK(config_prompt(with("PreTrainedTokenizerFast", ""), false) == "a");
   CHECK(config_prompt(R"({"tokenizer_class": "LlamaTokenizer"})", false) == "{300}a");
-  // Qwen2 has no such token and says false.
+  // Qwen2 has no such token, and its file has false.
   CHECK(config_prompt(R"({"add_bos_token": false, "bos_token": null})", false) == "a");
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("what a folder says about tokens and is not done is refused by file, k
              Contains("tokenizer_config.json: tokenizer_class 'BartTokenizer' is not supported"));
   CHECK_THAT(folder_refusal(slow_folder({{"config.json", R"({"model_type": "llama"})"}})),
              Contains("config.json: model_type 'llama' does not say how vocab.json splits text"));
-  // What changes no tokens is passed over.
+  // Keys that change no tokens are passed over.
   CHECK(
       with(
           R"({"do_lower_case": false, "model_max_length": 5, "clean_up_tokenization_spaces": true,)"

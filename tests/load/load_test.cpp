@@ -60,7 +60,7 @@ TEST_CASE("with 10,000 queued jobs and 50 polling clients, a query takes under a
   });
   REQUIRE(accepted == queued_jobs);
   const double submitted_s = submitting.s();
-  // Of a long queue, replies are made at most ten times a second.
+  // The controller makes replies about a long queue at most ten times a second.
   REQUIRE(f.wait_until([](const query_reply& r) { return r.jobs.size() >= queued_jobs; }));
 
   std::vector<std::vector<double>> took(pollers);

@@ -5,14 +5,14 @@
 
 namespace troupe::testing {
 
-/// No decoder may ask for more memory than this for so many bytes. An empty string in a list is one
-/// byte on the wire and 32 in memory; an entry of a map is three and about a hundred; a work order
-/// that says nothing is 38, and has room for all that a training and a decoder may be.
+/// No decoder may ask for more memory than this for an input of that size. An empty string in a
+/// list is one byte on the wire and 32 in memory; an entry of a map is three and about a hundred;
+/// an empty work order is 38, and has room for all fields of a training and a decoder.
 constexpr std::size_t max_bytes_for(std::size_t input_bytes) {
   return 1024 + 64 * input_bytes;
 }
 
-/// What became of one input.
+/// The result for one input.
 struct probed {
   bool message = false, entry = false;  // it was one
   std::size_t allocated_bytes = 0;      // by the hungrier of the two

@@ -51,7 +51,7 @@ TEST_CASE("a file that cannot be replaced stays unchanged, and the error names i
   REQUIRE_FALSE(blocked);
   CHECK(blocked.error().text.starts_with(file + ": cannot be written: "));
   CHECK(contents(file) == "old");
-  // What is half written is not left behind.
+  // A half-written file is not left behind.
   std::filesystem::create_directories(dir / "directory/full");
   CHECK_FALSE(write_whole_file(dir / "directory", "new"));
   CHECK_FALSE(std::filesystem::exists(dir / "directory.new"));

@@ -15,7 +15,7 @@ const std::map<std::string_view, std::string_view> binary = {
     {"<", "<="}, {"<=", "<"}, {">", ">="}, {">=", ">"},  {"==", "!="}, {"!=", "=="}, {"+", "-"},
     {"-", "+"},  {"*", "/"},  {"/", "*"},  {"+=", "-="}, {"-=", "+="}, {"*=", "/="}, {"/=", "*="}};
 
-// What the operands of && and || end at, besides a bracket.
+// The tokens that end the operands of && and ||, besides a bracket.
 const std::set<std::string_view> lower = {
     ";",  ",",  "?",   ":",   "=",      "+=", "-=",   "*=",    "/=",        "%=",   "&=",
     "|=", "^=", "<<=", ">>=", "return", "do", "else", "throw", "co_return", "case", "requires"};
@@ -89,7 +89,8 @@ class instrumenter {
     while (i < tokens_.size() && !texts.contains(text(i))) i = std::max(i, tokens_[i].partner) + 1;
     return i;
   }
-  /// Of what follows constexpr: a condition, the value of a variable, or a function, which runs.
+  /// The end of the constant that follows constexpr: a condition or the value of a variable. A
+  /// function is none, since it also runs.
   std::size_t constant_end(std::size_t i) const {
     if (is(i, "(") && is(i - 2, "if")) return tokens_[i].partner;
     auto first = i;

@@ -34,7 +34,7 @@ function(troupe_mutated module)
   target_link_libraries(troupe_${module}_mutated PUBLIC mutation_switch)
   target_compile_options(troupe_${module}_mutated PRIVATE -O1 -w -include ${PROJECT_SOURCE_DIR}/tests/mutation/mutant.hpp)
   if(NOT module MATCHES "^(actors|studies)$") # CAF's actors from lambdas dereference a null pointer to no arguments
-    # What is read past the end of a container fails, as it does under the address sanitizer.
+    # A read past the end of a container fails, as it does under the address sanitizer.
     target_compile_definitions(troupe_${module}_mutated PRIVATE _GLIBCXX_ASSERTIONS)
   endif()
   set_target_properties(troupe_${module}_mutated PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_BATCH_SIZE 9)

@@ -1,6 +1,6 @@
 #pragma once
 
-// What instrumented sources are written with; the compiler includes it before each of them. All
+// The sites in instrumented sources; the compiler includes this header before each of them. All
 // mutants of a module are compiled at once, and each asks whether it is the chosen one:
 //     a < b     becomes     a < ::mutation::site<17>{} < b
 // which has the same precedence, so that no expression needs to be parsed.
@@ -18,7 +18,7 @@ extern int chosen;               // the mutant that this process runs; 0: none
 extern unsigned char* executed;  // by mutant; shared with the processes that this one starts
 extern unsigned char impossible[max_sites];
 
-/// What the compiler evaluates is never mutated.
+/// Expressions that the compiler evaluates are never mutated.
 template <int Id>
 constexpr bool on() noexcept {
   if (std::is_constant_evaluated()) return false;

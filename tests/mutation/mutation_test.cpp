@@ -17,7 +17,7 @@ std::vector<std::string> mutants_in(const std::string& source) {
   return texts;
 }
 
-/// What the sample returns for every kind of argument.
+/// The sample's results for every kind of argument.
 std::vector<std::vector<double>> results() {
   return {sample({1, 2, 3, 4, 5, 9}, 3), sample({4, 0, 8}, {}), sample({0, 4, 5}, 4),
           sample({0, 0, 10}, 0),         sample({9, 1}, 1),     sample({10, 1}, 1)};

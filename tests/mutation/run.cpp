@@ -50,7 +50,7 @@ std::vector<listed> mutants_of(const fs::path& file) {
   return all;
 }
 
-/// "PLACE: TEXT", and below it, indented, why no test can tell the mutant from the original.
+/// "PLACE: TEXT", and below it, indented, why no test can distinguish the mutant from the original.
 std::set<std::string> equivalents_of(const fs::path& file) {
   std::set<std::string> all;
   std::ifstream in{file};

@@ -13,7 +13,7 @@ using scene_of_policies::scene;
 
 namespace {
 
-/// Does what the test says.
+/// Decides as the test scripts it.
 struct scripted final : policy {
   std::function<std::vector<decision>(const snapshot&)> decides;
   double every_s = 0;
@@ -42,7 +42,7 @@ scene small_scene() {
   return s;
 }
 
-/// What a checked policy makes of it: "" or the failure's sentence.
+/// The sentence of the failure that checked_policy throws for this policy; "" if it accepts it.
 std::string failure_of(const std::shared_ptr<scripted>& p) {
   const auto s = small_scene();
   random_source random{1};

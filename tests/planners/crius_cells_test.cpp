@@ -324,7 +324,7 @@ TEST_CASE("the plans of the best Cells fit their GPUs, and their times are near 
     CHECK(fits(c, idle, *x.tuned, pack(pools[x.pool], x.gpus)));
     CHECK(x.tuned->samples_per_s > 0);
     CHECK(x.tuned->stages.size() == x.stages.stages.size());
-    // What is ranked and what is carried out are not the same formula, but the same GPUs.
+    // The estimate, which ranks, and the plan, which runs, have the same GPUs but other formulas.
     const double tuned_s = job.global_batch / x.tuned->samples_per_s;
     CHECK(tuned_s == Approx(x.estimated->estimate_s).epsilon(0.5));
   }

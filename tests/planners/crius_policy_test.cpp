@@ -6,7 +6,7 @@
 #include "planners/crius/crius_search.hpp"
 #include "planners/scene.hpp"
 
-// What Crius decides when jobs come and go.
+// Crius's decisions when jobs come and go.
 
 using namespace troupe;
 using namespace troupe::planners;

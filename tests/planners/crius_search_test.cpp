@@ -72,7 +72,7 @@ double max_gain(const search_case& p, std::uint32_t depth) {
   return max;
 }
 
-/// What a choice gains; it must keep to the GPUs that there are.
+/// The gain of a choice, which must keep to the GPUs that there are.
 double gain_of(const search_case& p, const scheduling_choice& c) {
   std::vector<std::int64_t> slack(p.idle.begin(), p.idle.end());
   double gain = 0;

@@ -138,7 +138,7 @@ TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a sh
     x.settle();
     CHECK(x.s.running.contains(2) == longer);
     if (longer) CHECK(x.s.running.at(2).how.gpus() == 4);
-    // What is left is used.
+    // The GPUs that are left are used.
     CHECK(x.s.running.at(1).how.gpus() == (longer ? 4 : 8));
   }
 }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr provision_options closed_form{.simulate = false};
 
-/// What every plan of an instance takes and costs.
+/// The run time and cost of every plan of an instance.
 struct all_plans {
   std::vector<std::pair<double, double>> plans;
   double fastest_s = never;
@@ -126,7 +126,7 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     CHECK(open.plan.has_value() == found.plan.has_value());
     CHECK(listed.plan.has_value() == found.plan.has_value());
     if (!found.plan) {
-      // That there is none is only said if there is none.
+      // The refusal claims that no plan exists only if none does.
       const bool reports_incomplete =
           found.why.text.find("did not cover every stage order") == std::string::npos;
       CHECK(reports_incomplete == found.complete);

@@ -114,7 +114,7 @@ TEST_CASE("a matrix product runs at half efficiency when its work takes as long 
   const job_spec job;
   const auto half = 50e12 * 20e-6;  // FLOPs
   const auto t = time_kernels(job, kernel_gpu(), products_of(half, 1), 2);
-  CHECK(t.forward_s == Approx(70e-6));  // what launching it takes the host is longer
+  CHECK(t.forward_s == Approx(70e-6));  // the host's time to launch it is longer
   const auto large = time_kernels(job, kernel_gpu(), products_of(100 * half, 1), 2);
   CHECK(large.forward_s == Approx(101 * 20e-6));
   CHECK(large.backward_s == Approx(2 * large.forward_s));

@@ -16,7 +16,7 @@ pipeline_shape shape_of(std::uint32_t stages, std::uint32_t microbatches, pipeli
   return s;
 }
 
-/// What the bound is where a schedule is exactly as long.
+/// The bound of a shape; its best schedule must be exactly as long.
 double met_bound(const pipeline_shape& s) {
   const auto made = schedule_pipeline(s, "best");
   REQUIRE(made);

@@ -109,7 +109,7 @@ memory_options with(Set set) {
   return o;
 }
 
-/// Of 7.5 billion parameters, as the ZeRO paper's example has.
+/// A model of 7.5 billion parameters, as in the ZeRO paper's example.
 model zero_example() {
   model m;
   m.name = "7.5b", m.family = "wide-resnet";

@@ -7,8 +7,8 @@
 
 #include "planners/bubbletea/prefill_packing.hpp"
 
-// What promises must be, found operation by operation and from the beginning each time. It knows
-// nothing of cursors, keys and plans that are kept.
+// The times that promises must have, found operation by operation and from the beginning each time,
+// without the cursors, keys and kept plans of the code under test.
 
 namespace packing_oracle {
 

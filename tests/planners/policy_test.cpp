@@ -198,7 +198,7 @@ TEST_CASE(
   retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
   const auto first = j.decide();
   REQUIRE(first.size() == 1);
-  CHECK(first[0].how.bytes_per_gpu == 0);  // no prediction says that it fits
+  CHECK(first[0].how.bytes_per_gpu == 0);  // there is no prediction that it fits
   CHECK(j.fails() == allocation{{0, 1}});
   CHECK(j.fails() == allocation{{1, 1}});  // of 80 GB
   CHECK(j.fails() == allocation{{1, 2}});  // none is larger: two of these

@@ -106,8 +106,8 @@ TEST_CASE("windows that move take the plan with them") {
   x.know(0, 0);
   CHECK_THAT(x.forecast.admit(prompt(1, 640, 0), 0)->end_s, WithinAbs(16.4, 1e-9));
   CHECK_THAT(x.forecast.admit(prompt(2, 640, 0), 0)->end_s, WithinAbs(33.2, 1e-6));
-  // At 12 the device says that its iteration began at 5: it is busy until 15. Three operations had
-  // ended; the fourth begins again.
+  // At 12 the device reports that its iteration began at 5: it is busy until 15. Three operations
+  // had ended; the fourth begins again.
   x.know(5, 12);
   CHECK_THAT(x.forecast.admit(prompt(3, 64, 12), 12)->end_s, WithinAbs(36.92, 1e-6));
 }

@@ -69,7 +69,7 @@ TEST_CASE(
   std::size_t seen = 0, beyond_marketing_size = 0;
   for (const auto& r : *runs) {
     if (r.pipeline > 1) continue;
-    // Which V100 Sia's was its artifacts do not say: this batch is for the one of 32 GB.
+    // Sia's artifacts do not name the memory of its V100: this batch is for the one of 32 GB.
     if (r.source == "sia" && r.gpu == "V100-16GB" && r.rows == 36) continue;
     const auto gpu = std::ranges::find(*gpus, r.gpu, &gpu_type::name);
     REQUIRE(gpu != gpus->end());

@@ -104,7 +104,7 @@ TEST_CASE("a reservation keeps no more GPUs idle than its program needs") {
       x.decide();
       const auto v = x.s.view();
       const auto held = reservation_of(v);
-      // What could start is not kept waiting by anything but the reservation.
+      // A job that could start waits for nothing but the reservation.
       for (const auto& [id, j] : x.s.waiting) {
         if (!j.plans || j.plans->empty()) continue;
         auto idle = x.s.idle;

@@ -17,7 +17,7 @@
 
 namespace scene_of_policies {
 
-inline constexpr double restart_s = 30;  // of a cluster that does not say otherwise
+inline constexpr double restart_s = 30;  // a cluster's default
 /// How long a started job is left alone under Troupe's policy, at most.
 inline constexpr double settling_s = (troupe::planners::troupe_options{}.settle_starts +
                                       troupe::planners::troupe_options{}.settle_step) *

@@ -148,7 +148,7 @@ class crew {
   double length_ = 0;
 };
 
-/// Does the plan keep every rule of its shape? All that it says is looked at, and nothing believed.
+/// Does the plan keep every rule of its shape? Each of its fields is checked.
 void check_rules(const pipeline_schedule& plan) {
   const auto& s = plan.shape;
   const auto& c = s.costs;

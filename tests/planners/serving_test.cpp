@@ -65,8 +65,8 @@ TEST_CASE("a decoder's memory is its weights in single precision, its cache and 
   s.model.shape = m;
   s.kv_gb = 0.5;
   s.max_running = 10;
-  // Of a layer 4 x 64 x 64 + 2 x 64 x 256 weights, 4 x 64 + 256 + 64 biases, two norms of 2 x 64;
-  // embeddings of 256 tokens and 512 positions; the last norm.
+  // A layer has 4 x 64 x 64 + 2 x 64 x 256 weights, 4 x 64 + 256 + 64 biases and two norms of
+  // 2 x 64; the model adds embeddings of 256 tokens and 512 positions, and the last norm.
   const double layer = 4 * 64 * 64 + 2 * 64 * 256 + 4 * 64 + 256 + 64 + 4 * 64;
   const double all = 2 * layer + 256 * 64 + 512 * 64 + 2 * 64;
   auto memory = decoder_memory_of(s);

@@ -10,7 +10,7 @@
 #include "planners/search/cut_label.hpp"
 #include "planners/search/stage_placer.hpp"
 
-// The plan of a set of stages, and what bounds say of it, against all of its orders and cuts.
+// The plan of a set of stages, and the bounds on it, against all of its orders and cuts.
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -18,7 +18,7 @@ using instances::instance;
 
 namespace {
 
-/// What is said of a set with the given plan while only its first types are decided.
+/// Checks the bounds on a set with the given plan while only its first types are decided.
 void check_completions(stage_placer& placer, std::size_t d, const stage_counts& counts,
                        double iteration_s) {
   const auto& types = placer.divisions()[d].types;

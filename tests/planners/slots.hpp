@@ -145,7 +145,7 @@ class machine {
     return at != arrivals.end() && at->second <= slot;
   }
 
-  /// What a GPU does in this slot; - nothing.
+  /// A GPU's task in this slot; '-': none.
   char wish(int p, int i, int slot) {
     auto& g = gpus_[{p, i}];
     if (g.busy_until > slot) return '-';

@@ -14,7 +14,7 @@ using namespace troupe::planners;
 
 namespace {
 
-/// Of the stage that needs most.
+/// The bytes of the stage that needs the largest number of them.
 double largest_bytes(const std::vector<stage_part>& parts, const stage_load& load) {
   double max = 0;
   for (const auto& p : parts) max = std::max(max, memory_of(p, load).total());

@@ -125,8 +125,8 @@ class oracle {
   /// `keep`: jobs that run keep what they have, and may grow.
   std::vector<choice> served(bool keep) {
     keep_ = keep;
-    // Of all assignments that can be placed: the first job's cost as low as it can be, then the
-    // second's, ... which is what serving them in order gives.
+    // The best of all assignments that can be placed has the lowest cost of the first job, then of
+    // the second, ...: the result of serving the jobs in order.
     std::vector<choice> now(x_.jobs.size());
     std::vector<double> best;
     std::vector<choice> found;
@@ -239,7 +239,7 @@ class oracle {
         c.present == option ? c.start_left_s : 30 * (runs(i) ? defaults.stop_cost : 1);
     return c.samples_left / x_.tables[i].options[option].how.samples_per_s + start;
   }
-  // Of the job at this place of the order; the cost of nothing is beyond all others.
+  // The cost of the job at this place of the order; without an option it is beyond all others.
   double cost(std::size_t at, const std::vector<choice>& all) const {
     const auto i = order_[at];
     if (pinned(i)) return 0;

@@ -31,7 +31,7 @@ std::map<job_id, std::vector<decision>> by_job(const std::vector<decision>& all)
   return out;
 }
 
-// As the scheduler would tell it: running for so long, at the speed that its plan expects.
+// The scheduler's view of a job that has run for that time at the speed that its plan expects.
 void has_run(scene& s, job_id id, double seconds) {
   auto& j = s.running.at(id);
   j.started_s = s.now_s - seconds;

@@ -8,7 +8,7 @@
 #include "messages/base/random.hpp"
 #include "planners/sample.hpp"
 
-// Clusters and jobs with a bit of everything that a cluster file or a job file can say.
+// Clusters and jobs with a bit of everything that a cluster file or a job file can contain.
 
 namespace variety {
 

@@ -75,7 +75,7 @@ struct changed_cluster : fixture {
       }
     return {};
   }
-  /// The process has ended, and its log says so.
+  /// The process has ended, and its log has the reason.
   bool says(const std::string& host, const std::string& what) const {
     return runtime::wait_until([&] { return log_of(host).find(what) != std::string::npos; }, long_s,
                                0.1);

@@ -32,7 +32,7 @@ TEST_CASE("SIGKILL and restart of a node, a gateway and the controller lose no j
     CHECK(j.state == job_state::finished);
   }
 
-  // The journal tells the same story: each job ended once.
+  // The journal agrees: each job ended once.
   const auto ends = ends_in_journal(f);
   CHECK(ends.size() == 7);
   for (const auto& [id, times] : ends) CHECK(times == 1);

@@ -63,7 +63,7 @@ command_line here(command_line words, const fs::path& etc, const std::string& st
   return words;
 }
 
-/// Makes an API key as the page says, and returns it.
+/// Makes an API key by the page's commands, and returns it.
 std::string make_api_key(const std::string& page, const fs::path& etc) {
   const auto line = replaced(block(page, "sh"), "/etc/troupe", etc.string());
   std::FILE* out = ::popen(line.c_str(), "r");

@@ -20,8 +20,8 @@ std::string logging_job(const scratch& where, const std::string& name, const std
 }  // namespace
 
 TEST_CASE("logs --tail, --all and --attempt select lines, ranks and attempts") {
-  // Frenzy, because its second attempt, after the first one says that it ran out of memory, is on
-  // two GPUs.
+  // Frenzy, because its second attempt, after the first one reports that it ran out of memory, is
+  // on two GPUs.
   const detached cluster{{"--policy", "frenzy"}};
   REQUIRE(cluster.said.status == 0);
   const auto job = cluster.where.write(

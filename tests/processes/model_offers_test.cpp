@@ -43,7 +43,7 @@ struct front_by_hand {
                    [](std::uint64_t, bool) {}});
   }
 
-  /// The controller and a decoder say that this folder's files are served as this model.
+  /// The controller and a decoder report that this folder's files are served as this model.
   void serve(const std::string& name, const std::string& folder, std::uint64_t files) {
     view.has_statement = true;
     view.served.insert(name);
@@ -65,7 +65,7 @@ struct front_by_hand {
     auto a = web::ask(at, {body.empty() ? "GET" : "POST", path, body, {}, long_s});
     return a ? std::move(*a) : web::client_answer{};
   }
-  /// What a token that no model has is answered with.
+  /// The answer to a token that no model has.
   web::client_answer refused(const std::string& name) const {
     return ask("/v1/completions", R"({"model": ")" + name + R"(", "prompt": [100000]})");
   }
@@ -103,7 +103,7 @@ void write_folder(const std::string& folder, int vocabulary) {
 TEST_CASE("a front reads a folder again when its files have changed, and a failed one later") {
   const scratch dir;
   front_by_hand f;
-  CHECK(f.refused("a").status == 503);  // the controller has said nothing yet
+  CHECK(f.refused("a").status == 503);  // the controller has sent nothing yet
   write_folder(dir / "a", 300);
   f.serve("a", dir / "a", 1);
   REQUIRE(f.offers_with("a", 300));

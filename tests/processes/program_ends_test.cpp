@@ -40,7 +40,7 @@ job_spec program(const fs::path& directory, const char* model, const std::string
   return s;
 }
 
-/// Goes on where TROUPE_ITERATION says, and saves when it is stopped; then `ending`. It is done
+/// Goes on at TROUPE_ITERATION, and saves when it is stopped; then `ending`. It is done
 /// once there is a file `finish`. Rank 0 reports; `starts` has a line for each attempt.
 std::string saving(const std::string& name, const std::string& ending) {
   return fmt::format(

@@ -333,8 +333,8 @@ TEST_CASE("a job whose node process is superseded is queued again and does not f
   for (std::string word; std::getline(in, word, '\0');) o.command.push_back(word);
   const auto other = f.state / "other";
   *(std::find(o.command.begin(), o.command.end(), "--state") + 1) = other.string();
-  // Of two processes without a common state directory, the one that started in the later minute is
-  // the newer one: this one says that it is.
+  // Without a common state directory, the process that started in the later minute is the newer
+  // one: this file makes the second process the newer one.
   fs::create_directories(other);
   fs::permissions(other, fs::perms::owner_all);
   std::ofstream{other / "starts"} << (1 << 27) << '\n';

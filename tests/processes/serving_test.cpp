@@ -24,7 +24,7 @@ namespace {
 constexpr double lease_s = 3;  // of with-front.yaml
 constexpr std::uint32_t new_tokens = 400;
 
-/// One front and decoders of the model that ships, two if nothing is said.
+/// One front and decoders of the model that ships, two by default.
 struct serving_cluster : fixture {
   explicit serving_cluster(const std::vector<const char*>& decoders = {"first", "second"})
       : fixture{"serving",
@@ -47,7 +47,7 @@ struct serving_cluster : fixture {
                                 long_s, 0.1));
   }
 
-  /// Of the front's metrics; -1: it does not answer.
+  /// The number of pages of a kind in the front's metrics; -1: it does not answer.
   double pages(const std::string& kind) const {
     const auto a = web::ask(*web::parse_url(url), {"GET", "/metrics", {}, {}, 5});
     if (!a) return -1;
@@ -63,7 +63,7 @@ std::string prompt_of(std::uint64_t seed) {
   return "The President of the State " + std::to_string(seed);
 }
 
-/// What the same model says alone.
+/// The answer of the same model alone.
 nlohmann::json alone(std::uint64_t seed) {
   const auto r =
       test::troupe({"infer", prompt_of(seed), "--alone", "--model", test::shipped("models/scribe"),

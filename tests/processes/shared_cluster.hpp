@@ -14,7 +14,7 @@
 
 namespace troupe::test {
 
-/// What has become of requests.
+/// The outcomes of requests.
 struct tally {
   std::atomic<std::size_t> right{0}, wrong{0}, bubbles{0}, again{0};
   std::atomic<std::size_t> failed{0}, refused{0};  // refused: failed otherwise than by a 5xx
@@ -37,7 +37,7 @@ class clients {
   clients(const std::string& url, std::uint64_t count, double every_s = 0);
   ~clients() { end(); }
   void end();
-  /// So many more have ended well.
+  /// Waits until `more` further requests have ended well.
   bool go_on(std::size_t more, double limit_s = long_s) const;
 
   tally of;
@@ -58,7 +58,7 @@ struct lending_cluster : fixture {
   explicit lending_cluster(const std::function<void(job_spec&)>& change = {});
 
   job_status status();
-  /// So many iterations more.
+  /// Waits until the training has done `more` further iterations.
   bool trains_on(std::uint64_t more);
   std::string node_of_stage(std::size_t n);
   /// SIGSTOP, and SIGCONT after that time.

@@ -15,7 +15,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// What the largest process of each name has held in memory.
+/// The largest resident memory of any process of each name.
 class memory_watch {
  public:
   void look(const cli::local_cluster& c) {

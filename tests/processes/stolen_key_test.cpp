@@ -22,7 +22,7 @@ namespace {
 constexpr int free_ports_from = 26000, ports = 8;
 
 /// A front, a gateway, three nodes and two decoders on the first two. The third node's process is
-/// dead, and whoever has its key takes its place.
+/// dead, and the holder of its key takes its place.
 struct served_place {
   served_place()
       : state{fs::temp_directory_path() / fmt::format("troupe-stolen-{}", getpid())},

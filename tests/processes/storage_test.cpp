@@ -243,7 +243,7 @@ TEST_CASE("with a new journal, running nodes drop their work and new jobs run") 
   const auto pid = pid_in(file);
   REQUIRE(pid > 1);
   f.cluster->kill("controller");
-  // What docs/operating.md says under "Recovery".
+  // The steps of docs/operating.md under "Recovery".
   move_journal(f.state / "controller", f.state / "damaged");
   REQUIRE(f.cluster->restart("controller"));
   CHECK(gone(pid));
@@ -309,7 +309,7 @@ TEST_CASE("a restored backup is refused by its witness or by the nodes, and can 
   f.cluster->kill("controller");
 
   lone_controller again{state, f.cluster->controller_address(), f.state / "again.log"};
-  for (const char* suffix : {"", "-wal"})  // as docs/operating.md says that a backup is made
+  for (const char* suffix : {"", "-wal"})  // the backup of docs/operating.md
     fs::copy_file(f.state / "backup" / ("journal.sqlite" + std::string{suffix}),
                   state / ("journal.sqlite" + std::string{suffix}),
                   fs::copy_options::overwrite_existing);

@@ -74,7 +74,7 @@ std::string without_dev(const std::string& script) {
   return rest;
 }
 
-/// Pastes a script into a shell in this directory; the last thing it said if a line of it failed.
+/// Pastes a script into a shell in this directory; the last line that it printed if one failed.
 std::string paste(const std::string& script, const fs::path& directory) {
   const scratch where;
   const auto file = where.write("pasted.sh", "set -e\ncd '" + directory.string() + "'\n" + script);
@@ -86,7 +86,7 @@ std::string paste(const std::string& script, const fs::path& directory) {
   return "failed:\n" + said.substr(said.size() - std::min<std::size_t>(said.size(), 4000));
 }
 
-/// What a block may have left running.
+/// Ends the clusters that a block may have left running.
 struct ends_with_down {
   fs::path directory;
   ~ends_with_down() {

@@ -15,7 +15,7 @@ double some_time(random_source& r, double max) {
   return max * r.uniform();
 }
 
-/// The two sites, and at times a third that the file says little of.
+/// The two sites, and at times a third of which the file has little.
 cluster some_sites(random_source& r) {
   auto c = two_sites();
   if (r.chance(0.5)) {

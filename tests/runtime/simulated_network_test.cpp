@@ -256,7 +256,7 @@ TEST_CASE("a sender whose frames are not handled runs out of credit") {
 
 namespace {
 
-/// Hosts that keep what they get until the test says that it is handled.
+/// Hosts that keep received frames until the test marks them as handled.
 struct keeping : fixture {
   using fixture::fixture;
   void keep(address a) {

@@ -23,7 +23,7 @@ inline cluster two_sites() {
   return c;
 }
 
-/// What every host of the tests has: an actor that hands each frame to a function of the test.
+/// Every test host's inbox: an actor that hands each frame to a function of the test.
 struct inbox {
   struct arrival {
     double at_s = 0;

@@ -34,7 +34,7 @@ struct witness_file {
     REQUIRE(w);
     return std::move(*w);
   }
-  /// What is found in either slot, in the file's order.
+  /// The sequence numbers found in the two slots, in the file's order.
   std::vector<std::uint64_t> sequences() const {
     const auto w = open();
     std::vector<std::uint64_t> all;

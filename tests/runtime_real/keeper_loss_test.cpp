@@ -162,7 +162,7 @@ TEST_CASE("a process that starts keepers and hangs is replaced, and what waited 
   REQUIRE(::waitpid(w.server_pid, nullptr, 0) == w.server_pid);
   auto waits = w.run(shell("echo ran > " + w.dir / "ran"));
   const auto end = end_of(*waits);
-  REQUIRE(::waitpid(w.server_pid, nullptr, 0) == w.server_pid);  // its parent hears of its end
+  REQUIRE(::waitpid(w.server_pid, nullptr, 0) == w.server_pid);  // its parent sees its end
   CHECK(end.what == kept_end::how::no_room);
   CHECK_FALSE(end.why.empty());
   CHECK(eventually([&] { return gone(w.server_pid); }));

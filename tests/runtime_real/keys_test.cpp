@@ -14,7 +14,7 @@ using namespace troupe::runtime::test;
 
 namespace {
 
-/// What was logged while it lived.
+/// The text logged during its lifetime.
 class captured_log {
  public:
   captured_log() {

@@ -26,7 +26,7 @@ int note_connection(sqlite3* db, const char**, const void*) {
   return SQLITE_OK;
 }
 
-/// What the journal's own connection answers; another one has settings of its own.
+/// A pragma's value on the journal's own connection; another one has settings of its own.
 std::string pragma(const std::string& name) {
   sqlite3_stmt* s = nullptr;
   REQUIRE(newest_connection != nullptr);

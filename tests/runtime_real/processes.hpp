@@ -13,7 +13,7 @@
 #include "runtime/process/program.hpp"
 #include "runtime_real/world.hpp"
 
-// What the tests of programs and of their keepers share.
+// Helpers that the tests of programs and of their keepers share.
 
 namespace troupe::runtime::test {
 

@@ -13,7 +13,7 @@
 #include "runtime/zeromq/lane.hpp"
 #include "runtime_real/world.hpp"
 
-// Peers that speak ZeroMQ without this project's transport, and say what they like: one that
+// Peers that speak ZeroMQ without this project's transport, and send any bytes: one that
 // connects to a host, and one to which a host connects.
 
 namespace troupe::runtime::test {

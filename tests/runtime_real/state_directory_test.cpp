@@ -30,7 +30,7 @@ TEST_CASE("a restarted host has a larger incarnation, even if its clock has been
   const auto first = next(), second = next();
   CHECK(second > first);
   CHECK(second >> 36 > first >> 36);  // the count, not the random bits
-  // What the clock said at an earlier start: a century from now.
+  // The clock's reading at an earlier start: a century from now.
   std::ofstream{path + "/starts"} << (first >> 36) + 100ull * 365 * 24 * 60 << '\n';
   const auto third = next(), fourth = next();
   CHECK(third >> 36 == (first >> 36) + 100ull * 365 * 24 * 60 + 1);

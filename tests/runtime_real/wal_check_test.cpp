@@ -60,7 +60,7 @@ struct made_wal {
   }
 };
 
-/// What is said of a file; empty: it is accepted.
+/// The refusal of a file; empty: it is accepted.
 std::string said(const std::string& bytes) {
   const troupe::test::scratch room;
   const auto ok = check_wal(room.write("wal", bytes));

@@ -14,7 +14,7 @@
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/transport.hpp"
 
-// What the tests of the real half share: a small cluster, temporary places, waiting on conditions.
+// Helpers of the real runtime's tests: a small cluster, temporary places, waiting on conditions.
 
 namespace troupe::runtime::test {
 
@@ -42,7 +42,7 @@ inline cluster two_datacenters() {
   return c;
 }
 
-/// Keeps what a transport receives. Frames are handled at once, or when the test says so.
+/// Keeps what a transport receives. Frames are handled at once, or when the test calls for it.
 class mailbox {
  public:
   explicit mailbox(std::shared_ptr<transport> net, bool handle_at_once = true)

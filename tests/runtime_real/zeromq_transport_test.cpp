@@ -112,7 +112,7 @@ TEST_CASE("a host's file needs its own entry alone; a difference in that is name
   auto gateway = must_open(host_options("dc1/gateway", controller->endpoint()));
   mailbox at_gateway{gateway};
   REQUIRE(gateway->wait_until_greeted(long_s));
-  // Of its own datacenter alone, at another place of the file.
+  // The node's file has its own datacenter alone, and the node at another place.
   auto small = two_datacenters();
   small.nodes = {small.nodes[1]};
   small.datacenters.resize(1);

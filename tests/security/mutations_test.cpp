@@ -169,7 +169,7 @@ TEST_CASE("mutated frames in every role harm no host: each keeps doing its work"
   WARN("honest jobs: " << starts_s.size() << ", half began within " << starts_s[starts_s.size() / 2]
                        << " s, all within " << starts_s.back() << " s; at most " << (max >> 20)
                        << " MiB");
-  CHECK(starts_s.back() < 10);  // a machine may be busy; the line above says what it was here
+  CHECK(starts_s.back() < 10);  // a machine may be busy; the line above prints the measured time
   CHECK(max < std::size_t{harness::sanitized ? 2048 : 256} << 20);
 
   CHECK(eventually([&] {

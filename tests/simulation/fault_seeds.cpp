@@ -99,8 +99,8 @@ std::vector<arrival> workload_of(random_source random) {
   return result;
 }
 
-/// What happens because something else has just happened: cancels and crashes at moments that
-/// chance alone would seldom find.
+/// Faults that follow an event of the run: cancels and crashes at moments that chance alone would
+/// seldom find.
 class trouble {
  public:
   trouble(virtual_cluster& v, oracle& watch, random_source random)

@@ -14,8 +14,8 @@ oracle::oracle(const cluster& c, std::function<double(node_index)> slowdown)
 
 namespace {
 
-/// So many iterations at most, if a host's clock that is fast or slow has counted them. It has
-/// counted the time of the start too.
+/// The largest count that a host whose clock is fast or slow can have of these iterations. It
+/// counts the time of the start, too.
 std::uint64_t by_any_clock(std::uint64_t iterations, const lease_granted& g) {
   const double start = g.iteration_s > 0 ? g.start_s / g.iteration_s : 0;
   return iterations + 1 +
@@ -176,7 +176,7 @@ void oracle::on(const job_ended& e) {
   if (e.final_state != job_state::finished) return;
   const auto last = leases_.find(j.lease);
   if (last == leases_.end()) return fail("job {} finishes and has never run", e.job);
-  bool known = true;  // at the end of its last lease; else its nodes told of it when they came back
+  bool known = true;  // at the end of its last lease; else its nodes reported it on their return
   for (const auto& p : last->second.parts) {
     known = known && p.outcome == lease_outcome::succeeded;
     if (!p.succeeded)
@@ -195,7 +195,7 @@ void oracle::on(const training_progress& e) {
   it->second.saved = std::max(it->second.saved, e.report.saved);
 }
 
-/// What the journal credits a part with against what its node did.
+/// Compares a part's credit in the journal with the work that its node did.
 void oracle::check_credit(const part_ended& e, const lease_view& l, const part_view& p) {
   if (p.training) {
     if (e.outcome == lease_outcome::succeeded && !p.succeeded)
@@ -211,7 +211,7 @@ void oracle::check_credit(const part_ended& e, const lease_view& l, const part_v
   if (e.iterations > by_any_clock(p.done, l.granted))
     fail("lease {} is credited with {} iterations on node {}, which did {} ({})", e.lease,
          e.iterations, p.node, p.done, e.detail);
-  // What a node did and lived to tell is not forgotten.
+  // The iterations that a node did and reported are credited.
   const bool reported = (p.stopped || p.succeeded) && e.outcome != lease_outcome::lost;
   if (reported && !l.granted.out_of_memory && by_any_clock(e.iterations, l.granted) < p.done)
     fail("lease {} is credited with {} iterations only, and node {} did {} ({})", e.lease,

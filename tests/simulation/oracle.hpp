@@ -15,8 +15,8 @@
 
 namespace troupe::simulation {
 
-/// Watches a run from outside: what the controller writes down, what the nodes do, and what clients
-/// are told. It keeps books of its own and compares; the first contradiction stays.
+/// Watches a run from outside: the journal entries, the work of the nodes, and the answers to
+/// clients. It keeps books of its own and compares; the first contradiction stays.
 ///
 /// - No GPU runs two parts, and none is granted or given back while something runs on it.
 /// - No job has work of two leases at a time, anywhere; no part begins twice, or without a lease.
@@ -24,7 +24,7 @@ namespace troupe::simulation {
 /// - A lease asks for the iterations that are still to be done: what earlier leases are credited
 ///   with, and not more than was done there. A job finishes by work that was done to its end.
 /// - A part that ends badly has its partners revoked before anything else is written.
-/// - A job that a client was told is cancelled ends cancelled.
+/// - A job ends cancelled once a client has the answer that it is cancelled.
 class oracle {
  public:
   /// `slowdown`: how many times as long work that begins now takes on a node.
@@ -34,8 +34,8 @@ class oracle {
   void on_work(double now_s, node_index n, const work_order* w, const part_report* ended);
   void on_cancelled(job_id id) { notified_cancelled_.insert(id); }
 
-  /// At the end: `jobs` were submitted, by name; clients were told of `accepted`; the journal and
-  /// the controller's ledger are these.
+  /// At the end: `jobs` were submitted, by name; clients have answers for `accepted`; the journal
+  /// and the controller's ledger are these.
   void check_end(const std::set<std::string>& jobs, const std::vector<job_id>& accepted,
                  const std::vector<journal_entry>& journal, const actors::ledger* live);
 

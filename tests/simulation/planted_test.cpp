@@ -20,7 +20,7 @@ int planted_bug = 0;
 
 namespace {
 
-/// What each bug of planted.txt is, in a sentence.
+/// The sentence of planted.txt for each bug.
 std::map<int, std::string> planted_bugs() {
   std::ifstream in{troupe::test::source_dir() + "/tests/simulation/planted.txt"};
   std::map<int, std::string> bugs;

@@ -25,7 +25,7 @@ using namespace troupe::studies;
 constexpr std::uint64_t fault_stream = 1, trace_stream = 2;
 constexpr double requests_per_s = 20;
 
-/// Of Llama's kind, small enough that prompts of 4,096 tokens take a bubble or two.
+/// A model of Llama's kind, small enough that prompts of 4,096 tokens take a bubble or two.
 model served() {
   model m;
   m.name = "m";
@@ -108,7 +108,7 @@ class frame_oracle {
       if (datacenter_of(from) != datacenter_of(e->to)) wrong_ = "a block left its datacenter";
       const bool fresh =
           sent_.insert({b->name, {b->guest, b->index, std::uint32_t(b->what)}}).second;
-      // A guest that has lost so many cancellations in a row has not heard of any of them.
+      // A guest that has lost that many cancellations in a row has received none of them.
       constexpr int received = 20;
       const auto c = cancels_.find({b->name, from});
       if (fresh && c != cancels_.end() && c->second > received)

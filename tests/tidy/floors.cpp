@@ -55,7 +55,7 @@ const std::vector<module_floors>& all_floors() {
 
 namespace {
 
-/// Of the file's folder, with its name in the module; none: it is not on the list.
+/// The floor of the file's folder, and the folder's name in the module; none: it is not listed.
 std::optional<std::pair<std::size_t, std::string>> floor_of(const module_floors& m,
                                                             const std::string& path) {
   const auto name = path.rfind('/');

@@ -27,7 +27,7 @@ const std::map<std::string, names> may_use = {
     {"examples", {"messages", "planners", "runtime", "actors", "studies", "formats"}},
 };
 
-/// What a sub-module must not include of its own module, by the beginnings of paths.
+/// The folders of its own module that a sub-module must not include, by the beginnings of paths.
 struct separation {
   const char* folder;
   std::vector<const char*> without;

@@ -19,7 +19,7 @@ checkout sample_checkout() {
   return c;
 }
 
-/// What the rules say of a file with this text: lines "number: sentence".
+/// The findings in a file with this text: lines "number: sentence".
 std::string said(const std::string& path, const std::string& text) {
   std::ostringstream out;
   for (const auto& f : check(read_source(path, text), sample_checkout()))

@@ -56,7 +56,7 @@ class chat_server {
     return c.answer();
   }
 
-  json start;  // what it says once it answers
+  json start;  // the line that it prints once it answers
 
  private:
   /// The document, without notes before it.

@@ -11,7 +11,7 @@ using namespace troupe;
 using namespace troupe::test;
 using Catch::Contains;
 
-// HTTP as raw bytes, against a handler that says what it was asked.
+// HTTP as raw bytes, against a handler whose answer repeats its request.
 
 namespace {
 
@@ -210,7 +210,7 @@ TEST_CASE("a client that leaves is noticed while its answer is made, whole or a 
       CHECK(runtime::wait_until([&] { return s.gone == left; }, 30));
     }
   }
-  for (const auto& r : s.kept) {  // what comes too late is ignored
+  for (const auto& r : s.kept) {  // late answers are ignored
     r->piece("x");
     r->end(true);
     r->whole({200, "text/plain", "x", {}});

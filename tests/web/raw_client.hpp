@@ -31,13 +31,13 @@ class raw_client {
 
   /// false: the peer has closed it.
   bool send(std::string_view bytes);
-  /// head: the answer has no body, whatever its length says.
+  /// head: the answer has no body, whatever its Content-Length.
   raw_answer answer(bool head = false);
   /// Waits for that text; it, and what follows, is still to be read.
   bool wait_for(std::string_view text);
   /// Has the peer closed it, once all is read?
   bool ended();
-  /// Closes it so that the peer is told at once.
+  /// Closes it so that the peer sees it at once.
   void reset();
 
  private:

@@ -68,7 +68,7 @@ class server {
     return runtime::wait_until(
         [&] { return metric("troupe_kv_pages{state=\"used\"}", fields) == 0; }, soon_s, 0.02);
   }
-  /// What it has printed, notices first.
+  /// The text that it has printed, notices first.
   std::string output() const { return read_file(dir_ / "out"); }
   runtime::process& process() { return *process_; }
 
