@@ -64,7 +64,7 @@ CATCH_REGISTER_LISTENER(wanted_device)
 
 std::vector<tested_device> devices() {
   std::vector<tested_device> all{{"cpu", gpu::make_cpu_device, 0, 0, 0},
-                               {"emulated", make_emulated, 0, gradients_off, losses_off}};
+                                 {"emulated", make_emulated, 0, gradients_off, losses_off}};
   if (why_no_cuda().empty())
     all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0,
                    gradients_off, losses_off});

@@ -148,9 +148,9 @@ TEST_CASE("GPUs that NCCL refuses to join share their stage through the host, wi
   m.layers = 2;
   std::string why;
   const tested_device twice{kind.name, [&](const gpu::stage_spec& s) {
-                            return expected<std::unique_ptr<gpu::stage_device>>{
-                                share_stage(s, {kind.open(), kind.open()}, {}, &why)};
-                          }};
+                              return expected<std::unique_ptr<gpu::stage_device>>{
+                                  share_stage(s, {kind.open(), kind.open()}, {}, &why)};
+                            }};
   pipeline one{{"cpu", gpu::make_cpu_device}, m, {4}}, shared{twice, m, {4}};
   CHECK(has_facts(why, {"2 GPUs", "NCCL reports", "invalid usage"}));
   const auto all = lessons(m, 2, 2, 3);

@@ -107,8 +107,8 @@ TEST_CASE("a GPU listed twice shares a stage with itself through the host") {
   if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has printed why
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
   const tested_device twice{"cuda", [](const gpu::stage_spec& s) {
-                            return gpu::make_shared_cuda_device(s, {0, 0});
-                          }};
+                              return gpu::make_shared_cuda_device(s, {0, 0});
+                            }};
   const auto m = sharable(2, true);
   pipeline one{cpu, m, {3, 1}}, shared{twice, m, {3, 1}};
   const auto all = lessons(m, 2, 2, 3);
