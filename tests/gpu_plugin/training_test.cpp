@@ -28,7 +28,7 @@ class poisoning_machine final : public kernel_interceptor {
   void perform(call, std::function<void(machine&)> how) override { how(behind()); }
 };
 
-device_kind emulated() {
+tested_device emulated() {
   return {"emulated", [](const gpu::stage_spec& s) {
             return expected<std::unique_ptr<gpu::stage_device>>{
                 std::make_unique<device>(s, emulated_machine())};
@@ -36,7 +36,7 @@ device_kind emulated() {
 }
 
 /// Each stage on another GPU. `graphs`: of its machines.
-device_kind through_plugin(std::vector<std::shared_ptr<pass_graphs>>& graphs) {
+tested_device through_plugin(std::vector<std::shared_ptr<pass_graphs>>& graphs) {
   return {"plugin", [&graphs](const gpu::stage_spec& s) {
             const auto index = static_cast<int>(graphs.size()) % fake_cuda::device_count;
             graphs.push_back(std::make_shared<pass_graphs>(
