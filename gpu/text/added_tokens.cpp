@@ -31,6 +31,7 @@ void token_finder::add(std::string_view name, const added_token& token) {
   has_special_ = has_special_ || token.special;
 }
 
+/// The walk goes on past the end of a name, because a longer name may begin with it.
 token_finder::found token_finder::longest_at(std::string_view text, std::size_t at) const {
   found longest;
   if (!begin_.test(static_cast<unsigned char>(text[at]))) return longest;
