@@ -62,7 +62,7 @@ void token_finder::split(std::string_view text, std::span<const text_range> lite
     at = end;
     if (token->single_word && !stands_alone(text, name)) continue;
     if (const auto* range = overlapped(literal, name); range && token->special) {
-      // What follows the literal part may be a token of its own.
+      // The text after the literal part may be a token of its own.
       at = std::max(name.begin + 1, std::min(name.end, range->end));
       continue;
     }

@@ -5,7 +5,7 @@
 
 #include "gpu/text/jinja_evaluator.hpp"
 
-// What Python's operators do.
+// Python's operators.
 namespace troupe::gpu::jinja {
 
 namespace {
