@@ -35,7 +35,7 @@ struct answer {
   double computed_s = 0;  // by the device; of a device that does not measure it: all
   double around_s = 0;    // the rest from the request to its completion
 };
-/// Of a step of a stage, in all rounds.
+/// Times of a step of a stage, in all rounds.
 struct samples {
   std::vector<double> computed_s, around_s;
 };
@@ -128,7 +128,7 @@ class bench {
     t.peak_bytes = peak_bytes;
     return t;
   }
-  /// What a step takes beside computing: its tensors' copies from and to the host, and the host's
+  /// Time of a step beside computing: its tensors' copies from and to the host, and the host's
   /// own work.
   part_times around() const {
     const auto median = [](const samples& s) { return statistics::median(s.around_s); };

@@ -24,7 +24,7 @@ struct profile_wish {
   std::vector<std::uint32_t> tensor_parallel;  // also of stages that so many devices share
   std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
   std::uint32_t rounds = 9;  // at least 3; each runs everything once
-  // Of a CPU: with the pauses of a node that is emulated at this speed, after which the next
+  // CPUs only: with the pauses of a node that is emulated at this speed, after which the next
   // operation finds its caches cold. The times are still those of the whole core.
   double emulate_speed = 1;
   std::function<void(const std::string&)> progress;  // progress, and what could not be measured
@@ -56,7 +56,7 @@ struct sums_wish {
 /// are stored in `into.all_reduce`; nothing waits longer than the timeout.
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into);
 
-/// Of a GPU with a context.
+/// Free memory of a GPU with a context.
 expected<std::uint64_t> free_memory(int index);
 
 /// Computes a part's times from stages that contain it, by docs/profiles.md's formulas: `alone` are
@@ -70,7 +70,7 @@ struct sublayer_times {
 };
 sublayer_times take_apart(const measured_stages& m);
 
-/// Of a stage with embedding and head: everything but its layers. `whole`: one layer and both ends.
+/// Stage with embedding and head: everything but its layers. `whole`: one layer and both ends.
 struct measured_ends {
   part_times embedding, head, whole, one_layer;
 };

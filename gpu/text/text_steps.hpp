@@ -12,7 +12,7 @@
 #include "gpu/text/text_range.hpp"
 #include "messages/base/reason.hpp"
 
-// What a tokenizer.json does to text before its byte pair encoding, in a time that grows with the
+// Steps of a tokenizer.json on text before its byte pair encoding, in a time that grows with the
 // text's length. Reading throws nlohmann::json::exception for values of wrong types.
 
 namespace troupe::gpu {
