@@ -28,6 +28,8 @@ attention<T>::attention(std::size_t rows, std::size_t sequence, std::size_t hidd
       gradients_{memory.take<T>(tile_ * sequence)},
       dots_{memory.take<T>(tile_)} {}
 
+/// Tiles of queries bound the memory of the scores: a tile of t queries needs t rows, not a row for
+/// each position. A tile computes no keys behind its last query, which the causal mask would drop.
 template <class T>
 void attention<T>::forward(const T* qkv, T* out, T* log_sums) {
   const auto& k = kernels_for<T>();
@@ -61,6 +63,8 @@ void attention<T>::backward(const T* gradient_out, const T* qkv, const T* out, c
     }
 }
 
+/// Probabilities are computed again from the stored logarithms of their sums, so that the forward
+/// pass keeps one number per query and head instead of a row.
 template <class T>
 void attention<T>::backward_head(const T* gradient_out, const T* qkv, const T* out,
                                  const T* log_sums, T* gradient_qkv) {

@@ -260,7 +260,7 @@ constexpr size_t tile_columns = rows == 8 ? 512 : 8192 / rows;
 template <int rows>
 constexpr size_t sums_stride = tile_columns<rows> + 16;
 
-/// Of a product of several rows: terms that are added to a sum before it is stored, and vectors of
+/// Products of several rows: terms that are added to a sum before it is stored, and vectors of
 /// columns that share a load of their factors. AVX2 has 16 registers, and is bound by those loads.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 constexpr int terms_of_many = 4, vectors_of_many = 2;
@@ -320,7 +320,7 @@ TROUPE_INLINE size_t add_groups(const T* in, const T* weight, size_t k, size_t i
     for (int r = 0; r < rows; ++r)
       for (int s = 0; s < terms; ++s)
         factors[r * terms + s] = in[static_cast<size_t>(r) * inner + k + static_cast<size_t>(s)];
-    // Of a single row the runs are long, and the processor itself foresees enough.
+    // Runs of a single row are long, and the processor prefetches them itself.
     const bool more = rows > 1 && k + 2 * terms <= inner;
     add_terms<T, rows, terms>(factors, weight + k * stride, stride, more ? terms * stride : 0,
                               columns, sums);

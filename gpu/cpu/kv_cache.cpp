@@ -5,6 +5,7 @@ namespace troupe::gpu::cpu {
 kv_cache::kv_cache(const inference_model& m, std::uint32_t pages, std::uint32_t layers)
     : pages_{pages}, layers_{layers}, layer_values_{page_bytes(m) / sizeof(float)} {}
 
+/// All pages or none: a sequence that does not fit keeps the pages that it has.
 bool kv_cache::reserve(sequence_id s, std::uint32_t positions) {
   const std::size_t wanted = pages_for(positions);
   const auto* known = find(s);
@@ -13,7 +14,7 @@ bool kv_cache::reserve(sequence_id s, std::uint32_t positions) {
   if (wanted - have > free_pages()) return false;
   auto& pages = sequences_[s];
   while (pages.size() < wanted) {
-    // What is not computed must be finite: a masked position is multiplied by 0.
+    // Values that are not computed must be finite: a masked position is multiplied by 0.
     pages.push_back(memory_.zeros<float>(layers_ * layer_values_));
     ++used_;
   }

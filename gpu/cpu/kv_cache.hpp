@@ -27,7 +27,7 @@ class kv_cache {
   float* keys(const buffer<float>& page, std::uint32_t layer) const {
     return page.get() + layer * layer_values_;
   }
-  /// Of keys and values of one layer in a page.
+  /// Floats of one layer in a page, keys and values.
   std::size_t layer_values() const { return layer_values_; }
 
  private:

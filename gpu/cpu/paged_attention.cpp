@@ -33,6 +33,8 @@ float* paged_attention::scores(std::size_t n) {
   return scores_.get();
 }
 
+/// A page has keys, then values; in each half the rows of one head lie together, so that a head is
+/// a matrix without gaps.
 void paged_attention::store(const float* qkv_row, std::uint32_t position, float* page) const {
   const float* key = qkv_row + queries_;
   const float* value = key + kv_;

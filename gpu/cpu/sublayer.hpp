@@ -17,7 +17,8 @@ struct weight_and_bias {
   T *weight = nullptr, *bias = nullptr;
 };
 
-/// Of attention c_attn and its c_proj, of the MLP c_fc and its c_proj, and the norm before them.
+/// Values of a sublayer: of attention c_attn and its c_proj, of the MLP c_fc and its c_proj, and
+/// the norm before them.
 template <class T>
 struct sublayer_values {
   weight_and_bias<T> norm, wide, back;

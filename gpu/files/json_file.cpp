@@ -24,6 +24,8 @@ struct extent {
 };
 
 /// In a text that is not JSON it may be anything, but then the parser stops there.
+/// Depth and number of values are counted before the parser runs: its recursion and its memory are
+/// bounded by them. Brackets and commas within strings do not count.
 extent extent_of(std::string_view text) {
   extent e;
   std::size_t depth = 0;

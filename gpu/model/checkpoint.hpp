@@ -93,7 +93,7 @@ class checkpoint {
     const stored_tensor* tensor = nullptr;
   };
   place find(const std::string& name) const;
-  /// Of its weights; fails if there is none.
+  /// Place of its weights; fails if there is none.
   expected<place> place_of(const parameter& p) const;
   expected<void> check_shape(const place& from, const parameter& p) const;
   expected<void> read_one(const place& from, const parameter& p, std::span<float> out) const;

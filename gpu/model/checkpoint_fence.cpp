@@ -94,6 +94,7 @@ class fence {
 
 }  // namespace
 
+/// An older lease than that of the file fails; the file never goes back to a smaller number.
 expected<void> take_fence(const fs::path& root, std::uint64_t lease) {
   std::error_code failed;
   fs::create_directories(root, failed);
@@ -110,6 +111,8 @@ expected<void> check_fence(const fs::path& root, std::uint64_t lease) {
   return write_fenced(root, lease, [] { return expected<void>{}; });
 }
 
+/// The lock is held over the check and the write: a newer lease cannot be taken in between, so no
+/// write of an older lease comes after it.
 expected<void> write_fenced(const fs::path& root, std::uint64_t lease,
                             const std::function<expected<void>()>& write) {
   fence f{root};

@@ -73,6 +73,8 @@ reading_lock::~reading_lock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+/// Only complete checkpoints count for `keep`; incomplete ones that are older than the last one
+/// kept go too. Those after `iteration` are left alone.
 void remove_old_checkpoints(const fs::path& root, std::uint64_t iteration, std::uint32_t keep) {
   auto all = checkpoints_in(root);
   std::erase_if(all, [&](const auto& c) { return c.iteration > iteration; });

@@ -25,6 +25,7 @@ bool all_finite(std::span<const float> values) {
 
 }  // namespace
 
+/// Blocks are checked without branches; only a block with a wrong value is searched for its place.
 std::optional<std::size_t> first_not_finite(std::span<const float> values) {
   constexpr std::size_t block = 4096;
   for (std::size_t begin = 0; begin < values.size(); begin += block) {

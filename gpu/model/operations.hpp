@@ -4,7 +4,7 @@
 
 #include "gpu/device/stage_device.hpp"
 
-// What every device refuses, in the same words.
+// Operations that every device refuses, with the same errors.
 
 namespace troupe::gpu {
 

@@ -26,7 +26,7 @@ struct stored_tensor {
   std::uint64_t begin = 0, end = 0;  // its bytes, relative to the end of the header
 };
 
-/// What the files of one folder may have, so that a folder of others cannot fill the memory: as
+/// Limits on the files of one folder, so that a folder of others cannot fill the memory: as
 /// many as the largest model has stages, and headers that together are as long as the format allows
 /// one to be, more than ten times what a model of 100,000 tensors has.
 inline constexpr std::size_t max_safetensors_files = 10'000;
@@ -42,7 +42,7 @@ class safetensors {
 
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
-  /// What its metadata calls that; other metadata is not kept.
+  /// The member of its metadata with that name; other metadata is not kept.
   const std::optional<std::string>& iteration() const { return iteration_; }
   std::filesystem::path file() const { return file_.path(); }
   /// Reads a tensor's first values, as many as fit into `out`. Fails if the file has become too

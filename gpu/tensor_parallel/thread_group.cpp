@@ -64,6 +64,8 @@ class table {
   }
 
   /// Sums this member's slice over all members, in the order of their ranks.
+  /// Slices are disjoint, so no lock is held; every member gets a copy of the same sums, and the
+  /// fixed order makes their bits independent of the order in which the members arrive.
   void add_share(std::uint32_t rank) {
     const auto n = values_[0].size();
     const auto first = n * rank / size(), end = n * (rank + 1) / size();

@@ -31,6 +31,7 @@ void token_finder::add(std::string_view name, const added_token& token) {
   has_special_ = has_special_ || token.special;
 }
 
+/// The walk goes on past the end of a name, because a longer name may begin with it.
 token_finder::found token_finder::longest_at(std::string_view text, std::size_t at) const {
   found longest;
   if (!begin_.test(static_cast<unsigned char>(text[at]))) return longest;
@@ -61,7 +62,7 @@ void token_finder::split(std::string_view text, std::span<const text_range> lite
     at = end;
     if (token->single_word && !stands_alone(text, name)) continue;
     if (const auto* range = overlapped(literal, name); range && token->special) {
-      // What follows the literal part may be a token of its own.
+      // The text after the literal part may be a token of its own.
       at = std::max(name.begin + 1, std::min(name.end, range->end));
       continue;
     }

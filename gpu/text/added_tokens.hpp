@@ -26,7 +26,7 @@ struct added_token {
 /// Finds added tokens in texts: from left to right, of several at one place the longest.
 class token_finder {
  public:
-  /// Of equal names the first counts. The token lives as long as this.
+  /// The first of equal names counts. The token lives as long as this.
   void add(std::string_view name, const added_token& token);
   bool empty() const { return steps_.empty(); }
   /// Are there special tokens?

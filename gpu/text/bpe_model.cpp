@@ -66,6 +66,8 @@ expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   return m;
 }
 
+/// The place of a merge in the list is its rank. Both halves and their sum must be tokens: a merge
+/// to no token could not be applied.
 expected<void> bpe_model::read_merges(const json& merges, bool byte_level) {
   std::uint32_t rank = 0;
   for (const auto& one : merges) {
@@ -101,6 +103,8 @@ void bpe_model::add_unknown(std::string_view character, std::vector<std::uint32_
   }
 }
 
+/// The tokens before any merge: one for each byte of a byte-level vocabulary, else one for each
+/// character.
 std::vector<std::uint32_t> bpe_model::symbols_of(std::string_view word) const {
   std::vector<std::uint32_t> symbols;
   while (!word.empty()) {
@@ -135,6 +139,8 @@ std::size_t bpe_model::longest_token_bytes() const {
   return longest;
 }
 
+/// With ignore_merges (Llama 3) a word that is a token is that token, even where the merges would
+/// not lead to it.
 void bpe_model::encode(std::string_view word, std::vector<std::uint32_t>& out) const {
   if (whole_words_)
     if (const auto found = numbers_.find(std::string{word}); found != numbers_.end()) {

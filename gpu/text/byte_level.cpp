@@ -8,6 +8,9 @@ namespace troupe::gpu {
 
 namespace {
 
+/// bytes_to_unicode() of GPT-2's encoder.py: printable bytes of Latin-1 stand for themselves, the
+/// others for the characters from U+0100 on, so that no token has white space or control
+/// characters.
 std::array<std::uint32_t, 256> characters_of_bytes() {
   std::array<std::uint32_t, 256> characters{};
   std::uint32_t next = 256;

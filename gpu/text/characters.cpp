@@ -80,7 +80,7 @@ void order_marks(std::vector<utf8proc_int32_t>& characters) {
   }
 }
 
-/// Of a text that is UTF-8.
+/// The text must be UTF-8.
 std::string composed_utf8(std::string_view text) {
   std::vector<utf8proc_int32_t> characters;
   characters.reserve(text.size());

@@ -202,7 +202,7 @@ void chat_template::find_ends(content& c, const tokenizer& t) {
   if (const auto eos = c.tokens.find("eos_token"); eos != c.tokens.end())
     add(t.special(eos->second));
   if (!c.problem.empty()) return;
-  // What the template writes behind an answer ends answers, if it is a special token.
+  // The text that the template writes behind an answer ends answers, if it is a special token.
   constexpr std::string_view answer = "an answer";
   const chat_message messages[] = {{"user", "Hello"}, {"assistant", std::string{answer}}};
   const auto written =

@@ -127,7 +127,7 @@ evaluator::~evaluator() {
 text evaluator::run(const body& whole) {
   text out;
   out_ = &out;
-  // What the template sets is its own.
+  // Names that the template sets get a scope of their own.
   enter(scope_);
   run_all(whole);
   return out;
@@ -207,6 +207,7 @@ text evaluator::captured(const body& inner) {
   return all;
 }
 
+/// The condition of a for filters before the loop begins, so loop.length counts kept items only.
 std::vector<value> evaluator::loop_items(const statement& s) {
   auto items = items_of(evaluate(*s.values[0]), work_);
   if (!s.values[1]) return items;
@@ -250,6 +251,7 @@ evaluator::flow evaluator::run_choice(const statement& s) {
   return flow::on;
 }
 
+/// Values of a `with` are evaluated in the scope around it: they do not see its names.
 void evaluator::run_with(const statement& s) {
   const auto inside = std::exchange(scope_, scope_->around);
   std::vector<value> given;

@@ -94,7 +94,7 @@ class evaluator {
   std::vector<std::function<void()>> ends_;
 };
 
-/// What filters, tests and functions are.
+/// Filters, tests and functions by their names.
 value apply_filter(evaluator& e, std::string_view name, const value& input, const arguments& given);
 bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given);
 /// Undefined: there is none of that name.

@@ -36,7 +36,7 @@ class method final : public object {
   std::string name_;
 };
 
-/// What a cycler knows; `next` and `reset` are objects that share it.
+/// State of a cycler; `next` and `reset` are objects that share it.
 struct cycle_state {
   list all;
   std::size_t at = 0;

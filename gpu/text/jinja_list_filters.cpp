@@ -63,7 +63,7 @@ value folded(value v, bool case_sensitive) {
   return v;
 }
 
-/// What sort() and the like compare: one attribute, or several with commas.
+/// Key that sort() and the like compare: one attribute, or several with commas.
 value key_of(evaluator& e, const value& v, const value* attributes, bool case_sensitive) {
   if (!attributes || attributes->is_none()) return folded(v, case_sensitive);
   const auto* t = attributes->as_text();

@@ -247,7 +247,7 @@ value copy(evaluator&, const value& v, const arguments& given) {
   return v;
 }
 
-/// What changes a list or a dict, which the sandbox of templates does not allow.
+/// Methods that change a list or a dict, which the sandbox of templates does not allow.
 value change(evaluator&, const value& v, const arguments&) {
   fail(fmt::format("changes a {}, which a template may not", type_of(v)));
 }
@@ -331,7 +331,7 @@ value call_method(evaluator& e, const value& v, std::string_view name, const arg
 }
 
 bool is_method(std::string_view name) {
-  // Of a loop and of a cycler.
+  // Methods of a loop and of a cycler.
   constexpr std::string_view others[] = {"cycle", "changed", "next", "reset"};
   return find_method(of_text, name) || find_method(of_dictionary, name) ||
          find_method(of_list, name) ||

@@ -5,7 +5,7 @@
 
 #include "gpu/text/jinja_evaluator.hpp"
 
-// What Python's operators do.
+// Python's operators.
 namespace troupe::gpu::jinja {
 
 namespace {
@@ -20,6 +20,8 @@ namespace {
   fail("computes an integer of more than 63 bits");
 }
 
+/// Bases of 0, 1 and -1 never overflow, so the loop would run for the whole exponent: they are
+/// answered first. Any other base overflows within 63 rounds.
 std::int64_t power_of(std::int64_t a, std::int64_t b) {
   std::int64_t out = 1;
   if (a == 0 || a == 1) return b == 0 ? 1 : a;

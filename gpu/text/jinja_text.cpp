@@ -212,7 +212,7 @@ std::vector<text> split_from_right(const text& t, const std::optional<std::strin
   const auto joined_count = parts.size() - static_cast<std::size_t>(limit);
   std::vector<text> out{joined(
       {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count)}, *separator, w)};
-  // What is between these parts comes from where they come from.
+  // The text between these parts comes from where they come from.
   out[0] = t.part(0, out[0].size());
   out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(joined_count), parts.end());
   return out;

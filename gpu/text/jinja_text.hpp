@@ -50,7 +50,7 @@ std::size_t character_size(std::string_view s, std::size_t at);
 std::size_t count_characters(std::string_view s);
 /// Where characters begin, and the end.
 std::vector<std::size_t> character_starts(std::string_view s, work& w);
-/// What Python's str.isspace() says of a character.
+/// Python's str.isspace() of one character.
 bool is_space(std::string_view character);
 
 enum class sides { left, right, both };

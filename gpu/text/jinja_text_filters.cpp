@@ -258,6 +258,7 @@ struct conversion {
   char letter = 0;
 };
 
+/// Width and precision are limited so that a short format cannot write a large text.
 conversion read_conversion(std::string_view s, std::size_t& at) {
   conversion c;
   const auto number = [&] {

@@ -47,7 +47,7 @@ struct expression {
   std::vector<std::string> signs;
 };
 
-/// What `set` and `for` give values to: a name, an attribute of a namespace, or several of them.
+/// Target of `set` and `for`: a name, an attribute of a namespace, or several of them.
 struct target {
   std::string name, attribute;
   std::vector<target> several;
@@ -97,7 +97,7 @@ struct statement {
 /// A whole template. Throws located_error for what is wrong or not supported.
 body parse_template(std::string_view source);
 
-/// What is supported, for the parser.
+/// Names that are supported, for the parser.
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 bool is_method(std::string_view name);

@@ -100,6 +100,8 @@ unsigned value::depth() const {
   return 0;
 }
 
+/// The search is linear, as dictionaries of a template are small; its steps are charged by the
+/// number of entries, so that a large one cannot use up time unseen.
 const value* dictionary::find(const value& key, work& w) const {
   w.steps(entries.size() / 4);
   for (const auto& [k, v] : entries)
@@ -113,6 +115,7 @@ const value* dictionary::find(std::string_view key) const {
   return nullptr;
 }
 
+/// The depth is checked before the entry is stored: a refused value leaves no deep one behind.
 void dictionary::set(value key, value v, work& w) {
   const auto* l = key.as_list();
   if ((l && l->what != list::kind::tuple) || key.as_dictionary())

@@ -16,7 +16,7 @@ class evaluator;
 class value;
 struct arguments;
 
-/// What a name or an item is that is not there; `why` says so if it is used.
+/// The value of a name or an item that does not exist; `why`: the error if it is used.
 struct undefined {
   std::shared_ptr<const std::string> why;
 };
@@ -161,7 +161,7 @@ int compare(const value& a, const value& b, std::string_view sign, work& w);
 text shown(const value& v, work& w);
 text represented(const value& v, work& w);
 std::string float_text(double d);
-/// What `for` goes through. Fails for what has no items.
+/// The items that `for` goes through. Fails for values without items.
 std::vector<value> items_of(const value& v, work& w);
 std::vector<value> characters_of(const text& t, work& w);
 std::size_t length_of(const value& v);

@@ -26,6 +26,7 @@ char32_t number_of(std::string_view one) {
   return n;
 }
 
+/// Quotes of repr(): single ones, unless the text has a single and no double quote.
 text quoted(const text& t, work& w) {
   const auto& s = t.bytes();
   const char quote = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';

@@ -195,6 +195,7 @@ std::size_t json_tokenizer::find_longest() const {
   return longest;
 }
 
+/// Words repeat in a text; the merges of each run once per call of encode().
 void json_tokenizer::encode_plain(std::string_view text, bool begins, encoding& e) const {
   constexpr std::size_t max_known = 256;  // a longer word hardly comes again
   words_.apply(text, begins, [&](std::string_view word) {

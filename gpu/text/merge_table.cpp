@@ -16,6 +16,11 @@ std::uint64_t merge_table::queue_operations() {
   return operations;
 }
 
+/// Byte pair encoding: the adjacent pair with the lowest rank merges first, of equal ones the
+/// leftmost, until no pair has a merge. Symbols are a linked list, and a queue has the possible
+/// merges: n symbols take O(n log n) time, where a search for each merge would take O(n^2), so a
+/// long word without spaces cannot stall the tokenizer. A merge leaves entries of its neighbours in
+/// the queue; they are recognized by their tokens when they come up.
 std::vector<std::uint32_t> merge_table::apply(const std::vector<std::uint32_t>& word) const {
   constexpr auto none = std::numeric_limits<std::size_t>::max();
   constexpr auto gone = std::numeric_limits<std::uint32_t>::max();

@@ -35,6 +35,8 @@ expected<pattern> pattern::compile(const std::string& expression) {
   return p;
 }
 
+/// Empty matches are not wanted, as they would make no progress. A failed match, also one beyond
+/// the limits of PCRE2, leaves the rest of the text as one piece that does not match.
 void pattern::split(std::string_view text, const std::function<void(piece)>& use) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{

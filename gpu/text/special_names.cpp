@@ -29,7 +29,7 @@ std::optional<std::string> token_in(const json& one) {
   return std::nullopt;
 }
 
-/// What a class of transformers has for keys that its files lack.
+/// Names that a class of transformers has for keys that its files lack.
 names defaults_of(const json& config) {
   if (!config.contains("tokenizer_class") || !config["tokenizer_class"].is_string()) return {};
   auto type = config["tokenizer_class"].get<std::string>();

@@ -12,7 +12,7 @@ namespace troupe::gpu::special_names {
 /// tokenizer_config.json of a folder; an empty object: it has none.
 expected<nlohmann::json> read_config(const std::filesystem::path& folder);
 
-/// What tokens are called by templates: `bos_token` and the like, by tokenizer_config.json,
+/// Names of tokens in templates: `bos_token` and the like, by tokenizer_config.json,
 /// special_tokens_map.json, and what the tokenizer's class has without them.
 expected<std::map<std::string, std::string>> of(const std::filesystem::path& folder,
                                                 const nlohmann::json& config);

@@ -189,6 +189,8 @@ bool normalizer::prepends() const {
                      [](const step& s) { return s.what == step::kind::prepend; });
 }
 
+/// The steps run one after another, so their factors multiply. A pattern may match any number of
+/// bytes and an empty replacement leaves none: both have no bound.
 std::size_t normalizer::max_bytes_for_one() const {
   std::size_t max = 1;
   for (const auto& s : steps_) {

@@ -12,7 +12,7 @@
 #include "gpu/text/text_range.hpp"
 #include "messages/base/reason.hpp"
 
-// What a tokenizer.json does to text before its byte pair encoding, in a time that grows with the
+// Steps of a tokenizer.json on text before its byte pair encoding, in a time that grows with the
 // text's length. Reading throws nlohmann::json::exception for values of wrong types.
 
 namespace troupe::gpu {
@@ -64,7 +64,7 @@ class pretokenizer {
     enum class kind { split, prefix_space, metaspace, split_at_mark };
     kind what = kind::split;
     pattern where;
-    // What becomes of a match: a word of its own, nothing, one word with the matches beside it, or
+    // A match becomes a word of its own, nothing, one word with the matches beside it, or
     // a part of the word before or after it.
     enum class match { isolated, removed, contiguous, with_previous, with_next };
     match becomes = match::isolated;

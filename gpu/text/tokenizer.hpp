@@ -28,7 +28,7 @@ class tokenizer {
   virtual std::vector<std::uint32_t> encode_prompt(std::string_view text) const {
     return encode(text);
   }
-  /// What a token adds to a text; nothing for a special token and for numbers that are none.
+  /// The text that a token adds; nothing for a special token and for numbers that are none.
   /// `first`: it begins the text (some tokenizers drop a space there).
   virtual std::string text_of(std::uint32_t token, bool first) const = 0;
   /// How a token is written: as text_of(), and a special token as its name.

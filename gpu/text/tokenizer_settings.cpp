@@ -96,7 +96,7 @@ std::string tokenizer_settings::named(const char* key, const char* otherwise) co
   return otherwise;
 }
 
-/// What would make other tokens of a text, and is not done here.
+/// Refuses settings that would make other tokens of a text and are not supported.
 expected<void> tokenizer_settings::refuse_unknown() const {
   for (const auto* key : {"do_lower_case", "do_lowercase_and_remove_accent", "remove_space",
                           "strip_accents", "fix_mistral_regex"})
@@ -179,7 +179,7 @@ void tokenizer_settings::add_prefix_space(tokenizer_document& d) const {
 }
 
 expected<void> tokenizer_settings::apply(tokenizer_document& d) const {
-  // What is no byte pair encoding is refused by who reads the document.
+  // make_json_tokenizer() refuses a model that is no byte pair encoding.
   if (!d.content.contains("model") || !d.content["model"].contains("vocab") ||
       !d.content["model"]["vocab"].is_object())
     return {};

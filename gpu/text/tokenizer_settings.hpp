@@ -13,7 +13,7 @@
 
 namespace troupe::gpu {
 
-/// What a folder says about its tokens beside the vocabulary: tokenizer_config.json,
+/// Settings of a folder for its tokens beside the vocabulary: tokenizer_config.json,
 /// special_tokens_map.json and added_tokens.json. Each may be missing.
 class tokenizer_settings {
  public:

@@ -32,6 +32,8 @@ bool may_follow(unsigned char first, std::size_t index, unsigned char byte) {
 
 }  // namespace
 
+/// A character that the bytes so far cannot decide is held back; a prefix that no byte can complete
+/// becomes one U+FFFD, and the byte that broke it begins the next character.
 std::string utf8_stream::add(std::string_view bytes) {
   const auto all = held_ + std::string{bytes};
   held_.clear();

@@ -9,9 +9,9 @@ namespace troupe::gpu {
 /// back, and what can be none becomes U+FFFD.
 class utf8_stream {
  public:
-  /// What is certain after these bytes.
+  /// The characters that are certain after these bytes.
   std::string add(std::string_view bytes);
-  /// What was held back, at the end of the text.
+  /// U+FFFD if bytes are held back at the end of the text; else nothing.
   std::string end();
 
  private:

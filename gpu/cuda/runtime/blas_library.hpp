@@ -9,9 +9,9 @@
 
 namespace troupe::gpu::cuda {
 
-// What is used of cuBLASLt has the same binary interface in versions 12 and 13 (headers 12.6 and
-// 13.0 compared), so either library serves a program that was compiled for the other. These are the
-// numbers and sizes that this relies on.
+// The part of cuBLASLt in use here has the same binary interface in versions 12 and 13
+// (headers 12.6 and 13.0 compared), so either library serves a program that was compiled for the
+// other. These are the numbers and sizes that this relies on.
 static_assert(CUBLASLT_MATMUL_DESC_TRANSA == 3 && CUBLASLT_MATMUL_DESC_TRANSB == 4 &&
               CUBLASLT_MATMUL_DESC_EPILOGUE == 7 && CUBLASLT_MATMUL_DESC_BIAS_POINTER == 8 &&
               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER == 11 &&
@@ -49,7 +49,7 @@ struct blas_library {
     return b;
   }
 
-  /// Of the major version that this was compiled for, else of the other one.
+  /// The major version that this was compiled for comes first, then the other one.
   static std::vector<std::string> names() {
     const std::string newer = "libcublasLt.so.13", older = "libcublasLt.so.12";
     return CUBLAS_VER_MAJOR >= 13 ? std::vector{newer, older} : std::vector{older, newer};

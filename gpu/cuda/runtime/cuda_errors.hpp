@@ -48,7 +48,7 @@ inline void check(cudaError_t e, const char* function) {
   if (!loses_gpu(e)) throw std::runtime_error(text);
   throw gpu_lost(text + "; this GPU is lost until the process is restarted");
 }
-/// Of an allocation, with the GPU's free memory if that is what it came from.
+/// Checks an allocation, with the GPU's free memory if that is what it came from.
 inline void check_allocated(cudaError_t e, const char* function, std::size_t bytes,
                             bool of_gpu = true) {
   if (e != cudaErrorMemoryAllocation)
