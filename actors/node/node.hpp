@@ -26,7 +26,7 @@ struct node_options {
   std::shared_ptr<actors::process_runner> process_runner;
   /// Its state directory is new: processes of an earlier start are unknown.
   bool new_state = false;
-  /// Of the devices that jobs without one are trained and served on.
+  /// The device kind of jobs that name none, for training and serving.
   std::string backend = name_of(device_kind::sim);
   /// Creates the CUDA devices of its stages; null: this machine's GPUs.
   gpu::cuda_device_maker make_cuda;

@@ -30,8 +30,8 @@ served_model_files model_of_slots() {
   return m;
 }
 
-/// The memory of a guest for the longest prompts. Devices of a real training are CPUs, which compute
-/// in single precision; simulated ones are GPUs and compute in half precision.
+/// The memory of a guest for the longest prompts. Devices of a real training are CPUs, which
+/// compute in single precision; simulated ones are GPUs and compute in half precision.
 double guest_gb_for(const model& shape, std::uint32_t depth, bool real) {
   constexpr double max_tokens = longest_lent_prompt, single_over_half = 2, rounding = 1.001;
   const auto layer = planners::served_layer_of(shape);

@@ -23,7 +23,8 @@ constexpr bool nccl = false;
 #endif
 
 /// Two machines' stage. `by_hosts_since`: as share_stage's.
-tested_device shared(std::function<std::shared_ptr<machine>(int)> open, std::string& by_hosts_since) {
+tested_device shared(std::function<std::shared_ptr<machine>(int)> open,
+                     std::string& by_hosts_since) {
   return {"shared", [open = std::move(open), &by_hosts_since](const gpu::stage_spec& s) {
             return expected<std::unique_ptr<gpu::stage_device>>{
                 share_stage(s, {open(0), open(2)}, {}, &by_hosts_since)};

@@ -107,6 +107,7 @@ class reader {
         if (trailing != nullptr) append(*trailing, parts_of(line).second);
       } else if (line.starts_with("  enum class ")) {
         read_enum(name + "::");
+        above.clear();  // it is about the enum
       } else if (line.empty()) {
         above.clear();
       } else {

@@ -43,9 +43,10 @@ std::string opening_of(const source& s, std::size_t i) {
   std::smatch m;
   if (std::regex_match(s.lines[i], m, own))
     return i > 0 && std::regex_match(s.lines[i - 1], own) ? "" : m[1].str();
-  // A literal may have two slashes; the code, without literals and comments, has none.
-  const bool comment = s.code[i].size() < s.lines[i].size();
-  return comment && std::regex_match(s.lines[i], m, trailing) ? m[1].str() : "";
+  // Two slashes within a literal begin no comment: the rest of its line has a quote.
+  return std::regex_match(s.lines[i], m, trailing) && s.lines[i].find('"') == std::string::npos
+             ? m[1].str()
+             : "";
 }
 
 }  // namespace
