@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <string>
 #include <utility>
@@ -29,10 +30,9 @@
 //
 // The placer's cut is the best by the closed form, not by simulation: sets for which another cut
 // may still be cheaper are kept in `left_` and examined at the end, as far as time allows. Their
-// bound is what the answer reports as its gap. With a tight limit, the queue comes late to any plan
-// that keeps it; quick placers then look for one beside it (ask_quick), and its cost prunes the
-// rest. When the planning budget is exhausted, the best plan so far is the answer, with the bound
-// of what was not examined.
+// bound is the answer's gap. With a tight limit, the queue comes late to any plan that keeps it:
+// quick placers look for one beside it (ask_quick), and its cost prunes the rest. With an exhausted
+// budget, the best plan so far is the answer, with the bound of what was not examined.
 
 namespace troupe::planners {
 namespace {
