@@ -11,9 +11,12 @@ namespace {
 
 using tag = statement::kind;
 
+/// Far beyond any context length; a template that prints more does not print a prompt.
 constexpr std::size_t max_prompt_bytes = 16u << 20;
 
-/// The variable `loop` of a for.
+/// The variable `loop` of a for. Items are a list before the loop begins, since `revindex`, `last`
+/// and `nextitem` look ahead, which Jinja does by reading ahead in the iterator. The depth is
+/// always 1, as recursive loops are refused.
 class loop_object final : public object, public std::enable_shared_from_this<loop_object> {
  public:
   explicit loop_object(list all) : items_{std::move(all.items)}, depth_{all.depth} {}
@@ -45,6 +48,8 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
     if (given.positional.empty()) fail("loop.cycle: found no values");
     return given.positional[at_ % given.positional.size()];
   }
+  // True if the arguments differ from those of the call before. The arguments are kept until the
+  // end of the evaluation, and `remember` then breaks a cycle of references through the loop.
   value changed(const arguments& given, evaluator& e) {
     if (!before_) e.remember([this, self = shared_from_this()] { clear(); });
     value now{list{given.positional, list::kind::tuple}};
@@ -81,6 +86,8 @@ class loop_method final : public object {
   bool cycle_;
 };
 
+/// A macro sees the names of the place where it is defined, not of the place that calls it: it
+/// holds that scope, and the statement stays alive with the template.
 class macro_object final : public object {
  public:
   macro_object(const statement& macro, std::shared_ptr<scope> where)
@@ -98,7 +105,9 @@ class macro_object final : public object {
 
 }  // namespace
 
-/// Counts levels of the evaluation while it is there.
+/// Counts levels of the evaluation while it is there. Nesting of expressions, blocks and macro
+/// calls together, as all of them use the stack of the thread that evaluates. A macro that calls
+/// itself without end is stopped here rather than by a crash.
 class evaluator::deeper {
  public:
   explicit deeper(evaluator& e) : evaluator_{e} {
@@ -120,6 +129,9 @@ evaluator::evaluator(std::map<std::string, value, std::less<>> names, std::tm no
   scope_->names = std::move(names);
 }
 
+/// Objects with state (namespaces, loops, scopes of macros) may refer to themselves through a
+/// value; reference counts alone would leak them with every request, so their contents are cleared
+/// here.
 evaluator::~evaluator() {
   for (const auto& end : ends_) end();
 }
@@ -140,6 +152,7 @@ evaluator::flow evaluator::run_all(const body& all) {
   return flow::on;
 }
 
+/// An `if` runs in the scope around it: names that it sets stay, unlike those set in a loop.
 evaluator::flow evaluator::run_one(const statement& s) {
   work_.steps(1);
   line_ = s.line;
@@ -166,7 +179,8 @@ evaluator::flow evaluator::run_one(const statement& s) {
   }
 }
 
-/// Blocks whose inside is no part of the loop around them, but of a scope of its own.
+/// Blocks whose inside is no part of the loop around them, but of a scope of its own. The text of a
+/// capture is complete before its name is given in the scope around it.
 evaluator::flow evaluator::run_inside(const statement& s) {
   if (s.what == tag::macro) {
     run_macro(s);
@@ -192,6 +206,8 @@ evaluator::flow evaluator::run_inside(const statement& s) {
   return f;
 }
 
+/// Ranges of message text travel with the output, so a prompt of many short ranges is charged for
+/// them as well as for its bytes.
 void evaluator::print(const text& t) {
   work_.bytes(t.size() + t.from_message().size() * sizeof(text_range));
   if (out_->size() + t.size() > max_prompt_bytes)
@@ -222,6 +238,8 @@ std::vector<value> evaluator::loop_items(const statement& s) {
   return kept;
 }
 
+/// Each iteration has a new scope around the same one: a `set` in a loop is lost with the
+/// iteration, which is why templates use namespace(). The `else` block runs in such a scope too.
 evaluator::flow evaluator::run_loop(const statement& s) {
   const auto loop = std::make_shared<loop_object>(list{loop_items(s)});
   const auto around = scope_;
@@ -260,7 +278,9 @@ void evaluator::run_with(const statement& s) {
   for (std::size_t i = 0; i < given.size(); ++i) give(s.targets[i], given[i]);
 }
 
-/// A macro has the scopes that have the macro.
+/// A macro has the scopes that have the macro. Scope and macro refer to each other, so each scope
+/// on the way out is cleared once at the end of the evaluation. The flag keeps a loop that defines
+/// macros from registering outer scopes repeatedly.
 void evaluator::keep_scopes() {
   for (auto s = scope_; s && !s->kept; s = s->around) {
     s->kept = true;
@@ -275,6 +295,8 @@ void evaluator::run_macro(const statement& s) {
   scope_->names[s.name] = value{std::shared_ptr<object>{std::make_shared<macro_object>(s, scope_)}};
 }
 
+/// The block becomes a macro `caller`, which the called macro may call any number of times.
+/// Arguments are evaluated before the block, of which they see no name.
 void evaluator::run_call(const statement& s) {
   const auto& call_expression = *s.values[0];
   const auto callee = evaluate(*call_expression.parts[0]);
@@ -285,6 +307,9 @@ void evaluator::run_call(const statement& s) {
   print(shown(call(callee, given), work_));
 }
 
+/// Arguments bind as in Python, but there is no `varargs` or `kwargs`: surplus ones are refused. A
+/// default is evaluated at the call and may use the parameters before it. The result is text whose
+/// ranges from messages survive.
 value evaluator::call_macro(const statement& macro, const std::shared_ptr<scope>& where,
                             const arguments& given) {
   const deeper one{*this};
@@ -315,6 +340,8 @@ value evaluator::call_macro(const statement& macro, const std::shared_ptr<scope>
   return value{std::move(written)};
 }
 
+/// Several names take an iterable apart, as Python does, and their number must match. Setting
+/// always writes the innermost scope; an outer variable of the same name is hidden, not changed.
 void evaluator::give(const target& to, const value& v) {
   if (!to.several.empty()) {
     const auto all = items_of(v, work_);
@@ -329,6 +356,8 @@ void evaluator::give(const target& to, const value& v) {
   scope_->names[to.name] = v;
 }
 
+/// Namespaces are the only values that a template may change: everything else is shared and
+/// constant.
 void evaluator::give_attribute(const target& to, const value& v) {
   const auto there = look_up(to.name);
   auto* s = dynamic_cast<space*>(there.as_object());
@@ -339,6 +368,8 @@ void evaluator::give_attribute(const target& to, const value& v) {
   s->attributes[to.attribute] = v;
 }
 
+/// Variables hide global functions. A name without either is undefined rather than an error, for
+/// templates ask `if tools is defined` and print undefined values as nothing.
 value evaluator::look_up(const std::string& name) {
   for (const auto* s = scope_.get(); s; s = s->around.get())
     if (const auto found = s->names.find(name); found != s->names.end()) return found->second;
@@ -353,6 +384,8 @@ value evaluator::call(const value& callee, const arguments& given) {
   return o->call(*this, given);
 }
 
+/// `x.name` prefers a method to an entry, as Python's getattr before getitem does: `d.items` is the
+/// method even of a dictionary with the key "items". An attribute of something undefined fails.
 value evaluator::attribute_of(const value& v, const std::string& name) {
   check_defined(v);
   if (has_method(v, name)) return method_of(v, name);

@@ -10,7 +10,9 @@ namespace {
 
 using node = expression::kind;
 
-/// The item of a sequence by Python's numbers, where -1 is the last.
+/// The item of a sequence by Python's numbers, where -1 is the last. Texts count in characters,
+/// which takes O(bytes) to find and is charged for. A number outside of the sequence is undefined,
+/// where Python would raise IndexError: Jinja catches that.
 value item_by_number(const value& v, std::int64_t n, work& w) {
   const auto size = static_cast<std::int64_t>(length_of(v));
   if (const auto at = n < 0 ? n + size : n; at >= 0 && at < size) {
@@ -25,6 +27,7 @@ value item_by_number(const value& v, std::int64_t n, work& w) {
 
 }  // namespace
 
+/// `x[name]` prefers an entry to an attribute, the other way round than `x.name`.
 value evaluator::item_of(const value& v, const value& key) {
   check_defined(v);
   std::int64_t n = 0;
@@ -39,6 +42,8 @@ value evaluator::item_of(const value& v, const value& key) {
   return attribute_of(v, name->bytes());
 }
 
+/// Paths of the filters' `attribute` arguments: names and numbers with points between. Nine digits
+/// fit any index that a list can have, and cannot overflow.
 value evaluator::item_by_path(value v, const value& path) {
   if (path.is_none()) return v;
   const auto* t = path.as_text();
@@ -53,6 +58,8 @@ value evaluator::item_by_path(value v, const value& path) {
   return v;
 }
 
+/// `and` and `or` yield one of their operands rather than a bool and evaluate the second one only
+/// if it decides, as in Python. Left operands are evaluated before right ones.
 value evaluator::evaluate_inner(const expression& e) {
   switch (e.what) {
     case node::constant:
@@ -121,6 +128,7 @@ value evaluator::evaluate_dictionary(const expression& e) {
   return d;
 }
 
+/// `none` for a bound is the same as no bound, as in Python.
 value evaluator::evaluate_slice(const expression& e) {
   const auto v = evaluate(*e.parts[0]);
   value ends[3];
@@ -141,6 +149,9 @@ arguments evaluator::arguments_of(const expression& e) {
   return given;
 }
 
+/// A method call goes to the method directly, without an object for the bound method, which would
+/// live for this call only. The line is set again behind the arguments, which may be on other
+/// lines, so that errors name the line of the call.
 value evaluator::evaluate_call(const expression& e) {
   const auto& callee = *e.parts[0];
   if (callee.what != node::attribute) {
@@ -159,6 +170,7 @@ value evaluator::evaluate_call(const expression& e) {
   return call_method(*this, v, callee.text, given);
 }
 
+/// A chain a < b < c evaluates each operand once and stops at the first comparison that is false.
 value evaluator::evaluate_comparison(const expression& e) {
   auto left = evaluate(*e.parts[0]);
   for (std::size_t i = 0; i < e.signs.size(); ++i) {
@@ -175,12 +187,15 @@ value evaluator::evaluate_concatenation(const expression& e) {
   return joined(parts, {}, work_);
 }
 
+/// Without `else` the value is undefined, which prints as nothing.
 value evaluator::evaluate_conditional(const expression& e) {
   if (truth_of(evaluate(*e.parts[0]))) return evaluate(*e.parts[1]);
   if (e.parts[2]) return evaluate(*e.parts[2]);
   return value::missing("the condition of an 'if' without 'else' is false");
 }
 
+/// Filters of a block tag have no expression as input: the first one takes `innermost`, the text of
+/// the block.
 value evaluator::evaluate_filters(const expression& e, const value& innermost) {
   const auto input = !e.parts[0]                        ? innermost
                      : e.parts[0]->what == node::filter ? evaluate_filters(*e.parts[0], innermost)

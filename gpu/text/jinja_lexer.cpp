@@ -11,12 +11,16 @@ namespace troupe::gpu::jinja {
 
 namespace {
 
+/// A template of the largest accepted size could hold a token per byte or two; each token owns a
+/// string, so the number is bounded before the parser builds a tree from them.
 constexpr std::size_t max_tokens = 200'000;
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
+/// Names are ASCII here. Jinja takes any identifier of Python, letters of other scripts included;
+/// the refusal names the character.
 bool begins_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -30,7 +34,9 @@ std::string_view without_space_behind(std::string_view s) {
   return s.substr(0, stripped(all, std::nullopt, sides::right).size());
 }
 
-/// Every kind of line end as \n, and without the last.
+/// Every kind of line end as \n, and without the last. Jinja normalizes line ends before it reads
+/// anything and drops one final newline, since keep_trailing_newline is off in transformers. Line
+/// numbers of errors count the result.
 std::string with_newlines(std::string_view source) {
   std::string out;
   for (std::size_t at = 0; at < source.size(); ++at) {
@@ -63,6 +69,10 @@ std::string utf8_of(std::uint32_t n) {
   return out;
 }
 
+/// Splits a template into tokens in one pass. The rules of white space are those of trim_blocks and
+/// lstrip_blocks, which transformers switches on for chat templates: a block tag that stands alone
+/// on its line leaves neither the indentation before it nor the newline behind it. A byte too many
+/// there is another prompt than the one the model was trained with.
 class lexer {
  public:
   explicit lexer(std::string_view source) : text_{with_newlines(source)}, s_{text_} {}
@@ -103,6 +113,8 @@ class lexer {
     move_to(to);
   }
 
+  // A brace begins a tag only with one of three characters behind it; any other brace is text,
+  // which templates that print JSON rely on.
   std::size_t next_tag() const {
     for (auto at = s_.find('{', at_); at != s_.npos; at = s_.find('{', at + 1))
       if (at + 1 < s_.size() && (s_[at + 1] == '{' || s_[at + 1] == '%' || s_[at + 1] == '#'))
@@ -110,7 +122,11 @@ class lexer {
     return s_.npos;
   }
 
-  /// The text before a tag, as the sign behind the tag's beginning wants it.
+  /// The text before a tag, as the sign behind the tag's beginning wants it. '-' takes away all
+  /// white space, '+' switches lstrip_blocks off for this tag, and without a sign only the
+  /// indentation goes, provided that the tag is the first thing on its line. Printing tags keep
+  /// their indentation. `line_starts_` carries over whether the text behind the tag before began a
+  /// line.
   std::string_view trimmed(std::string_view data, char sign, bool prints) const {
     if (sign == '-') return without_space_behind(data);
     if (sign == '+' || prints) return data;
@@ -129,6 +145,8 @@ class lexer {
     move_to(at_ + size);
   }
 
+  // Comments and raw blocks are settled here, so the parser never sees them: their inside need not
+  // be made of tokens.
   void take_tag(std::size_t begin) {
     const char what = s_[begin + 1];
     at_ = begin + 2;
@@ -140,7 +158,8 @@ class lexer {
     take_expression(what == '{' ? "}}" : "%}");
   }
 
-  /// Goes behind the end of a tag, which is here.
+  /// Goes behind the end of a tag, which is here. trim_blocks removes exactly one newline, and only
+  /// behind blocks and comments: `trims` is false behind {{ }} and behind {% raw %}.
   void leave(char sign, bool trims) {
     at_ += sign == ' ' ? 2 : 3;
     line_starts_ = false;
@@ -154,7 +173,8 @@ class lexer {
     }
   }
 
-  /// Its sign and whether a tag ends here.
+  /// Its sign and whether a tag ends here. '+' is a sign of a block's end only: before }} it would
+  /// be an operator, as in Jinja's expressions.
   std::optional<char> ends_here(std::string_view end) const {
     if (s_.substr(at_, 2) == end) return ' ';
     const char c = s_[at_];
@@ -162,6 +182,7 @@ class lexer {
     return std::nullopt;
   }
 
+  // The first #} ends a comment; comments do not nest. A '-' or '+' directly before it is the sign.
   void take_comment() {
     const auto end = s_.find("#}", at_);
     if (end == s_.npos) failure("a comment does not end, expected #}");
@@ -171,7 +192,9 @@ class lexer {
     leave(sign, true);
   }
 
-  /// Text between {% raw %} and {% endraw %}.
+  /// Text between {% raw %} and {% endraw %}. The tag may also be another one whose name begins
+  /// with "raw": then position and line are restored and the block is read as any other. The text
+  /// inside goes through the same rules of white space, but its braces mean nothing.
   bool take_raw() {
     const auto start = at_;
     const auto first_line = line_;
@@ -203,6 +226,8 @@ class lexer {
     failure("'raw' does not end, expected {% endraw %}");
   }
 
+  // The end of a tag counts only with all brackets closed, so that the two braces which close a
+  // dictionary within a dictionary do not end a printing tag.
   void take_expression(std::string_view end) {
     std::string open;  // the brackets that are open, as they close
     for (skip_space(); at_ < s_.size(); skip_space()) {
@@ -230,6 +255,9 @@ class lexer {
     at_ = to;
   }
 
+  // A point is part of a number only with a digit behind it, since `x.0.name` is a subscript.
+  // Jinja's hexadecimal, octal and binary numbers are refused: `0x10` would else be read as 0 and a
+  // name.
   void take_number() {
     auto to = at_;
     const auto digits = [&] {
@@ -259,6 +287,9 @@ class lexer {
     at_ = to;
   }
 
+  // Signs of two characters come first in the list, so that the longest one wins. Brackets are
+  // matched here, because the end of the tag depends on them; the parser can then trust their
+  // balance.
   void take_sign(std::string& open) {
     static constexpr std::string_view signs[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                  "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
@@ -282,6 +313,8 @@ class lexer {
                         s_.substr(at_, character_size(s_, at_))));
   }
 
+  // A backslash takes the next character along, so an escaped quote does not end the string.
+  // Strings may run over several lines, as in Jinja.
   void take_string(char quote) {
     const auto first = ++at_;
     auto to = first;
@@ -292,6 +325,9 @@ class lexer {
     move_to(to + 1);
   }
 
+  // Escapes of Python's unicode_escape codec, through which Jinja sends its strings. An unknown
+  // escape keeps its backslash, and a backslash before a newline joins two lines. \N{...} would
+  // need the table of character names and is refused.
   std::string unescaped(std::string_view s) const {
     constexpr std::string_view from = "\\'\"abfnrtv", to = "\\'\"\a\b\f\n\r\t\v";
     std::string out;
@@ -315,7 +351,8 @@ class lexer {
     return out;
   }
 
-  /// Leaves `at` at the last character of the escape.
+  /// Leaves `at` at the last character of the escape. Surrogates are refused, although a str of
+  /// Python may have them: they have no UTF-8, and tokenizers take nothing else.
   std::string number_escape(std::string_view s, std::size_t& at) const {
     const std::size_t digits = s[at] == 'x' ? 2 : s[at] == 'u' ? 4 : 8;
     std::uint32_t n = 0;

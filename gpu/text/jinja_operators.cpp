@@ -16,6 +16,8 @@ namespace {
   fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
 }
 
+/// Integers of Python grow; here they have 64 bits and an overflow is refused rather than wrapped.
+/// A power of unlimited integers would be a way to exhaust memory.
 [[noreturn]] void too_large() {
   fail("computes an integer of more than 63 bits");
 }
@@ -35,7 +37,8 @@ void check_divisor(bool zero) {
   if (zero) fail("divides by zero");
 }
 
-/// Rounded down.
+/// Rounded down. C++ rounds to zero, Python to minus infinity; the remainder follows, with the sign
+/// of the divisor. The smallest integer by -1 does not fit and would trap on x86.
 std::int64_t quotient(std::int64_t a, std::int64_t b) {
   check_divisor(b == 0);
   if (b == -1) {
@@ -73,6 +76,8 @@ value integers(std::string_view sign, std::int64_t a, std::int64_t b) {
   return std::pow(static_cast<double>(a), static_cast<double>(b));
 }
 
+/// The order of operations of Python's _float_div_mod: the remainder first, then the quotient from
+/// it, moved to the nearest integer. Complex results of a power are refused.
 value floats(std::string_view sign, double a, double b) {
   if (sign == "+") return a + b;
   if (sign == "-") return a - b;
@@ -98,6 +103,7 @@ std::optional<double> number_in(const value& v) {
   return std::nullopt;
 }
 
+/// As markupsafe does: with markup on one side, the other side is escaped.
 value added_texts(const text& a, const text& b, work& w) {
   w.bytes(a.size() + b.size() +
           (a.from_message().size() + b.from_message().size()) * sizeof(text_range));
@@ -128,6 +134,9 @@ value repeated_list(const list& l, std::int64_t times, work& w) {
   return list{std::move(all), l.what};
 }
 
+/// Lists add to lists and tuples to tuples only; a repetition takes its number from either side.
+/// There is no conversion between texts and numbers: '1' + 1 fails, and `~` is the operator for
+/// that.
 value sequences(std::string_view sign, const value& a, const value& b, work& w) {
   const auto *t = a.as_text(), *u = b.as_text();
   if (sign == "+" && t && u) return added_texts(*t, *u, w);
@@ -148,7 +157,9 @@ value sequences(std::string_view sign, const value& a, const value& b, work& w) 
   unsuitable(sign, a, b);
 }
 
-/// Where a slice begins or ends, as Python moves it into the sequence.
+/// Where a slice begins or ends, as Python moves it into the sequence. Negative numbers count from
+/// the end, and bounds outside of the sequence move to its ends, so a slice never fails for its
+/// numbers. A slice backwards ends before the first item, hence -1.
 std::int64_t bound_of(const value* v, std::int64_t size, bool backwards, bool first) {
   const std::int64_t low = backwards ? -1 : 0, high = backwards ? size - 1 : size;
   if (!v) return first == backwards ? high : low;
@@ -194,6 +205,8 @@ value negated(const value& v) {
   fail(fmt::format("a sign before a {}, expected a number", type_of(v)));
 }
 
+/// Nothing is in an undefined value, which iterates as an empty sequence in Jinja. A dictionary is
+/// searched by its keys, and a text by parts rather than by characters.
 bool contains(evaluator& e, const value& in, const value& what) {
   auto& w = e.work();
   if (in.is_undefined()) return false;
@@ -226,6 +239,8 @@ bool compared(evaluator& e, std::string_view sign, const value& a, const value& 
   return sign == "<=" ? order <= 0 : order >= 0;
 }
 
+/// The clamped step also keeps `at` from overflowing in the loop. Positions of a text are
+/// characters, found once for all items.
 value sliced(const value& v, const value* first, const value* last, const value* step, work& w) {
   check_defined(v);
   const auto* t = v.as_text();

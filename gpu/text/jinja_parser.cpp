@@ -41,6 +41,7 @@ std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr
 
 }  // namespace
 
+/// Bounds the recursion of the parser itself: brackets and prefixes, one call deeper each.
 parser::level::level(parser& p) : parser_{p} {
   if (++p.level_ <= max_nesting) return;
   --p.level_;
@@ -74,6 +75,8 @@ std::string parser::expect_name(std::string_view what) {
   return take().text;
 }
 
+/// Loops build deep trees without recursion (a + a + a + ...), yet the evaluator and the destructor
+/// descend them: the depth of a tree is bounded apart from that of the parser.
 void parser::count_depth(expression& e) const {
   unsigned inner = 0;
   for (const auto& p : e.parts)
@@ -107,6 +110,7 @@ expression_ptr parser::read_expression() {
   return e;
 }
 
+/// `conditional` is false in `for` and `if` tags, where an `if` belongs to the tag.
 expression_ptr parser::read_expressions(bool conditional) {
   const auto line = now().line;
   std::vector<expression_ptr> all;
@@ -207,6 +211,7 @@ expression_ptr parser::read_product() {
   return left_to_right([&] { return read_power(); }, {"*", "/", "//", "%"});
 }
 
+/// Left to right and looser than signs, as in Jinja and unlike Python: -2 ** 2 is 4.
 expression_ptr parser::read_power() {
   return left_to_right([&] { return read_unary(true); }, {"**"});
 }
@@ -340,6 +345,7 @@ expression_ptr parser::read_filter(expression_ptr e) {
   return f;
 }
 
+/// A name that is a constant is checked when the model loads, not in a client's request.
 void parser::check_named_function(const expression& f) const {
   const auto named_by = [&](std::size_t i) -> const jinja::text* {
     return f.parts.size() > i ? f.parts[i]->constant.as_text() : nullptr;

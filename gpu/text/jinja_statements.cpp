@@ -8,7 +8,10 @@ namespace troupe::gpu::jinja {
 
 namespace {
 
-/// Reads tags and what is between them.
+/// Reads tags and what is between them. Statements of Jinja that chat templates use, and
+/// transformers' `generation`, which marks the tokens of answers for training and only prints its
+/// inside here. Tags that load other files (include, import, extends) and tags of extensions are
+/// refused by name when the template is read.
 class statement_parser {
  public:
   explicit statement_parser(std::string_view source) : p_{tokens_of(source)} {}
@@ -21,7 +24,9 @@ class statement_parser {
  private:
   using names = std::vector<std::string_view>;
 
-  /// Until a tag with one of these names, which is left; without names until the end.
+  /// Until a tag with one of these names, which is left; without names until the end. The level
+  /// bounds the recursion of parser and evaluator against a template of nothing but blocks. It is
+  /// not restored after a failure, because that ends the whole parse.
   body read(const names& ends) {
     if (++level_ > max_blocks) p_.failure(fmt::format("nests blocks deeper than {}", max_blocks));
     body all;
@@ -45,7 +50,9 @@ class statement_parser {
     return all;
   }
 
-  /// The same of a block that cannot leave a loop around it.
+  /// The same of a block that cannot leave a loop around it. Macros, captures and filter blocks are
+  /// written to a text of their own, which a jump out of them would leave unfinished; `break` and
+  /// `continue` need a loop within the block.
   body read_apart(std::string_view end) {
     const auto loops = std::exchange(loops_, 0);
     auto all = read_inside(end);
@@ -101,6 +108,8 @@ class statement_parser {
     close();
   }
 
+  // The expression is read without conditionals: an `if` behind it filters the items. Recursive
+  // loops would let the template choose the depth of the evaluation by its data, and are refused.
   void read_for(statement& s) {
     s.what = statement::kind::loop;
     s.to = p_.read_target(false);
@@ -118,6 +127,8 @@ class statement_parser {
     close();
   }
 
+  // A chain of elif is a flat list of branches rather than a nested tree, so its length is not
+  // bounded by the limit of nesting.
   void read_if(statement& s) {
     s.what = statement::kind::choice;
     for (bool more = true; more;) {
@@ -135,6 +146,7 @@ class statement_parser {
     }
   }
 
+  // With '=' a value, else a block whose text becomes the value, through filters if any are named.
   void read_set(statement& s) {
     s.what = statement::kind::set;
     s.to = p_.read_target(true);
@@ -161,6 +173,8 @@ class statement_parser {
     s.inner = read_apart("endcall");
   }
 
+  // Targets are plain names. A `with` is no boundary for jumps: its inside may leave the loop
+  // around.
   void read_with(statement& s) {
     s.what = statement::kind::with;
     while (p_.now().what != token::kind::block_end) {

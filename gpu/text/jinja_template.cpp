@@ -12,6 +12,9 @@ struct parsed {
   body whole;
 };
 
+/// Errors are exceptions within the parser and evaluator, where they may arise dozens of calls
+/// deep, and values from here on. The source is bounded first, since every later limit is relative
+/// to it.
 expected<compiled> compiled::read(std::string_view source, std::string name) {
   constexpr std::size_t max_source_bytes = 1u << 20;
   if (source.size() > max_source_bytes)
@@ -32,6 +35,10 @@ expected<compiled> compiled::read(std::string_view source, std::string name) {
   }
 }
 
+/// A parsed template is immutable and shared; all state of an evaluation is in its own evaluator,
+/// so several threads may evaluate one template. `raise_exception` in a template is a judgement
+/// about the conversation, hence the client's error (refused); any other failure is the template's
+/// (invalid).
 expected<text> compiled::evaluate(std::map<std::string, value, std::less<>> names,
                                   const std::tm& now) const {
   evaluator e{std::move(names), now};
