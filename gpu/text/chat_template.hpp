@@ -36,7 +36,7 @@ class chat_template {
   /// Plain lines: `user: ...`.
   chat_template();
   /// The template of a folder: chat_template.jinja, else `chat_template` in tokenizer_config.json.
-  /// One that cannot be read or is not supported is none: problem() says why.
+  /// One that cannot be read or is not supported is none: problem() has the reason.
   static chat_template of(const std::filesystem::path& folder, const tokenizer& t);
   /// A template by its text; `name` is for errors, `tokens` are names and texts of special tokens
   /// as tokenizer_config.json has them: bos_token, ...

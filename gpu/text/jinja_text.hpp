@@ -15,7 +15,7 @@
 namespace troupe::gpu::jinja {
 
 /// A text that knows which of its bytes come from a message. Positions are in bytes unless a name
-/// says characters; a byte that is not UTF-8 is a character of its own.
+/// has "characters"; a byte that is not UTF-8 is a character of its own.
 class text {
  public:
   text() = default;

@@ -26,6 +26,8 @@ struct token_decoding {
 
 using token_list = std::vector<std::uint32_t>;
 
+/// Constant once read: encode() and text_of() may run on several threads, since what an encoding
+/// remembers is local to its call.
 class json_tokenizer final : public tokenizer {
  public:
   static expected<std::unique_ptr<tokenizer>> read(const tokenizer_document& d);
@@ -78,6 +80,10 @@ const json& member(const json& all, const char* key) {
   return all.contains(key) ? all[key] : nothing;
 }
 
+/// Special tokens enter the finders first, so of equal names the special one counts, as in
+/// tokenizers. Names that are `normalized` are looked for in the normalized text and are normalized
+/// themselves. A missing flag has the default of the library: normal tokens are normalized, special
+/// ones are not.
 expected<void> json_tokenizer::read_added(const json& all) {
   for (const auto& one : all) {
     added_token t{one.at("content").get<std::string>(),
@@ -104,7 +110,9 @@ expected<void> json_tokenizer::read_added(const json& all) {
   return {};
 }
 
-/// The tokens around a prompt. Each step of a sequence puts its own around those before.
+/// The tokens around a prompt. Each step of a sequence puts its own around those before. ByteLevel
+/// changes only offsets, which are not used here. Templates for pairs of texts are ignored;
+/// BertProcessing and RobertaProcessing, which belong to encoders, are refused.
 expected<void> json_tokenizer::read_processing(const json& one) {
   if (one.is_null()) return {};
   const auto type = one.at("type").get<std::string>();
@@ -131,6 +139,9 @@ expected<void> json_tokenizer::read_processing(const json& one) {
   return {};
 }
 
+/// Decoders reduce to three facts, because tokens are decoded one at a time while an answer
+/// streams: a decoder that needs the whole list (WordPiece, CTC) is refused. ByteLevel needs
+/// nothing, as tokens are kept as bytes, and Fuse only joins texts.
 expected<void> json_tokenizer::read_decoding(const json& one) {
   if (one.is_null()) return {};
   const auto type = one.at("type").get<std::string>();
@@ -155,11 +166,13 @@ expected<void> json_tokenizer::read_decoding(const json& one) {
   return {};
 }
 
+/// Steps first, since the model must know whether its vocabulary is byte-level, and added tokens
+/// after the model, whose numbers they must not contradict.
 expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const tokenizer_document& d) {
   const auto& all = d.content;
   auto t = std::make_unique<json_tokenizer>();
   const auto& model = all.at("model");
-  // Old files do not say; their encoding has merges.
+  // Old files have no type; their encoding has merges.
   if (!model.contains("merges") || (model.contains("type") && model["type"] != "BPE"))
     return not_supported("model: a type other than BPE");
   auto normal = normalizer::read(member(all, "normalizer"));
@@ -182,7 +195,8 @@ expected<std::unique_ptr<tokenizer>> json_tokenizer::read(const tokenizer_docume
   return t;
 }
 
-/// 0 where a token may stand for any number of bytes.
+/// 0 where a token may stand for any number of bytes. The bound lets a server refuse a text by its
+/// size before it spends time on encoding it.
 std::size_t json_tokenizer::find_longest() const {
   const auto shrinks = normalizer_.max_bytes_for_one();
   if (shrinks == 0 || words_.removes() || !model_.keeps_all_text()) return 0;
@@ -195,7 +209,9 @@ std::size_t json_tokenizer::find_longest() const {
   return longest;
 }
 
-/// Words repeat in a text; the merges of each run once per call of encode().
+/// Words repeat in a text; the merges of each run once per call of encode(). The memory of the
+/// words is at most a small multiple of the text and ends with the call, so hostile texts cannot
+/// fill a cache that outlives them.
 void json_tokenizer::encode_plain(std::string_view text, bool begins, encoding& e) const {
   constexpr std::size_t max_known = 256;  // a longer word hardly comes again
   words_.apply(text, begins, [&](std::string_view word) {
@@ -206,7 +222,8 @@ void json_tokenizer::encode_plain(std::string_view text, bool begins, encoding& 
   });
 }
 
-/// A part of a text, from `begin` on, in which there is no token of in_text_.
+/// A part of a text, from `begin` on, in which there is no token of in_text_. Ranges matter after
+/// normalizing only if a special name is looked for there; else they are not cut.
 void json_tokenizer::encode_part(std::string_view text, std::size_t begin,
                                  std::span<const text_range> literal, encoding& e) const {
   std::vector<text_range> ranges;  // literal in this part
@@ -228,6 +245,7 @@ void json_tokenizer::encode_part(std::string_view text, std::size_t begin,
   });
 }
 
+/// With split_special_tokens the whole text counts as literal, so no special name is found in it.
 token_list json_tokenizer::encode(std::string_view text,
                                   std::span<const text_range> literal) const {
   const text_range whole{0, text.size()};
@@ -250,6 +268,8 @@ token_list json_tokenizer::encode_prompt(std::string_view text) const {
   return all;
 }
 
+/// A special token adds no text, or a client would see the signs of turns in answers. A byte token
+/// may be a part of a character: utf8_stream joins them.
 std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
   if (const auto found = by_number_.find(token); found != by_number_.end())
     return found->second->special ? std::string{} : found->second->content;

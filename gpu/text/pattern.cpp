@@ -16,6 +16,10 @@ PCRE2_SPTR units(std::string_view text) {
 
 }  // namespace
 
+/// Patterns are written for Oniguruma, which the tokenizers library uses; PCRE2 reads the same
+/// syntax for what published files contain. UCP gives \s, \w and \d their Unicode meaning, and
+/// invalid UTF-8 in a text matches nothing instead of failing the call, since text may be any
+/// bytes.
 expected<pattern> pattern::compile(const std::string& expression) {
   int wrong = 0;
   PCRE2_SIZE where = 0;
@@ -36,7 +40,8 @@ expected<pattern> pattern::compile(const std::string& expression) {
 }
 
 /// Empty matches are not wanted, as they would make no progress. A failed match, also one beyond
-/// the limits of PCRE2, leaves the rest of the text as one piece that does not match.
+/// the limits of PCRE2, leaves the rest of the text as one piece that does not match. Each call has
+/// its own match data, so a pattern may be used by several threads.
 void pattern::split(std::string_view text, const std::function<void(piece)>& use) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{

@@ -47,7 +47,7 @@ names defaults_of(const json& config) {
   return {};
 }
 
-/// Takes over what a file says; null takes a name away.
+/// Takes over the names that a file has; null takes a name away.
 void take(names& all, const json& from, bool others) {
   constexpr std::string_view known[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
@@ -69,6 +69,7 @@ expected<json> read_config(const std::filesystem::path& folder) {
   return read_optional(folder / "tokenizer_config.json");
 }
 
+/// Later sources overwrite earlier ones: the class, then the configuration, then the map.
 expected<names> of(const std::filesystem::path& folder, const json& config) {
   auto all = defaults_of(config);
   take(all, config, true);

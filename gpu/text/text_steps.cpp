@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// As in GPT-2's encoder.py; what ByteLevel splits with unless told not to.
+// As in GPT-2's encoder.py: the pattern of ByteLevel unless use_regex is false.
 constexpr char byte_level_words[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // Canonical decompositions are at most three times as long; a margin for later versions of Unicode.
@@ -25,6 +25,8 @@ tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
                 fmt::format("{}: '{}' is not supported", what, admission::shown(found)));
 }
 
+/// A flag that is null counts as missing: files written by several versions of the library have
+/// both.
 bool set(const json& one, const char* key, bool otherwise) {
   return one.contains(key) && !one[key].is_null() ? one[key].get<bool>() : otherwise;
 }
@@ -51,6 +53,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   }
 }
 
+/// Sequences may nest; the steps of inner ones run in place, so the result is one flat list.
 std::vector<const json*> parts_of(const json& all, const char* list) {
   if (all.is_null()) return {};
   if (all.at("type") != "Sequence") return {&all};
@@ -61,7 +64,8 @@ std::vector<const json*> parts_of(const json& all, const char* list) {
 }
 
 /// Bytes at the beginning of a text that are composed for themselves: ASCII composes with nothing
-/// before it.
+/// before it. The parts matter for ranges: a part whose size stays keeps its ranges byte by byte,
+/// while a part that grows or shrinks can only be marked as a whole.
 std::size_t composed_alone(std::string_view text) {
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   const auto other = std::find_if_not(text.begin(), text.end(), is_ascii);
@@ -73,7 +77,8 @@ std::size_t composed_alone(std::string_view text) {
 
 }  // namespace
 
-/// A text as a step changes it, with the ranges of the text before that become ranges of it.
+/// A text as a step changes it, with the ranges of the text before that become ranges of it. Both
+/// texts are walked once, so a step takes time linear in text and ranges.
 class normalizer::changed_text {
  public:
   explicit changed_text(std::vector<text_range> ranges) : before_{std::move(ranges)} {}
@@ -99,6 +104,7 @@ class normalizer::changed_text {
       mark(std::max(before_[i].begin, from.begin) - from.begin + out_.size(),
            std::min(before_[i].end, from.end) - from.begin + out_.size());
   }
+  // Ranges stay sorted, disjoint and not adjacent, as the searches in them expect.
   void mark(std::size_t begin, std::size_t end) {
     if (begin == end) return;
     if (!ranges_.empty() && ranges_.back().end == begin)
@@ -113,6 +119,9 @@ class normalizer::changed_text {
   std::string out_;
 };
 
+/// Normalizers of byte pair encodings of Llama, Gemma, Mistral, Qwen and GPT-2. Any other type
+/// (NFKC, Lowercase, Precompiled and the like) is refused: to ignore it would give wrong tokens
+/// silently.
 expected<normalizer> normalizer::read(const json& all) {
   normalizer n;
   for (const auto* one : parts_of(all, "normalizers")) {
@@ -168,6 +177,8 @@ void normalizer::apply(const step& s, std::string_view text, changed_text& out) 
   }
 }
 
+/// A literal byte must stay literal through every step, otherwise a client could write a special
+/// name that only appears once the text is normalized.
 std::string normalizer::apply(std::string_view text, std::vector<text_range>& ranges) const {
   std::string current{text};
   for (const auto& s : steps_) {
@@ -203,6 +214,8 @@ std::size_t normalizer::max_bytes_for_one() const {
   return max;
 }
 
+/// Types without a counterpart here (Whitespace, Punctuation, UnicodeScripts and others) are
+/// refused for the same reason as normalizers: words decide which merges are possible.
 expected<pretokenizer> pretokenizer::read(const json& all) {
   pretokenizer p;
   for (const auto* one : parts_of(all, "pretokenizers"))
@@ -218,7 +231,9 @@ expected<void> pretokenizer::add_pattern(const std::string& expression, step s) 
   return {};
 }
 
-/// Spaces become a character of their own, with which words begin.
+/// Spaces become a character of their own, with which words begin. `prepend_scheme` replaced
+/// `add_prefix_space` in newer files and wins where both are present. With `split` every mark
+/// begins a new word, otherwise only the character is exchanged.
 expected<void> pretokenizer::add_metaspace(const json& one) {
   step s;
   s.what = step::kind::metaspace;
@@ -239,6 +254,8 @@ expected<void> pretokenizer::add_metaspace(const json& one) {
   return {};
 }
 
+/// The names are in the order of step::match. A literal string goes through the same matcher as a
+/// pattern, with its signs quoted.
 expected<void> pretokenizer::add_split(const json& one) {
   const auto& from = one.at("pattern");
   const auto expression = from.contains("String") ? quoted(from["String"].get<std::string>())
@@ -254,6 +271,8 @@ expected<void> pretokenizer::add_split(const json& one) {
   return add_pattern(expression, std::move(s));
 }
 
+/// ByteLevel also makes the vocabulary byte-level: its bytes need no step on the text, since the
+/// model keeps tokens as the bytes that they stand for.
 expected<void> pretokenizer::add(const json& one) {
   const auto type = one.at("type").get<std::string>();
   if (type == "ByteLevel") {
@@ -271,12 +290,15 @@ expected<void> pretokenizer::add(const json& one) {
   return type == "Split" ? add_split(one) : unsupported("pre_tokenizer", type);
 }
 
+/// Removed text has no tokens, hence no bound of bytes per token holds.
 bool pretokenizer::removes() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const step& s) {
     return s.what == step::kind::split && s.becomes == step::match::removed;
   });
 }
 
+/// Pieces arrive in order and without gaps, except for removed ones; a word grows over pieces that
+/// lie side by side in the same text, so it is extended in place and never copied.
 void pretokenizer::split(const step& s, std::string_view text, const word_user& use) {
   using match = step::match;
   std::string_view held;      // the word that the next piece may belong to
@@ -299,6 +321,9 @@ void pretokenizer::split(const step& s, std::string_view text, const word_user& 
   if (!held.empty()) use(held);
 }
 
+/// Each word goes through all later steps before the next one is made: memory stays that of one
+/// word per step, and the depth of the recursion is the number of steps. Only the first word of a
+/// prompt still begins it, which the scheme `first` of Metaspace asks for.
 void pretokenizer::apply_from(std::size_t index, std::string_view text, bool begins,
                               const word_user& use) const {
   if (text.empty()) return;

@@ -19,10 +19,10 @@ struct tokenizer_document {
   bool splits_special = false;  // names of special tokens are text, always
 };
 
-/// The document of a folder: tokenizer.json; else vocab.json and merges.txt; with what
-/// tokenizer_config.json, special_tokens_map.json and added_tokens.json say besides. None: the
-/// folder has neither. What these files say about tokens and this program does not do is refused
-/// with the file, the key and the value.
+/// The document of a folder: tokenizer.json; else vocab.json and merges.txt; completed by
+/// tokenizer_config.json, special_tokens_map.json and added_tokens.json. None: the folder has
+/// neither. A setting of tokens that is not supported is refused with the file, the key and the
+/// value.
 expected<std::optional<tokenizer_document>> read_tokenizer_document(
     const std::filesystem::path& folder);
 /// The same from vocab.json and merges.txt, whether or not there is a tokenizer.json.

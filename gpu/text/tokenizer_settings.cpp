@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
+/// Missing keys read as null, so callers have one case less.
 const json& nothing() {
   static const json none;
   return none;
@@ -38,7 +39,8 @@ std::string name_of(const json& token) {
                              : std::string{};
 }
 
-/// Calls `use` with each token that a file names as special: bos_token, say, and lists of others.
+/// Calls `use` with each token that a file names as special: bos_token and the like, and lists of
+/// others.
 template <class F>
 void each_special(const json& all, F use) {
   if (!all.is_object()) return;
@@ -59,6 +61,8 @@ const json& tokenizer_settings::file::at(const char* key) const {
   return found == content.end() ? nothing() : *found;
 }
 
+/// The files are optional, since tokenizer.json alone is enough; one that exists must be readable.
+/// The limit is that of tokenizer.json, as added_tokens_decoder may list thousands of tokens.
 expected<tokenizer_settings::file> tokenizer_settings::read_file(fs::path path) {
   constexpr std::size_t limit_bytes = 64u << 20;
   std::error_code error;
@@ -82,6 +86,7 @@ expected<tokenizer_settings> tokenizer_settings::read(const fs::path& folder) {
   return s;
 }
 
+/// The fast and the slow class of transformers share their settings and differ in the suffix only.
 bool tokenizer_settings::is_of_class(std::initializer_list<const char*> names) const {
   const auto& found = config_.at("tokenizer_class");
   if (!found.is_string()) return false;
@@ -90,13 +95,16 @@ bool tokenizer_settings::is_of_class(std::initializer_list<const char*> names) c
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
 }
 
+/// The configuration wins over special_tokens_map.json; null there means that there is no such
+/// token.
 std::string tokenizer_settings::named(const char* key, const char* otherwise) const {
   for (const auto* f : {&config_, &map_})
     if (f->content.is_object() && f->content.contains(key)) return name_of(f->at(key));
   return otherwise;
 }
 
-/// Refuses settings that would make other tokens of a text and are not supported.
+/// Refuses settings that would make other tokens of a text and are not supported. False or missing
+/// is fine for all of them, as it is the default of the supported classes.
 expected<void> tokenizer_settings::refuse_unknown() const {
   for (const auto* key : {"do_lower_case", "do_lowercase_and_remove_accent", "remove_space",
                           "strip_accents", "fix_mistral_regex"})
@@ -108,6 +116,9 @@ expected<void> tokenizer_settings::refuse_unknown() const {
   return {};
 }
 
+/// The order of transformers: first tokens with numbers, then names with numbers, and at last
+/// special names, which may get a new number. A name that special_tokens_map.json has as special is
+/// special also where added_tokens.json gives only its number.
 expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
   std::vector<std::string> specials;
   for (const auto* f : {&config_, &map_})
@@ -133,7 +144,7 @@ expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
   return {};
 }
 
-/// The token that is put beside texts: none if nobody gives its name. A name without a token is
+/// The token that is put beside texts: none if no file has its name. A name without a token is
 /// refused if a file asks for it.
 expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token_list& list,
                                                                const char* key,
@@ -147,8 +158,8 @@ expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token
                             key, admission::shown(name)));
 }
 
-/// add_bos_token and add_eos_token decide, where they are given, whatever post_processor says. In
-/// the classes of Llama and Gemma a text begins with a token if nothing says so.
+/// add_bos_token and add_eos_token decide, where they are given, over any post_processor. In the
+/// classes of Llama and Gemma a text begins with a token by default.
 expected<void> tokenizer_settings::frame_texts(const added_token_list& list,
                                                tokenizer_document& d) const {
   const bool llama = is_of_class({"LlamaTokenizer", "CodeLlamaTokenizer"});
@@ -171,6 +182,8 @@ expected<void> tokenizer_settings::frame_texts(const added_token_list& list,
   return ok ? decide("add_eos_token", false, "eos_token", end, d.after) : ok;
 }
 
+/// Only a ByteLevel step at the top is changed; in a sequence the setting has no effect in
+/// transformers either, which looks for the key at the top of pre_tokenizer.
 void tokenizer_settings::add_prefix_space(tokenizer_document& d) const {
   const auto& wish = config_.at("add_prefix_space");
   auto& words = d.content["pre_tokenizer"];
@@ -178,6 +191,7 @@ void tokenizer_settings::add_prefix_space(tokenizer_document& d) const {
     words["add_prefix_space"] = wish;
 }
 
+/// JSON exceptions name the file that was being read, hence `at` moves on with the work.
 expected<void> tokenizer_settings::apply(tokenizer_document& d) const {
   // make_json_tokenizer() refuses a model that is no byte pair encoding.
   if (!d.content.contains("model") || !d.content["model"].contains("vocab") ||

@@ -38,7 +38,8 @@ class tokenizer_settings {
   expected<std::vector<std::uint32_t>> frame(const added_token_list& list, const char* key,
                                              const char* otherwise) const;
   void add_prefix_space(tokenizer_document& d) const;
-  /// The name of bos_token, say; empty: there is none. `otherwise`: if no file has the key.
+  /// The name of a token such as bos_token; empty: there is none. `otherwise`: if no file has the
+  /// key.
   std::string named(const char* key, const char* otherwise) const;
   bool is_of_class(std::initializer_list<const char*> names) const;
 

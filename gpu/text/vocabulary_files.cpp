@@ -27,6 +27,7 @@ constexpr char qwen2_words[] =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+/// vocab.json and merges.txt have no pattern for words: the class of the tokenizer implies it.
 enum class split { gpt2, qwen2 };
 
 auto malformed(const fs::path& file, const std::string& text) {
@@ -43,6 +44,8 @@ expected<std::string> member_of(const fs::path& file, const char* key) {
   return found != all->end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
+/// The class decides, and without one the type of the model. A guess would give wrong tokens
+/// without any error, so anything unknown is refused with the names that would settle it.
 expected<split> split_of(const fs::path& folder) {
   const auto file = folder / "tokenizer_config.json", config = folder / "config.json";
   auto name = member_of(file, "tokenizer_class");
@@ -65,6 +68,8 @@ expected<split> split_of(const fs::path& folder) {
                             config.string(), admission::shown(*type), file.string()));
 }
 
+/// All 256 single bytes must have tokens, because a byte-level encoding has no unknown token: a
+/// missing one would drop text.
 expected<json> read_vocabulary(const fs::path& file) {
   auto all = read_json_file(file, max_file_bytes);
   if (!all) return refuse(all.error());
@@ -82,6 +87,8 @@ expected<json> read_vocabulary(const fs::path& file) {
   return all;
 }
 
+/// One merge per line, the best first. Halves and result are checked here, where the number of the
+/// line is known. The first line may be the version of the format.
 expected<json> read_merges(const fs::path& file, const json& vocabulary) {
   const auto text = read_file(file.string(), max_file_bytes);
   if (!text) return refuse(text.error());
@@ -107,6 +114,7 @@ expected<json> read_merges(const fs::path& file, const json& vocabulary) {
 
 }  // namespace
 
+/// The result is a document as tokenizer.json has it, so there is one reader for both forms.
 expected<json> read_vocabulary_files(const fs::path& folder) {
   const auto how = split_of(folder);
   if (!how) return refuse(how.error());
@@ -115,7 +123,7 @@ expected<json> read_vocabulary_files(const fs::path& folder) {
   auto merges = read_merges(folder / "merges.txt", *vocabulary);
   if (!merges) return refuse(merges.error());
   json all{{"decoder", {{"type", "ByteLevel"}}}, {"added_tokens", json::array()}};
-  // The classes of both have it as a special token, whatever the other files say.
+  // The classes of both have it as a special token, whatever the other files have.
   if (const auto end = vocabulary->find(end_of_text); end != vocabulary->end())
     all["added_tokens"].push_back({{"content", end_of_text}, {"id", *end}, {"special", true}});
   json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}};
