@@ -35,6 +35,8 @@ std::optional<std::uint32_t> added_token_list::number_of(const std::string& name
   return found == vocabulary_.end() ? std::nullopt : std::optional{found->get<std::uint32_t>()};
 }
 
+/// Behind all others, as transformers numbers new tokens. Linear in the vocabulary, but called only
+/// for special names without a number, which are few.
 std::uint32_t added_token_list::next_number() const {
   std::uint32_t next = 0;
   for (const auto& number : vocabulary_) next = std::max(next, number.get<std::uint32_t>() + 1);
@@ -65,6 +67,7 @@ void added_token_list::push(json token, std::uint32_t number) {
   list_.push_back(std::move(token));
 }
 
+/// Flags of the later file replace those before, except that a special token stays special.
 expected<void> added_token_list::add(const std::filesystem::path& file, std::uint32_t number,
                                      const json& token) {
   const auto name = token.at("content").get<std::string>();

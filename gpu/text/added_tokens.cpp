@@ -8,6 +8,7 @@ namespace troupe::gpu {
 
 namespace {
 
+/// Node and byte in one key: one hash table holds the whole tree.
 std::uint64_t step_of(std::uint32_t node, char next) {
   return std::uint64_t{node} << 8 | static_cast<unsigned char>(next);
 }
@@ -18,6 +19,7 @@ bool stands_alone(std::string_view text, text_range name) {
 
 }  // namespace
 
+/// The tree makes the search independent of the number of tokens, which may be thousands.
 void token_finder::add(std::string_view name, const added_token& token) {
   if (name.empty()) return;
   std::uint32_t node = 0;

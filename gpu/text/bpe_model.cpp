@@ -34,6 +34,9 @@ bool flag_of(const json& object, const char* key) {
 
 }  // namespace
 
+/// Affixes of subwords belong to other encodings, and dropout makes encodings random: both are
+/// refused. A token whose characters stand for no bytes keeps its text, as added tokens in a
+/// vocabulary do.
 expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   bpe_model m;
   m.byte_level_ = byte_level;

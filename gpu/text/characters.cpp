@@ -44,6 +44,7 @@ bool is_white_space(utf8proc_int32_t c) {
          c == 0x205F || c == 0x3000;
 }
 
+/// \w of the regular expressions of the tokenizers library, which decides about single_word.
 bool is_of_words(utf8proc_int32_t c) {
   if (c < 0) return false;
   switch (utf8proc_category(c)) {
@@ -146,6 +147,7 @@ bool ends_with_word(std::string_view text) {
   return is_of_words(last_of(text));
 }
 
+/// Bytes that are not UTF-8 pass unchanged between the parts that are composed.
 std::string composed(std::string_view text) {
   std::string out;
   while (!text.empty()) {

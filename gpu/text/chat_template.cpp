@@ -67,7 +67,8 @@ struct found_template {
 };
 
 /// `chat_template` of a configuration: a text, or several with names. A name without a text: it has
-/// none.
+/// none. Of several templates only `default` is used; the others are for tools or documents, which
+/// a request cannot pass.
 expected<found_template> template_in(const nlohmann::json& config, std::string name) {
   if (!config.contains("chat_template") || config["chat_template"].is_null())
     return found_template{};
@@ -83,6 +84,8 @@ expected<found_template> template_in(const nlohmann::json& config, std::string n
   return refuse(reason::kind::invalid, name + ": the list has no template named 'default'");
 }
 
+/// The file of its own wins over the configuration, since newer versions of transformers write
+/// that.
 expected<found_template> find_template(const fs::path& folder, const nlohmann::json& config) {
   const auto file = folder / "chat_template.jinja";
   if (std::error_code error; fs::exists(file, error)) {
@@ -106,6 +109,8 @@ bool is_known_role(std::string_view role) {
   return std::find(std::begin(known), std::end(known), role) != std::end(known);
 }
 
+/// The content is marked as from a message, so special names in it stay text; a role only if it is
+/// none of the API's.
 jinja::value value_of(std::span<const chat_message> messages) {
   std::vector<jinja::value> all;
   jinja::work w;
@@ -138,6 +143,8 @@ chat_template::chat_template() {
   content_ = plain;
 }
 
+/// A template that cannot be read is kept with its problem: the model can still complete plain
+/// prompts, and a chat request gets the reason.
 chat_template chat_template::of_text(std::string_view source, std::string name,
                                      token_names tokens) {
   auto c = std::make_shared<content>();
@@ -166,6 +173,7 @@ chat_template chat_template::of(const fs::path& folder, const tokenizer& t) {
   return own(t, *names);
 }
 
+/// The last one needs no tokens, so the search always finds one.
 chat_template chat_template::own(const tokenizer& t, const token_names& names) {
   const auto& all = own_templates();
   const auto chosen = std::find_if(all.begin(), all.end(), [&](const own_template& o) {
@@ -194,6 +202,10 @@ const std::vector<std::uint32_t>& chat_template::ends() const {
   return content_->ends;
 }
 
+/// No file has a list of the tokens that end a turn: <|im_end|> or <|eot_id|> often differ from
+/// eos_token. Hence the template writes a sample conversation with a known answer, and the first
+/// token behind the answer is one of them if it is special. A template that refuses the sample adds
+/// none.
 void chat_template::find_ends(content& c, const tokenizer& t) {
   const auto add = [&](std::optional<std::uint32_t> token) {
     if (token && std::find(c.ends.begin(), c.ends.end(), *token) == c.ends.end())

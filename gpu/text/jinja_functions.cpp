@@ -21,6 +21,7 @@ class function final : public object {
   made made_;
 };
 
+/// A method that is not called where it is named: `{% set f = x.strip %}`.
 class method final : public object {
  public:
   method(value of, std::string name) : of_{list{{std::move(of)}}}, name_{std::move(name)} {}
@@ -94,6 +95,7 @@ class joiner final : public object {
   bool used_ = false;
 };
 
+/// Jinja's sandbox has the same limit, MAX_RANGE. The numbers are made at once and charged for.
 value make_range(evaluator& e, const arguments& given) {
   std::int64_t ends[3] = {0, 0, 1};
   const auto count = given.positional.size();
@@ -139,6 +141,7 @@ value make_dictionary(evaluator& e, const arguments& given) {
   return d;
 }
 
+/// A namespace may come to contain itself, hence the promise to clear it.
 value make_namespace(evaluator& e, const arguments& given) {
   const auto all = make_dictionary(e, given);
   const auto made = std::make_shared<space>();
@@ -160,11 +163,15 @@ value make_joiner(evaluator&, const arguments& given) {
       std::make_shared<joiner>(args[0] ? value{args.needed_text(0)} : value{", "})};
 }
 
+/// transformers adds it; templates refuse conversations with it, such as two user turns in a row.
 value raise_exception(evaluator& e, const arguments& given) {
   const bound args{"raise_exception", given, {"message"}};
   throw refusal{shown(args.needed(0), e.work()).bytes()};
 }
 
+/// transformers adds it for templates that write the date. Conversions are a list of known letters,
+/// since an unknown one is undefined behaviour of strftime(); `%-d` without the leading zero is an
+/// extension of glibc. A zero byte would cut the format off unseen.
 value strftime_now(evaluator& e, const arguments& given) {
   const bound args{"strftime_now", given, {"format"}};
   const auto& format = args.needed_text(0).bytes();

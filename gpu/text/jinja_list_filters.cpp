@@ -12,6 +12,9 @@ namespace {
 
 using values = std::vector<value>;
 
+/// Jinja's generator filters (map, select and so on). The items are computed at once, since nothing
+/// can change them in between, but the result behaves as a generator: one pass, no length, always
+/// true.
 list lazy(values all) {
   return {std::move(all), list::kind::iterator};
 }
@@ -22,6 +25,7 @@ value length(evaluator& e, const value& v, const arguments& given) {
   return static_cast<std::int64_t>(length_of(v));
 }
 
+/// Replaces undefined values only; with `boolean` also false ones.
 value default_filter(evaluator&, const value& v, const arguments& given) {
   const bound args{"default", given, {"default_value", "boolean"}};
   if (!v.is_undefined() && !(args.truth(1, false) && !truth_of(v))) return v;
@@ -58,6 +62,7 @@ value reverse(evaluator& e, const value& v, const arguments& given) {
   return out;
 }
 
+/// Jinja ignores the case of texts in sort, unique, min, max, groupby and dictsort by default.
 value folded(value v, bool case_sensitive) {
   if (const auto* t = v.as_text(); t && !case_sensitive) return lower(*t);
   return v;
@@ -122,6 +127,7 @@ value dictsort(evaluator& e, const value& v, const arguments& given) {
   return list{sorted(e, std::move(all), args.truth(2, false))};
 }
 
+/// Quadratic in the number of different items, as values have no hash; each comparison is charged.
 value unique(evaluator& e, const value& v, const arguments& given) {
   const bound args{"unique", given, {"case_sensitive", "attribute"}};
   values seen, out;
@@ -166,6 +172,7 @@ value sum(evaluator& e, const value& v, const arguments& given) {
   return total;
 }
 
+/// Unlike the method, the filter takes an undefined value for an empty dictionary.
 value items(evaluator& e, const value& v, const arguments& given) {
   const bound args{"items", given, {}};
   if (v.is_undefined()) return lazy({});
@@ -207,6 +214,8 @@ value batch(evaluator& e, const value& v, const arguments& given) {
   return lazy(std::move(out));
 }
 
+/// Sorted first, so equal keys are neighbours. A group shows the key of its first item as it is
+/// written, although the case does not count.
 value group_by(evaluator& e, const value& v, const arguments& given) {
   const bound args{"groupby", given, {"attribute", "default", "case_sensitive"}};
   const bool case_sensitive = args.truth(2, false);
@@ -264,6 +273,8 @@ value map(evaluator& e, const value& v, const arguments& given) {
   return lazy(std::move(out));
 }
 
+/// Four filters in one: keep or reject, by the item or by an attribute. Without a test the truth of
+/// the value decides.
 template <bool keeps, bool by_attribute>
 value select(evaluator& e, const value& v, const arguments& given) {
   constexpr std::string_view what = by_attribute ? "selectattr" : "select";

@@ -40,7 +40,8 @@ value splitlines(evaluator& e, const value& v, const arguments& given) {
   return listed_texts(split_lines(self(v), args.truth(0, false), e.work()));
 }
 
-/// str.startswith and str.endswith: with one of several, which are a tuple.
+/// str.startswith and str.endswith: with one of several, which are a tuple. Python's start and end
+/// positions are not supported here, nor in find, index and count.
 template <bool ends>
 value begins(evaluator&, const value& v, const arguments& given) {
   const bound args{ends ? "endswith" : "startswith", given, {"prefix"}};
@@ -71,6 +72,8 @@ value change_text(evaluator& e, const value& v, const arguments& given) {
   return change(self(v));
 }
 
+/// A search from the left for each match, as the C library has no linear search from the right;
+/// steps are charged per match, because texts of one repeated character match everywhere.
 std::size_t find_last(std::string_view in, std::string_view what, work& w) {
   auto last = in.npos;
   for (auto at = find_in(in, what); at != in.npos && at <= in.size();
@@ -144,6 +147,7 @@ value only(evaluator&, const value& v, const arguments& given) {
   return !s.empty();
 }
 
+/// ASCII only; str.isdigit() also accepts digits of other scripts.
 bool digit(std::string_view c) {
   return c.size() == 1 && c[0] >= '0' && c[0] <= '9';
 }
@@ -181,7 +185,9 @@ value partition(evaluator& e, const value& v, const arguments& given) {
   return list{std::move(all), list::kind::tuple};
 }
 
-/// str.format with {} , {0} and {name}.
+/// str.format with {} , {0} and {name}. Conversions, format specifications and access to attributes
+/// are refused: the last is the known way out of Jinja's sandbox, and the width of a specification
+/// could make a long text.
 value format(evaluator& e, const value& v, const arguments& given) {
   const auto& t = self(v);
   const auto& s = t.bytes();
@@ -221,6 +227,7 @@ const dictionary& entries_of(const value& v) {
   return *v.as_dictionary();
 }
 
+/// Views of Python follow their dictionary; here a copy is the same, since it cannot change.
 template <bool with_keys, bool with_values>
 value view(evaluator& e, const value& v, const arguments& given) {
   const bound args{"a method of dict", given, {}};
@@ -242,12 +249,16 @@ value get(evaluator& e, const value& v, const arguments& given) {
   return args[1] ? *args[1] : value{none{}};
 }
 
+/// Values are constant, so the copy is the value itself.
 value copy(evaluator&, const value& v, const arguments& given) {
   const bound args{"copy", given, {}};
   return v;
 }
 
 /// Methods that change a list or a dict, which the sandbox of templates does not allow.
+/// transformers evaluates templates in Jinja's ImmutableSandboxedEnvironment, which refuses these
+/// too. They have entries of their own so that the refusal names the reason and not a missing
+/// method.
 value change(evaluator&, const value& v, const arguments&) {
   fail(fmt::format("changes a {}, which a template may not", type_of(v)));
 }
@@ -325,11 +336,14 @@ bool has_method(const value& v, std::string_view name) {
   return method_for(v, name) != nullptr;
 }
 
+/// Every method of a text may read or copy all of it, and is charged for that up front.
 value call_method(evaluator& e, const value& v, std::string_view name, const arguments& given) {
   if (const auto* t = v.as_text()) e.work().bytes(t->size());
   return method_for(v, name)(e, v, given);
 }
 
+/// For the parser, which refuses unknown methods when the template is read. The type of the value
+/// is not known there, so a name passes if any type has it.
 bool is_method(std::string_view name) {
   // Methods of a loop and of a cycler.
   constexpr std::string_view others[] = {"cycle", "changed", "next", "reset"};

@@ -21,6 +21,8 @@ bool is_number(const value& v) {
   return v.as_bool() || v.as_integer() || v.as_float();
 }
 
+/// 2 stands for any rest of a float other than 0: only integers are odd here, while 3.0 is odd in
+/// Jinja.
 std::int64_t rest_of(evaluator& e, const value& v, const value& by) {
   const auto rest = calculated(e, "%", v, by);
   std::int64_t n = 0;
@@ -37,6 +39,7 @@ bool divisible(evaluator& e, const value& v, given_values given) {
   return rest_of(e, v, given[0]) == 0;
 }
 
+/// An undefined value iterates as an empty sequence, so the test holds for it in Jinja as well.
 bool iterable(evaluator&, const value& v, given_values) {
   return v.is_undefined() || v.as_text() || v.as_list() || v.as_dictionary();
 }
@@ -49,7 +52,8 @@ bool callable(evaluator&, const value& v, given_values) {
   return v.as_object() && v.as_object()->callable();
 }
 
-/// A text that changing the case leaves as it is, and the other change does not.
+/// A text that changing the case leaves as it is, and the other change does not. The second
+/// condition is Python's: a text without any letter has neither case.
 template <bool upper_case>
 bool has_case(evaluator& e, const value& v, given_values) {
   const auto t = shown(v, e.work());
@@ -78,6 +82,7 @@ bool at_least(evaluator& e, const value& v, given_values given) {
 bool is_in(evaluator& e, const value& v, given_values given) {
   return contains(e, given[0], v);
 }
+/// Templates may ask before they use a filter; the answer is about those supported here.
 bool is_a_filter(evaluator&, const value& v, given_values) {
   return v.as_text() && is_filter(v.as_text()->bytes());
 }
@@ -85,6 +90,7 @@ bool is_a_test(evaluator&, const value& v, given_values) {
   return v.as_text() && is_test(v.as_text()->bytes());
 }
 
+/// `is true` holds for the bool only: 1 is not true by this test.
 template <bool wanted>
 bool is_truth(evaluator&, const value& v, given_values) {
   return v.as_bool() && *v.as_bool() == wanted;

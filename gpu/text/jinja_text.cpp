@@ -9,6 +9,7 @@ text::text(std::string bytes, bool from_message) : bytes_{std::move(bytes)} {
   if (from_message && !bytes_.empty()) from_message_.push_back({0, bytes_.size()});
 }
 
+/// Ranges that touch are joined, so their number does not grow with the number of additions.
 void text::add(const text& more) {
   const auto offset = bytes_.size();
   bytes_ += more.bytes_;
@@ -21,6 +22,7 @@ void text::add(const text& more) {
   }
 }
 
+/// O(log n) to find the first range, for templates that cut a long text into many parts.
 text text::part(std::size_t begin, std::size_t end) const {
   text out;
   if (begin >= end) return out;
@@ -39,6 +41,8 @@ text text::as_markup(bool yes) const {
   return out;
 }
 
+/// A byte that is no UTF-8 counts as one character, so every loop over characters makes progress
+/// and keeps the bytes of a message as they are.
 std::size_t character_size(std::string_view s, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[at + i]); };
   const unsigned char first = byte(0);
@@ -97,6 +101,7 @@ std::size_t line_end(std::string_view s, std::size_t at) {
 
 }  // namespace
 
+/// White space of Python's str.isspace(), which has U+001C to U+001F besides that of Unicode.
 bool is_space(std::string_view character) {
   if (character.size() == 1) {
     const char c = character[0];
@@ -108,6 +113,7 @@ bool is_space(std::string_view character) {
   return std::find(std::begin(others), std::end(others), character) != std::end(others);
 }
 
+/// Like str.strip(): `characters` is a set, not a prefix or suffix.
 text stripped(const text& t, const std::optional<std::string>& characters, sides where) {
   const std::string_view s = t.bytes();
   const auto goes = [&](std::string_view one) {
@@ -135,6 +141,8 @@ std::size_t find_in(std::string_view in, std::string_view what, std::size_t begi
   return found ? static_cast<std::size_t>(static_cast<const char*>(found) - in.data()) : in.npos;
 }
 
+/// Each inserted copy keeps its own origin: text of the template within a message stays the
+/// template's.
 text replaced(const text& t, const text& what, const text& by, std::int64_t limit, work& w) {
   const std::string_view s = t.bytes();
   text out;
@@ -160,6 +168,8 @@ text replaced(const text& t, const text& what, const text& by, std::int64_t limi
 
 namespace {
 
+/// Runs of white space separate, and none at the ends makes an empty part. The rest behind the
+/// limit keeps its white space at the end, as in Python.
 std::vector<text> split_at_space(const text& t, std::int64_t limit, work& w) {
   const std::string_view s = t.bytes();
   std::vector<text> parts;
@@ -186,6 +196,7 @@ std::vector<text> split_at_space(const text& t, std::int64_t limit, work& w) {
 
 }  // namespace
 
+/// With a separator, two in a row have an empty part between them, unlike white space.
 std::vector<text> split(const text& t, const std::optional<std::string>& separator,
                         std::int64_t limit, work& w) {
   w.bytes(t.size());
@@ -204,6 +215,10 @@ std::vector<text> split(const text& t, const std::optional<std::string>& separat
   return parts;
 }
 
+/// Splits everything, then joins the surplus at the front again, which is exact because the
+/// separator is one fixed text; with white space it would not be, and that is refused. Overlapping
+/// matches of a separator such as "aa" are taken from the left, where Python takes them from the
+/// right.
 std::vector<text> split_from_right(const text& t, const std::optional<std::string>& separator,
                                    std::int64_t limit, work& w) {
   auto parts = split(t, separator, -1, w);
@@ -218,6 +233,8 @@ std::vector<text> split_from_right(const text& t, const std::optional<std::strin
   return out;
 }
 
+/// Line ends of str.splitlines(), which are more than \n. An end at the very end makes no empty
+/// line.
 std::vector<text> split_lines(const text& t, bool keep_ends, work& w) {
   const std::string_view s = t.bytes();
   w.bytes(s.size());
@@ -249,6 +266,7 @@ text joined(const std::vector<text>& parts, const text& between, work& w) {
   return out;
 }
 
+/// Charged as a whole before the first copy, so a huge number fails at once.
 text repeated(const text& t, std::int64_t times, work& w) {
   text out;
   if (t.empty() || times <= 0) return out;
@@ -257,6 +275,8 @@ text repeated(const text& t, std::int64_t times, work& w) {
   return out;
 }
 
+/// Changes a text character by character, which is what keeps the origin of each one even where the
+/// result has another size. `first` is true at the beginning and behind a character out of a word.
 text mapped(const text& t, const std::function<std::string(std::string_view, bool first)>& map,
             const std::function<bool(std::string_view)>& in_word) {
   const std::string_view s = t.bytes();
@@ -301,12 +321,14 @@ text titled(const text& t) {
   return mapped(t, cased, [](auto one) { return is_letter(one); });
 }
 
+/// The filter splits at white space, hyphens and opening brackets; the method at all non-letters.
 text titled_by_filter(const text& t) {
   return mapped(t, cased, [](std::string_view one) {
     return !is_space(one) && (one.size() > 1 || !std::strchr("-({[<", one[0]));
   });
 }
 
+/// Entities of markupsafe; a text that is markup already is not escaped twice.
 text escaped(const text& t) {
   if (t.markup()) return t;
   const auto one = [](std::string_view c, bool) -> std::string {

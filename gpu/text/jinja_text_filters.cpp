@@ -11,7 +11,9 @@ namespace troupe::gpu::jinja {
 
 namespace {
 
-/// The input as text, as these filters take it.
+/// The input as text, as these filters take it. Jinja's filters of texts take any value and write
+/// it first. Twice its bytes are charged, for the text and for the result that the filter makes of
+/// it.
 text as_text(evaluator& e, const value& v) {
   auto t = shown(v, e.work());
   e.work().bytes(2 * t.size());
@@ -56,6 +58,7 @@ text margin_of(const bound& args, std::size_t i, std::int64_t otherwise, work& w
   return repeated(" ", args.integer(i, otherwise), w);
 }
 
+/// The added newline makes the end of the text a line of its own, as in Jinja's do_indent().
 value indent(evaluator& e, const value& v, const arguments& given) {
   const bound args{"indent", given, {"width", "first", "blank"}};
   if (!v.as_text()) check_defined(v);
@@ -74,6 +77,9 @@ value indent(evaluator& e, const value& v, const arguments& given) {
   return joined(lines, "\n", w);
 }
 
+/// The tojson of transformers rather than Jinja's: json.dumps() without escapes of HTML, and
+/// characters beyond ASCII as they are. With an indent no space follows the comma, as the line ends
+/// there.
 value to_json(evaluator& e, const value& v, const arguments& given) {
   const bound args{"tojson", given, {"ensure_ascii", "indent", "separators", "sort_keys"}};
   json_style style;
@@ -107,6 +113,7 @@ value format_filter(evaluator& e, const value& v, const arguments& given) {
   return formatted(as_text(e, v), given.positional, e.work());
 }
 
+/// An odd space goes where str.center() puts it: to the left if the width is odd, too.
 value center(evaluator& e, const value& v, const arguments& given) {
   const bound args{"center", given, {"width"}};
   const auto t = as_text(e, v);
@@ -121,6 +128,8 @@ value center(evaluator& e, const value& v, const arguments& given) {
   return out;
 }
 
+/// Letters without case, such as Chinese ones, do not count as parts of words here, but do in
+/// Jinja.
 value word_count(evaluator& e, const value& v, const arguments& given) {
   const bound args{"wordcount", given, {}};
   const auto t = as_text(e, v);
@@ -149,7 +158,7 @@ std::optional<double> read_float(const text& t) {
   return d;
 }
 
-/// The same of int(). `base` 0 or 16: with 0x before it, too.
+/// The same of int(), with 0x before it for `base` 16. Underscores between digits are not read.
 std::optional<std::int64_t> read_integer(const text& t, std::int64_t base) {
   const auto inner = stripped(t, std::nullopt, sides::both);
   std::string_view s = inner.bytes();
@@ -163,11 +172,13 @@ std::optional<std::int64_t> read_integer(const text& t, std::int64_t base) {
   return minus ? -n : n;
 }
 
+/// Cuts the fraction off, as int() does. Numbers near 2^63 and NaN have no integer here.
 std::optional<std::int64_t> whole_of(double d) {
   if (!(std::abs(d) < 9e18)) return std::nullopt;
   return static_cast<std::int64_t>(d);
 }
 
+/// A text that is no number gives the default instead of an error, as in Jinja; "1.9" gives 1.
 value to_integer(evaluator&, const value& v, const arguments& given) {
   const bound args{"int", given, {"default", "base"}};
   const auto base = args.integer(1, 10);
@@ -204,6 +215,9 @@ value absolute(evaluator&, const value& v, const arguments& given) {
   return i && *i >= 0 ? value{*i} : negated(v);
 }
 
+/// For the method `common`, Python rounds the exact binary value to decimal digits, ties to even;
+/// writing the number with that many digits and reading it back does the same, where a
+/// multiplication by a power of ten would not.
 value round_filter(evaluator&, const value& v, const arguments& given) {
   const bound args{"round", given, {"precision", "method"}};
   check_defined(v);
@@ -280,6 +294,7 @@ conversion read_conversion(std::string_view s, std::size_t& at) {
   return c;
 }
 
+/// %s, %r, %d, %i and %f. Zeros of the padding go between sign and digits.
 text converted(const conversion& c, const value& v, work& w) {
   text out;
   std::int64_t n = 0;
@@ -317,6 +332,8 @@ text converted(const conversion& c, const value& v, work& w) {
 
 }  // namespace
 
+/// Conversions and values must match in number, as in Python. One dictionary without any conversion
+/// is no surplus value there either. Named conversions, %(name)s, are not supported.
 text formatted(const text& format, const std::vector<value>& given, work& w) {
   const auto& s = format.bytes();
   text out;

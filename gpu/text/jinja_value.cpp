@@ -12,12 +12,15 @@ namespace {
 /// Deeper values could not be freed, compared or written without much of the stack.
 constexpr unsigned max_depth = 64;
 
+/// A container knows its depth when it is made, so the check costs nothing per use. Lists and
+/// dictionaries are constant once shared and cannot contain themselves.
 unsigned checked_depth(unsigned inner) {
   if (inner >= max_depth) fail(fmt::format("nests values deeper than {} levels", max_depth));
   return inner + 1;
 }
 
-/// A number as Python compares it.
+/// A number as Python compares it. Integers beyond 2^53 lose digits in a comparison with a float,
+/// which Python would do exactly.
 bool as_number(const value& v, double& out) {
   std::int64_t n = 0;
   if (const auto* i = v.integer_like(n))
@@ -33,6 +36,7 @@ int order(double a, double b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
+/// The order of entries does not count. Quadratic through find(), which charges for its steps.
 bool equal_dictionaries(const dictionary& a, const dictionary& b, work& w) {
   if (a.entries.size() != b.entries.size()) return false;
   for (const auto& [key, mine] : a.entries) {
@@ -42,6 +46,7 @@ bool equal_dictionaries(const dictionary& a, const dictionary& b, work& w) {
   return true;
 }
 
+/// A list never equals a tuple, as in Python, and a generator equals only itself.
 bool equal_lists(const list& a, const list& b, work& w) {
   if (a.what != b.what || a.what == list::kind::iterator) return &a == &b;
   if (a.items.size() != b.items.size()) return false;
@@ -69,10 +74,12 @@ list::list(std::vector<value> all, kind k) : items{std::move(all)}, what{k} {
 value::value(list l) : any_{std::make_shared<const list>(std::move(l))} {}
 value::value(dictionary d) : any_{std::make_shared<const dictionary>(std::move(d))} {}
 
+/// Undefined values carry their reason, because the failure comes later, where the value is used.
 value value::missing(std::string why) {
   return undefined{std::make_shared<const std::string>(std::move(why))};
 }
 
+/// bool is a subclass of int in Python: True + 1 is 2.
 const std::int64_t* value::integer_like(std::int64_t& space) const {
   if (const auto* b = as_bool()) {
     space = *b;
@@ -81,6 +88,8 @@ const std::int64_t* value::integer_like(std::int64_t& space) const {
   return as_integer();
 }
 
+/// Python's `is`: identity for what is shared, equality for small values, which have no identity
+/// here.
 bool value::same_as(const value& other) const {
   if (any_.index() != other.any_.index()) return false;
   if (const auto* t = as_text()) return t == other.as_text();
@@ -129,6 +138,8 @@ void dictionary::set(value key, value v, work& w) {
   entries.emplace_back(std::move(key), std::move(v));
 }
 
+/// Binds arguments to parameters as a call in Python: by place, then by name, each at most once.
+/// Parameters that a filter or method has in Python but not here are refused as unknown names.
 bound::bound(std::string_view what, const arguments& given,
              std::vector<std::string_view> parameters)
     : what_{what}, parameters_{std::move(parameters)}, given_(parameters_.size(), nullptr) {
@@ -189,6 +200,8 @@ std::string type_of(const value& v) {
   return names[static_cast<std::size_t>(v.as_list()->what)];
 }
 
+/// A generator is true even without items, since Python cannot know; empty texts, lists and
+/// dictionaries, zeros, none and undefined values are false.
 bool truth_of(const value& v) {
   if (const auto* b = v.as_bool()) return *b;
   if (const auto* i = v.as_integer()) return *i != 0;
@@ -199,6 +212,8 @@ bool truth_of(const value& v) {
   return v.as_object() != nullptr;
 }
 
+/// Fails for no types: values of different types are different, except for numbers. Every
+/// comparison is a step, and long texts count for their bytes, so nested values cannot hide work.
 bool equal(const value& a, const value& b, work& w) {
   w.steps(1);
   std::int64_t n = 0, m = 0;
@@ -219,6 +234,8 @@ bool equal(const value& a, const value& b, work& w) {
   return a.as_object() && a.as_object() == b.as_object();
 }
 
+/// Only numbers, texts and sequences of one type have an order. Texts compare by bytes, which for
+/// UTF-8 is the order of code points that Python has. Sequences compare by their first difference.
 int compare(const value& a, const value& b, std::string_view sign, work& w) {
   w.steps(1);
   std::int64_t n = 0, m = 0;
@@ -246,6 +263,7 @@ int compare(const value& a, const value& b, std::string_view sign, work& w) {
   fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
 }
 
+/// A value per character is many times the text's bytes, and is charged for before it is made.
 std::vector<value> characters_of(const text& t, work& w) {
   w.bytes(t.size() * (sizeof(value) + sizeof(text)));
   std::vector<value> out;
@@ -258,6 +276,8 @@ std::vector<value> characters_of(const text& t, work& w) {
   return out;
 }
 
+/// A generator can be read once: the second loop over it sees nothing, as in Python. A dictionary
+/// yields its keys.
 std::vector<value> items_of(const value& v, work& w) {
   if (v.is_undefined()) return {};
   if (const auto* t = v.as_text()) return characters_of(*t, w);

@@ -26,7 +26,8 @@ char32_t number_of(std::string_view one) {
   return n;
 }
 
-/// Quotes of repr(): single ones, unless the text has a single and no double quote.
+/// Quotes of repr(): single ones, unless the text has a single and no double quote. Escapes follow
+/// repr() as well, and each character keeps its origin.
 text quoted(const text& t, work& w) {
   const auto& s = t.bytes();
   const char quote = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';
@@ -47,6 +48,8 @@ text quoted(const text& t, work& w) {
   return out;
 }
 
+/// Generators, views and ranges are refused: Python writes their types or addresses, which are not
+/// meant for a prompt. A tuple of one item has a comma.
 text listed(const list& l, work& w) {
   if (l.what == list::kind::iterator || l.what == list::kind::view || l.what == list::kind::range)
     fail(fmt::format("writes a {}; make it a list before", type_of(value{l})));
@@ -76,6 +79,7 @@ text mapped_entries(const dictionary& d, work& w) {
 
 }  // namespace
 
+/// repr() of Python writes the shortest digits, and an exponent below 1e-4 and from 1e16 on.
 std::string float_text(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
@@ -113,7 +117,9 @@ text represented(const value& v, work& w) {
 
 namespace {
 
-/// Writes JSON as Python does.
+/// Writes JSON as Python does. JSON loses the origin of single bytes: if any string in it comes
+/// from a message, the whole text counts as from a message, so that no special name within it is
+/// found.
 class json_writer {
  public:
   json_writer(const json_style& style, work& w) : style_{style}, work_{w} {}
@@ -147,6 +153,7 @@ class json_writer {
     put("\"");
   }
 
+  // Only `ascii` escapes characters beyond U+007E, those above U+FFFF as a surrogate pair.
   void add_character(std::string_view one) {
     constexpr std::string_view from = "\"\\\n\r\t\b\f", to = "\"\\nrtbf";
     if (const auto at = from.find(one[0]); at != from.npos) return put(std::string{'\\', to[at]});
@@ -184,6 +191,7 @@ class json_writer {
     put("]");
   }
 
+  // Entries keep the order in which they were set, unless sort_keys asks for that of the keys.
   void add_entries(const dictionary& d, unsigned level) {
     if (d.entries.empty()) return put("{}");
     auto entries = d.entries;

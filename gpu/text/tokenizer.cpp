@@ -11,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// For models on bytes, whose folders need no files of a tokenizer.
 class byte_tokenizer final : public tokenizer {
  public:
   std::vector<std::uint32_t> encode(std::string_view text,
@@ -35,6 +36,7 @@ std::string tokenizer::decode(std::span<const std::uint32_t> tokens) const {
   return text;
 }
 
+/// Tokens number the rows of the model's embedding: a larger vocabulary belongs to another model.
 expected<std::unique_ptr<tokenizer>> open_tokenizer(const fs::path& folder,
                                                     std::uint32_t vocabulary) {
   const auto document = read_tokenizer_document(folder);

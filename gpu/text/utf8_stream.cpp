@@ -58,6 +58,7 @@ std::string utf8_stream::add(std::string_view bytes) {
   return out;
 }
 
+/// A character that never became complete is one replacement, however many of its bytes came.
 std::string utf8_stream::end() {
   if (held_.empty()) return {};
   held_.clear();
