@@ -12,6 +12,9 @@ namespace troupe::gpu::cpu {
 namespace {
 
 /// Refuses what would only be killed later.
+/// The operating system overcommits, so an allocation succeeds and the out-of-memory killer ends
+/// the process while the weights are read. Only weights are counted, four bytes a value as they are
+/// held in memory, against all physical memory of the host.
 expected<void> check_memory(const inference_spec& s) {
   std::uint64_t values = 0;
   const auto add = [&](const weight_matrix& w) { values += w.exists() ? w.values() : 0; };
@@ -40,6 +43,8 @@ std::size_t widest(const inference_model& m) {
 
 }  // namespace
 
+// Scratch is sized for one tile and allocated once: a part works on one tile at a time, so no step
+// allocates. The statistics hold a mean and an inverse deviation per row.
 inference_maths::inference_maths(const inference_spec& s)
     : spec_{s},
       hidden_{s.model.hidden},
@@ -54,6 +59,9 @@ inference_maths::inference_maths(const inference_spec& s)
       attended_{memory_.take<float>(1ull * tile_positions * s.model.query_width())},
       statistics_{memory_.take<float>(2 * tile_positions)} {}
 
+// Files are opened before scratch is allocated, so a missing file fails at once. Random weights are
+// for tests and measurements that need a model's cost and not its text; they depend only on the
+// seed and the matrix, so parts on different devices agree.
 expected<inference_maths> inference_maths::make(const inference_spec& s) {
   if (auto ok = check_memory(s); !ok) return refuse(ok.error());
   if (s.seed) {
@@ -76,6 +84,8 @@ expected<inference_maths> inference_maths::make(const inference_spec& s) {
 }
 
 template <class Source>
+// Reads only the weights of this part's sublayers and ends. The first failure stops all later
+// reads, since a part without all weights is never used.
 expected<void> inference_maths::load(const Source& source) {
   expected<void> all;  // or the first that cannot be read
   const auto read = [&](const weight_matrix& w) -> buffer<float> {
@@ -102,6 +112,8 @@ expected<void> inference_maths::load(const Source& source) {
   return all;
 }
 
+// GPT-2 adds a learned vector per position; models with rotary positions have none and rotate
+// queries and keys instead.
 void inference_maths::embed(std::uint32_t token, std::uint32_t position, float* out) const {
   std::copy_n(embedding_.get() + token * hidden_, hidden_, out);
   if (positions_) k_.add(out, positions_.get() + position * hidden_, hidden_);
@@ -117,6 +129,10 @@ void inference_maths::norm(const float* in, const float* weight, const float* bi
                 normed_.get());
 }
 
+// A decode has few rows and is bound by reading the weights: its kernel sums each value in the
+// order of `inner`, independent of the batch that a row happens to be in, so a request's tokens do
+// not depend on the requests beside it. The library's product is faster for a prefill's tile, which
+// always has the same number of rows.
 void inference_maths::add(const float* in, std::size_t rows, std::size_t inner, const float* weight,
                           std::size_t columns, float* out) const {
   if (rows <= few_rows)
@@ -142,6 +158,9 @@ void inference_maths::add_product(const float* in, std::size_t rows, std::size_t
   add(in, rows, inner, weight, hidden_, hidden);
 }
 
+// Queries, keys and values come from one product with the three matrices side by side, so the
+// normed rows are read once. Rotation covers queries and keys, which lie together at the beginning
+// of a row; only real rows have positions, so rows beyond a chunk's end stay unrotated.
 float* inference_maths::queries_keys_values(std::uint32_t sublayer, const float* hidden,
                                             std::size_t rows,
                                             std::span<const std::uint32_t> positions) {
@@ -164,6 +183,8 @@ void inference_maths::leave_attention(std::uint32_t sublayer, float* hidden, std
               hidden);
 }
 
+// GPT-2: one wide product, then gelu, which adds the bias in the same pass. The other families:
+// gate and up projection side by side in one product of twice the width, then silu(gate) * up.
 void inference_maths::mlp(std::uint32_t sublayer, float* hidden, std::size_t rows) {
   const auto& w = sublayers_[sublayer - spec_.first_sublayer];
   norm(hidden, w.norm.get(), w.norm_bias.get(), rows);

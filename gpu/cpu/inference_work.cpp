@@ -17,10 +17,14 @@ cpu_inference_device::tiles::tiles(cpu_inference_device& d, std::size_t rows, st
       width_{d.spec_.model.hidden},
       hidden_{d.memory_.zeros<float>(tiles_ * tile_rows * width_)} {}
 
+// A work is cut into steps of one tile in one sublayer, so that its caller can interleave requests
+// and bound the time for which a decode waits behind a prefill.
 std::uint32_t cpu_inference_device::tiles::steps_left() const {
   return static_cast<std::uint32_t>(steps_ - next_);
 }
 
+// Each step prepares its thread, because successive steps may run on different threads and the
+// floating-point control bits belong to the thread.
 void cpu_inference_device::tiles::step() {
   prepare_thread();
   run(next_ / tiles_, next_ % tiles_);
@@ -44,6 +48,8 @@ cpu_inference_device::prefill_work::prefill_work(cpu_inference_device& d,
   if (tokens_.empty()) enter(in);
 }
 
+// The part's first sublayer embeds the tile just before using it. Even sublayers of the model are
+// attentions and odd ones MLPs; a part may begin with either.
 void cpu_inference_device::prefill_work::run(std::size_t sublayer, std::size_t tile) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_;
@@ -58,6 +64,9 @@ void cpu_inference_device::prefill_work::run(std::size_t sublayer, std::size_t t
     maths.mlp(i, hidden(tile), tile_rows_);
 }
 
+// Keys and values of the tile are stored before its queries attend, since each position attends to
+// itself. The pages end with the tile's own page: later pages hold no position that it may see.
+// Tiles of a sublayer run in order, so the earlier pages are complete.
 void cpu_inference_device::prefill_work::attend(std::uint32_t sublayer, std::size_t tile) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_, count = std::min(tile_rows_, rows_ - begin);
@@ -97,6 +106,8 @@ void cpu_inference_device::decode_work::run(std::size_t sublayer, std::size_t ti
     maths.mlp(i, hidden(tile), rows_of(tile));
 }
 
+// Rows of a batch belong to different sequences of different lengths, so the products are shared by
+// all rows and attention is computed row by row over each sequence's own pages.
 void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size_t tile) {
   auto& maths = device_.maths_;
   const auto begin = tile * tile_rows_, count = rows_of(tile);
@@ -115,6 +126,8 @@ void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size
   maths.leave_attention(sublayer, hidden(tile), count);
 }
 
+// Tiles have the size of a decode's, for the kernel of few rows. Logits have the memory of whole
+// tiles because the product writes through to few_rows rows.
 cpu_inference_device::head_work::head_work(cpu_inference_device& d, std::size_t rows,
                                            const payload& in)
     : tiles{d, rows, decode_rows, 1},

@@ -4,6 +4,8 @@
 
 namespace troupe::gpu::cpu {
 
+// The widest instruction set of this processor. Bits of results may differ between instruction sets
+// (order of partial sums, fused multiply-add), but not between runs on the same kind of processor.
 const kernels<float>& float_kernels() {
 #ifdef TROUPE_X86
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -14,6 +16,8 @@ const kernels<float>& float_kernels() {
   return plain_kernels;
 }
 
+// Doubles serve the tests that compare gradients with finite differences; speed is irrelevant
+// there.
 const kernels<double>& double_kernels() {
   return plain_double_kernels;
 }

@@ -21,6 +21,7 @@ bool kv_cache::reserve(sequence_id s, std::uint32_t positions) {
   return true;
 }
 
+// Releasing an unknown sequence is allowed: a request may end before its first page was reserved.
 void kv_cache::release(sequence_id s) {
   const auto found = sequences_.find(s);
   if (found == sequences_.end()) return;

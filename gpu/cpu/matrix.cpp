@@ -26,6 +26,7 @@ T value(const matrix<const T>& m, std::size_t row, std::size_t column) {
 
 namespace {
 
+// The same choice as float_kernels(), so that a process uses one instruction set throughout.
 product_function* best_product() {
 #ifdef TROUPE_X86
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -64,6 +65,7 @@ std::string products_library() {
 
 #endif
 
+// The reference for tests: plain sums in the order of `k`, without blocking.
 void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c, into how) {
   for (std::size_t i = 0; i < c.rows; ++i)
     for (std::size_t j = 0; j < c.columns; ++j) {
@@ -74,6 +76,9 @@ void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c, 
     }
 }
 
+// One thread per device: with more, the library could split sums differently and change their bits,
+// and the devices of a node would compete for cores. Denormals are flushed because they slow down
+// some processors by a factor of a hundred and carry no information for training.
 void prepare_thread() {
 #ifndef TROUPE_EIGEN
   omp_set_num_threads(1);

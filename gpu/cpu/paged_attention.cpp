@@ -25,6 +25,8 @@ paged_attention::paged_attention(const inference_model& m)
       scale_{static_cast<float>(1 / std::sqrt(static_cast<double>(m.head_width)))},
       log_sums_(page_rows) {}
 
+// Scratch grows geometrically with the longest sequence so far: lengths are not known in advance,
+// and a page-wise growth would allocate in each tile.
 float* paged_attention::scores(std::size_t n) {
   if (n > capacity_) {
     capacity_ = std::max(n, 2 * capacity_);
@@ -45,6 +47,11 @@ void paged_attention::store(const float* qkv_row, std::uint32_t position, float*
   }
 }
 
+// Attention of one tile of queries over all its pages, head by head. Scores of all pages lie side
+// by side in one matrix [page_rows, seen], so softmax runs over a complete row; the weighted values
+// of the pages are then summed page by page. Only the last page needs the causal mask, which the
+// softmax applies: query i sees the keys up to first + i. Groups of `shared_` query heads use the
+// same head of keys and values (grouped-query attention).
 void paged_attention::tile(const float* qkv, std::span<float* const> pages, float* out) {
   const auto& k = float_kernels();
   const auto seen = pages.size() * page_rows, first = seen - page_rows, stride = row_values();
@@ -64,6 +71,8 @@ void paged_attention::tile(const float* qkv, std::span<float* const> pages, floa
   }
 }
 
+// Attention of one decoded position. A matrix product of one row would be bound by its set-up, so
+// dot products and weighted sums are used; only the last page is read partially, up to `position`.
 void paged_attention::row(const float* qkv_row, std::uint32_t position,
                           std::span<float* const> pages, float* out) {
   const auto& k = float_kernels();

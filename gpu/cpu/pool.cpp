@@ -14,6 +14,10 @@ pool::free_list::~free_list() {
   for (const auto& [size, block] : blocks) ::operator delete(block, alignment);
 }
 
+// Blocks are recycled by exact size: a stage takes the same sizes in every iteration, so from the
+// second on nothing is allocated and no fresh page is faulted in. Sizes are multiples of 64 so that
+// every buffer fills whole cache lines. The deleter holds the list, not the pool: a buffer may
+// outlive the pool, and may be released on any thread.
 std::shared_ptr<std::byte> pool::take_bytes(std::size_t bytes) {
   bytes = (bytes + 63) / 64 * 64;
   std::byte* block = nullptr;

@@ -7,6 +7,10 @@
 namespace troupe::gpu::cpu {
 
 template <class T>
+// Weights, gradients and both moments are four arrays with the same layout: own parameters first,
+// the tied ones behind them, so that an update, a save and an all-reduce each walk over one range.
+// A stage with both embedding and head sums the head's gradient of the tied matrix apart: the sum
+// of the two then has the same order, and the same bits, as when two stages hold the ends.
 stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group)
     : spec_{s},
       k_{kernels_for<T>()},
@@ -55,6 +59,8 @@ T* stage_maths<T>::head_sums() {
 }
 
 template <class T>
+// Without `kept` (recomputation will follow) the memory of a sublayer is released as soon as the
+// next has its input.
 typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in,
                                                         stage_memory<T>* kept) {
   auto current = in.activation;
@@ -82,6 +88,9 @@ typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in
 }
 
 template <class T>
+// Cross entropy replaces the logits by their gradient in place, because the logits are the largest
+// array of a stage. The gradient is scaled by the number of tokens of this micro-batch; the mean
+// over micro-batches is the scale of the update.
 double stage_maths<T>::predict(const stage_input<T>& in, buffer<const T> last, stage_memory<T>& m) {
   const std::size_t words = spec_.model.vocabulary;
   const T* head = find(weights_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
@@ -114,6 +123,9 @@ buffer<T> stage_maths<T>::predict_backward(const stage_memory<T>& m) {
 }
 
 template <class T>
+// The gradient is copied, since the sublayers change it in place and the received message is
+// shared. Sublayers run in reverse; each adds its parameters' gradients to the running sums, so
+// micro-batches accumulate in the order in which they are scheduled.
 buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<T>& kept,
                                    const T* gradient) {
   buffer<T> g;
@@ -141,6 +153,7 @@ void stage_maths<T>::copy_gradients(T* out) const {
 }
 
 template <class T>
+// The sums of all replicas arrive with the head's part already added, so that part is cleared.
 void stage_maths<T>::replace_gradients(const T* own, const T* tied) {
   std::copy_n(own, own_, gradients_.get());
   std::copy_n(tied, tied_, gradients_.get() + own_);

@@ -73,6 +73,9 @@ class unique_names {
 };
 
 template <class Json>
+// Limits are checked before the parser runs, since nlohmann's recursion and its nodes are out of
+// this program's control afterwards. Exceptions are switched off: a text that is not JSON becomes a
+// discarded value, which is not an object either.
 expected<Json> parse(std::string_view text, const std::filesystem::path& file,
                      unique_names* names = nullptr) {
   const auto failure = [&](const std::string& why) {
@@ -98,6 +101,7 @@ expected<Json> parse(std::string_view text, const std::filesystem::path& file,
 }
 
 template <class Json>
+// The size limit holds while the file is read, so a file that grows meanwhile is refused as well.
 expected<Json> read(const std::filesystem::path& file, std::size_t limit_bytes) {
   const auto text = read_file(file.string(), limit_bytes);
   if (!text) return refuse(text.error());

@@ -41,6 +41,10 @@ class table {
   double patience_s() const { return patience_s_; }
 
  private:
+  // A barrier by rounds: a member waits for the round's number to change, so a fast member that
+  // already arrives at the next barrier cannot be mistaken for one of this round. A member that is
+  // late ends the group for good, because its peers can no longer be in step; a round that
+  // completed counts as success even if the group ended meanwhile.
   expected<void> barrier(std::uint32_t rank) {
     std::unique_lock lock{guard_};
     const auto round = round_;

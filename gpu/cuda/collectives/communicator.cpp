@@ -40,6 +40,9 @@ class leaving_members {
   std::vector<std::future<void>> all_;  // each joins its thread
 };
 
+// Finalizing waits until the operations of all members are complete, and a peer may be gone. So the
+// call is polled until the patience ends; then the member is aborted, which frees it without its
+// peers.
 void end_well(const collectives& with, void* member, double patience_s) {
   const auto until = clock::now() + std::chrono::duration<double>(patience_s);
   int now = with.finalize(member);
@@ -66,6 +69,8 @@ std::vector<std::byte> make_group_id(const collectives& with) {
   return id;
 }
 
+// NCCL's non-blocking mode is used throughout: a blocking join would wait forever for a member
+// whose host has failed, and could not be interrupted when the device is closed.
 communicator::communicator(const collectives& with, std::span<const std::byte> id,
                            std::uint32_t rank, std::uint32_t size, group_patience patience,
                            std::function<bool()> stop)
@@ -137,6 +142,8 @@ void communicator::sum(void* values, std::size_t count, bool narrow, void* strea
   throw std::runtime_error(ended_);
 }
 
+// Called while an all-reduce is awaited: A wish to close counts as trouble, so that the waiting
+// thread aborts; a call in progress does not.
 std::string communicator::trouble() {
   std::lock_guard lock{guard_};
   if (!member_) return ended_;
@@ -157,6 +164,9 @@ void communicator::close(const std::string& why) {
   if (closing_.empty()) closing_ = why;
 }
 
+// The orderly end, in the background: peers finalize at about the same time and wait for each
+// other, so ending them one after another on one thread would deadlock until the patience ends.
+// `keeps` stays alive until the member has ended.
 void communicator::leave(std::shared_ptr<const void> keeps) {
   std::lock_guard lock{guard_};
   auto* member = std::exchange(member_, nullptr);
@@ -167,6 +177,8 @@ void communicator::leave(std::shared_ptr<const void> keeps) {
                            keeps = std::move(keeps)] { end_well(with, member, patience_s); }));
 }
 
+// Aborting frees the member at once and lets its running kernels return; the first reason remains
+// the one that later calls report.
 void communicator::abort(const std::string& why) {
   std::lock_guard lock{guard_};
   if (!member_) {

@@ -118,6 +118,9 @@ class gpu_machine final : public launches<gpu_machine> {
     cudaFreeHost(memory);
   }
 
+  // Copies have streams of their own so that they overlap with kernels: the next micro-batch
+  // arrives while the present one is computed. The compute stream waits for an arrival by an event,
+  // without the host.
   void copy_in(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
     CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyHostToDevice, in_);
@@ -130,6 +133,9 @@ class gpu_machine final : public launches<gpu_machine> {
     CALL(cudaStreamWaitEvent, out_, left_, 0);
     CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToHost, out_);
   }
+  // Completion of an operation is two events: its kernels on the compute stream, and its results
+  // that leave on the other. Events are recycled, because creating one costs a call into the
+  // driver; they block instead of spinning, which would take a core from other devices' threads.
   void* record_event() override {
     auto both = std::make_unique<two_events>(two_events{event(), event()});
     auto result = cudaEventRecord((*both)[0], compute_);
@@ -171,6 +177,8 @@ class gpu_machine final : public launches<gpu_machine> {
   void* stream() override {
     return compute_;
   }
+  // All-reduces run beside the backward that makes the next gradients: the side stream starts after
+  // what was computed so far, and join_beside() makes later kernels wait for the sums.
   void* side_stream() override {
     CALL(cudaEventRecord, made_, compute_);
     CALL(cudaStreamWaitEvent, beside_, made_, 0);
@@ -188,6 +196,8 @@ class gpu_machine final : public launches<gpu_machine> {
     if (bytes > 0) CALL(cudaMemsetAsync, to, 0, bytes, compute_);
   }
 
+  // Relaxed capture lets other threads of the program use the CUDA API meanwhile. A machine that
+  // cannot capture clears the error and launches the kernels one by one.
   bool begin_graph() override {
     return cudaStreamBeginCapture(compute_, cudaStreamCaptureModeRelaxed) == cudaSuccess ||
            (cudaGetLastError(), false);
@@ -233,6 +243,8 @@ class gpu_machine final : public launches<gpu_machine> {
   }
 
   template <class Kernel>
+  // CUDA loads kernels lazily, and loading may wait for work of the GPU, or fail within a graph's
+  // capture. So all kernels are loaded at the start.
   void prepare(std::size_t shared) {
     static_assert(Kernel::threads <= 1024 && Kernel::threads % lanes == 0);
     if (shared > plain_shared_bytes)
