@@ -46,6 +46,8 @@ void device::submit(operation o, done d) {
   queue_.submit(std::move(o), std::move(d));
 }
 
+// The end includes the sleep of an emulated slower device, so measured durations are those of the
+// machine that is emulated.
 void device::time(const operation& o, const done& completed) {
   const auto begin = now_s(), worked = thread_cpu_s();
   auto result = run_all_the_same(o);
@@ -69,6 +71,8 @@ expected<outcome> device::run_all_the_same(const operation& o) {
   }
 }
 
+// Order and payloads are checked before anything changes: a refused operation leaves the device as
+// it was. Results are copies, since the weights and sums change while a message is on its way.
 expected<outcome> device::run(const operation& o) {
   using kind = operation::kind;
   if (auto ok = progress_.check(o); !ok) return refuse(ok.error());
@@ -130,6 +134,8 @@ stage_input<float> device::input_of(const operation& o) {
   return in;
 }
 
+// The input is always held until backward; the activations only if the schedule keeps them,
+// otherwise recompute makes them again from the input.
 outcome device::forward(const operation& o) {
   auto& m = held_[o.microbatch];
   m.in = input_of(o);
@@ -188,6 +194,7 @@ expected<outcome> device::save(const operation& o) {
   return outcome{};
 }
 
+// Micro-batches in flight and partial gradients belong to weights that are gone.
 expected<outcome> device::load(const operation& o) {
   const auto steps = load_values(o.path, spec_, values());
   if (!steps) return refuse(steps.error());

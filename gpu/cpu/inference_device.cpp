@@ -81,6 +81,8 @@ std::vector<float*> cpu_inference_device::keys(const kv_cache::sequence& s, std:
   return all;
 }
 
+// A chunk begins at a page's first position, because a tile of queries writes exactly one page. All
+// checks come before the work is created: steps cannot fail.
 expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence_id s,
                                                                         std::uint32_t first,
                                                                         const payload& in) {
@@ -108,6 +110,7 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
   return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in);
 }
 
+// A sequence may occur once per decode: its second position would need the first one's result.
 expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
     const std::vector<decode_row>& rows, const payload& in) {
   if (rows.empty() || spec_.sublayers == 0) return invalid("there is nothing to decode");
@@ -158,6 +161,8 @@ expected<const kv_cache::sequence*> cpu_inference_device::check_kv(sequence_id s
   return all;
 }
 
+// Pages travel in the order of layers, then pages, keys and values of a page together; put_kv reads
+// the same order, so a receiver with other layers can ask for just those that it has.
 expected<payload> cpu_inference_device::take_kv(sequence_id s, std::uint32_t first_layer,
                                                 std::uint32_t layers, std::uint32_t first_page,
                                                 std::uint32_t pages) const {

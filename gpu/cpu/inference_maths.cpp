@@ -83,9 +83,9 @@ expected<inference_maths> inference_maths::make(const inference_spec& s) {
   return m;
 }
 
-template <class Source>
 // Reads only the weights of this part's sublayers and ends. The first failure stops all later
 // reads, since a part without all weights is never used.
+template <class Source>
 expected<void> inference_maths::load(const Source& source) {
   expected<void> all;  // or the first that cannot be read
   const auto read = [&](const weight_matrix& w) -> buffer<float> {

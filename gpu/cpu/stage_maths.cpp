@@ -6,11 +6,11 @@
 
 namespace troupe::gpu::cpu {
 
-template <class T>
 // Weights, gradients and both moments are four arrays with the same layout: own parameters first,
 // the tied ones behind them, so that an update, a save and an all-reduce each walk over one range.
 // A stage with both embedding and head sums the head's gradient of the tied matrix apart: the sum
 // of the two then has the same order, and the same bits, as when two stages hold the ends.
+template <class T>
 stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group)
     : spec_{s},
       k_{kernels_for<T>()},
@@ -58,9 +58,9 @@ T* stage_maths<T>::head_sums() {
   return find(gradients_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
 }
 
-template <class T>
 // Without `kept` (recomputation will follow) the memory of a sublayer is released as soon as the
 // next has its input.
+template <class T>
 typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in,
                                                         stage_memory<T>* kept) {
   auto current = in.activation;
@@ -87,10 +87,10 @@ typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in
   return {nullptr, predict(in, current, kept ? *kept : passing)};
 }
 
-template <class T>
 // Cross entropy replaces the logits by their gradient in place, because the logits are the largest
 // array of a stage. The gradient is scaled by the number of tokens of this micro-batch; the mean
 // over micro-batches is the scale of the update.
+template <class T>
 double stage_maths<T>::predict(const stage_input<T>& in, buffer<const T> last, stage_memory<T>& m) {
   const std::size_t words = spec_.model.vocabulary;
   const T* head = find(weights_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
@@ -122,10 +122,10 @@ buffer<T> stage_maths<T>::predict_backward(const stage_memory<T>& m) {
   return gradient;
 }
 
-template <class T>
 // The gradient is copied, since the sublayers change it in place and the received message is
 // shared. Sublayers run in reverse; each adds its parameters' gradients to the running sums, so
 // micro-batches accumulate in the order in which they are scheduled.
+template <class T>
 buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<T>& kept,
                                    const T* gradient) {
   buffer<T> g;
@@ -152,8 +152,8 @@ void stage_maths<T>::copy_gradients(T* out) const {
   if (tied_head_) k_.add(out + own_, tied_head_.get(), tied_);
 }
 
-template <class T>
 // The sums of all replicas arrive with the head's part already added, so that part is cleared.
+template <class T>
 void stage_maths<T>::replace_gradients(const T* own, const T* tied) {
   std::copy_n(own, own_, gradients_.get());
   std::copy_n(tied, tied_, gradients_.get() + own_);
@@ -166,6 +166,8 @@ void stage_maths<T>::clear_gradients() {
   if (tied_head_) std::fill_n(tied_head_.get(), tied_, T{});
 }
 
+// AdamW with bias correction; vectors (biases and layer norms) do not decay. Returns the squared
+// norm of the stage's gradients, in which each parameter of the model counts once over all devices.
 template <class T>
 double stage_maths<T>::update(double scale) {
   if (tied_head_) k_.add(gradients_.get() + own_, tied_head_.get(), tied_);

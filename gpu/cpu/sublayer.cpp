@@ -6,6 +6,8 @@
 
 namespace troupe::gpu::cpu {
 
+// The scratch is shared by all sublayers of a stage: only one of them computes at a time, and
+// results that backward needs lie in its own memory.
 template <class T>
 sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory,
                                   std::shared_ptr<group> tensor_group)
@@ -50,6 +52,8 @@ normed<T> sublayer_maths<T>::norm(const weight_and_bias<T>& weights, const T* in
   return n;
 }
 
+// Megatron's split: the wide product is column-parallel, so each member has whole heads; the
+// product back is row-parallel and its partial results are summed, one all-reduce per sublayer.
 template <class T>
 buffer<T> sublayer_maths<T>::attention_forward(const sublayer_values<T>& w, sublayer_memory<T>& m) {
   const auto t = tokens_, c = hidden_, d = own_hidden_;
@@ -84,6 +88,7 @@ buffer<T> sublayer_maths<T>::forward(sublayer what, const sublayer_values<T>& we
   return what == sublayer::attention ? attention_forward(weights, m) : mlp_forward(weights, m);
 }
 
+// The weights' gradient is added to the running sum of the micro-batches; the input's is set.
 template <class T>
 void sublayer_maths<T>::linear_backward(const T* gradient_out, const T* in, std::size_t wide_in,
                                         std::size_t wide_out, const T* weight, T* weight_sum,

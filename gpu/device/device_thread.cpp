@@ -36,6 +36,8 @@ device_thread::~device_thread() {
   if (guest_thread_.joinable()) guest_thread_.join();
 }
 
+// A training's operation ends the window for guests at once. The time of its submission is kept
+// only if a guest is running: the difference to its start is the delay that the guest caused.
 void device_thread::submit(std::function<void()> what) {
   {
     std::lock_guard held{guard_};
@@ -99,6 +101,7 @@ void device_thread::train() {
   }
 }
 
+// Operations run without the lock, so that submitting never waits for one of them.
 void device_thread::run_training(lock& held) {
   auto next = std::move(training_.front());
   training_.pop_front();
@@ -114,6 +117,8 @@ void device_thread::run_training(lock& held) {
   if (training_.empty()) change();
 }
 
+// Guests run on a second thread with the idle policy: the kernel gives it a core only when no
+// training thread wants it, which bounds the harm of an operation that overruns its window.
 void device_thread::serve() {
   run_only_if_idle();
   lock held{guard_};
@@ -135,6 +140,9 @@ bool device_thread::try_guest(lock& held) {
   return again;
 }
 
+// The guest plans its next operation without the lock, so everything is checked again afterwards:
+// the window may have ended meanwhile. One operation runs per turn, if its estimated time fits into
+// the window minus the guard. A guest's time excludes that of a training which ran beside it.
 bool device_thread::run_guest(lock& held, const std::shared_ptr<guest_work>& guest) {
   const auto room_s = [this] { return idle_until_s_ - guard_s_ - now_s(); };
   const double offered_s = room_s();

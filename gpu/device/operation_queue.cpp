@@ -45,12 +45,14 @@ operation_queue::operation_queue(std::function<void(const operation&, done)> run
   state_->prepare = std::move(prepare);
 }
 
+// Each submitted operation is answered exactly once, also those that never started.
 operation_queue::~operation_queue() {
   join();
   for (auto& [o, d] : std::exchange(state_->waiting, {}))
     d(refuse(reason::kind::unavailable, "the device was closed before this operation started"));
 }
 
+// The closure holds the state and not the queue, which may be destroyed before its turn comes.
 void operation_queue::submit(operation o, done d) {
   if (!d) d = [](const expected<outcome>&) {};
   {

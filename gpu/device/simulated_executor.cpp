@@ -53,6 +53,8 @@ double simulated_executor::busy() {
   return wait_s;
 }
 
+// As many operations as fit are begun with a single timer, since an event for each would dominate a
+// simulation of long windows.
 void simulated_executor::begin() {
   if (count_ > 0 || !guest_) return;
   const double now_s = now_(), room_s = idle_until_s_ - guard_s_ - now_s;
@@ -96,6 +98,7 @@ void simulated_executor::set_timer(double after_s) {
   });
 }
 
+// Timers cannot be cancelled: one of an older number is ignored.
 void simulated_executor::end(std::uint64_t number) {
   if (number != number_) return;
   const auto count = count_;

@@ -72,10 +72,10 @@ class unique_names {
   std::optional<std::string> twice_;
 };
 
-template <class Json>
 // Limits are checked before the parser runs, since nlohmann's recursion and its nodes are out of
 // this program's control afterwards. Exceptions are switched off: a text that is not JSON becomes a
 // discarded value, which is not an object either.
+template <class Json>
 expected<Json> parse(std::string_view text, const std::filesystem::path& file,
                      unique_names* names = nullptr) {
   const auto failure = [&](const std::string& why) {
@@ -100,8 +100,8 @@ expected<Json> parse(std::string_view text, const std::filesystem::path& file,
   return all;
 }
 
-template <class Json>
 // The size limit holds while the file is read, so a file that grows meanwhile is refused as well.
+template <class Json>
 expected<Json> read(const std::filesystem::path& file, std::size_t limit_bytes) {
   const auto text = read_file(file.string(), limit_bytes);
   if (!text) return refuse(text.error());
@@ -115,6 +115,8 @@ expected<nlohmann::ordered_json> parse_json(std::string_view text,
   return parse<nlohmann::ordered_json>(text, file);
 }
 
+// The parser keeps silent about repeated names, so a callback collects the names of each open
+// object.
 expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view text,
                                                             const std::filesystem::path& file) {
   unique_names names;

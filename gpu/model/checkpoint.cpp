@@ -35,6 +35,7 @@ auto malformed(std::string text) {
   return refuse(reason::kind::malformed, std::move(text));
 }
 
+// The index records the model, so that an export needs no job file.
 json to_json(const troupe::model& m) {
   return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
           {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
@@ -59,6 +60,10 @@ expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
 
 }  // namespace
 
+// An index names its files, so a folder may also hold files of other leases and of crashed writers,
+// which are then not read. Only plain file names are accepted: a checkpoint from elsewhere must not
+// lead to files outside of its folder. Without an index, as in many published models, all files
+// count.
 expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
@@ -90,6 +95,8 @@ fs::path checkpoint_directory(const fs::path& root, std::uint64_t iteration) {
   return root / fmt::format("{}{:06}", folder_prefix, iteration);
 }
 
+// The lease is part of the name: a training that has lost its lease but still writes cannot
+// overwrite a file of its successor.
 std::string stage_file(const stage_spec& s) {
   const auto layer = [](std::uint32_t sublayer) {
     return fmt::format("{:05}{}", sublayer / 2, sublayer % 2 == 0 ? "" : ".5");
@@ -99,6 +106,8 @@ std::string stage_file(const stage_spec& s) {
                      s.lease > 0 ? fmt::format("-lease-{}", s.lease) : std::string{});
 }
 
+// Values are checked before the directory exists, so a diverged training leaves no empty
+// checkpoint.
 expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
                           const std::vector<saved_values>& all) {
   for (const auto& one : all)
@@ -118,6 +127,10 @@ expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::u
                            {{"format", "pt"}, {"iteration", std::to_string(iteration)}});
 }
 
+// The index is written last, and by renaming a complete file, so its existence means that the
+// checkpoint is complete. The stages' files are opened again before: a stage may have written a
+// file of another iteration, or not all of its parameters. Moments are left out of the index,
+// because readers of Hugging Face's format would take them for unknown weights.
 expected<void> write_index(const fs::path& directory, const troupe::model& m,
                            std::uint64_t iteration, const std::vector<std::string>& files) {
   json map = json::object();
@@ -177,6 +190,10 @@ expected<void> check_sound(const fs::path& directory, const std::vector<paramete
 
 }  // namespace
 
+// Newest first; a damaged checkpoint is reported and an older one used, as losing some iterations
+// is better than losing the job. If none is sound, the newest one's error is returned: starting
+// anew silently would discard a training. Headers and shapes are checked here, values when they are
+// read.
 expected<sound_checkpoint> newest_sound_checkpoint(const fs::path& root, const troupe::model& m) {
   auto all = checkpoints_in(root);
   std::erase_if(all, [](const auto& c) { return !c.complete; });
@@ -198,6 +215,8 @@ expected<sound_checkpoint> newest_sound_checkpoint(const fs::path& root, const t
   return refuse(*first);
 }
 
+// The lock is taken before any file is opened, so that retention cannot remove the files in
+// between. Files without an iteration, such as published models, count as iteration 0.
 expected<checkpoint> checkpoint::open(const fs::path& path) {
   auto lock = reading_lock::of(path);
   if (!lock) return refuse(lock.error());
@@ -230,6 +249,8 @@ checkpoint::place checkpoint::find(const std::string& name) const {
   return {};
 }
 
+// A training with shorter sequences may start from a model with more positions: it uses the first
+// ones.
 expected<void> checkpoint::check_shape(const place& from, const parameter& p) const {
   auto shape = from.tensor->shape;
   const auto wanted = p.shape();
@@ -247,6 +268,7 @@ expected<void> checkpoint::read_one(const place& from, const parameter& p,
   return from.file->read(*from.tensor, out);
 }
 
+// Published GPT-2 files have the names with or without a prefix.
 expected<checkpoint::place> checkpoint::place_of(const parameter& p) const {
   auto from = find(p.name);
   if (!from.tensor) from = find("transformer." + p.name);
@@ -283,6 +305,7 @@ expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
   return {};
 }
 
+// The tied matrix is stored once, by the stage with the embedding.
 expected<void> save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
                            const stage_values& values) {
   std::vector<saved_values> all;
@@ -295,6 +318,8 @@ expected<void> save_values(const fs::path& directory, const stage_spec& s, std::
   return save_stage(directory, s, iteration, all);
 }
 
+// Files hold whole parameters. Those of which this device has a slice are read into a temporary of
+// the whole size, one parameter at a time, which bounds the host's memory.
 expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
                                     const stage_values& values) {
   const auto from = checkpoint::open(path);

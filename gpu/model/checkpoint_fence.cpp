@@ -32,6 +32,9 @@ class fence {
   }
   fence(const fence&) = delete;
 
+  // A link is refused and a fifo does not block: a job's programs may write in the directory.
+  // flock() has no time limit, so the lock is polled; closing the file releases it, also when the
+  // process dies.
   expected<void> open() {
     fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd_ < 0) return failure("opened");
@@ -51,6 +54,7 @@ class fence {
     return read(text);
   }
 
+  // Leases grow, so a larger number in the file means that a newer training owns the directory.
   expected<void> allows(std::uint64_t lease) const {
     if (lease >= newest_) return {};
     return refuse(reason::kind::stale,

@@ -50,6 +50,8 @@ void remove_checkpoint(const fs::path& directory) {
 
 }  // namespace
 
+// A shared lock on the index lets many readers in and keeps the remover out. After locking, the
+// file's link count shows whether it was removed between open() and flock().
 expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& checkpoint) {
   const auto index = checkpoint / checkpoint_index;
   const int fd = open_at_once(index, 0);

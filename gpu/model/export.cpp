@@ -116,6 +116,7 @@ expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
                     {{"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", m.sequence}});
 }
 
+// Existing models are never overwritten: the folder may be the source of other programs.
 expected<void> make_target(const fs::path& to) {
   std::error_code error;
   for (const auto* name : {"config.json", "model.safetensors"})
@@ -131,6 +132,7 @@ expected<void> make_target(const fs::path& to) {
 
 }  // namespace
 
+// The configuration is written last: without it, readers do not take a folder for a model.
 expected<exported> export_model(const export_wish& w) {
   const auto newest = newest_checkpoint(w.checkpoint);
   const auto from = newest ? newest->directory : w.checkpoint;

@@ -20,6 +20,7 @@ std::uint64_t activation_bytes(const stage_spec& s) {
   return tokens_of(s) * s.model.hidden * sizeof(float);
 }
 
+// Tokens are indices into the embedding, on a GPU without any check, so each is checked here.
 expected<void> check_tokens(const stage_spec& s, const payload& p) {
   const auto count = tokens_of(s);
   const auto bytes = p.bytes();
@@ -56,6 +57,8 @@ expected<void> check_backward(const stage_spec& s, const operation& o) {
       fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
 }
 
+// A tied embedding that is split over two stages has half of its gradient on each: an update with
+// only one half would let the two copies diverge.
 expected<void> check_update(const stage_spec& s, const operation& o, bool summed) {
   const auto size = size_of(s);
   if (o.in.empty()) {

@@ -84,6 +84,8 @@ sublayer_names names_of(std::uint32_t i) {
   return {h + "ln_2", h + "mlp.c_fc", h + "mlp.c_proj"};
 }
 
+// The order is the layout of all arrays: ends and sublayers as they are used, tied parameters last.
+// Names are those of Hugging Face's GPT-2, so that its files can be read and written.
 std::vector<parameter> parameters_of(const stage_spec& s) {
   const auto& m = s.model;
   const std::uint64_t c = m.hidden, inner = inner_width(m);
@@ -118,6 +120,8 @@ std::vector<parameter> parameters_of(const troupe::model& m) {
   return parameters_of(whole);
 }
 
+// A parameter is a sequence of runs; of each run, every device has one slice, by rank. With one run
+// per row and block this cuts columns; with one run in all it cuts rows.
 void take_share(const parameter& p, std::span<const float> whole, std::span<float> part) {
   if (p.runs == 0) {
     std::copy(whole.begin(), whole.end(), part.begin());
@@ -140,6 +144,8 @@ void put_share(const parameter& p, std::span<const float> part, std::span<float>
                 whole.begin() + static_cast<std::ptrdiff_t>((r * p.shards + p.shard) * run));
 }
 
+// Values depend only on seed and name, so a training starts with the same weights for any division
+// into stages and devices: a device with a slice makes the whole parameter and takes its share.
 void initialise(const parameter& p, std::uint64_t seed, std::span<float> values) {
   if (p.initial != start::normal) {
     for (auto& v : values) v = p.initial == start::one ? 1.0f : 0.0f;

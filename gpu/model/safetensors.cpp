@@ -56,6 +56,8 @@ struct placed_tensor {
 };
 
 /// Empty text: it is well-formed, and lies inside `bytes`.
+/// The header comes from a file of unknown origin: types and ranges are checked before any use, and
+/// the product of a shape is computed with a test for overflow.
 std::string read_tensor(const std::string& name, const json& j, std::uint64_t bytes,
                         placed_tensor& out) {
   if (!j.is_object() || !j.contains("dtype") || !j["dtype"].is_string() || !j.contains("shape") ||
@@ -192,6 +194,7 @@ const stored_tensor* safetensors::find(const std::string& name) const {
 }
 
 /// Values from `first` on.
+/// 16-bit formats widen exactly; bf16 is the upper half of a 32-bit value.
 expected<void> safetensors::read_block(const stored_tensor& t, std::uint64_t first,
                                        std::span<float> out) const {
   const auto from = data_ + t.begin + first * bytes_a_value(t.values);

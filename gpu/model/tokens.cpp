@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t max_text_bytes = 1u << 30;  // that is encoded at once, in memory
 
+// A hash rather than a stream of random numbers: any sample can be computed without those before
+// it.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return random_source{seed ^ (value + 0x9e3779b97f4a7c15ull) * 0xd1342543de82ef95ull}.next();
 }
@@ -87,6 +89,8 @@ expected<bool> looks_like_32_bits(const untrusted_file& f) {
   return larger;
 }
 
+// A file that is read with the wrong width trains on noise without any error, so a header wins over
+// the extension, and 16-bit files are tested for the pattern of 32-bit ones.
 expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
   std::uint32_t magic = 0;
   if (f.size() >= sizeof magic)
@@ -168,6 +172,7 @@ expected<void> token_data::read(std::uint64_t first, std::span<std::uint32_t> ou
   return {};
 }
 
+// Starts are independent of each other, so sequences may overlap, as in nanoGPT.
 expected<token_data::batch> token_data::sample(std::uint64_t seed, std::uint64_t iteration,
                                                std::uint64_t first, std::uint32_t rows) const {
   std::vector<std::uint32_t> tokens, targets, row(1ull + sequence_);

@@ -41,6 +41,8 @@ struct samples {
   std::vector<double> computed_s, around_s;
 };
 
+// Synchronous, one operation at a time: an overlap with other operations would hide part of its
+// time.
 answer ask(stage_device& d, operation o) {
   std::promise<expected<outcome>> result;
   auto completed = result.get_future();
@@ -52,6 +54,8 @@ answer ask(stage_device& d, operation o) {
   return {std::move(what), computed_s, std::max(0.0, all_s - computed_s)};
 }
 
+// Values of a linear congruential generator, which has no state outside: every run of a profile
+// computes with the same inputs. Its upper bits are used, since the lower ones have short periods.
 template <class T, class Make>
 payload filled(std::size_t n, Make make) {
   auto values = std::make_shared<std::vector<T>>(n);
@@ -96,6 +100,11 @@ class bench {
   }
 
   /// Executes every step once; returns an error. Without `counts`: to warm up.
+  /// The first three steps of a round warm up: memory, caches and clocks are then in the state of a
+  /// running training. Recomputation follows a forward that keeps nothing, as in a schedule with
+  /// recomputation; the second forward keeps its activations. Backward counts after both. The
+  /// update with given gradients is measured as well, because stages with half of a tied embedding
+  /// can only update so.
   expected<void> round(bool counts) {
     counts_ = counts;
     result_ = {};
@@ -114,6 +123,8 @@ class bench {
     return result_;
   }
 
+  // Medians, since a few steps are disturbed by other processes; the spread is the interquartile
+  // range over the median, and the reader of a profile decides from it whether to trust the point.
   part_times times() const {
     part_times t;
     const auto median = [](const samples& s) { return statistics::median(s.computed_s); };
@@ -174,6 +185,7 @@ class bench {
     return std::move(*reply.what);
   }
 
+  // Quartiles ignore single outliers, like the median.
   static double spread(const std::vector<double>& v) {
     const double middle = statistics::median(v);
     return middle > 0 ? (statistics::quantile(v, 0.75) - statistics::quantile(v, 0.25)) / middle
@@ -255,6 +267,9 @@ class point_maker {
   point_maker(const profile_wish& w, std::uint32_t tensor_parallel)
       : w_{w}, type_{*type_of(*device_kind_of(w.device))}, devices_{tensor_parallel} {}
 
+  // The memory of a stage is the decrease of the device's free memory by its creation and one
+  // round; all stages stay alive while others are measured, so that freed memory is not counted as
+  // another's.
   expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
     const auto specs = stages_of(m, sequence, rows, w_.emulate_speed);
     const auto make_device = [this](const stage_spec& s) { return open(s); };
@@ -337,6 +352,8 @@ expected<model_profile> measure_model(const profile_wish& w, const troupe::model
 
 }  // namespace
 
+// No stage has both ends without a layer, so that part is a sum of differences: what the two ends
+// add to an empty stage; and for steps over parameters, the whole model minus its layer.
 part_times both_ends(const measured_ends& m, const part_times& plain) {
   part_times out;
   for (const auto what :
@@ -351,6 +368,9 @@ part_times both_ends(const measured_ends& m, const part_times& plain) {
   return out;
 }
 
+// A stage's time is plain + layers x layer: two stages with one and three layers give both
+// unknowns. A layer is then divided in the ratio of stages with only one of its sublayers. The
+// parts sum to the measured layer exactly, which single measurements would not.
 sublayer_times take_apart(const measured_stages& m) {
   sublayer_times out;
   const auto part = [&](double part_times::*what) {

@@ -48,6 +48,8 @@ std::string utc_now() {
 }
 
 /// 10^9 bytes per second of the fastest of several copies; `copy` is synchronous.
+/// The fastest copy, because disturbances only slow one down; the bytes are far more than any
+/// cache.
 double rate_of(std::size_t bytes, const std::function<void()>& copy) {
   copy();  // untouched memory is slower
   double quickest_s = 1e9;
@@ -104,6 +106,7 @@ copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
 
 }  // namespace
 
+// The machine is closed before all-reduces are measured, which open every device again.
 expected<device_profile> describe_cuda(int index) {
   auto opened = cuda::open_machine_here(index);
   if (!opened) return refuse(opened.error());

@@ -146,6 +146,8 @@ class member {
 };
 
 /// Measures a group of `size` devices, or returns why it cannot.
+/// One thread per member, as in a training. The first failure ends the barrier's and the
+/// communicator's waits of all others, so no thread outlives the measurement.
 expected<all_reduce_rate> measure_group(const machines& all, std::size_t size,
                                         const cuda::collectives& with, const sums_wish& w) {
   group_id group{size};

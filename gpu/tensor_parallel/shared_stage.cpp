@@ -70,6 +70,7 @@ void shared_stage::submit(operation o, done d) {
   queue_.submit(std::move(o), std::move(d));
 }
 
+// Every member executes every operation, in the same order, as the group's sums require.
 expected<outcome> shared_stage::run(const operation& o) {
   std::vector<operation> asked;
   for (std::uint32_t m = 0; m < members_.size(); ++m) asked.push_back(part_of(o, m));
@@ -114,6 +115,9 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
   return std::move(g.results);
 }
 
+// A save asks members for their values: the file is of the whole stage, so that any number of
+// devices can load it. Whole gradients are sliced per member; tied ones are replicated and pass
+// unchanged.
 operation shared_stage::part_of(const operation& o, std::uint32_t member) const {
   auto mine = o;
   if (o.what == kind::save) mine.what = kind::values;
@@ -139,6 +143,7 @@ payload shared_stage::own_part(const payload& own, std::uint32_t member) const {
   return payload_of(std::move(mine));
 }
 
+// Replicated parameters are equal on all members, so those of the first are taken.
 std::vector<float> shared_stage::joined(const std::vector<std::vector<float>>& from) const {
   std::vector<float> all(own_ + tied_);
   for (std::size_t m = 0; m < from.size(); ++m) {
@@ -166,6 +171,9 @@ expected<outcome> shared_stage::save(const operation& o, const std::vector<outco
   return outcome{};
 }
 
+// The stage begins with its first member and ends with its last. Squared norms add up, because each
+// member counts only its slices and one of them the replicated parameters. Activations are equal on
+// all members after the sums: those of the first are the result.
 expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome> parts) const {
   if (o.what == kind::save) return save(o, parts);
   auto result = parts[0];

@@ -18,10 +18,10 @@ const collectives* collectives_of(machine& m, std::string& why) {
 host_group::host_group(std::shared_ptr<machine> m, std::shared_ptr<group> members)
     : machine_{m}, members_{std::move(members)}, host_{std::move(m), block_pool::where::host} {}
 
-template <class T>
 // Sums are made in 32 bits whatever the type on the GPU, in the order of ranks, so all members get
 // the same bits; 16-bit values are rounded once, at the end. Both copies are awaited: the host must
 // see the values, and the staging memory is reused after the return.
+template <class T>
 void host_group::through_host(T* values, std::size_t count) {
   const auto staging = host_.take<T>(count);
   machine_->copy_out(staging.get(), values, count * sizeof(T));

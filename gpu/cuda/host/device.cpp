@@ -23,6 +23,7 @@ std::vector<T> values_of(const payload& p) {
 
 }  // namespace
 
+// A lost GPU and a lack of memory have codes of their own, since callers react to them differently.
 reason::kind code_of(const std::runtime_error& e, reason::kind other) {
   if (dynamic_cast<const gpu_lost*>(&e)) return reason::kind::device_lost;
   return dynamic_cast<const gpu_out_of_memory*>(&e) ? reason::kind::out_of_memory : other;
@@ -57,6 +58,8 @@ device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values fir
   completer_ = std::thread{[this] { complete_operations(); }};
 }
 
+// The submitter ends first; closing the groups ends its waits for peers. Only then is the completer
+// asked to end, after it has answered everything that was launched.
 device::~device() {
   submitter_.close();
   leaving_ = true;
@@ -76,6 +79,8 @@ void device::submit(operation o, done d) {
   submitter_.submit(std::move(o), std::move(d));
 }
 
+// Two threads: one launches kernels, the other waits for them. The GPU's queue thus never runs dry
+// while a result is delivered.
 void device::enqueue(const operation& o, done completed) {
   pending p;
   p.begin_s = now_s();
@@ -151,6 +156,9 @@ void device::broke(const reason& why) {
   if (!broken_) broken_ = why;
 }
 
+// An operation that changes weights or gradients and fails half-way leaves them undefined: the
+// device then refuses all but a load. An all-reduce that had begun is aborted as well, as peers
+// would wait for its part.
 void device::start(const operation& o, pending& p) {
   auto ok = progress_.check(o);
   if (ok) ok = check_payloads(spec_, o, summed_);
@@ -216,6 +224,7 @@ void device::perform(const operation& o, pending& p) {
 }
 
 /// Copies values to the GPU through pinned memory.
+// Both buffers are held until the operation is complete: the copy runs after this function returns.
 template <class T>
 buffer<T> device::bring(std::span<const T> values, pending& p) {
   const auto staging = stage_.host().take<T>(values.size());
@@ -389,6 +398,8 @@ void device::values(pending& p) {
   p.result->steps = stage_.steps;
 }
 
+// The files are read completely before the GPU changes: a failed load leaves the weights as they
+// were.
 void device::load(const operation& o, pending& p) {
   const auto n = stage_.own() + stage_.tied();
   stage::host_values v{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n)};

@@ -79,6 +79,8 @@ void device::rehearse() {
   machine_->wait(machine_->record_event());
 }
 
+// The tied matrix's gradient of the last stage arrives as a payload and its sum returns as a
+// result.
 void device::sum(const operation& o, pending& p) {
   const auto with = peers();
   if (!with) throw std::runtime_error("this device has not joined an all-reduce group");

@@ -19,6 +19,9 @@ pass_graphs::~pass_graphs() {
     if (v.graph != nullptr) behind().drop_graph(v.graph);
 }
 
+// A graph replays fixed arguments, so its key is the sequence of kernels with all their arguments,
+// addresses included. A kernel whose arguments change in each pass is launched by itself, and
+// splits the pass in two graphs.
 void pass_graphs::perform(call what, std::function<void(machine&)> how) {
   if (!in_pass_ || what.changes || !possible_) {
     flush();
@@ -41,6 +44,8 @@ void pass_graphs::drop_pass() noexcept {
   in_pass_ = false;
 }
 
+// A sequence is recorded at its second occurrence: one that occurs once costs no graph, whose
+// instantiation takes longer than launching its kernels. The least recently used is dropped.
 void pass_graphs::flush() {
   if (waiting_.empty()) return;
   if (waiting_.size() < fewest_calls) {

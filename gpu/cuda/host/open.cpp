@@ -37,6 +37,8 @@ expected<void*> load() {
   return none(fmt::format("the CUDA device cannot be loaded: {}", dlerror()));
 }
 
+// The plug-in exports a C function, across which no exception may pass; its version is compared
+// first, since a class with other virtual functions would crash.
 expected<std::shared_ptr<cuda::machine>> open(int index) {
   static const auto library = load();  // loaded once, never unloaded
   if (!library) return refuse(library.error());

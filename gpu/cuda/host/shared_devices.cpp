@@ -29,6 +29,7 @@ device_groups join_all(const machines& all, const collectives& with, group_patie
   return groups;
 }
 
+// The host's group has the same patience, so that a missing member is found in either way.
 device_groups by_host(const machines& all, group_patience patience) {
   const auto members = make_group(static_cast<std::uint32_t>(all.size()), patience.sum_s);
   device_groups groups;

@@ -18,6 +18,8 @@ std::size_t up(std::size_t n, std::size_t to) {
 
 }  // namespace
 
+// Weights and moments are 32-bit; products use 16-bit copies that each update refreshes. Everything
+// of constant size is allocated here, so that a stage that does not fit fails at its creation.
 stage::stage(const stage_spec& s, std::shared_ptr<machine> m,
              std::shared_ptr<device_group> tensor_group, std::size_t piece_bytes)
     : spec_{s},
@@ -79,6 +81,7 @@ void stage::plan_runs() {
   move(runs_.get(), runs.data(), runs.size() * sizeof(adamw_run), true);
 }
 
+// Logits have rows of a multiple of 128 values, for which the tensor cores' products are fast.
 std::size_t stage::head_width() const {
   return up(spec_.model.vocabulary, 128);
 }
@@ -221,6 +224,8 @@ void stage::come_back(const std::string& name, operand made, const float* in, fl
   sum_over_tensor_group(out, tokens_ * hidden_);
 }
 
+// The activation that leaves the stage lies in memory of copies, because its transfer runs beside
+// later kernels, which may reuse other memory at once.
 stage::result stage::forward(const stage_input& in, stage_memory* kept) {
   const auto values = tokens_ * hidden_;
   auto current = in.activation;
@@ -328,6 +333,7 @@ void stage::predict_backward(const stage_memory& m) {
   norm_backward("ln_f", m.last.get(), m.final, false);
 }
 
+// As soon as a sublayer's gradients are complete, their all-reduce may begin beside the next ones.
 buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
                               buffer<float> gradient, device_group* with) {
   gradient_ = spec_.has_head ? copied_.take<float>(tokens_ * hidden_) : std::move(gradient);

@@ -44,6 +44,9 @@ void stage::sum_from(std::size_t first, device_group* with) {
     with->sum_beside(gradients_.get() + pieces_[begun_].first, pieces_[begun_].values);
 }
 
+// Buckets that began during backward are joined, the rest is summed now. The tied matrix is summed
+// by the first stage only, with the other stage's part added before, and is returned for that
+// stage.
 buffer<float> stage::sum_gradients(device_group& with, const float* tied) {
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);

@@ -242,9 +242,9 @@ class gpu_machine final : public launches<gpu_machine> {
     if (!products_.multiply(p)) finish(p);
   }
 
-  template <class Kernel>
   // CUDA loads kernels lazily, and loading may wait for work of the GPU, or fail within a graph's
   // capture. So all kernels are loaded at the start.
+  template <class Kernel>
   void prepare(std::size_t shared) {
     static_assert(Kernel::threads <= 1024 && Kernel::threads % lanes == 0);
     if (shared > plain_shared_bytes)
