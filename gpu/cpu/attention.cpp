@@ -14,6 +14,7 @@ constexpr std::size_t queries_a_tile = 128;
 
 }  // namespace
 
+// Scratch of one tile serves all heads and rows one after another.
 template <class T>
 attention<T>::attention(std::size_t rows, std::size_t sequence, std::size_t hidden,
                         std::size_t heads, pool& memory)

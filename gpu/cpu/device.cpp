@@ -124,6 +124,7 @@ std::uint64_t device::activation_bytes() const {
   return tokens_of(spec_) * spec_.model.hidden * sizeof(float);
 }
 
+// A stage takes tokens or an activation, and with a head also the targets.
 stage_input<float> device::input_of(const operation& o) {
   stage_input<float> in;
   if (spec_.has_embedding)
@@ -177,6 +178,7 @@ outcome device::update(const operation& o) {
   return out;
 }
 
+// Two payloads of one array, which both keep alive; nothing is copied.
 outcome device::both(const buffer<float>& values) const {
   outcome out;
   const buffer<float> tied{values, values.get() + maths_.own()};

@@ -38,6 +38,7 @@ std::uint32_t cpu_inference_device::attention_layers() const {
   return (spec_.first_sublayer + spec_.sublayers + 1) / 2 - first_attention();
 }
 
+// Two refusals: too long for the model is final, too few free pages may pass.
 expected<void> cpu_inference_device::reserve(sequence_id s, std::uint32_t positions) {
   if (positions > spec_.model.positions)
     return invalid(fmt::format("{} positions are more than the {} of {}", positions,
@@ -73,6 +74,7 @@ expected<const kv_cache::sequence*> cpu_inference_device::pages_of(sequence_id s
   return pages;
 }
 
+// Pages are not contiguous in memory, so attention gets a pointer to each.
 std::vector<float*> cpu_inference_device::keys(const kv_cache::sequence& s, std::uint32_t sublayer,
                                                std::size_t count) const {
   std::vector<float*> all(count);

@@ -53,6 +53,7 @@ void device_thread::idle_for(double s) {
   change();
 }
 
+// Nothing to wait for: a guest's operation runs on another thread.
 double device_thread::busy() {
   std::lock_guard held{guard_};
   idle_until_s_ = 0;
@@ -65,6 +66,7 @@ void device_thread::set_guard(double s) {
   change();
 }
 
+// The thread for guests starts with the first one, so a device that is never lent has none.
 void device_thread::lend(std::shared_ptr<guest_work> to) {
   std::lock_guard held{guard_};
   guest_.swap(to);  // `to` is destroyed without the lock: freeing a model takes long

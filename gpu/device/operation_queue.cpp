@@ -67,6 +67,7 @@ void operation_queue::close() {
   state_->closing = true;
 }
 
+// Waits for the operation that runs, not for those behind it: they are never started.
 void operation_queue::join() {
   std::unique_lock lock{state_->guard};
   state_->closing = true;

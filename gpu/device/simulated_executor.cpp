@@ -44,6 +44,7 @@ void simulated_executor::wake() {
   begin();
 }
 
+// A begun operation of a guest is not interrupted: the training waits for its end.
 double simulated_executor::busy() {
   idle_until_s_ = 0;
   shorten();

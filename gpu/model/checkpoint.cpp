@@ -180,6 +180,7 @@ std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
 
 namespace {
 
+// Opening checks the headers of all files; shapes are compared with the model's parameters.
 expected<void> check_sound(const fs::path& directory, const std::vector<parameter>& all) {
   const auto c = checkpoint::open(directory);
   if (!c) return refuse(c.error());
@@ -287,6 +288,7 @@ expected<void> checkpoint::check(const parameter& p) const {
   return {};
 }
 
+// Published weights have no moments: a training from them starts with zeros.
 expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
                                 std::span<float> first_moments,
                                 std::span<float> second_moments) const {

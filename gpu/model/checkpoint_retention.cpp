@@ -24,7 +24,7 @@ bool is_stage_file(const fs::path& file) {
   return name.starts_with("layers-") && name.ends_with(".safetensors");
 }
 
-/// A job's programs may write there, so the index may be a fifo: nobody is waited for.
+/// A job's programs may write there, so the index may be a fifo: opening never waits.
 int open_at_once(const fs::path& index, int how) {
   return ::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how);
 }
@@ -34,7 +34,7 @@ int open_at_once(const fs::path& index, int how) {
 void remove_checkpoint(const fs::path& directory) {
   const auto index = directory / checkpoint_index;
   const int fd = open_at_once(index, O_NOFOLLOW);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {  // somebody reads it
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {  // a reader has it open
     ::close(fd);
     return;
   }

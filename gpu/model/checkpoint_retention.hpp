@@ -14,7 +14,7 @@ namespace troupe::gpu {
 /// Keeps a checkpoint's files in place while it lives, in this process and in others.
 class reading_lock {
  public:
-  /// A folder without an index, or a file, is nobody's checkpoint and needs no lock. Refuses
+  /// A folder without an index, or a file, is no checkpoint and needs no lock. Refuses
   /// (unavailable) if the checkpoint is being removed.
   static expected<std::shared_ptr<const reading_lock>> of(const std::filesystem::path& checkpoint);
   ~reading_lock();

@@ -79,6 +79,7 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   return {};
 }
 
+// Only the first stage sums the tied matrix, so only it takes another stage's part.
 expected<void> check_sum(const stage_spec& s, const operation& o) {
   const auto tied = size_of(s).tied_parameters;
   if (o.in.empty() ||
@@ -92,6 +93,7 @@ expected<void> check_sum(const stage_spec& s, const operation& o) {
 
 }  // namespace
 
+// A schedule's error is found here, before a device would use memory of another micro-batch.
 expected<void> microbatch_progress::check(const operation& o) const {
   const auto found = kept_.find(o.microbatch);
   const bool held = found != kept_.end();

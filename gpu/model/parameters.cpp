@@ -112,6 +112,7 @@ std::vector<parameter> parameters_of(const stage_spec& s) {
   return l.take();
 }
 
+// The whole model as one stage, for checks of completeness and for exports.
 std::vector<parameter> parameters_of(const troupe::model& m) {
   stage_spec whole;
   whole.model = m;
@@ -168,6 +169,8 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
   }
 }
 
+// Numbers come from job files and messages: divisors are tested for 0 before they divide, and sums
+// are made in 64 bits.
 expected<void> check(const stage_spec& s) {
   const auto& m = s.model;
   const auto failure = [](std::string text) {
@@ -207,6 +210,9 @@ expected<void> check(const stage_spec& s) {
   return {};
 }
 
+// Operations of the products only, two per multiplication and addition: attention has four products
+// of width c for its matrices and two over the sequence; the MLP has two. The rest is bound by
+// memory.
 stage_size size_of(const stage_spec& s) {
   const auto& m = s.model;
   stage_size size;

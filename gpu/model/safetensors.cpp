@@ -25,6 +25,8 @@ std::uint64_t bytes_a_value(type t) {
   return t == type::f32 ? 4 : 2;
 }
 
+// The exponent's bias grows from 15 to 127, hence 112; infinities and NaN keep the largest
+// exponent, so that the check for finite values finds them.
 float from_half(std::uint16_t h) {
   const std::uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023u;
   if (exponent == 0) {  // zero or a denormal: fraction x 2^-24
@@ -102,6 +104,7 @@ std::string check_places(const std::vector<placed_tensor>& tensors, std::uint64_
 }
 
 /// Empty text: it is as the format has it.
+/// The format allows only texts as metadata. The iteration is all that this program needs of them.
 std::string read_metadata(const json& all, std::optional<std::string>& iteration) {
   if (!all.is_object()) return "has metadata that is not an object";
   for (const auto& [name, value] : all.items())
@@ -149,6 +152,9 @@ expected<std::vector<safetensors>> safetensors::open_all(
   return all;
 }
 
+// The length is compared with the file and with the limit of all headers of a folder before memory
+// of that size is taken. Afterwards all tensors are checked, also those of types that are not read,
+// since their places show whether the file is whole.
 expected<safetensors> safetensors::open(const std::filesystem::path& path, std::uint64_t& used) {
   auto file = untrusted_file::open(path.string());
   if (!file) return refuse(file.error());
@@ -220,6 +226,7 @@ expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) c
   return {};
 }
 
+// Values go to the file straight from their arrays, without a copy of the whole file in memory.
 expected<void> write_safetensors(const std::filesystem::path& file,
                                  const std::vector<tensor_to_store>& tensors,
                                  const std::map<std::string, std::string>& metadata) {

@@ -115,6 +115,8 @@ expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
 
 }  // namespace
 
+// The vocabulary is compared with the model's before the training begins: a token beyond it would
+// be refused by a device only when it is first sampled.
 expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const std::filesystem::path& vocabulary,
                                       const troupe::model& m) {
@@ -158,6 +160,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   return d;
 }
 
+// Tokens of both widths widen to 32 bits; a file is read at each use, so its size does not matter.
 expected<void> token_data::read(std::uint64_t first, std::span<std::uint32_t> out) const {
   if (!file_) {
     std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(first), out.size(), out.begin());

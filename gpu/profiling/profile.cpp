@@ -234,6 +234,7 @@ class company {
 enum place : std::size_t { attention, mlp, one, three, embedding, head, whole, places };
 
 /// The stages from whose times a point is computed. Only their sizes matter, not their layers.
+/// Stages with a layer lie inside the model, without its ends, so that they measure layers only.
 std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence,
                                          std::uint32_t rows, double emulate_speed) {
   m.sequence = sequence;
@@ -319,6 +320,8 @@ class point_maker {
   std::uint32_t devices_;  // that share each stage
 };
 
+// A point that does not fit into memory is reported and left out; one that is impossible for the
+// model ends its measurement, since it is an error of the request.
 expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m) {
   model_profile out{m.name,       m.hidden,    m.heads, static_cast<std::uint32_t>(inner_width(m)),
                     m.vocabulary, m.tied_head, {}};

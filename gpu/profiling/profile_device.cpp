@@ -87,6 +87,7 @@ device_profile describe_cpu() {
 
 namespace {
 
+// Pinned memory, as the stages' transfers have it: pageable memory is copied at a lower rate.
 copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
   copy_rates c;
   auto *one = m.take(bytes), *two = m.take(bytes), *host = m.take_host(bytes);

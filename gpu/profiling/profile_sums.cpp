@@ -200,6 +200,7 @@ std::vector<std::size_t> group_sizes(std::size_t devices) {
 
 }  // namespace
 
+// A failure becomes a sentence of the profile and no error: the other figures remain valid.
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into) {
   into.all_reduces.clear();
   const auto none = [&](const std::string& why) { into.all_reduce = "not measured: " + why; };

@@ -25,6 +25,7 @@ payload payload_of(std::vector<float> values) {
   return payload{owner, std::as_bytes(std::span{*owner})};
 }
 
+// A part shares its owner's memory: nothing is copied.
 payload part(const payload& whole, std::size_t which, std::size_t parts) {
   const auto size = whole.bytes().size() / parts;
   return payload{whole.owner(), whole.bytes().subspan(which * size, size)};
@@ -61,6 +62,7 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
     of_member_.push_back(parameters_of(shard_of(whole, m, shards)));
 }
 
+// The queue takes no more operations before the group closes, so none starts in a closed group.
 shared_stage::~shared_stage() {
   queue_.close();
   close_("the device was closed");  // ends waits in a sum, so that the queue can end
@@ -129,6 +131,7 @@ operation shared_stage::part_of(const operation& o, std::uint32_t member) const 
   return mine;
 }
 
+// The member's own gradients, in the layout that it has: its slices, one parameter after another.
 payload shared_stage::own_part(const payload& own, std::uint32_t member) const {
   const auto values = floats_of(own);
   std::vector<float> mine;

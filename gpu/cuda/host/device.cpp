@@ -29,6 +29,7 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other) {
   return dynamic_cast<const gpu_out_of_memory*>(&e) ? reason::kind::out_of_memory : other;
 }
 
+// Limits of this device's kernels: vectors of eight 16-bit values, and heads that fit a tile.
 expected<void> check_shape(const stage_spec& s) {
   const auto failure = [](std::string text) {
     return refuse(reason::kind::invalid, std::move(text));
@@ -94,6 +95,8 @@ void device::enqueue(const operation& o, done completed) {
   wake_.notify_one();
 }
 
+// Results are delivered in the order of submission. Held memory is released before the callback, so
+// a next operation that it submits can reuse it.
 void device::complete_operations() {
   machine_->enter();
   double before_s = 0;
@@ -343,6 +346,7 @@ void device::forward(const operation& o, pending& p) {
   progress_.went_forward(o.microbatch, o.keep);
 }
 
+// Half of what recompute made would be mistaken for kept activations, so `kept` is emptied first.
 void device::recompute(const operation& o, pending& p) {
   const auto m = held_.at(o.microbatch);
   p.held.push_back(m);
@@ -371,6 +375,7 @@ void device::backward(const operation& o, pending& p) {
   went_back_ = true;
 }
 
+// The norm is copied out behind the kernels and read when the operation completes.
 void device::update(const operation& o, pending& p) {
   const auto brought = [&](std::size_t i) {
     return i < o.in.size() && !o.in[i].empty() ? bring_floats(o.in[i], p) : nullptr;

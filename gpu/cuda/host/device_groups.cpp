@@ -7,6 +7,7 @@
 
 namespace troupe::gpu::cuda {
 
+// Only rank 0 makes an id; the others answer with nothing, which shows that they have collectives.
 void device::create_group_id(const operation& o, pending& p) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
@@ -16,6 +17,7 @@ void device::create_group_id(const operation& o, pending& p) {
     p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_group_id(*with)} : payload{}};
 }
 
+// The rehearsal comes before joining: afterwards peers may already wait in an all-reduce.
 void device::join_group(const operation& o) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);

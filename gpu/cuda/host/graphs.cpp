@@ -38,6 +38,7 @@ void pass_graphs::end_pass() {
   in_pass_ = false;
 }
 
+// A pass that failed half-way: its waiting kernels are never launched.
 void pass_graphs::drop_pass() noexcept {
   waiting_.clear();
   key_.clear();
@@ -73,6 +74,8 @@ void pass_graphs::do_all() {
   for (const auto& how : waiting_) how(behind());
 }
 
+// Recording launches nothing, so the caller runs the graph afterwards. After a failure this machine
+// records no graphs any more; the caller then launches the kernels themselves.
 void pass_graphs::make(known& k) {
   possible_ = behind().begin_graph();
   if (!possible_) return;
@@ -96,6 +99,7 @@ void pass_graphs::forget_oldest() {
   known_.erase(oldest);
 }
 
+// Graphs can be switched off to compare results and times without them.
 std::shared_ptr<machine> with_graphs(std::shared_ptr<machine> m) {
   const auto* wish = std::getenv("TROUPE_CUDA_GRAPHS");
   if (wish != nullptr && std::string_view{wish} == "0") return m;

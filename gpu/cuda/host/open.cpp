@@ -70,6 +70,7 @@ expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
   return open(index);
 }
 
+// The shape is checked before the plug-in loads: an impossible stage is refused without a GPU, too.
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index) {
   auto ok = check(s);
   if (ok) ok = cuda::check_shape(s);
@@ -83,6 +84,7 @@ expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, in
   }
 }
 
+// All shards have the same shape, so the first is checked for all.
 expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
                                                                 const std::vector<int>& indices) {
   const auto shards = static_cast<std::uint32_t>(indices.size());

@@ -140,6 +140,7 @@ stage::host_values stage::read() {
   return v;
 }
 
+// The padding of the 16-bit copies must be 0: products read it.
 void stage::write(const host_values& v) {
   for (const auto& [to, from] : {std::pair{weights_.get(), &v.weights},
                                  {first_moments_.get(), &v.first_moments},
@@ -180,6 +181,7 @@ norm_memory stage::norm(const std::string& name, const float* in) {
   return m;
 }
 
+// The bias is added within the product, which saves a pass over the widest activation.
 void stage::attention_forward(const sublayer_names& names, sublayer_memory& m, float* out) {
   const auto t = tokens_, c = hidden_, d = own_hidden_;
   m.norm = norm(names.norm, m.in.get());
@@ -254,6 +256,7 @@ stage::result stage::forward(const stage_input& in, stage_memory* kept) {
   return {nullptr, predict(in, m)};
 }
 
+// Logits in 16 bits: the largest array of a stage; cross entropy replaces them by their gradient.
 buffer<double> stage::predict(const stage_input& in, stage_memory& m) {
   const auto width = head_width();
   m.final = norm("ln_f", m.last.get());
@@ -293,6 +296,7 @@ void stage::linear_backward(const std::string& name, const bf16* gradient, const
                       .slope_at = slope_at});
 }
 
+// gelu' is part of the product back, so the gradient of the wide layer is written only once.
 void stage::mlp_backward(const sublayer_names& names, const sublayer_memory& m) {
   const auto t = tokens_, c = hidden_;
   machine_->sum_rows(gradient_.get(), t, c, bias_sum(names.back), scratch_.get());

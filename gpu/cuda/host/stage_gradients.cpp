@@ -64,6 +64,7 @@ buffer<float> stage::sum_gradients(device_group& with, const float* tied) {
   return copy;
 }
 
+// The side stream may still write gradients: later kernels must wait for it.
 void stage::forget_sums() {
   if (begun_ > 0) machine_->join_beside();
   begun_ = 0;
@@ -74,6 +75,7 @@ void stage::clear_gradients() {
   if (tied_head_) machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
 }
 
+// Everything that is constant over the parameters is computed here in 64 bits and rounded once.
 buffer<double> stage::update(double scale) {
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);

@@ -57,7 +57,7 @@ void prepare_all(Launcher& with) {
     });
 }
 
-/// A machine's kernels for whoever can launch one. Launcher has
+/// A machine's kernels for a launcher of one. Launcher has
 ///   template <class Kernel> void prepare(std::size_t shared_bytes)
 /// which makes a kernel ready on this machine, with so much shared memory: drivers keep that by
 /// device. Its constructor calls prepare_kernels(), since to load a kernel at its first launch may

@@ -107,6 +107,7 @@ class gpu_machine final : public launches<gpu_machine> {
     const on_device mine{index_};
     cudaFree(memory);
   }
+  // Portable: pinned for all GPUs of the program, as stages of several GPUs pass memory on.
   void* take_host(std::size_t bytes) override {
     void* memory = nullptr;
     check_allocated(cudaHostAlloc(&memory, bytes < 256 ? 256 : bytes, cudaHostAllocPortable),
@@ -152,6 +153,7 @@ class gpu_machine final : public launches<gpu_machine> {
     check(result, "cudaEventSynchronize");
   }
 
+  // Polled by a thread that must also watch its peers, so it never blocks.
   bool reached(void* event) override {
     for (auto e : *static_cast<two_events*>(event)) {
       const auto now = cudaEventQuery(e);
@@ -216,6 +218,7 @@ class gpu_machine final : public launches<gpu_machine> {
   void run_graph(void* graph) override {
     CALL(cudaGraphLaunch, static_cast<cudaGraphExec_t>(graph), compute_);
   }
+  // Graphs are released on any thread, hence the device is selected for the scope.
   void drop_graph(void* graph) noexcept override {
     const on_device mine{index_};
     cudaStreamSynchronize(compute_);  // it may be running
