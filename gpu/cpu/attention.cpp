@@ -10,6 +10,7 @@ namespace troupe::gpu::cpu {
 
 namespace {
 
+// A compromise: products of larger tiles are faster, scores of smaller ones need less memory.
 constexpr std::size_t queries_a_tile = 128;
 
 }  // namespace

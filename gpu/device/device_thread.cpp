@@ -60,6 +60,7 @@ double device_thread::busy() {
   return 0;
 }
 
+// The guard is the end of a window that guests leave free, for errors of its prediction.
 void device_thread::set_guard(double s) {
   std::lock_guard held{guard_};
   guard_s_ = s;

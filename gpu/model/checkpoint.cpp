@@ -158,6 +158,7 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   return write_whole_file((directory / checkpoint_index).string(), text);
 }
 
+// Other entries of the directory are ignored; one without an index is listed as incomplete.
 std::vector<listed_checkpoint> checkpoints_in(const fs::path& root) {
   std::vector<listed_checkpoint> all;
   std::error_code error;

@@ -96,6 +96,7 @@ json byte_tokenizer() {
             {"merges", json::array()}}}};
 }
 
+// A model of bytes has no vocabulary files, but readers of the format require a tokenizer.
 expected<void> write_byte_tokenizer(const fs::path& to, const troupe::model& m) {
   if (auto ok = write_json(to / "tokenizer.json", byte_tokenizer()); !ok) return ok;
   return write_json(to / "tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"},

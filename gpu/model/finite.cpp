@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t exponent_bits = 0x7f80'0000;
 
+// By its bits, since the compiler may assume finite values where fast maths is switched on.
 bool is_finite(float value) {
   return (std::bit_cast<std::uint32_t>(value) & exponent_bits) != exponent_bits;
 }

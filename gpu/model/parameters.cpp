@@ -77,6 +77,7 @@ std::vector<std::uint64_t> parameter::shape() const {
   return {rows, columns};
 }
 
+// Two sublayers per layer, the attention first.
 sublayer_names names_of(std::uint32_t i) {
   const auto h = fmt::format("h.{}.", i / 2);
   if (sublayer_kind(i) == sublayer::attention)

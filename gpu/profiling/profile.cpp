@@ -72,6 +72,7 @@ payload filled(std::size_t n, Make make) {
 struct inputs {
   payload tokens, targets, activation, gradient;
 
+  // Gradients are a thousand times smaller than activations, as in a training.
   explicit inputs(const stage_spec& s) {
     const auto n = static_cast<std::size_t>(tokens_of(s));
     const auto word = [&](std::uint64_t r) {

@@ -61,6 +61,7 @@ void end_well(const collectives& with, void* member, double patience_s) {
 
 }  // namespace
 
+// One member makes the id; the others need it to find each other.
 std::vector<std::byte> make_group_id(const collectives& with) {
   std::vector<std::byte> id(collectives::id_bytes);
   if (const int result = with.make_id(id.data()); result != collectives::well)
@@ -159,6 +160,7 @@ bool communicator::is_closing() {
   return !closing_.empty();
 }
 
+// Only a wish: the waiting thread aborts the member itself when it next looks.
 void communicator::close(const std::string& why) {
   std::lock_guard lock{guard_};
   if (closing_.empty()) closing_ = why;

@@ -154,6 +154,7 @@ std::shared_ptr<device_group> device::peers() {
   return peers_;
 }
 
+// The first reason is kept: later errors follow from it.
 void device::broke(const reason& why) {
   std::lock_guard lock{guard_};
   if (!broken_) broken_ = why;
@@ -346,7 +347,7 @@ void device::forward(const operation& o, pending& p) {
   progress_.went_forward(o.microbatch, o.keep);
 }
 
-// Half of what recompute made would be mistaken for kept activations, so `kept` is emptied first.
+// A recompute that failed half-way may have left activations, so `kept` is emptied first.
 void device::recompute(const operation& o, pending& p) {
   const auto m = held_.at(o.microbatch);
   p.held.push_back(m);
@@ -358,6 +359,8 @@ void device::recompute(const operation& o, pending& p) {
   progress_.went_forward(o.microbatch, true);
 }
 
+// Gradients of earlier micro-batches are only partial sums: the all-reduce runs beside the last
+// one.
 void device::backward(const operation& o, pending& p) {
   const auto m = held_.at(o.microbatch);
   p.held.push_back(m);
@@ -386,6 +389,7 @@ void device::update(const operation& o, pending& p) {
   summed_ = went_back_ = false;
 }
 
+// Synchronous on the launching thread: later operations would change the values.
 void device::save(const operation& o, pending& p) {
   auto v = stage_.read();
   const auto ok = save_values(

@@ -33,6 +33,7 @@ void pass_graphs::perform(call what, std::function<void(machine&)> how) {
   waiting_.push_back(std::move(how));
 }
 
+// Kernels outside of a pass are launched at once.
 void pass_graphs::end_pass() {
   flush();
   in_pass_ = false;
@@ -91,6 +92,7 @@ void pass_graphs::make(known& k) {
   if (possible_) ++counts_.made;
 }
 
+// Dropping a graph waits for the GPU, so the limit is well above the sequences of a schedule.
 void pass_graphs::forget_oldest() {
   const auto oldest =
       std::min_element(known_.begin(), known_.end(),

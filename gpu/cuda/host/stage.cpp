@@ -159,6 +159,7 @@ stage::weight stage::find(float* values, const std::string& name) const {
           narrow_.get() + narrow_at_[static_cast<std::size_t>(p - parameters_.begin())]};
 }
 
+// Biases' gradients are summed in 32 bits.
 float* stage::bias_sum(const std::string& name) const {
   return find(gradients_.get(), name + ".bias").wide;
 }
@@ -172,6 +173,7 @@ attention_shape stage::attention() const {
           spec_.model.hidden / spec_.model.heads};
 }
 
+// The norm reads 32-bit activations and writes 16 bits, as the next product takes them.
 norm_memory stage::norm(const std::string& name, const float* in) {
   norm_memory m{memory_.take<bf16>(tokens_ * hidden_), memory_.take<float>(tokens_),
                 memory_.take<float>(tokens_)};

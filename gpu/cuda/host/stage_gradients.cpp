@@ -6,6 +6,7 @@
 
 namespace troupe::gpu::cuda {
 
+// A copy with the head's part of the tied matrix added; the sums themselves do not change.
 buffer<float> stage::gradients() {
   auto sums = copied_.take<float>(own_ + tied_);
   machine_->copy(sums.get(), gradients_.get(), (own_ + tied_) * sizeof(float));
@@ -13,6 +14,7 @@ buffer<float> stage::gradients() {
   return sums;
 }
 
+// Null: that part of the gradients stays as it is, for instance after an all-reduce.
 void stage::replace_gradients(const float* own, const float* tied) {
   if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
   if (!tied) return;

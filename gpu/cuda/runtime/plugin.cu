@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ K
 
 /// Whether new memory is filled with values that are not numbers, to find reads of memory that
 /// nothing has written.
+/// The pattern is all ones, which is NaN in both floating-point formats.
 bool wants_poison() {
   const auto* wish = std::getenv("TROUPE_CUDA_POISON");
   return wish && std::string_view{wish} == "1";
@@ -103,11 +104,12 @@ class gpu_machine final : public launches<gpu_machine> {
     }
     return memory;
   }
+  // The last owner may be a thread of another GPU.
   void give(void* memory) noexcept override {
     const on_device mine{index_};
     cudaFree(memory);
   }
-  // Portable: pinned for all GPUs of the program, as stages of several GPUs pass memory on.
+  // Portable memory counts as pinned for all GPUs of the program, and not only for this one.
   void* take_host(std::size_t bytes) override {
     void* memory = nullptr;
     check_allocated(cudaHostAlloc(&memory, bytes < 256 ? 256 : bytes, cudaHostAllocPortable),
@@ -145,6 +147,7 @@ class gpu_machine final : public launches<gpu_machine> {
     check(result, "cudaEventRecord");
     return both.release();  // released by wait()
   }
+  // Both events are released before an error is thrown, so that none is lost.
   void wait(void* event) override {
     const std::unique_ptr<two_events> both{static_cast<two_events*>(event)};
     auto result = cudaEventSynchronize((*both)[0]);
@@ -225,6 +228,7 @@ class gpu_machine final : public launches<gpu_machine> {
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
 
+  // A timed event costs more than the others, so it is created only for operations that are timed.
   void* timing_event() override {
     cudaEvent_t e = nullptr;
     CALL(cudaEventCreate, &e);
