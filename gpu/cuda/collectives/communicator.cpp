@@ -89,6 +89,7 @@ communicator::communicator(const collectives& with, std::span<const std::byte> i
   throw std::runtime_error(ended_);
 }
 
+// Without effect on a member that left: its end is under way in the background.
 communicator::~communicator() {
   abort("it was released");
 }
@@ -155,6 +156,7 @@ std::string communicator::trouble() {
   return now == collectives::well || now == collectives::under_way ? "" : sentence(now);
 }
 
+// Under the lock, since another thread closes.
 bool communicator::is_closing() {
   std::lock_guard lock{guard_};
   return !closing_.empty();

@@ -66,6 +66,7 @@ expected<std::shared_ptr<cuda::machine>> open(int) {
 
 }  // namespace
 
+// For profiles and tests, which use a machine without a stage.
 expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
   return open(index);
 }

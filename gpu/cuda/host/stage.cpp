@@ -129,6 +129,8 @@ void stage::move(void* to, const void* from, std::size_t bytes, bool in) {
   }
 }
 
+// Values leave in 32 bits, the precision of the weights; the 16-bit copies are made again on
+// loading.
 stage::host_values stage::read() {
   host_values v;
   for (const auto& [to, from] : {std::pair{&v.weights, weights_.get()},
@@ -367,6 +369,7 @@ buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
   return std::move(gradient_);
 }
 
+// A copy, since the next update may run while it is on its way to the host.
 buffer<float> stage::weights() {
   auto copy = copied_.take<float>(own_ + tied_);
   machine_->copy(copy.get(), weights_.get(), (own_ + tied_) * sizeof(float));

@@ -72,6 +72,7 @@ void stage::forget_sums() {
   begun_ = 0;
 }
 
+// Padding included: products add to it.
 void stage::clear_gradients() {
   machine_->zero(gradients_.get(), gradient_values_ * sizeof(float));
   if (tied_head_) machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
