@@ -19,7 +19,7 @@ std::string name_of_decoder_node(const troupe::cluster& c, std::uint32_t datacen
   return c.datacenters[datacenter].name + "-decoder";
 }
 
-/// A decoder with so many KV pages that no request waits for one: studies measure prefills.
+/// A decoder with enough KV pages for all requests: studies measure prefills.
 serving decoder_of(const job_spec& training, const prefill_study& study) {
   std::uint32_t longest = 1;
   for (const auto& p : study.prompts)

@@ -83,7 +83,7 @@ void prefill_options::options(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   lend("--op-ms", &how::op_ms, "Longest operation of a prefill, in ms")->check(CLI::PositiveNumber);
   lend("--depth", &how::depth, "Guests of a prefill pipeline, at least");
-  lend("--guest-gb", &how::memory_gb, "Memory of a guest (default: for 8,192 tokens)")
+  lend("--guest-gb", &how::memory_gb, "Memory of a guest in GB (default: enough for 8,192 tokens)")
       ->check(CLI::PositiveNumber);
   add("--ttft-s", play_.ttft_s, "Limit of the time to first token, in s")
       ->check(CLI::PositiveNumber);

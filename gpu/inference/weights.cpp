@@ -92,7 +92,7 @@ sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
   return w;
 }
 
-/// Writes a tensor of so many columns, as it is stored, into the matrix from column `first` on. A
+/// Writes a tensor of `columns` columns, as it is stored, into the matrix from column `first` on. A
 /// block of columns at a time, so that reads of a turned tensor stay in the processor's cache.
 void copy_columns(const weight_matrix& m, std::uint64_t columns, std::uint64_t first,
                   std::span<const float> stored, std::span<float> out) {

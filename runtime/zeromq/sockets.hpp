@@ -45,7 +45,7 @@ class sockets {
 
   /// Loads the keys, binds the ROUTER socket, connects to the upstream and to the options' links.
   expected<void> open();
-  /// Connects `over` to an endpoint, as one of so many connections to that peer.
+  /// Connects `over` to an endpoint, as one of `connections` to that peer.
   expected<void> connect(std::shared_ptr<lane> over, const std::string& endpoint,
                          std::uint32_t connection = 0, std::uint32_t connections = 1);
   /// Closes those that `unused` selects, and numbers the others anew.

@@ -22,7 +22,7 @@ std::string text_of_file(const fs::path& file) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// A timeline of so many GPUs, each with these spans, and of one link with one transfer: as
+/// A timeline of `gpus` GPUs, each with these spans, and of one link with one transfer: as
 /// actors/training/timeline.cpp writes it.
 json timeline_of(std::size_t gpus, const std::vector<std::array<double, 3>>& spans) {
   constexpr const char* names[] = {"forward", "recompute", "backward", "reduce"};

@@ -167,7 +167,8 @@ void add_trainings(document& d, const std::vector<training>& all) {
   d.family("training_planned_seconds", gauge, "Time of an iteration as planned");
   for (const auto& t : all)
     if (t.report.planned_s > 0) d.value(t.of, t.report.planned_s);
-  d.family("training_tokens_per_second", gauge, "Tokens per second since the last (re)start");
+  d.family("training_tokens_per_second", gauge,
+           "Tokens per second since the last start or restart");
   for (const auto& t : all)
     if (t.report.tokens_per_s > 0) d.value(t.of, t.report.tokens_per_s);
 }
@@ -187,7 +188,7 @@ void add_bubbles(document& d, const std::vector<training>& all) {
 
 void add_devices(document& d, const query_reply& r, const std::vector<training>& all) {
   d.family("device_busy_seconds_total", counter,
-           "Busy time of a stage's devices by task, since its training's last (re)start");
+           "Busy time of a stage's devices by task, since its training's last start or restart");
   for (const auto& t : all) {
     if (!t.report.timeline) continue;
     // The devices of a tensor group work together: each has the stage's time.

@@ -330,8 +330,9 @@ class reader {
     std::optional<std::uint32_t> best_of;
     if (auto ok = integer("best_of", 1, max_choices, best_of); !ok) return ok;
     if (best_of && *best_of != r_.n)
-      return invalid("best_of", fmt::format("is not supported: found {}, expected {}, as 'n'",
-                                            *best_of, r_.n));
+      return invalid(
+          "best_of",
+          fmt::format("is not supported: found {}, expected {}, the value of 'n'", *best_of, r_.n));
     if (!r_.chat && r_.n * r_.prompts.size() > max_choices)
       return invalid("n", fmt::format("times the prompts is more than {} choices", max_choices));
     return {};

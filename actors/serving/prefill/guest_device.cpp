@@ -67,7 +67,7 @@ class guest_device final : public guest_engine {
 
   const guest_place place_;
   const bool resumable_;
-  // Offers of time that were too short for the next operation. After so many it begins anyway:
+  // Offers of time that were too short for the next operation. After this number it begins anyway:
   // otherwise an operation whose time was overestimated would never be measured again.
   static constexpr std::uint32_t max_refused = 100;
 

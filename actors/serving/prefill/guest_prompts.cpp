@@ -94,7 +94,7 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   return {};
 }
 
-/// Layers whose pages, as far as a tile of so many rows fills them, make one block: small blocks
+/// Layers whose pages, as far as a tile of that many rows fills them, make one block: small blocks
 /// cost every host on their way more than their bytes do. A simulated guest sends all layers as one
 /// block.
 std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t rows) const {
