@@ -32,6 +32,12 @@ std::vector<std::string> files_below(const fs::path& root) {
   return paths;
 }
 
+bool is_checked(const fs::path& p) {
+  for (const auto* extension : {".md", ".hpp", ".cpp", ".cu", ".cmake"})
+    if (p.extension() == extension) return true;
+  return p.filename() == "CMakeLists.txt";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,9 +47,7 @@ int main(int argc, char** argv) {
   c.dev_commands = read_dev_commands(read_source("dev", read_file(root / "dev")));
   std::size_t files = 0, findings = 0;
   for (const auto& path : files_below(root)) {
-    const auto extension = fs::path{path}.extension();
-    if (extension != ".md" && extension != ".hpp" && extension != ".cpp" && extension != ".cu")
-      continue;
+    if (!is_checked(path)) continue;
     ++files;
     for (const auto& f : check(read_source(path, read_file(root / path)), c)) {
       ++findings;

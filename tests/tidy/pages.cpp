@@ -6,10 +6,7 @@
 
 namespace troupe::tidy {
 
-namespace {
-
-/// "docs/a/../b.md" without the dots.
-std::string normal(const std::string& path) {
+std::string normal_path(const std::string& path) {
   std::vector<std::string> parts;
   std::istringstream in{path};
   for (std::string part; std::getline(in, part, '/');) {
@@ -23,6 +20,8 @@ std::string normal(const std::string& path) {
   return out.empty() ? "." : out;
 }
 
+namespace {
+
 void check_links(const source& s, std::size_t i, const checkout& c, std::vector<finding>& out) {
   static const std::regex link{R"(\]\(([^)\s]+)\))"};
   static const std::regex elsewhere{R"(^([a-z]+:|#).*)"};
@@ -31,7 +30,7 @@ void check_links(const source& s, std::size_t i, const checkout& c, std::vector<
   for (std::sregex_iterator m{line.begin(), line.end(), link}, end; m != end; ++m) {
     const auto target = (*m)[1].str();
     if (std::regex_match(target, elsewhere)) continue;
-    const auto path = normal(folder + target.substr(0, target.find('#')));
+    const auto path = normal_path(folder + target.substr(0, target.find('#')));
     if (!c.exists(path))
       out.push_back({s.path, i + 1, "links to " + path + ", which is not there"});
   }
@@ -70,7 +69,7 @@ void check_command(const source& s, std::size_t i, const checkout& c, std::vecto
     return;
   }
   for (const auto& w : words)
-    if (w.starts_with("configs/") && !c.exists(normal(w)))
+    if (w.starts_with("configs/") && !c.exists(normal_path(w)))
       out.push_back({s.path, i + 1, "names " + w + ", which is not there"});
 }
 

@@ -34,6 +34,12 @@ std::vector<finding> check_form(const source& s);
 /// Links of a page to files of the project, and the commands in its code blocks.
 std::vector<finding> check_page(const source& s, const checkout& c);
 
+/// Sources that a CMake file names.
+std::vector<finding> check_build_file(const source& s, const checkout& c);
+
+/// "docs/a/../b.md" without the dots.
+std::string normal_path(const std::string& path);
+
 /// Every rule that applies to the file.
 std::vector<finding> check(const source& s, const checkout& c);
 

@@ -164,6 +164,15 @@ TEST_CASE("a page's links and commands must exist") {
         "1: names configs/gone.yaml, which is not there\n");
 }
 
+TEST_CASE("a source that a CMake file names must exist") {
+  const auto* list = "tests/fuzz/CMakeLists.txt";
+  CHECK(said(list, "x(${A}/b.cpp sources.cpp\n  cli/verbs/studies/plan.cpp)\n") == "");
+  CHECK(said(list, "x(verbs/studies/plan.cpp ../../cli/verbs/studies/plan.cpp)\n") == "");
+  CHECK(said(list, "# cli/gone.cpp\nx(\"cli/gone.cpp\")\n") ==
+        "2: names cli/gone.cpp, which is not there\n");
+  CHECK(refused("cmake/a.cmake", "set(a gpu/gone.cu)"));
+}
+
 TEST_CASE("the commands of ./dev are read from its text") {
   const auto dev =
       read_source("dev", "x) no\ncase \"$verb\" in\n  demo) a ;;\n  help | -h) b ;;\n");

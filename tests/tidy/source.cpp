@@ -83,6 +83,10 @@ bool source::is_header() const {
   return path.ends_with(".hpp");
 }
 
+bool source::is_build_file() const {
+  return path.ends_with(".cmake") || path.ends_with("CMakeLists.txt");
+}
+
 bool source::is_cpp() const {
   return is_header() || path.ends_with(".cpp") || path.ends_with(".cu");
 }
