@@ -26,7 +26,7 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
   const std::vector<value>& items() const { return items_; }
   void move_to(std::size_t i) { at_ = i; }
 
-  value attribute(const std::string& name) const override {
+  value attribute(const std::string& name) override {
     const auto number = [](std::size_t n) { return value{static_cast<std::int64_t>(n)}; };
     if (name == "index") return number(at_ + 1);
     if (name == "index0") return number(at_);
@@ -41,6 +41,14 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
       return at_ > 0 ? items_[at_ - 1] : value::missing("there is no previous item");
     if (name == "nextitem")
       return at_ + 1 < items_.size() ? items_[at_ + 1] : value::missing("there is no next item");
+    if (name == "cycle" || name == "changed")
+      return callable_value(
+          "method of a loop",
+          [self = shared_from_this(), cycles = name == "cycle"](evaluator& e,
+                                                                const arguments& given) {
+            return cycles ? self->cycle(given) : self->changed(given, e);
+          },
+          depth_);
     return object::attribute(name);
   }
 
@@ -68,22 +76,6 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
   unsigned depth_;
   std::size_t at_ = 0;
   std::optional<value> before_;
-};
-
-class loop_method final : public object {
- public:
-  loop_method(std::shared_ptr<loop_object> loop, bool cycle)
-      : loop_{std::move(loop)}, cycle_{cycle} {}
-  std::string_view kind() const override { return "method of a loop"; }
-  unsigned depth() const override { return loop_->depth(); }
-  bool callable() const override { return true; }
-  value call(evaluator& e, const arguments& given) override {
-    return cycle_ ? loop_->cycle(given) : loop_->changed(given, e);
-  }
-
- private:
-  std::shared_ptr<loop_object> loop_;
-  bool cycle_;
 };
 
 /// A macro sees the names of the place where it is defined, not of the place that calls it: it
@@ -389,14 +381,7 @@ value evaluator::call(const value& callee, const arguments& given) {
 value evaluator::attribute_of(const value& v, const std::string& name) {
   check_defined(v);
   if (has_method(v, name)) return method_of(v, name);
-  if (auto* o = v.as_object()) {
-    if (auto* l = dynamic_cast<loop_object*>(o); l && (name == "cycle" || name == "changed")) {
-      // The loop is the one whose variable this is.
-      const auto loop = std::static_pointer_cast<loop_object>(v.shared_object());
-      return std::shared_ptr<object>{std::make_shared<loop_method>(loop, name == "cycle")};
-    }
-    return o->attribute(name);
-  }
+  if (auto* o = v.as_object()) return o->attribute(name);
   if (const auto* d = v.as_dictionary())
     if (const auto* found = d->find(name)) return *found;
   return value::missing(fmt::format("a {} has no attribute '{}'", type_of(v), name));
@@ -405,8 +390,7 @@ value evaluator::attribute_of(const value& v, const std::string& name) {
 value evaluator::evaluate(const expression& e) {
   const deeper one{*this};
   line_ = e.line;
-  auto v = evaluate_inner(e);
-  return v;
+  return evaluate_inner(e);
 }
 
 }  // namespace troupe::gpu::jinja

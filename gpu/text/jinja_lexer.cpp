@@ -15,10 +15,6 @@ namespace {
 /// string, so the number is bounded before the parser builds a tree from them.
 constexpr std::size_t max_tokens = 200'000;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// Names are ASCII here. Jinja takes any identifier of Python, letters of other scripts included;
 /// the refusal names the character.
 bool begins_name(char c) {

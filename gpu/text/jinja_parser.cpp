@@ -12,24 +12,17 @@ namespace {
 using kind = expression::kind;
 
 std::string shown_token(const token& t) {
-  switch (t.what) {
-    case token::kind::end:
-      return "the end of the template";
-    case token::kind::data:
-      return "text";
-    case token::kind::print_begin:
-      return "'{{'";
-    case token::kind::print_end:
-      return "'}}'";
-    case token::kind::block_begin:
-      return "'{%'";
-    case token::kind::block_end:
-      return "'%}'";
-    case token::kind::string:
-      return "a string";
-    default:
-      return fmt::format("'{}'", t.text);
-  }
+  constexpr std::pair<token::kind, const char*> descriptions[] = {
+      {token::kind::end, "the end of the template"},
+      {token::kind::data, "text"},
+      {token::kind::print_begin, "'{{'"},
+      {token::kind::print_end, "'}}'"},
+      {token::kind::block_begin, "'{%'"},
+      {token::kind::block_end, "'%}'"},
+      {token::kind::string, "a string"}};
+  for (const auto& [what, text] : descriptions)
+    if (t.what == what) return text;
+  return fmt::format("'{}'", t.text);
 }
 
 std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr) {
@@ -70,9 +63,9 @@ void parser::expect(token::kind k, std::string_view what) {
 }
 
 std::string parser::expect_name(std::string_view what) {
-  if (now().what != token::kind::name)
-    failure(fmt::format("found {}, expected {}", shown_token(now()), what));
-  return take().text;
+  auto name = now().text;
+  expect(token::kind::name, what);
+  return name;
 }
 
 /// Loops build deep trees without recursion (a + a + a + ...), yet the evaluator and the destructor
@@ -130,34 +123,32 @@ expression_ptr parser::read_expressions(bool conditional) {
 }
 
 template <class Inner>
-expression_ptr parser::left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs) {
+expression_ptr parser::left_to_right(kind k, Inner&& inner,
+                                     std::initializer_list<std::string_view> operators) {
   auto left = inner();
   for (;;) {
-    const auto& t = now();
-    const auto found =
-        std::find_if(signs.begin(), signs.end(), [&](std::string_view s) { return t.is_sign(s); });
-    if (found == signs.end()) return left;
-    const auto line = take().line;
-    left = made(kind::calculation, line, list_of(std::move(left), inner()), std::string{*found});
+    const auto is_now = [&](std::string_view o) { return now().is_sign(o) || now().is_name(o); };
+    if (std::ranges::none_of(operators, is_now)) return left;
+    auto t = take();
+    left = made(k, t.line, list_of(std::move(left), inner()), std::move(t.text));
   }
+}
+
+template <class One>
+void parser::read_list_until(std::string_view close, One&& one) {
+  while (!now().is_sign(close)) {
+    one();
+    if (!skip_sign(",")) break;
+  }
+  expect_sign(close);
 }
 
 expression_ptr parser::read_or() {
-  auto left = read_and();
-  while (now().is_name("or")) {
-    const auto line = take().line;
-    left = made(kind::either, line, list_of(std::move(left), read_and()));
-  }
-  return left;
+  return left_to_right(kind::either, [&] { return read_and(); }, {"or"});
 }
 
 expression_ptr parser::read_and() {
-  auto left = read_not();
-  while (now().is_name("and")) {
-    const auto line = take().line;
-    left = made(kind::both, line, list_of(std::move(left), read_not()));
-  }
-  return left;
+  return left_to_right(kind::both, [&] { return read_not(); }, {"and"});
 }
 
 expression_ptr parser::read_not() {
@@ -195,7 +186,7 @@ expression_ptr parser::read_comparison() {
 }
 
 expression_ptr parser::read_sum() {
-  return left_to_right([&] { return read_concatenation(); }, {"+", "-"});
+  return left_to_right(kind::calculation, [&] { return read_concatenation(); }, {"+", "-"});
 }
 
 expression_ptr parser::read_concatenation() {
@@ -208,12 +199,12 @@ expression_ptr parser::read_concatenation() {
 }
 
 expression_ptr parser::read_product() {
-  return left_to_right([&] { return read_power(); }, {"*", "/", "//", "%"});
+  return left_to_right(kind::calculation, [&] { return read_power(); }, {"*", "/", "//", "%"});
 }
 
 /// Left to right and looser than signs, as in Jinja and unlike Python: -2 ** 2 is 4.
 expression_ptr parser::read_power() {
-  return left_to_right([&] { return read_unary(true); }, {"**"});
+  return left_to_right(kind::calculation, [&] { return read_unary(true); }, {"**"});
 }
 
 expression_ptr parser::read_unary(bool filters) {
@@ -280,24 +271,18 @@ expression_ptr parser::read_number() {
 expression_ptr parser::read_list() {
   const auto line = take().line;
   std::vector<expression_ptr> all;
-  while (!now().is_sign("]")) {
-    all.push_back(read_expression());
-    if (!skip_sign(",")) break;
-  }
-  expect_sign("]");
+  read_list_until("]", [&] { all.push_back(read_expression()); });
   return made(kind::list, line, std::move(all));
 }
 
 expression_ptr parser::read_dictionary() {
   const auto line = take().line;
   std::vector<expression_ptr> all;
-  while (!now().is_sign("}")) {
+  read_list_until("}", [&] {
     all.push_back(read_expression());
     expect_sign(":");
     all.push_back(read_expression());
-    if (!skip_sign(",")) break;
-  }
-  expect_sign("}");
+  });
   return made(kind::dictionary, line, std::move(all));
 }
 
@@ -425,7 +410,7 @@ expression_ptr parser::read_call(expression_ptr e) {
 void parser::read_arguments(expression& call) {
   const level one{*this};
   expect_sign("(");
-  while (!now().is_sign(")")) {
+  read_list_until(")", [&] {
     if (now().is_sign("*") || now().is_sign("**")) failure("arguments with '*' are not supported");
     if (now().what == token::kind::name && next().is_sign("=")) {
       auto name = take().text;
@@ -435,9 +420,7 @@ void parser::read_arguments(expression& call) {
       if (!call.named.empty()) failure("found an argument without a name behind named ones");
       call.parts.push_back(read_expression());
     }
-    if (!skip_sign(",")) break;
-  }
-  expect_sign(")");
+  });
   count_depth(call);
 }
 
@@ -474,16 +457,14 @@ expression_ptr parser::read_block_filter(bool begins) {
 std::vector<parameter> parser::read_parameters() {
   std::vector<parameter> all;
   expect_sign("(");
-  while (!now().is_sign(")")) {
+  read_list_until(")", [&] {
     parameter p{expect_name("the name of a parameter"), nullptr};
     if (skip_sign("="))
       p.otherwise = read_expression();
     else if (!all.empty() && all.back().otherwise)
       failure(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
     all.push_back(std::move(p));
-    if (!skip_sign(",")) break;
-  }
-  expect_sign(")");
+  });
   return all;
 }
 

@@ -58,7 +58,11 @@ class parser {
                       std::string text = {}) const;
   void count_depth(expression& e) const;
   template <class Inner>
-  expression_ptr left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs);
+  expression_ptr left_to_right(expression::kind k, Inner&& inner,
+                               std::initializer_list<std::string_view> operators);
+  /// Elements with commas between them, and the sign behind the last.
+  template <class One>
+  void read_list_until(std::string_view close, One&& one);
 
   expression_ptr read_or();
   expression_ptr read_and();

@@ -16,10 +16,7 @@ class statement_parser {
  public:
   explicit statement_parser(std::string_view source) : p_{tokens_of(source)} {}
 
-  body run() {
-    auto all = read({});
-    return all;
-  }
+  body run() { return read({}); }
 
  private:
   using names = std::vector<std::string_view>;

@@ -19,19 +19,6 @@ unsigned checked_depth(unsigned inner) {
   return inner + 1;
 }
 
-/// A number as Python compares it. Integers beyond 2^53 lose digits in a comparison with a float,
-/// which Python would do exactly.
-bool as_number(const value& v, double& out) {
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n))
-    out = static_cast<double>(*i);
-  else if (const auto* d = v.as_float())
-    out = *d;
-  else
-    return false;
-  return true;
-}
-
 int order(double a, double b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
@@ -57,7 +44,7 @@ bool equal_lists(const list& a, const list& b, work& w) {
 
 }  // namespace
 
-value object::attribute(const std::string& name) const {
+value object::attribute(const std::string& name) {
   return value::missing(fmt::format("'{}' has no attribute '{}'", kind(), name));
 }
 
@@ -80,12 +67,16 @@ value value::missing(std::string why) {
 }
 
 /// bool is a subclass of int in Python: True + 1 is 2.
-const std::int64_t* value::integer_like(std::int64_t& space) const {
-  if (const auto* b = as_bool()) {
-    space = *b;
-    return &space;
-  }
-  return as_integer();
+std::optional<std::int64_t> value::integer_like() const {
+  if (const auto* b = as_bool()) return *b;
+  const auto* i = as_integer();
+  return i ? std::optional{*i} : std::nullopt;
+}
+
+std::optional<double> value::number_like() const {
+  if (const auto i = integer_like()) return static_cast<double>(*i);
+  const auto* d = as_float();
+  return d ? std::optional{*d} : std::nullopt;
 }
 
 /// Python's `is`: identity for what is shared, equality for small values, which have no identity
@@ -140,16 +131,18 @@ void dictionary::set(value key, value v, work& w) {
 
 /// Binds arguments to parameters as a call in Python: by place, then by name, each at most once.
 /// Parameters that a filter or method has in Python but not here are refused as unknown names.
-bound::bound(std::string_view what, const arguments& given,
-             std::vector<std::string_view> parameters)
-    : what_{what}, parameters_{std::move(parameters)}, given_(parameters_.size(), nullptr) {
-  if (given.positional.size() > parameters_.size())
+bound::bound(std::string_view what, const arguments& given, const parameter_names& parameters)
+    : what_{what}, all_{given}, parameters_{parameters} {
+  if (parameters_[0] == "*") return;
+  const auto end = std::ranges::find(parameters_, "");
+  const auto count = static_cast<std::size_t>(end - parameters_.begin());
+  if (given.positional.size() > count)
     fail(fmt::format("{}: found {} arguments, expected at most {}", what_, given.positional.size(),
-                     parameters_.size()));
+                     count));
   for (std::size_t i = 0; i < given.positional.size(); ++i) given_[i] = &given.positional[i];
   for (const auto& [name, v] : given.named) {
-    const auto at = std::find(parameters_.begin(), parameters_.end(), name);
-    if (at == parameters_.end()) fail(fmt::format("{}: has no argument '{}'", what_, name));
+    const auto at = std::find(parameters_.begin(), end, name);
+    if (at == end) fail(fmt::format("{}: has no argument '{}'", what_, name));
     auto& slot = given_[static_cast<std::size_t>(at - parameters_.begin())];
     if (slot) fail(fmt::format("{}: the argument '{}' is there twice", what_, name));
     slot = &v;
@@ -162,8 +155,7 @@ bool bound::truth(std::size_t i, bool otherwise) const {
 
 std::int64_t bound::integer(std::size_t i, std::int64_t otherwise) const {
   if (!given_[i] || given_[i]->is_none()) return otherwise;
-  std::int64_t n = 0;
-  const auto* found = given_[i]->integer_like(n);
+  const auto found = given_[i]->integer_like();
   if (!found)
     fail(
         fmt::format("{}: {} is a {}, expected an int", what_, parameters_[i], type_of(*given_[i])));
@@ -216,12 +208,9 @@ bool truth_of(const value& v) {
 /// comparison is a step, and long texts count for their bytes, so nested values cannot hide work.
 bool equal(const value& a, const value& b, work& w) {
   w.steps(1);
-  std::int64_t n = 0, m = 0;
-  const auto* i = a.integer_like(n);
-  const auto* j = b.integer_like(m);
+  const auto i = a.integer_like(), j = b.integer_like();
   if (i && j) return *i == *j;
-  double x = 0, y = 0;
-  if (as_number(a, x)) return as_number(b, y) && x == y;
+  if (const auto x = a.number_like()) return x == b.number_like();
   if (a.is_undefined()) return b.is_undefined();
   if (a.is_none()) return b.is_none();
   if (const auto* t = a.as_text(), *u = b.as_text(); t && u) {
@@ -238,12 +227,10 @@ bool equal(const value& a, const value& b, work& w) {
 /// UTF-8 is the order of code points that Python has. Sequences compare by their first difference.
 int compare(const value& a, const value& b, std::string_view sign, work& w) {
   w.steps(1);
-  std::int64_t n = 0, m = 0;
-  const auto* i = a.integer_like(n);
-  const auto* j = b.integer_like(m);
+  const auto i = a.integer_like(), j = b.integer_like();
   if (i && j) return *i < *j ? -1 : *i > *j;
-  double x = 0, y = 0;
-  if (as_number(a, x) && as_number(b, y)) return order(x, y);
+  const auto x = a.number_like(), y = b.number_like();
+  if (x && y) return order(*x, *y);
   if (const auto* t = a.as_text(), *u = b.as_text(); t && u) {
     w.steps(std::min(t->size(), u->size()) / 64);
     return t->bytes().compare(u->bytes());
