@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "actors/worlds/real_host.hpp"
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"

@@ -10,7 +10,7 @@
 #include <future>
 #include <set>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "messages/base/random.hpp"
 #include "planners/cost/batch_split.hpp"
