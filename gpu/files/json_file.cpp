@@ -79,7 +79,7 @@ template <class Json>
 expected<Json> parse(std::string_view text, const std::filesystem::path& file,
                      unique_names* names = nullptr) {
   const auto failure = [&](const std::string& why) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", file.string(), why));
+    return refuse(reason::kind::malformed, "{}: {}", file.string(), why);
   };
   const auto e = extent_of(text);
   if (e.depth > max_depth)

@@ -168,9 +168,8 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   const auto names = checkpoint_files(fs::is_regular_file(alone, error) ? alone : folder);
   if (!names && names.error().code != reason::kind::unknown) return refuse(names.error());
   if (!names)
-    return refuse(
-        reason::kind::unknown,
-        fmt::format("{}: has no *.safetensors with the model's weights", folder.string()));
+    return refuse(reason::kind::unknown, "{}: has no *.safetensors with the model's weights",
+                  folder.string());
   model_weights w;
   auto files = safetensors::open_all(*names);
   if (!files) return refuse(files.error());
@@ -187,15 +186,12 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
   for (const auto& wanted : tensors_of(m)) {
     const auto found = find(wanted.name);
     if (!found.tensor)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: has no tensor '{}' of 32- or 16-bit floats",
-                                files_.size() == 1 ? files_[0].file().string() : folder.string(),
-                                wanted.name));
+      return refuse(reason::kind::invalid, "{}: has no tensor '{}' of 32- or 16-bit floats",
+                    files_.size() == 1 ? files_[0].file().string() : folder.string(), wanted.name);
     if (found.tensor->shape != wanted.shape)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: '{}': found shape {}, expected {} by config.json",
-                                found.file->file().string(), found.tensor->name,
-                                shape_text(found.tensor->shape), shape_text(wanted.shape)));
+      return refuse(reason::kind::invalid, "{}: '{}': found shape {}, expected {} by config.json",
+                    found.file->file().string(), found.tensor->name,
+                    shape_text(found.tensor->shape), shape_text(wanted.shape));
     known.insert(wanted.name);
   }
   for (const auto& file : files_)
@@ -205,9 +201,8 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
                              : name;
       if (!known.contains(plain) && !is_ignored(plain, m))
         return refuse(reason::kind::invalid,
-                      fmt::format("{}: has a tensor '{}', which a model with this config.json "
-                                  "does not have",
-                                  file.file().string(), name));
+                      "{}: has a tensor '{}', which a model with this config.json does not have",
+                      file.file().string(), name);
     }
   return {};
 }

@@ -31,10 +31,6 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return n;
 }
 
-auto malformed(std::string text) {
-  return refuse(reason::kind::malformed, std::move(text));
-}
-
 // The index records the model, so that an export needs no job file.
 json to_json(const troupe::model& m) {
   return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
@@ -52,9 +48,8 @@ expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
        {std::pair{std::string{}, all.weights}, std::pair{first_moment, all.first_moments},
         std::pair{second_moment, all.second_moments}})
     if (const auto wrong = not_finite(values); !wrong.empty())
-      return refuse(reason::kind::invalid,
-                    fmt::format("iteration {}: '{}{}': {}; no checkpoint is written", iteration,
-                                prefix, all.what->name, wrong));
+      return refuse(reason::kind::invalid, "iteration {}: '{}{}': {}; no checkpoint is written",
+                    iteration, prefix, all.what->name, wrong);
   return {};
 }
 
@@ -73,12 +68,13 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
     if (!read) return refuse(read.error());
     const auto& index = *read;
     if (!index.contains("weight_map") || !index["weight_map"].is_object())
-      return malformed(fmt::format("{} has no weight_map", (path / checkpoint_index).string()));
+      return refuse(reason::kind::malformed, "{} has no weight_map",
+                    (path / checkpoint_index).string());
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
       if (plain.empty() || plain != plain.filename())
-        return malformed(fmt::format("{} names no file next to it for '{}'",
-                                     (path / checkpoint_index).string(), name));
+        return refuse(reason::kind::malformed, "{} names no file next to it for '{}'",
+                      (path / checkpoint_index).string(), name);
       files.insert(path / plain);
     }
   } else {
@@ -86,8 +82,7 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
       if (entry.path().extension() == ".safetensors" && files.size() <= max_safetensors_files)
         files.insert(entry.path());
   }
-  if (files.empty())
-    return refuse(reason::kind::unknown, fmt::format("no checkpoint in {}", path.string()));
+  if (files.empty()) return refuse(reason::kind::unknown, "no checkpoint in {}", path.string());
   return std::vector<fs::path>{files.begin(), files.end()};
 }
 
@@ -115,8 +110,8 @@ expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::u
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{} cannot be created: {}", directory.string(), error.message()));
+    return refuse(reason::kind::unavailable, "{} cannot be created: {}", directory.string(),
+                  error.message());
   std::vector<tensor_to_store> tensors;
   for (const auto& one : all) {
     tensors.push_back({one.what->name, one.what->shape(), one.weights});
@@ -141,7 +136,8 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   if (!opened) return refuse(opened.error());
   for (const auto& file : *opened) {
     if (file.iteration() != std::to_string(iteration))
-      return malformed(fmt::format("{} is not of iteration {}", file.file().string(), iteration));
+      return refuse(reason::kind::malformed, "{} is not of iteration {}", file.file().string(),
+                    iteration);
     for (const auto& [tensor, about] : file.tensors()) {
       if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
       map[tensor] = file.file().filename().string();
@@ -150,7 +146,8 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   }
   for (const auto& p : parameters_of(m))
     if (!map.contains(p.name))
-      return malformed(fmt::format("no stage saved '{}' in {}", p.name, directory.string()));
+      return refuse(reason::kind::malformed, "no stage saved '{}' in {}", p.name,
+                    directory.string());
   json index;
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
@@ -234,13 +231,15 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
   for (const auto& file : c.files_) {
     const auto word = file.iteration().value_or("0");
     if (iteration_text.value_or(word) != word)
-      return malformed(fmt::format("the files in {} are of different iterations: {:.32} and {:.32}",
-                                   path.string(), *iteration_text, word));
+      return refuse(reason::kind::malformed,
+                    "the files in {} are of different iterations: {:.32} and {:.32}", path.string(),
+                    *iteration_text, word);
     iteration_text = word;
   }
   const auto n = number(iteration_text.value_or("0"));
   if (!n)
-    return malformed(fmt::format("{} is of iteration '{:.32}'", path.string(), *iteration_text));
+    return refuse(reason::kind::malformed, "{} is of iteration '{:.32}'", path.string(),
+                  *iteration_text);
   c.iteration_ = *n;
   return c;
 }
@@ -258,10 +257,8 @@ expected<void> checkpoint::check_shape(const place& from, const parameter& p) co
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
   if (shape == wanted) return {};
-  return refuse(
-      reason::kind::invalid,
-      fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
-                  shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted)));
+  return refuse(reason::kind::invalid, "'{}' is {} in {}, but {} in the model", from.tensor->name,
+                shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted));
 }
 
 expected<void> checkpoint::read_one(const place& from, const parameter& p,
@@ -275,7 +272,7 @@ expected<checkpoint::place> checkpoint::place_of(const parameter& p) const {
   auto from = find(p.name);
   if (!from.tensor) from = find("transformer." + p.name);
   if (!from.tensor)
-    return refuse(reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string()));
+    return refuse(reason::kind::unknown, "'{}' is not in {}", p.name, path_.string());
   return from;
 }
 

@@ -9,8 +9,6 @@
 #include <functional>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "gpu/model/checkpoint.hpp"
 
 namespace troupe::gpu {
@@ -58,16 +56,14 @@ expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& c
   std::shared_ptr<const reading_lock> lock{new reading_lock{fd}};
   struct stat s {};
   if (fd >= 0 && ::fstat(fd, &s) == 0 && !S_ISREG(s.st_mode))
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: is a {}, expected a regular file", index.string(),
-                              S_ISDIR(s.st_mode)    ? "directory"
-                              : S_ISFIFO(s.st_mode) ? "fifo"
-                                                    : "device"));
+    return refuse(reason::kind::invalid, "{}: is a {}, expected a regular file", index.string(),
+                  S_ISDIR(s.st_mode)    ? "directory"
+                  : S_ISFIFO(s.st_mode) ? "fifo"
+                                        : "device");
   if (fd >= 0 && (::flock(fd, LOCK_SH | LOCK_NB) != 0 || ::fstat(fd, &s) != 0 || s.st_nlink == 0))
     return refuse(reason::kind::unavailable,
-                  fmt::format("the checkpoint {} is being removed: the training that writes it has "
-                              "newer ones",
-                              checkpoint.string()));
+                  "the checkpoint {} is being removed: the training that writes it has newer ones",
+                  checkpoint.string());
   return lock;
 }
 

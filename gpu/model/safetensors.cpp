@@ -138,10 +138,8 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path) {
 expected<std::vector<safetensors>> safetensors::open_all(
     const std::vector<std::filesystem::path>& files) {
   if (files.size() > max_safetensors_files)
-    return refuse(
-        reason::kind::malformed,
-        fmt::format("{}: found {} *.safetensors, expected at most {}",
-                    files[0].parent_path().string(), files.size(), max_safetensors_files));
+    return refuse(reason::kind::malformed, "{}: found {} *.safetensors, expected at most {}",
+                  files[0].parent_path().string(), files.size(), max_safetensors_files);
   std::vector<safetensors> all;
   std::uint64_t used = 0;
   for (const auto& name : files) {
@@ -159,7 +157,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
   auto file = untrusted_file::open(path.string());
   if (!file) return refuse(file.error());
   const auto failure = [&](const std::string& text) {
-    return refuse(reason::kind::malformed, fmt::format("{} {}", path.string(), text));
+    return refuse(reason::kind::malformed, "{} {}", path.string(), text);
   };
   const auto size = file->size();
   if (size < prefix) return failure("is too short for a safetensors file");
@@ -220,8 +218,7 @@ expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) c
     const auto block = out.subspan(done, std::min(block_values, out.size() - done));
     if (auto ok = read_block(t, done, block); !ok) return ok;
     if (const auto wrong = not_finite(block, done); !wrong.empty())
-      return refuse(reason::kind::malformed,
-                    fmt::format("{}: '{}': {}", file().string(), t.name, wrong));
+      return refuse(reason::kind::malformed, "{}: '{}': {}", file().string(), t.name, wrong);
   }
   return {};
 }

@@ -30,8 +30,8 @@ payload as_bytes(std::vector<std::uint32_t> tokens) {
 template <class... T>
 tl::unexpected<reason> bad_data(const untrusted_file& f, fmt::format_string<T...> text,
                                 T&&... values) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {}", f.path(), fmt::format(text, std::forward<T>(values)...)));
+  return refuse(reason::kind::invalid, "{}: {}", f.path(),
+                fmt::format(text, std::forward<T>(values)...));
 }
 
 /// Where a file's tokens are.
@@ -120,9 +120,6 @@ expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
 expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const std::filesystem::path& vocabulary,
                                       const troupe::model& m) {
-  const auto failure = [](std::string text) {
-    return refuse(reason::kind::invalid, std::move(text));
-  };
   auto opened = untrusted_file::open(file.string());
   if (!opened) return refuse(opened.error());
   token_data d;
@@ -150,13 +147,13 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   d.count_ = size / d.width_;
   if (d.tokens_.empty()) d.file_ = std::make_shared<const untrusted_file>(std::move(*opened));
   if (m.vocabulary < words)
-    return failure(
-        fmt::format("{} has {} different tokens, the model's vocabulary only {}",
-                    vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(), words,
-                    m.vocabulary));
+    return refuse(
+        reason::kind::invalid, "{} has {} different tokens, the model's vocabulary only {}",
+        vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(), words, m.vocabulary);
   if (d.count_ < 1ull + m.sequence)
-    return failure(fmt::format("{} has {} tokens; one sequence and the following token need {}",
-                               file.string(), d.count_, 1ull + m.sequence));
+    return refuse(reason::kind::invalid,
+                  "{} has {} tokens; one sequence and the following token need {}", file.string(),
+                  d.count_, 1ull + m.sequence);
   return d;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <tl/expected.hpp>
 
@@ -36,6 +39,13 @@ using expected = tl::expected<T, reason>;
 /// Returns a reason from a function that returns expected<T>.
 inline tl::unexpected<reason> refuse(reason::kind code, std::string text) {
   return tl::unexpected<reason>(reason{code, std::move(text)});
+}
+/// The same with a text for fmt::format and its values.
+template <class... Values>
+requires(sizeof...(Values) > 0) tl::unexpected<reason> refuse(reason::kind code,
+                                                              fmt::format_string<Values...> text,
+                                                              Values&&... values) {
+  return refuse(code, fmt::format(text, std::forward<Values>(values)...));
 }
 /// The same with the reason of another call that failed.
 inline tl::unexpected<reason> refuse(reason why) {

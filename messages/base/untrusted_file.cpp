@@ -66,8 +66,7 @@ expected<opened> open_regular(const std::string& path, int how, links l) {
 }
 
 auto cannot_read(const std::string& path, int why) {
-  return refuse(reason::kind::unavailable,
-                fmt::format("{}: cannot be read: {}", path, std::strerror(why)));
+  return refuse(reason::kind::unavailable, "{}: cannot be read: {}", path, std::strerror(why));
 }
 
 }  // namespace
@@ -103,8 +102,8 @@ expected<void> untrusted_file::read(std::uint64_t offset, std::span<std::byte> t
       struct stat s {};
       const bool known = ::fstat(fd_, &s) == 0;
       return refuse(reason::kind::malformed,
-                    fmt::format("{}: has become shorter: found {} bytes, expected at least {}",
-                                path_, known ? s.st_size : 0, end));
+                    "{}: has become shorter: found {} bytes, expected at least {}", path_,
+                    known ? s.st_size : 0, end);
     }
     to = to.subspan(static_cast<std::size_t>(n));
   }
@@ -129,8 +128,8 @@ expected<std::string> read_file(const std::string& path, std::size_t limit_bytes
   const auto file = untrusted_file::open(path);
   if (!file) return refuse(file.error());
   if (file->size() > limit_bytes)
-    return refuse(reason::kind::malformed, fmt::format("{}: found {} bytes, expected at most {}",
-                                                       path, file->size(), limit_bytes));
+    return refuse(reason::kind::malformed, "{}: found {} bytes, expected at most {}", path,
+                  file->size(), limit_bytes);
   std::string all(file->size(), '\0');
   if (auto ok = file->read(0, std::as_writable_bytes(std::span{all})); !ok)
     return refuse(ok.error());
@@ -145,8 +144,8 @@ expected<std::optional<std::string>> line_reader::next() {
     const auto end = block_.find('\n', at_);
     const auto length = std::min(end, block_.size()) - at_;
     if (length > max_line_bytes_)
-      return refuse(reason::kind::malformed, fmt::format("{}: line {} has more than {} bytes",
-                                                         file_.path(), line_ + 1, max_line_bytes_));
+      return refuse(reason::kind::malformed, "{}: line {} has more than {} bytes", file_.path(),
+                    line_ + 1, max_line_bytes_);
     if (end != std::string::npos) {
       auto line = block_.substr(at_, length);
       at_ = end + 1;
@@ -182,8 +181,8 @@ expected<void> append_to(const std::string& path, const std::string& text) {
   const auto f = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, links::refused);
   if (!f) return refuse(f.error());
   if (::write(f->fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "{}: cannot be written: {}", path,
+                  std::strerror(errno));
   return {};
 }
 

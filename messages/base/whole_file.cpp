@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fmt/format.h>
-
 namespace troupe {
 
 namespace {
@@ -73,8 +71,7 @@ expected<void> write_whole_file(const std::string& file,
   if (!write_and_sync(fresh, write_to, mode) || ::rename(fresh.c_str(), file.c_str()) != 0) {
     const int why = errno;
     ::unlink(fresh.c_str());
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written: {}", file, std::strerror(why)));
+    return refuse(reason::kind::unavailable, "{}: cannot be written: {}", file, std::strerror(why));
   }
   // The new name, too. Some file systems cannot: then they have done what they can.
   if (const open_file directory{directory_of(file).c_str(), O_RDONLY | O_DIRECTORY};

@@ -41,20 +41,18 @@ bool lock_soon(int fd) {
 expected<file_lock> file_lock::take(const std::string& path, std::string_view what) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the lock {}: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the lock {}: {}", path,
+                  std::strerror(errno));
   if (!lock_soon(fd)) {
     const auto other = number_in(fd);
     ::close(fd);
-    return refuse(reason::kind::refused,
-                  fmt::format("{} is in use by {}", what,
-                              other ? fmt::format("process {}", *other) : "another process"));
+    return refuse(reason::kind::refused, "{} is in use by {}", what,
+                  other ? fmt::format("process {}", *other) : "another process");
   }
   file_lock lock{fd};
   const auto self = std::to_string(::getpid());
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, self.data(), self.size(), 0) < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot write {}: {}", path, std::strerror(errno));
   return lock;
 }
 

@@ -37,7 +37,7 @@ unsigned umask_of_programs() {
 // descriptor: by path, another user could replace it in between.
 expected<void> prepare_private_directory(const std::string& path) {
   const auto refused = [&](const std::string& why) {
-    return refuse(reason::kind::invalid, fmt::format("{}: {}", path, why));
+    return refuse(reason::kind::invalid, "{}: {}", path, why);
   };
   std::error_code failed;
   const auto above = std::filesystem::absolute(path).parent_path();

@@ -50,8 +50,7 @@ std::optional<journal_witness::record> read_slot(const std::string& text) {
 expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file_mode);
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open {}: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open {}: {}", path, std::strerror(errno));
   std::unique_ptr<journal_witness> w{new journal_witness{fd}};
   ::fchmod(fd, private_file_mode);
   struct stat s {};
@@ -76,8 +75,8 @@ journal_witness::~journal_witness() {
 }
 
 expected<void> journal_witness::failure(const char* what) const {
-  return refuse(reason::kind::unavailable,
-                fmt::format("cannot {} the journal's witness: {}", what, std::strerror(errno)));
+  return refuse(reason::kind::unavailable, "cannot {} the journal's witness: {}", what,
+                std::strerror(errno));
 }
 
 expected<void> journal_witness::write(const record& r) {

@@ -80,14 +80,14 @@ expected<void> sqlite_journal::lock() {
   const auto name = path_ + ".lock";
   lock_fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
   if (lock_fd_ < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the journal's lock {}: {}", name, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the journal's lock {}: {}", name,
+                  std::strerror(errno));
   if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};
     const auto size = ::pread(lock_fd_, holder, sizeof holder - 1, 0);
     return refuse(reason::kind::refused,
-                  fmt::format("another controller{} has the journal {}: there can be only one",
-                              size > 0 ? fmt::format(" (process {})", holder) : "", path_));
+                  "another controller{} has the journal {}: there can be only one",
+                  size > 0 ? fmt::format(" (process {})", holder) : "", path_);
   }
   ::fchmod(lock_fd_, private_file_mode);
   // Information for users; the lock holds without it.
@@ -110,10 +110,10 @@ tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
 /// Appends the user's choices.
 tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
   return refuse(reason::kind::malformed,
-                fmt::format("{}. Nothing was changed. Restore the newest intact copy, or start "
-                            "once with --accept-older-journal to continue without the lost "
-                            "entries, or move {}* away to start with an empty journal",
-                            what, path_));
+                "{}. Nothing was changed. Restore the newest intact copy, or start once with "
+                "--accept-older-journal to continue without the lost entries, or move {}* away to "
+                "start with an empty journal",
+                what, path_);
 }
 
 expected<void> sqlite_journal::run(const std::string& sql) const {
@@ -162,8 +162,8 @@ expected<void> sqlite_journal::prepare() {
   // SQLite creates the WAL with the database's mode.
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the journal {}: {}", path_, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the journal {}: {}", path_,
+                  std::strerror(errno));
   ::fchmod(fd, private_file_mode);
   ::close(fd);
   ::chmod((path_ + "-wal").c_str(), private_file_mode);
@@ -198,12 +198,11 @@ expected<void> sqlite_journal::check_version() {
   fresh_ = fresh_ || (witness_->is_new() && *tables == 0 && *app == 0 && *version == 0);
   if (fresh_) return make_tables();
   if (*app != application_id)
-    return refuse(reason::kind::malformed,
-                  fmt::format("{} is a database, but not a journal of Troupe", path_));
+    return refuse(reason::kind::malformed, "{} is a database, but not a journal of Troupe", path_);
   if (*version < 1 || *version > schema_version)
     return refuse(reason::kind::malformed,
-                  fmt::format("the journal {} has version {}; this program reads versions 1 to {}",
-                              path_, *version, schema_version));
+                  "the journal {} has version {}; this program reads versions 1 to {}", path_,
+                  *version, schema_version);
   version_ = *version;
   return {};
 }
@@ -439,8 +438,8 @@ expected<void> sqlite_journal::note_files() {
   for (auto& p : places_) {
     struct stat s {};
     if (::stat(p.path.c_str(), &s) != 0)
-      return refuse(reason::kind::unavailable,
-                    fmt::format("cannot examine {}: {}", p.path, std::strerror(errno)));
+      return refuse(reason::kind::unavailable, "cannot examine {}: {}", p.path,
+                    std::strerror(errno));
     p.size = s.st_size;
     p.written = s.st_mtim;
   }
@@ -452,26 +451,23 @@ expected<void> sqlite_journal::note_files() {
 /// them, so their sizes and times of change show it.
 expected<void> sqlite_journal::unchanged() const {
   if (broken_)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("an earlier write to the journal {} failed", path_));
+    return refuse(reason::kind::unavailable, "an earlier write to the journal {} failed", path_);
   for (const auto& p : places_) {
     struct stat s {};
     const bool there = ::stat(p.path.c_str(), &s) == 0;
     if (!there || s.st_dev != p.device || s.st_ino != p.inode)
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("{} was {} while the controller was running: further writes would be lost",
-                      p.path, there ? "replaced" : "deleted"));
+      return refuse(reason::kind::unavailable,
+                    "{} was {} while the controller was running: further writes would be lost",
+                    p.path, there ? "replaced" : "deleted");
     const bool other_time =
         s.st_mtim.tv_sec != p.written.tv_sec || s.st_mtim.tv_nsec != p.written.tv_nsec;
     if (s.st_size != p.size || other_time)
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("{} was {} by another program while the controller was running: it may lack "
-                      "entries that were durable",
-                      p.path,
-                      s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
-                                         : "written"));
+      return refuse(reason::kind::unavailable,
+                    "{} was {} by another program while the controller was running: it may lack "
+                    "entries that were durable",
+                    p.path,
+                    s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
+                                       : "written");
   }
   return {};
 }

@@ -37,7 +37,7 @@ constexpr double wake_after_s = 1;     // for a keeper to begin, before its star
 constexpr double give_up_after_s = 5;  // and before it is replaced
 
 auto cannot(const char* what) {
-  return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
+  return refuse(reason::kind::unavailable, "{}: {}", what, std::strerror(errno));
 }
 
 /// Passes three descriptors over a Unix socket, whose type SOCK_SEQPACKET keeps each request whole.

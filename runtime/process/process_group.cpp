@@ -226,8 +226,7 @@ expected<void> record_group(const std::string& directory, const process_group& g
   const int why = errno;
   if (fd >= 0) ::close(fd);
   if (!ok)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(why)));
+    return refuse(reason::kind::unavailable, "cannot write {}: {}", path, std::strerror(why));
   return {};
 }
 

@@ -38,8 +38,7 @@ std::uint64_t minutes_since_1970() {
 }
 
 auto cannot(const std::string& path, const char* what) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno)));
+  return refuse(reason::kind::invalid, "{}: cannot be {}: {}", path, what, std::strerror(errno));
 }
 
 // The lock is inherited by keepers and so outlives its process while programs are being killed. The
@@ -87,12 +86,11 @@ expected<void> state_directory::take(double limit_s) {
     wait_until(known, limit_s, 0.01);
   }
   if (!taken && other != 0)
-    return refuse(
-        reason::kind::invalid,
-        fmt::format("{}: in use by another process ({}): there can be only one", path_, other));
+    return refuse(reason::kind::invalid,
+                  "{}: in use by another process ({}): there can be only one", path_, other);
   if (!taken)
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: programs of an earlier process are still being killed", path_));
+                  "{}: programs of an earlier process are still being killed", path_);
   const auto me = describe_group(::getpid(), {});
   const auto text = fmt::format("{} {}\n", ::getpid(), me ? me->started : 0);
   if (::ftruncate(lock_, 0) != 0 ||

@@ -8,8 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "messages/codec/codec.hpp"
 
 namespace troupe::runtime {
@@ -58,7 +56,7 @@ expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_option
 expected<void> zeromq_engine::connect() {
   host_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (host_.wake_fd < 0)
-    return refuse(reason::kind::unavailable, fmt::format("no eventfd: {}", std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "no eventfd: {}", std::strerror(errno));
   if (auto ok = find_self(); !ok) return ok;
   keep_memory(!host_.options.client && host_.self != controller_address);
   if (auto ok = sockets_.open(); !ok) return ok;
@@ -67,8 +65,8 @@ expected<void> zeromq_engine::connect() {
     if (auto ok = add_link({host_.upstream, o.upstream, o.connections}); !ok) return ok;
   for (const auto& l : o.links) {
     if (!host_.is_gateway() || !is_gateway(host_.cluster(), l.to) || !greets(host_.self, l.to))
-      return refuse(reason::kind::invalid, fmt::format("{} does not connect to {}", o.name,
-                                                       host_name(host_.cluster(), l.to)));
+      return refuse(reason::kind::invalid, "{} does not connect to {}", o.name,
+                    host_name(host_.cluster(), l.to));
     if (auto ok = add_link(l); !ok) return ok;
   }
   return {};
@@ -80,8 +78,7 @@ expected<void> zeromq_engine::find_self() {
   const auto& c = host_.cluster();
   const auto found = find_host(c, host_.options.name);
   if (!found)
-    return refuse(reason::kind::unknown,
-                  fmt::format("no host '{}' in cluster {}", host_.options.name, c.name));
+    return refuse(reason::kind::unknown, "no host '{}' in cluster {}", host_.options.name, c.name);
   host_.entry = entry_of(c, *found);
   host_.self = *found;
   if (*found != controller_address) host_.upstream = next_hop(c, *found, controller_address);
@@ -90,8 +87,8 @@ expected<void> zeromq_engine::find_self() {
 
 expected<void> zeromq_engine::add_link(const zeromq_link& l) {
   if (l.connections < 1 || l.connections > max_connections)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{} connections: expected 1 to {}", l.connections, max_connections));
+    return refuse(reason::kind::invalid, "{} connections: expected 1 to {}", l.connections,
+                  max_connections);
   const std::lock_guard guard{host_.mutex};
   for (std::uint32_t n = 0; n < l.connections; ++n) {
     auto over = std::make_shared<lane>();

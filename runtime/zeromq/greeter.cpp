@@ -381,9 +381,8 @@ expected<address> greeter::admit_host(const hello& h) const {
 
 expected<address> greeter::admit_client(std::string_view key_name, const std::string& id) {
   if (host_.self != controller_address)
-    return refuse(
-        reason::kind::refused,
-        fmt::format("clients must connect to the controller, not to {}", host_.options.name));
+    return refuse(reason::kind::refused, "clients must connect to the controller, not to {}",
+                  host_.options.name);
   return table_.client_number(id, key_name);
 }
 
@@ -415,10 +414,9 @@ expected<void> greeter::wait_until_greeted(double seconds) const {
                     [this] { return upstream_open() || refused_; });
   if (upstream_open()) return {};
   if (refused_) return refuse(*refused_);
-  return refuse(reason::kind::unavailable,
-                fmt::format("no answer from {} at {} within {:.1f} s{}",
-                            host_name(host_.cluster(), host_.upstream), host_.options.upstream,
-                            seconds, trouble_.empty() ? "" : " (" + trouble_ + ")"));
+  return refuse(reason::kind::unavailable, "no answer from {} at {} within {:.1f} s{}",
+                host_name(host_.cluster(), host_.upstream), host_.options.upstream, seconds,
+                trouble_.empty() ? "" : " (" + trouble_ + ")");
 }
 
 }  // namespace troupe::runtime

@@ -99,17 +99,15 @@ pid_t listener(int port) {
 }
 
 tl::unexpected<reason> in_use(int port, pid_t by) {
-  return refuse(reason::kind::refused,
-                fmt::format("port {} of 127.0.0.1 is in use by {}", port,
-                            by > 0 ? fmt::format("process {}", by) : "another process"));
+  return refuse(reason::kind::refused, "port {} of 127.0.0.1 is in use by {}", port,
+                by > 0 ? fmt::format("process {}", by) : "another process");
 }
 
 }  // namespace
 
 expected<port_claim> port_claim::take(int first, int count) {
   if (first < 1 || first + count - 1 > 65535)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{} ports starting at {} exceed 65535", count, first));
+    return refuse(reason::kind::invalid, "{} ports starting at {} exceed 65535", count, first);
   port_claim claim;
   for (int port = first; port < first + count; ++port) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -118,14 +116,13 @@ expected<port_claim> port_claim::take(int first, int count) {
     if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&a), size) != 0 ||
         ::listen(fd, 8) != 0) {
       if (errno == EADDRINUSE) return in_use(port, claimant(port));
-      return refuse(reason::kind::unavailable,
-                    fmt::format("port {} cannot be claimed: {}", port, std::strerror(errno)));
+      return refuse(reason::kind::unavailable, "port {} cannot be claimed: {}", port,
+                    std::strerror(errno));
     }
     if (is_free(port)) continue;
     if (errno == EADDRINUSE) return in_use(port, listener(port));
-    return refuse(
-        reason::kind::unavailable,
-        fmt::format("cannot listen on port {} of 127.0.0.1: {}", port, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot listen on port {} of 127.0.0.1: {}", port,
+                  std::strerror(errno));
   }
   return claim;
 }

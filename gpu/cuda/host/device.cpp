@@ -31,16 +31,14 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other) {
 
 // Limits of this device's kernels: vectors of eight 16-bit values, and heads that fit a tile.
 expected<void> check_shape(const stage_spec& s) {
-  const auto failure = [](std::string text) {
-    return refuse(reason::kind::invalid, std::move(text));
-  };
   const auto width = s.model.hidden / s.model.heads;
   const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
-    return failure(fmt::format("the CUDA device supports head sizes 8, 16, ... {}, not {}",
-                               widest_head, width));
+    return refuse(reason::kind::invalid,
+                  "the CUDA device supports head sizes 8, 16, ... {}, not {}", widest_head, width);
   if (inner % 8 != 0)
-    return failure(fmt::format("the CUDA device needs an MLP width divisible by 8, not {}", inner));
+    return refuse(reason::kind::invalid,
+                  "the CUDA device needs an MLP width divisible by 8, not {}", inner);
   return {};
 }
 
