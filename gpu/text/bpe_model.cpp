@@ -15,10 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-tl::unexpected<reason> malformed_model(std::string text) {
-  return refuse(reason::kind::malformed, std::move(text));
-}
-
 /// A merge's two tokens: "a b", or ["a", "b"].
 std::pair<std::string, std::string> halves_of(const json& merge) {
   if (merge.is_array() && merge.size() == 2)
@@ -45,13 +41,13 @@ expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   m.whole_words_ = flag_of(model, "ignore_merges");
   for (const auto* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model.contains(affix) && !model[affix].is_null() && model[affix] != "")
-      return malformed_model(fmt::format("model: {} is not supported", affix));
+      return refuse(reason::kind::malformed, "model: {} is not supported", affix);
   if (model.contains("dropout") && !model["dropout"].is_null() && model["dropout"] != 0.0)
-    return malformed_model("model: dropout is not supported");
+    return refuse(reason::kind::malformed, "model: dropout is not supported");
   for (const auto& [token, number] : model.at("vocab").items()) {
     const auto n = number.get<std::uint64_t>();
     if (n >= std::numeric_limits<std::uint32_t>::max())
-      return malformed_model(fmt::format("model: vocab: '{}' has the number {}", token, n));
+      return refuse(reason::kind::malformed, "model: vocab: '{}' has the number {}", token, n);
     const auto id = static_cast<std::uint32_t>(n);
     const auto bytes = byte_level ? byte_level_bytes(token).value_or(token) : token;
     m.numbers_[bytes] = id;
@@ -82,8 +78,8 @@ expected<void> bpe_model::read_merges(const json& merges, bool byte_level) {
     const auto a = numbers_.find(first), b = numbers_.find(second),
                sum = numbers_.find(first + second);
     if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
-      return malformed_model(
-          fmt::format("model: merges[{}] has tokens that vocab does not have", rank));
+      return refuse(reason::kind::malformed,
+                    "model: merges[{}] has tokens that vocab does not have", rank);
     merges_.add(a->second, b->second, rank++, sum->second);
   }
   return {};

@@ -104,7 +104,7 @@ class evaluator::deeper {
  public:
   explicit deeper(evaluator& e) : evaluator_{e} {
     constexpr unsigned max_levels = 500;
-    if (e.depth_ >= max_levels) fail(fmt::format("nests calls deeper than {} levels", max_levels));
+    if (e.depth_ >= max_levels) fail("nests calls deeper than {} levels", max_levels);
     ++e.depth_;
     e.work_.steps(1);
   }
@@ -203,7 +203,7 @@ evaluator::flow evaluator::run_inside(const statement& s) {
 void evaluator::print(const text& t) {
   work_.bytes(t.size() + t.from_message().size() * sizeof(text_range));
   if (out_->size() + t.size() > max_prompt_bytes)
-    fail(fmt::format("writes more than {} bytes, expected fewer", max_prompt_bytes));
+    fail("writes more than {} bytes, expected fewer", max_prompt_bytes);
   out_->add(t);
 }
 
@@ -307,17 +307,17 @@ value evaluator::call_macro(const statement& macro, const std::shared_ptr<scope>
   const deeper one{*this};
   const auto name = macro.name.empty() ? std::string{"caller"} : macro.name;
   if (given.positional.size() > macro.parameters.size())
-    fail(fmt::format("{}: found {} arguments, expected at most {}", name, given.positional.size(),
-                     macro.parameters.size()));
+    fail("{}: found {} arguments, expected at most {}", name, given.positional.size(),
+         macro.parameters.size());
   const auto inside = std::make_shared<scope>(where);
   for (std::size_t i = 0; i < given.positional.size(); ++i)
     inside->names[macro.parameters[i].name] = given.positional[i];
   for (const auto& [key, v] : given.named) {
     const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                    [&](const parameter& p) { return p.name == key; });
-    if (!known && key != "caller") fail(fmt::format("{}: has no argument '{}'", name, key));
+    if (!known && key != "caller") fail("{}: has no argument '{}'", name, key);
     if (!inside->names.emplace(key, v).second)
-      fail(fmt::format("{}: the argument '{}' is there twice", name, key));
+      fail("{}: the argument '{}' is there twice", name, key);
   }
   const auto before = std::exchange(scope_, inside);
   const auto line = line_;
@@ -339,7 +339,7 @@ void evaluator::give(const target& to, const value& v) {
     const auto all = items_of(v, work_);
     if (v.is_undefined()) check_defined(v);
     if (all.size() != to.several.size())
-      fail(fmt::format("found {} values for {} names", all.size(), to.several.size()));
+      fail("found {} values for {} names", all.size(), to.several.size());
     for (std::size_t i = 0; i < all.size(); ++i) give(to.several[i], all[i]);
     return;
   }
@@ -353,9 +353,7 @@ void evaluator::give(const target& to, const value& v) {
 void evaluator::give_attribute(const target& to, const value& v) {
   const auto there = look_up(to.name);
   auto* s = dynamic_cast<space*>(there.as_object());
-  if (!s)
-    fail(fmt::format("sets an attribute of '{}', a {}, expected a namespace", to.name,
-                     type_of(there)));
+  if (!s) fail("sets an attribute of '{}', a {}, expected a namespace", to.name, type_of(there));
   work_.bytes(sizeof(value));
   s->attributes[to.attribute] = v;
 }
@@ -372,7 +370,7 @@ value evaluator::look_up(const std::string& name) {
 value evaluator::call(const value& callee, const arguments& given) {
   check_defined(callee);
   auto* o = callee.as_object();
-  if (!o || !o->callable()) fail(fmt::format("a {} cannot be called", type_of(callee)));
+  if (!o || !o->callable()) fail("a {} cannot be called", type_of(callee));
   return o->call(*this, given);
 }
 

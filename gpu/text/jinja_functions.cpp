@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -49,10 +47,10 @@ value make_range(evaluator& e, const value&, const bound& args) {
   std::int64_t ends[3] = {0, 0, 1};
   const auto count = given.positional.size();
   if (count < 1 || count > 3 || !given.named.empty())
-    fail(fmt::format("range: found {} arguments, expected 1 to 3", count));
+    fail("range: found {} arguments, expected 1 to 3", count);
   for (std::size_t i = 0; i < count; ++i) {
     const auto n = given.positional[i].integer_like();
-    if (!n) fail(fmt::format("range: found a {}, expected integers", type_of(given.positional[i])));
+    if (!n) fail("range: found a {}, expected integers", type_of(given.positional[i]));
     ends[i] = *n;
   }
   if (count == 1) std::swap(ends[0], ends[1]);
@@ -61,8 +59,7 @@ value make_range(evaluator& e, const value&, const bound& args) {
   std::vector<value> all;
   constexpr std::size_t max_range = 100'000;
   for (auto at = ends[0]; step > 0 ? at < ends[1] : at > ends[1];) {
-    if (all.size() >= max_range)
-      fail(fmt::format("range: has more than {} numbers, expected fewer", max_range));
+    if (all.size() >= max_range) fail("range: has more than {} numbers, expected fewer", max_range);
     all.emplace_back(at);
     if (__builtin_add_overflow(at, step, &at)) break;
   }
@@ -132,7 +129,7 @@ value strftime_now(evaluator& e, const value&, const bound& args) {
     const auto letter = at + 1 + (format.substr(at + 1, 1) == "-");
     constexpr std::string_view known = "aAbBcdDeFGhHIjkmMnpRSTuUVwWxXyY%";
     if (letter >= format.size() || known.find(format[letter]) == known.npos)
-      fail(fmt::format("strftime_now: the format '{}' is not supported", format));
+      fail("strftime_now: the format '{}' is not supported", format);
     at = letter - 1;
   }
   if (format.empty()) return value{""};
@@ -140,7 +137,7 @@ value strftime_now(evaluator& e, const value&, const bound& args) {
   char out[max_bytes];
   const auto size = std::strftime(out, sizeof out, format.c_str(), &e.now());
   if (size == 0 || std::strlen(format.c_str()) != format.size())
-    fail(fmt::format("strftime_now: makes more than {} bytes, expected fewer", max_bytes));
+    fail("strftime_now: makes more than {} bytes, expected fewer", max_bytes);
   return value{std::string(out, size)};
 }
 

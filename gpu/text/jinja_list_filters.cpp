@@ -107,11 +107,10 @@ value sort(evaluator& e, const value& v, const bound& args) {
 
 value dictsort(evaluator& e, const value& v, const bound& args) {
   const auto by = args.optional_text(1).value_or("key");
-  if (by != "key" && by != "value")
-    fail(fmt::format("dictsort: found '{}', expected key or value", by));
+  if (by != "key" && by != "value") fail("dictsort: found '{}', expected key or value", by);
   check_defined(v);
   const auto* d = v.as_dictionary();
-  if (!d) fail(fmt::format("dictsort: found a {}, expected a dict", type_of(v)));
+  if (!d) fail("dictsort: found a {}, expected a dict", type_of(v));
   std::vector<keyed> all;
   for (const auto& [key, one] : d->entries)
     all.push_back({folded(by == "key" ? key : one, args.truth(0, false)),
@@ -158,7 +157,7 @@ value sum(evaluator& e, const value& v, const bound& args) {
 value items(evaluator& e, const value& v, const bound&) {
   if (v.is_undefined()) return lazy({});
   const auto* d = v.as_dictionary();
-  if (!d) fail(fmt::format("items: found a {}, expected a dict", type_of(v)));
+  if (!d) fail("items: found a {}, expected a dict", type_of(v));
   values all;
   e.work().bytes(d->entries.size() * 4 * sizeof(value));
   for (const auto& [key, one] : d->entries) all.emplace_back(list{{key, one}, list::kind::tuple});
@@ -175,7 +174,7 @@ value attr(evaluator& e, const value& v, const bound& args) {
 /// The values in groups of so many, the last filled up.
 value batch(evaluator& e, const value& v, const bound& args) {
   const auto size = args.integer(0, 0);
-  if (!args[0] || size < 1) fail(fmt::format("batch: found {}, expected at least 1", size));
+  if (!args[0] || size < 1) fail("batch: found {}, expected at least 1", size);
   values out, group;
   for (auto& one : items_of(v, e.work())) {
     if (static_cast<std::int64_t>(group.size()) == size)
@@ -231,7 +230,7 @@ arguments behind(const arguments& given, std::size_t first_ones) {
 
 std::string name_in(std::string_view what, const arguments& given, std::size_t i) {
   const auto* t = i < given.positional.size() ? given.positional[i].as_text() : nullptr;
-  if (!t) fail(fmt::format("{}: expected a name, found none", what));
+  if (!t) fail("{}: expected a name, found none", what);
   return t->bytes();
 }
 
@@ -308,7 +307,7 @@ value apply_filter(evaluator& e, std::string_view name, const value& input,
                    const arguments& given) {
   const auto* f = find_named(text_filters(), name);
   if (!f) f = find_named(of_lists, name);
-  if (!f) fail(fmt::format("the filter '{}' is not supported", name));
+  if (!f) fail("the filter '{}' is not supported", name);
   e.work().steps(1);
   return (*f)(e, input, given);
 }

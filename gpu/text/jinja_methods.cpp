@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "gpu/text/jinja_evaluator.hpp"
@@ -44,8 +42,7 @@ value begins(evaluator&, const value& v, const bound& args) {
     const auto* t = part.as_text();
     if (!t) {
       check_defined(part);
-      fail(fmt::format("{}: found a {}, expected a str", ends ? "endswith" : "startswith",
-                       type_of(part)));
+      fail("{}: found a {}, expected a str", ends ? "endswith" : "startswith", type_of(part));
     }
     return ends ? s.ends_with(t->bytes()) : s.starts_with(t->bytes());
   };
@@ -118,7 +115,7 @@ value join(evaluator& e, const value& v, const bound& args) {
   check_defined(args.needed(0));
   for (const auto& one : items_of(args.needed(0), e.work())) {
     const auto* t = one.as_text();
-    if (!t) fail(fmt::format("join: found a {}, expected str", type_of(one)));
+    if (!t) fail("join: found a {}, expected str", type_of(one));
     parts.push_back(*t);
   }
   return joined(parts, self(v), e.work());
@@ -189,12 +186,12 @@ value format(evaluator& e, const value& v, const bound& args) {
     const auto name = s.substr(at + 1, end - at - 1);
     const bool number = std::ranges::all_of(name, is_digit);
     if (name.find_first_of(":!.[") != name.npos || name.size() > 64)
-      fail(fmt::format("format: '{{{}}}' is not supported, expected a number or a name", name));
+      fail("format: '{{{}}}' is not supported, expected a number or a name", name);
     const auto i = name.empty() ? next++ : number ? std::min(std::stoul(name), 1000ul) : 0;
     const value* found = number && i < given.positional.size() ? &given.positional[i] : nullptr;
     for (const auto& [key, v_of_key] : given.named)
       if (!number && key == name) found = &v_of_key;
-    if (!found) fail(fmt::format("format: there is no value for '{{{}}}'", name));
+    if (!found) fail("format: there is no value for '{{{}}}'", name);
     const auto one = shown(*found, e.work());
     e.work().bytes(one.size());
     out.add(one);
@@ -239,7 +236,7 @@ value copy(evaluator&, const value& v, const bound&) {
 /// too. They have entries of their own so that the refusal names the reason and not a missing
 /// method.
 value change(evaluator&, const value& v, const bound&) {
-  fail(fmt::format("changes a {}, which a template may not", type_of(v)));
+  fail("changes a {}, which a template may not", type_of(v));
 }
 
 constexpr named_function of_text[] = {

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +11,7 @@ namespace {
 [[noreturn]] void unsuitable(std::string_view sign, const value& a, const value& b) {
   check_defined(a);
   check_defined(b);
-  fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
+  fail("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b));
 }
 
 /// Integers of Python grow; here they have 64 bits and an overflow is refused rather than wrapped.
@@ -156,7 +154,7 @@ std::int64_t bound_of(const value* v, std::int64_t size, bool backwards, bool fi
   const std::int64_t low = backwards ? -1 : 0, high = backwards ? size - 1 : size;
   if (!v) return first == backwards ? high : low;
   const auto given = v->integer_like();
-  if (!given) fail(fmt::format("a slice has a {}, expected integers", type_of(*v)));
+  if (!given) fail("a slice has a {}, expected integers", type_of(*v));
   const auto at = *given < 0 ? *given + size : *given;
   return std::clamp(at, low, high);
 }
@@ -190,7 +188,7 @@ value negated(const value& v) {
     return -*i;
   }
   if (const auto* d = v.as_float()) return -*d;
-  fail(fmt::format("a sign before a {}, expected a number", type_of(v)));
+  fail("a sign before a {}, expected a number", type_of(v));
 }
 
 /// Nothing is in an undefined value, which iterates as an empty sequence in Jinja. A dictionary is
@@ -202,7 +200,7 @@ bool contains(evaluator& e, const value& in, const value& what) {
     const auto* part = what.as_text();
     if (!part) {
       check_defined(what);
-      fail(fmt::format("looks for a {} in a str, expected a str", type_of(what)));
+      fail("looks for a {} in a str, expected a str", type_of(what));
     }
     w.steps(t->size() / 64);
     return find_in(t->bytes(), part->bytes()) != std::string::npos;
@@ -234,11 +232,11 @@ value sliced(const value& v, const value* first, const value* last, const value*
   const auto* t = v.as_text();
   const auto* l = v.as_list();
   if (!t && !(l && l->has_items()))
-    fail(fmt::format("takes a slice of a {}, expected a str or a list", type_of(v)));
+    fail("takes a slice of a {}, expected a str or a list", type_of(v));
   const auto starts = t ? character_starts(t->bytes(), w) : std::vector<std::size_t>{};
   const auto size = static_cast<std::int64_t>(t ? starts.size() - 1 : l->items.size());
   const auto by = step ? step->integer_like() : 1;
-  if (!by) fail(fmt::format("a slice has a {}, expected integers", type_of(*step)));
+  if (!by) fail("a slice has a {}, expected integers", type_of(*step));
   if (*by == 0) fail("a slice has the step 0");
   // A longer step than the sequence takes one item.
   const auto by_items = std::clamp(*by, -size - 1, size + 1);

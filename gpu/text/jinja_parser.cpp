@@ -38,7 +38,7 @@ std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr
 parser::level::level(parser& p) : parser_{p} {
   if (++p.level_ <= max_nesting) return;
   --p.level_;
-  p.failure(fmt::format("nests expressions deeper than {} levels", max_nesting));
+  p.failure("nests expressions deeper than {} levels", max_nesting);
 }
 
 bool parser::skip_sign(std::string_view s) {
@@ -54,11 +54,11 @@ bool parser::skip_name(std::string_view s) {
 }
 
 void parser::expect_sign(std::string_view s) {
-  if (!skip_sign(s)) failure(fmt::format("found {}, expected '{}'", shown_token(now()), s));
+  if (!skip_sign(s)) failure("found {}, expected '{}'", shown_token(now()), s);
 }
 
 void parser::expect(token::kind k, std::string_view what) {
-  if (now().what != k) failure(fmt::format("found {}, expected {}", shown_token(now()), what));
+  if (now().what != k) failure("found {}, expected {}", shown_token(now()), what);
   take();
 }
 
@@ -75,8 +75,7 @@ void parser::count_depth(expression& e) const {
   for (const auto& p : e.parts)
     if (p) inner = std::max(inner, p->depth);
   for (const auto& [name, p] : e.named) inner = std::max(inner, p->depth);
-  if (inner >= max_depth)
-    failure(fmt::format("has an expression of more than {} levels", max_depth));
+  if (inner >= max_depth) failure("has an expression of more than {} levels", max_depth);
   e.depth = inner + 1;
 }
 
@@ -118,7 +117,7 @@ expression_ptr parser::read_expressions(bool conditional) {
     tuple = true;
   }
   if (tuple) return made(kind::tuple, line, std::move(all));
-  if (all.empty()) failure(fmt::format("found {}, expected an expression", shown_token(now())));
+  if (all.empty()) failure("found {}, expected an expression", shown_token(now()));
   return std::move(all[0]);
 }
 
@@ -234,8 +233,7 @@ expression_ptr parser::read_primary() {
     e->constant = value{std::move(all)};
     return e;
   }
-  if (t.what != token::kind::name)
-    failure(fmt::format("found {}, expected an expression", shown_token(t)));
+  if (t.what != token::kind::name) failure("found {}, expected an expression", shown_token(t));
   const auto name = take().text;
   if (name == "true" || name == "True" || name == "false" || name == "False") {
     e->constant = value{name[0] == 't' || name[0] == 'T'};
@@ -259,9 +257,9 @@ expression_ptr parser::read_number() {
   } else {
     std::int64_t n = 0;
     if (std::from_chars(written.data(), written.data() + written.size(), n).ec != std::errc{})
-      failure(fmt::format("found the number {}, expected at most 63 bits", written));
+      failure("found the number {}, expected at most 63 bits", written);
     if (written.size() > 1 && written[0] == '0' && n != 0)
-      failure(fmt::format("found the number {}, expected none with leading zeros", written));
+      failure("found the number {}, expected none with leading zeros", written);
     e->constant = value{n};
   }
   take();
@@ -321,7 +319,7 @@ expression_ptr parser::read_filters(expression_ptr e) {
 expression_ptr parser::read_filter(expression_ptr e) {
   const auto line = now().line;
   auto name = expect_name("the name of a filter");
-  if (!is_filter(name)) failure(fmt::format("the filter '{}' is not supported", name));
+  if (!is_filter(name)) failure("the filter '{}' is not supported", name);
   std::vector<expression_ptr> input;
   input.push_back(std::move(e));
   auto f = made(kind::filter, line, std::move(input), std::move(name));
@@ -337,11 +335,11 @@ void parser::check_named_function(const expression& f) const {
   };
   const auto& name = f.text;
   if (const auto* filter = named_by(1); name == "map" && filter && !is_filter(filter->bytes()))
-    failure(fmt::format("the filter '{}' is not supported", filter->bytes()));
+    failure("the filter '{}' is not supported", filter->bytes());
   const bool by_test = name == "select" || name == "reject";
   const auto* test = named_by(by_test ? 1 : 2);
   if ((by_test || name == "selectattr" || name == "rejectattr") && test && !is_test(test->bytes()))
-    failure(fmt::format("the test '{}' is not supported", test->bytes()));
+    failure("the test '{}' is not supported", test->bytes());
 }
 
 bool parser::begins_test_argument() const {
@@ -356,7 +354,7 @@ expression_ptr parser::read_test(expression_ptr e) {
   const auto line = take().line;
   const bool inverse = skip_name("not");
   auto name = expect_name("the name of a test");
-  if (!is_test(name)) failure(fmt::format("the test '{}' is not supported", name));
+  if (!is_test(name)) failure("the test '{}' is not supported", name);
   auto t = made(kind::test, line, list_of(std::move(e)), std::move(name));
   if (now().is_sign("(")) {
     read_arguments(*t);
@@ -392,7 +390,7 @@ expression_ptr parser::read_subscript(expression_ptr e) {
     return made(kind::item, sign.line, std::move(parts));
   }
   while (parts.size() < 4 && skip_sign(":")) part();
-  if (parts.size() < 3) failure(fmt::format("found {}, expected a subscript", shown_token(now())));
+  if (parts.size() < 3) failure("found {}, expected a subscript", shown_token(now()));
   parts.resize(4);
   expect_sign("]");
   return made(kind::slice, sign.line, std::move(parts));
@@ -401,7 +399,7 @@ expression_ptr parser::read_subscript(expression_ptr e) {
 expression_ptr parser::read_call(expression_ptr e) {
   const auto line = now().line;
   if (e->what == kind::attribute && !is_method(e->text))
-    failure(fmt::format("the method '{}' is not supported", e->text));
+    failure("the method '{}' is not supported", e->text);
   auto call = made(kind::call, line, list_of(std::move(e)));
   read_arguments(*call);
   return call;
@@ -431,7 +429,7 @@ target parser::read_one_target(bool attributes) {
   if (attributes && skip_sign(".")) t.attribute = expect_name("the name of an attribute");
   constexpr std::string_view constants[] = {"true", "false", "none", "True", "False", "None"};
   if (std::find(std::begin(constants), std::end(constants), t.name) != std::end(constants))
-    failure(fmt::format("'{}' cannot be set", t.name));
+    failure("'{}' cannot be set", t.name);
   return t;
 }
 
@@ -462,7 +460,7 @@ std::vector<parameter> parser::read_parameters() {
     if (skip_sign("="))
       p.otherwise = read_expression();
     else if (!all.empty() && all.back().otherwise)
-      failure(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
+      failure("the parameter '{}' has no default, but one before it has", p.name);
     all.push_back(std::move(p));
   });
   return all;

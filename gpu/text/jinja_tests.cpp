@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "gpu/text/jinja_evaluator.hpp"
 
 // Tests: `x is defined` and the like.
@@ -133,10 +131,10 @@ bool is_test(std::string_view name) {
 
 bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given) {
   const auto* t = find_named(tests, name);
-  if (!t) fail(fmt::format("the test '{}' is not supported", name));
+  if (!t) fail("the test '{}' is not supported", name);
   if (!given.named.empty() || given.positional.size() != t->arguments)
-    fail(fmt::format("{}: found {} arguments, expected {}", name,
-                     given.positional.size() + given.named.size(), t->arguments));
+    fail("{}: found {} arguments, expected {}", name, given.positional.size() + given.named.size(),
+         t->arguments);
   e.work().steps(1);
   return t->holds(e, v, given.positional);
 }

@@ -170,7 +170,7 @@ std::optional<std::int64_t> whole_of(double d) {
 /// A text that is no number gives the default instead of an error, as in Jinja; "1.9" gives 1.
 value to_integer(evaluator&, const value& v, const bound& args) {
   const auto base = args.integer(1, 10);
-  if (base < 2 || base > 36) fail(fmt::format("int: found the base {}, expected 2 to 36", base));
+  if (base < 2 || base > 36) fail("int: found the base {}, expected 2 to 36", base);
   check_defined(v);
   if (const auto i = v.integer_like()) return *i;
   std::optional<std::int64_t> made;
@@ -205,16 +205,16 @@ value round_filter(evaluator&, const value& v, const bound& args) {
   const auto precision = args.integer(0, 0);
   const auto method = args.optional_text(1).value_or("common");
   if (precision < -15 || precision > 15)
-    fail(fmt::format("round: found the precision {}, expected -15 to 15", precision));
+    fail("round: found the precision {}, expected -15 to 15", precision);
   const auto i = v.integer_like();
   const auto number = v.number_like();
-  if (!number) fail(fmt::format("round: found a {}, expected a number", type_of(v)));
+  if (!number) fail("round: found a {}, expected a number", type_of(v));
   const double d = *number;
   const double scale = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return std::ceil(d * scale) / scale;
   if (method == "floor") return std::floor(d * scale) / scale;
   if (method != "common")
-    fail(fmt::format("round: found the method '{}', expected common, ceil or floor", method));
+    fail("round: found the method '{}', expected common, ceil or floor", method);
   if (i && precision >= 0) return *i;
   if (precision < 0) {
     const auto rounded = std::nearbyint(d * scale) / scale;
@@ -290,7 +290,7 @@ text converted(const conversion& c, const value& v, work& w) {
     const auto digits = c.precision < 0 ? 6 : c.precision;
     out = c.plus ? fmt::format("{:+.{}f}", *d, digits) : fmt::format("{:.{}f}", *d, digits);
   } else {
-    fail(fmt::format("a format has '%{}' for a {}, which is not supported", c.letter, type_of(v)));
+    fail("a format has '%{}' for a {}, which is not supported", c.letter, type_of(v));
   }
   const auto missing = c.width - static_cast<std::int64_t>(count_characters(out.bytes()));
   if (missing <= 0) return out;

@@ -15,7 +15,7 @@ constexpr unsigned max_depth = 64;
 /// A container knows its depth when it is made, so the check costs nothing per use. Lists and
 /// dictionaries are constant once shared and cannot contain themselves.
 unsigned checked_depth(unsigned inner) {
-  if (inner >= max_depth) fail(fmt::format("nests values deeper than {} levels", max_depth));
+  if (inner >= max_depth) fail("nests values deeper than {} levels", max_depth);
   return inner + 1;
 }
 
@@ -49,7 +49,7 @@ value object::attribute(const std::string& name) {
 }
 
 value object::call(evaluator&, const arguments&) {
-  fail(fmt::format("a '{}' cannot be called", kind()));
+  fail("a '{}' cannot be called", kind());
 }
 
 list::list(std::vector<value> all, kind k) : items{std::move(all)}, what{k} {
@@ -119,7 +119,7 @@ const value* dictionary::find(std::string_view key) const {
 void dictionary::set(value key, value v, work& w) {
   const auto* l = key.as_list();
   if ((l && l->what != list::kind::tuple) || key.as_dictionary())
-    fail(fmt::format("a key of a dict may not be a {}", type_of(key)));
+    fail("a key of a dict may not be a {}", type_of(key));
   depth = std::max(depth, checked_depth(std::max(key.depth(), v.depth())));
   if (const auto* there = find(key, w)) {
     const_cast<value&>(*there) = std::move(v);  // an entry of this, which is not const
@@ -137,14 +137,13 @@ bound::bound(std::string_view what, const arguments& given, const parameter_name
   const auto end = std::ranges::find(parameters_, "");
   const auto count = static_cast<std::size_t>(end - parameters_.begin());
   if (given.positional.size() > count)
-    fail(fmt::format("{}: found {} arguments, expected at most {}", what_, given.positional.size(),
-                     count));
+    fail("{}: found {} arguments, expected at most {}", what_, given.positional.size(), count);
   for (std::size_t i = 0; i < given.positional.size(); ++i) given_[i] = &given.positional[i];
   for (const auto& [name, v] : given.named) {
     const auto at = std::find(parameters_.begin(), end, name);
-    if (at == end) fail(fmt::format("{}: has no argument '{}'", what_, name));
+    if (at == end) fail("{}: has no argument '{}'", what_, name);
     auto& slot = given_[static_cast<std::size_t>(at - parameters_.begin())];
-    if (slot) fail(fmt::format("{}: the argument '{}' is there twice", what_, name));
+    if (slot) fail("{}: the argument '{}' is there twice", what_, name);
     slot = &v;
   }
 }
@@ -156,21 +155,18 @@ bool bound::truth(std::size_t i, bool otherwise) const {
 std::int64_t bound::integer(std::size_t i, std::int64_t otherwise) const {
   if (!given_[i] || given_[i]->is_none()) return otherwise;
   const auto found = given_[i]->integer_like();
-  if (!found)
-    fail(
-        fmt::format("{}: {} is a {}, expected an int", what_, parameters_[i], type_of(*given_[i])));
+  if (!found) fail("{}: {} is a {}, expected an int", what_, parameters_[i], type_of(*given_[i]));
   return *found;
 }
 
 const value& bound::needed(std::size_t i) const {
-  if (!given_[i]) fail(fmt::format("{}: the argument '{}' is missing", what_, parameters_[i]));
+  if (!given_[i]) fail("{}: the argument '{}' is missing", what_, parameters_[i]);
   return *given_[i];
 }
 
 const text& bound::needed_text(std::size_t i) const {
   const auto* t = needed(i).as_text();
-  if (!t)
-    fail(fmt::format("{}: {} is a {}, expected a str", what_, parameters_[i], type_of(*given_[i])));
+  if (!t) fail("{}: {} is a {}, expected a str", what_, parameters_[i], type_of(*given_[i]));
   return *t;
 }
 
@@ -247,7 +243,7 @@ int compare(const value& a, const value& b, std::string_view sign, work& w) {
   }
   check_defined(a);
   check_defined(b);
-  fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
+  fail("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b));
 }
 
 /// A value per character is many times the text's bytes, and is charged for before it is made.
@@ -281,7 +277,7 @@ std::vector<value> items_of(const value& v, work& w) {
     for (const auto& e : d->entries) keys.push_back(e.first);
     return keys;
   }
-  fail(fmt::format("a {} has no items to go through", type_of(v)));
+  fail("a {} has no items to go through", type_of(v));
 }
 
 std::size_t length_of(const value& v) {
@@ -289,13 +285,13 @@ std::size_t length_of(const value& v) {
   if (const auto* t = v.as_text()) return count_characters(t->bytes());
   if (const auto* l = v.as_list(); l && l->has_length()) return l->items.size();
   if (const auto* d = v.as_dictionary()) return d->entries.size();
-  fail(fmt::format("a {} has no length", type_of(v)));
+  fail("a {} has no length", type_of(v));
 }
 
 void check_defined(const value& v) {
   if (!v.is_undefined()) return;
   const auto& why = v.as_undefined().why;
-  fail(why ? *why : "uses a value that is undefined");
+  fail("{}", why ? *why : "uses a value that is undefined");
 }
 
 }  // namespace troupe::gpu::jinja

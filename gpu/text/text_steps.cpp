@@ -21,8 +21,7 @@ constexpr char byte_level_words[] =
 constexpr std::size_t max_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: '{}' is not supported", what, admission::shown(found)));
+  return refuse(reason::kind::invalid, "{}: '{}' is not supported", what, admission::shown(found));
 }
 
 /// A flag that is null counts as missing: files written by several versions of the library have

@@ -27,9 +27,8 @@ bool is_true(const json& value) {
 }
 
 tl::unexpected<reason> not_supported(const fs::path& file, const char* key, const json& value) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {} is {}, which is not supported", file.string(), key,
-                            admission::shown(value.dump())));
+  return refuse(reason::kind::invalid, "{}: {} is {}, which is not supported", file.string(), key,
+                admission::shown(value.dump()));
 }
 
 /// The name of a token: a text, or an object with flags.
@@ -153,9 +152,8 @@ expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token
   if (const auto number = list.number_of(name)) return std::vector{*number};
   const auto wish = fmt::format("add_{}", key);
   if (!is_true(config_.at(wish.c_str()))) return std::vector<std::uint32_t>{};
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {} is true, but {} '{}' is no token", config_.path.string(), wish,
-                            key, admission::shown(name)));
+  return refuse(reason::kind::invalid, "{}: {} is true, but {} '{}' is no token",
+                config_.path.string(), wish, key, admission::shown(name));
 }
 
 /// add_bos_token and add_eos_token decide, where they are given, over any post_processor. In the
@@ -208,7 +206,7 @@ expected<void> tokenizer_settings::apply(tokenizer_document& d) const {
     d.splits_special = is_true(config_.at("split_special_tokens"));
     return ok;
   } catch (const json::exception& e) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", at->string(), e.what()));
+    return refuse(reason::kind::malformed, "{}: {}", at->string(), e.what());
   }
 }
 

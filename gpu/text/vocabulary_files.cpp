@@ -31,7 +31,7 @@ constexpr char qwen2_words[] =
 enum class split { gpt2, qwen2 };
 
 auto malformed(const fs::path& file, const std::string& text) {
-  return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
+  return refuse(reason::kind::malformed, "{} {}", file.string(), text);
 }
 
 /// A string member of a file's object; empty: the file, or the member, is not there.
@@ -55,17 +55,17 @@ expected<split> split_of(const fs::path& folder) {
   if (*name == "Qwen2Tokenizer") return split::qwen2;
   if (!name->empty() && *name != "PreTrainedTokenizer")
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: tokenizer_class '{}' is not supported with vocab.json; expected "
-                              "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
-                              file.string(), admission::shown(*name)));
+                  "{}: tokenizer_class '{}' is not supported with vocab.json; expected "
+                  "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
+                  file.string(), admission::shown(*name));
   const auto type = member_of(config, "model_type");
   if (!type) return refuse(type.error());
   if (type->empty() || *type == "gpt2") return split::gpt2;
   if (type->starts_with("qwen2") || type->starts_with("qwen3")) return split::qwen2;
   return refuse(reason::kind::invalid,
-                fmt::format("{}: model_type '{}' does not say how vocab.json splits text; expected "
-                            "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
-                            config.string(), admission::shown(*type), file.string()));
+                "{}: model_type '{}' does not say how vocab.json splits text; expected "
+                "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
+                config.string(), admission::shown(*type), file.string());
 }
 
 /// All 256 single bytes must have tokens, because a byte-level encoding has no unknown token: a
