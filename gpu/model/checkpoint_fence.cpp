@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "gpu/device/clock.hpp"
+#include "messages/base/descriptor.hpp"
 
 namespace troupe::gpu {
 
@@ -27,16 +28,13 @@ constexpr double patience_s = 10;  // for the lock, whose holder writes only a s
 class fence {
  public:
   explicit fence(const fs::path& root) : file_{root / "fence"} {}
-  ~fence() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  fence(const fence&) = delete;
 
   // A link is refused and a fifo does not block: a job's programs may write in the directory.
   // flock() has no time limit, so the lock is polled; closing the file releases it, also when the
   // process dies.
   expected<void> open() {
-    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    fd_ = descriptor{
+        ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644)};
     if (fd_ < 0) return failure("opened");
     struct stat about {};
     if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode))
@@ -90,7 +88,7 @@ class fence {
   }
 
   fs::path file_;
-  int fd_ = -1;
+  descriptor fd_;
   std::uint64_t newest_ = 0;
 };
 

@@ -15,21 +15,6 @@ namespace troupe {
 
 namespace {
 
-/// A descriptor, closed by its last owner.
-class descriptor {
- public:
-  explicit descriptor(int fd) : fd_{fd} {}
-  descriptor(descriptor&& o) noexcept : fd_{o.release()} {}
-  ~descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 struct opened {
   descriptor fd;
   std::uint64_t size = 0, disk_bytes = 0;
@@ -46,7 +31,7 @@ expected<opened> open_regular(const std::string& path, int how, links l) {
                   fmt::format("{}: {}", path, why));
   };
   struct stat s {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &s) != 0) {
+  if (fd < 0 || ::fstat(fd, &s) != 0) {
     const int why = errno;
     // A link, a fifo without a reader or a directory cannot be opened so.
     if ((why == ELOOP && l == links::refused) || why == ENXIO || why == EISDIR)
@@ -74,21 +59,7 @@ auto cannot_read(const std::string& path, int why) {
 expected<untrusted_file> untrusted_file::open(const std::string& path, links l) {
   auto o = open_regular(path, O_RDONLY, l);
   if (!o) return refuse(o.error());
-  return untrusted_file{path, o->fd.release(), o->size};
-}
-
-untrusted_file::untrusted_file(untrusted_file&& o) noexcept
-    : path_{std::move(o.path_)}, fd_{std::exchange(o.fd_, -1)}, size_{o.size_} {}
-
-untrusted_file& untrusted_file::operator=(untrusted_file&& o) noexcept {
-  std::swap(path_, o.path_);
-  std::swap(fd_, o.fd_);
-  std::swap(size_, o.size_);
-  return *this;
-}
-
-untrusted_file::~untrusted_file() {
-  if (fd_ >= 0) ::close(fd_);
+  return untrusted_file{path, std::move(o->fd), o->size};
 }
 
 // A file may shrink while it is read; pread returns 0 then, where a mapping would raise SIGBUS.
@@ -180,7 +151,7 @@ expected<file_piece> read_tail(const std::string& path, std::size_t max_bytes) {
 expected<void> append_to(const std::string& path, const std::string& text) {
   const auto f = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, links::refused);
   if (!f) return refuse(f.error());
-  if (::write(f->fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  if (::write(f->fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return refuse(reason::kind::unavailable, "{}: cannot be written: {}", path,
                   std::strerror(errno));
   return {};
@@ -193,7 +164,7 @@ bool limit_disk_use(const std::string& path, std::uint64_t max_bytes) {
   const auto f = open_regular(path, O_WRONLY, links::refused);
   if (!f || f->disk_bytes <= max_bytes) return true;
   const auto drop = (f->size - std::min(f->size, max_bytes / 2)) / page * page;
-  return drop == 0 || ::fallocate(f->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+  return drop == 0 || ::fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                                   static_cast<off_t>(drop)) == 0;
 }
 

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "messages/base/descriptor.hpp"
+
 namespace troupe {
 
 namespace {
@@ -16,10 +18,6 @@ class open_file {
  public:
   open_file(const char* path, int flags, unsigned mode = 0)
       : descriptor_{::open(path, flags | O_CLOEXEC, mode)} {}
-  ~open_file() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  open_file(const open_file&) = delete;
 
   bool good() const { return descriptor_ >= 0; }
   bool is_regular() const {
@@ -42,7 +40,7 @@ class open_file {
   }
 
  private:
-  int descriptor_;
+  descriptor descriptor_;
 };
 
 std::string directory_of(const std::string& file) {

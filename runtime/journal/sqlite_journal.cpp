@@ -72,13 +72,12 @@ sqlite_journal::~sqlite_journal() {
   sqlite3_close(db_);
   if (witness_ && !witness_->sync())
     log(log_level::warn, "journal", "the witness could not be synced");
-  if (lock_fd_ >= 0) ::close(lock_fd_);  // after the database: the lock covers its last write
 }
 
 // On a separate file, because SQLite opens and closes the database file itself.
 expected<void> sqlite_journal::lock() {
   const auto name = path_ + ".lock";
-  lock_fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  lock_fd_ = descriptor{::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode)};
   if (lock_fd_ < 0)
     return refuse(reason::kind::unavailable, "cannot open the journal's lock {}: {}", name,
                   std::strerror(errno));
@@ -160,12 +159,12 @@ expected<void> sqlite_journal::prepare() {
   witness_ = std::move(*witness);
   if (auto ok = check_files(); !ok) return ok;
   // SQLite creates the WAL with the database's mode.
-  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  descriptor fd{::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode)};
   if (fd < 0)
     return refuse(reason::kind::unavailable, "cannot open the journal {}: {}", path_,
                   std::strerror(errno));
   ::fchmod(fd, private_file_mode);
-  ::close(fd);
+  fd.close();
   ::chmod((path_ + "-wal").c_str(), private_file_mode);
   if (sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK)
     return failure("open");

@@ -98,13 +98,13 @@ class keeper {
     const bool open = go.open() && report_.open();
     const auto child = open ? ::fork() : -1;
     if (child == 0) {
-      go.close(1);
+      go.ends[1].close();
       plan.become(go.ends[0], report_.ends[1]);
     }
     failure_.why = errno;
     if (child < 0) return false;
-    report_.close(1);
-    go.close(0);
+    report_.ends[1].close();
+    go.ends[0].close();
     ::setpgid(child, child);  // the child does the same: whichever is first
     group_ = describe_group(child, request_.token)
                  .value_or(process_group{child, 0, this_boot(), request_.token, 0, 0});
@@ -193,7 +193,7 @@ class keeper {
       failed_ = true;
       failure_ = f;
     }
-    report_.close(0);
+    report_.ends[0].close();
   }
 
   void notify(keeper_event::kind what) const {
@@ -285,8 +285,8 @@ void restart_when_killed(int control, const std::string& records) {
 
 }  // namespace
 
-int make_permission() {
-  return ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+descriptor make_permission() {
+  return descriptor{::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)};
 }
 
 bool take_permission(int permission) {
@@ -295,7 +295,7 @@ bool take_permission(int permission) {
 }
 
 // In a memory file and not in the message itself: command lines may exceed the size of a message.
-int keeper_request::write() const {
+descriptor keeper_request::write() const {
   std::string all;
   append(all, std::string{reinterpret_cast<const char*>(&until_s), sizeof until_s});
   for (const auto* text : {&token, &records, &program.directory, &program.output})
@@ -303,16 +303,10 @@ int keeper_request::write() const {
   append(all, std::to_string(program.command.size()));
   for (const auto& word : program.command) append(all, word);
   for (const auto& [name, value] : program.environment) append(all, name), append(all, value);
-  const int file = ::memfd_create("program", MFD_CLOEXEC);
-  if (file < 0) return -1;
-  for (std::size_t at = 0; at < all.size();) {
+  descriptor file{::memfd_create("program", MFD_CLOEXEC)};
+  for (std::size_t at = 0; file >= 0 && at < all.size();) {
     const auto n = ::write(file, all.data() + at, all.size() - at);
-    if (n < 0) {
-      const int why = errno;
-      ::close(file);
-      errno = why;
-      return -1;
-    }
+    if (n < 0) return {};
     at += static_cast<std::size_t>(n);
   }
   return file;

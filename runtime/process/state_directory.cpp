@@ -74,7 +74,7 @@ expected<std::unique_ptr<state_directory>> state_directory::open(const std::stri
 // free with the last of them.
 expected<void> state_directory::take(double limit_s) {
   const auto file = path_ + "/lock";
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  lock_ = descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (lock_ < 0) return cannot(file, "opened");
   pid_t other = 0;
   const auto mine = [&] { return ::flock(lock_, LOCK_EX | LOCK_NB) == 0; };
@@ -97,10 +97,6 @@ expected<void> state_directory::take(double limit_s) {
       ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return cannot(file, "written");
   return {};
-}
-
-state_directory::~state_directory() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 expected<std::uint64_t> state_directory::next_incarnation() {
