@@ -48,6 +48,12 @@ auto first_of(F&&... ask) {
   return found;
 }
 
+/// An objection to a key of the job file: a text for fmt::format and its values.
+template <class... Values>
+objection failure(const char* key, fmt::format_string<Values...> text, Values&&... values) {
+  return {key, fmt::format(text, std::forward<Values>(values)...)};
+}
+
 /// The problem of a key of the job file.
 inline std::optional<objection> at_key(const char* name, problem p) {
   return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
