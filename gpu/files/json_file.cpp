@@ -128,6 +128,13 @@ expected<nlohmann::json> read_json_file(const std::filesystem::path& file,
   return read<nlohmann::json>(file, limit_bytes);
 }
 
+expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file,
+                                               std::size_t limit_bytes) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return nlohmann::json{};
+  return read_json_file(file, limit_bytes);
+}
+
 expected<nlohmann::ordered_json> read_ordered_json_file(const std::filesystem::path& file,
                                                         std::size_t limit_bytes) {
   return read<nlohmann::ordered_json>(file, limit_bytes);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <system_error>
 
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
@@ -62,25 +61,16 @@ const json& tokenizer_settings::file::at(const char* key) const {
 
 /// The files are optional, since tokenizer.json alone is enough; one that exists must be readable.
 /// The limit is that of tokenizer.json, as added_tokens_decoder may list thousands of tokens.
-expected<tokenizer_settings::file> tokenizer_settings::read_file(fs::path path) {
-  constexpr std::size_t limit_bytes = 64u << 20;
-  std::error_code error;
-  file f{std::move(path), {}};
-  if (!fs::exists(f.path, error)) return f;
-  auto all = read_json_file(f.path, limit_bytes);
-  if (!all) return refuse(all.error());
-  f.content = std::move(*all);
-  return f;
-}
-
 expected<tokenizer_settings> tokenizer_settings::read(const fs::path& folder) {
+  constexpr std::size_t limit_bytes = 64u << 20;
   tokenizer_settings s;
   for (auto [to, name] :
        {std::pair{&s.config_, "tokenizer_config.json"},
         std::pair{&s.map_, "special_tokens_map.json"}, std::pair{&s.added_, "added_tokens.json"}}) {
-    auto f = read_file(folder / name);
-    if (!f) return refuse(f.error());
-    *to = std::move(*f);
+    to->path = folder / name;
+    auto all = read_json_file_if_any(to->path, limit_bytes);
+    if (!all) return refuse(all.error());
+    to->content = std::move(*all);
   }
   return s;
 }

@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 #include <string>
-#include <system_error>
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
@@ -36,9 +35,7 @@ auto malformed(const fs::path& file, const std::string& text) {
 
 /// A string member of a file's object; empty: the file, or the member, is not there.
 expected<std::string> member_of(const fs::path& file, const char* key) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return std::string{};
-  const auto all = read_json_file(file, max_file_bytes);
+  const auto all = read_json_file_if_any(file, max_file_bytes);
   if (!all) return refuse(all.error());
   const auto found = all->find(key);
   return found != all->end() && found->is_string() ? found->get<std::string>() : std::string{};

@@ -54,7 +54,7 @@ expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_option
 }
 
 expected<void> zeromq_engine::connect() {
-  host_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  host_.wake_fd = descriptor{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   if (host_.wake_fd < 0)
     return refuse(reason::kind::unavailable, "no eventfd: {}", std::strerror(errno));
   if (auto ok = find_self(); !ok) return ok;
