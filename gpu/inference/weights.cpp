@@ -1,7 +1,6 @@
 #include "gpu/inference/weights.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -111,10 +110,6 @@ bool is_ignored(std::string_view name, const inference_model& m) {
 
 constexpr std::string_view optional_prefix = "transformer.";
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {
   for (const auto& t : w.tensors) {
     if (w.vector)
@@ -207,11 +202,9 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
   return {};
 }
 
-model_weights::place model_weights::find(const std::string& name) const {
-  for (const auto& wanted : {name, std::string{optional_prefix} + name})
-    for (const auto& file : files_)
-      if (const auto* t = file.find(wanted)) return {&file, t};
-  return {};
+found_tensor model_weights::find(const std::string& name) const {
+  const auto plain = find_tensor(files_, name);
+  return plain.tensor ? plain : find_tensor(files_, std::string{optional_prefix} + name);
 }
 
 // A matrix that is stored as it is used is read in place; others go through a buffer, a tensor at a

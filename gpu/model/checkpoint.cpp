@@ -38,10 +38,6 @@ json to_json(const troupe::model& m) {
           {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
 }
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 /// A training cannot go on from other values.
 expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
   for (const auto& [prefix, values] :
@@ -244,15 +240,11 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
   return c;
 }
 
-checkpoint::place checkpoint::find(const std::string& name) const {
-  for (const auto& file : files_)
-    if (const auto* t = file.find(name)) return {&file, t};
-  return {};
-}
+namespace {
 
 // A training with shorter sequences may start from a model with more positions: it uses the first
 // ones.
-expected<void> checkpoint::check_shape(const place& from, const parameter& p) const {
+expected<void> check_shape(const found_tensor& from, const parameter& p) {
   auto shape = from.tensor->shape;
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
@@ -261,27 +253,28 @@ expected<void> checkpoint::check_shape(const place& from, const parameter& p) co
                 shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted));
 }
 
-expected<void> checkpoint::read_one(const place& from, const parameter& p,
-                                    std::span<float> out) const {
+expected<void> read_one(const found_tensor& from, const parameter& p, std::span<float> out) {
   if (auto ok = check_shape(from, p); !ok) return ok;
   return from.file->read(*from.tensor, out);
 }
 
+}  // namespace
+
 // Published GPT-2 files have the names with or without a prefix.
-expected<checkpoint::place> checkpoint::place_of(const parameter& p) const {
-  auto from = find(p.name);
-  if (!from.tensor) from = find("transformer." + p.name);
+expected<found_tensor> checkpoint::weights_of(const parameter& p) const {
+  auto from = find_tensor(files_, p.name);
+  if (!from.tensor) from = find_tensor(files_, "transformer." + p.name);
   if (!from.tensor)
     return refuse(reason::kind::unknown, "'{}' is not in {}", p.name, path_.string());
   return from;
 }
 
 expected<void> checkpoint::check(const parameter& p) const {
-  const auto from = place_of(p);
+  const auto from = weights_of(p);
   if (!from) return refuse(from.error());
   if (auto ok = check_shape(*from, p); !ok) return ok;
   for (const auto& prefix : {first_moment, second_moment})
-    if (const auto moment = find(prefix + p.name); moment.tensor)
+    if (const auto moment = find_tensor(files_, prefix + p.name); moment.tensor)
       if (auto ok = check_shape(moment, p); !ok) return ok;
   return {};
 }
@@ -290,12 +283,12 @@ expected<void> checkpoint::check(const parameter& p) const {
 expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
                                 std::span<float> first_moments,
                                 std::span<float> second_moments) const {
-  const auto from = place_of(p);
+  const auto from = weights_of(p);
   if (!from) return refuse(from.error());
   if (auto ok = read_one(*from, p, weights); !ok) return ok;
   for (const auto& [prefix, out] :
        {std::pair{&first_moment, first_moments}, std::pair{&second_moment, second_moments}}) {
-    const auto moment = find(*prefix + p.name);
+    const auto moment = find_tensor(files_, *prefix + p.name);
     if (!moment.tensor) {
       std::fill(out.begin(), out.end(), 0.0f);
     } else if (auto ok = read_one(moment, p, out); !ok) {

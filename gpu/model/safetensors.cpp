@@ -197,6 +197,16 @@ const stored_tensor* safetensors::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+found_tensor find_tensor(std::span<const safetensors> files, const std::string& name) {
+  for (const auto& file : files)
+    if (const auto* t = file.find(name)) return {&file, t};
+  return {};
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
 /// Values from `first` on.
 /// 16-bit formats widen exactly; bf16 is the upper half of a 32-bit value.
 expected<void> safetensors::read_block(const stored_tensor& t, std::uint64_t first,
