@@ -33,8 +33,7 @@ gpu::operation join_group_operation(const stage_setup& s, const std::vector<std:
   auto o = operation_of(operation_kind::join_group);
   o.rank = s.name.pipeline;
   o.size = s.pipelines;
-  const auto bytes = std::as_bytes(std::span{id});
-  o.in = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+  o.in = {payload{id}};
   return o;
 }
 

@@ -87,8 +87,7 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
   std::vector<std::uint32_t> tokens;
   if (spec_.embeds) {
     if (rows == 0) return refuse(reason::kind::invalid, "a chunk needs at least one token");
-    tokens.resize(rows);
-    std::memcpy(tokens.data(), in.bytes().data(), rows * sizeof(std::uint32_t));
+    tokens = in.values<std::uint32_t>();
     if (auto ok = check_tokens(tokens); !ok) return refuse(ok.error());
   } else {
     const auto given = hidden_rows(in);

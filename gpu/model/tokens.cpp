@@ -21,12 +21,6 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return random_source{seed ^ (value + 0x9e3779b97f4a7c15ull) * 0xd1342543de82ef95ull}.next();
 }
 
-payload as_bytes(std::vector<std::uint32_t> tokens) {
-  auto owner = std::make_shared<std::vector<std::uint32_t>>(std::move(tokens));
-  const auto view = std::as_bytes(std::span{*owner});
-  return payload{std::move(owner), view};
-}
-
 template <class... T>
 tl::unexpected<reason> bad_data(const untrusted_file& f, fmt::format_string<T...> text,
                                 T&&... values) {
@@ -183,7 +177,7 @@ expected<token_data::batch> token_data::sample(std::uint64_t seed, std::uint64_t
     tokens.insert(tokens.end(), row.begin(), row.end() - 1);
     targets.insert(targets.end(), row.begin() + 1, row.end());
   }
-  return batch{as_bytes(std::move(tokens)), as_bytes(std::move(targets))};
+  return batch{payload{std::move(tokens)}, payload{std::move(targets)}};
 }
 
 }  // namespace troupe::gpu

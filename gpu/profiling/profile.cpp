@@ -58,14 +58,13 @@ answer ask(stage_device& d, operation o) {
 // computes with the same inputs. Its upper bits are used, since the lower ones have short periods.
 template <class T, class Make>
 payload filled(std::size_t n, Make make) {
-  auto values = std::make_shared<std::vector<T>>(n);
+  std::vector<T> values(n);
   std::uint64_t state = 1;
-  for (auto& v : *values) {
+  for (auto& v : values) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     v = make(state >> 33);
   }
-  const auto bytes = std::as_bytes(std::span<const T>{*values});
-  return payload{std::shared_ptr<const void>{values, values->data()}, bytes};
+  return payload{std::move(values)};
 }
 
 /// The inputs of a stage's steps: the same every time.

@@ -33,8 +33,7 @@ T loaded(expected<T> e) {
 }
 
 payload tokens_as_payload(const std::vector<std::uint32_t>& tokens) {
-  const auto owner = std::make_shared<const std::vector<std::uint32_t>>(tokens);
-  return {owner, std::as_bytes(std::span{*owner})};
+  return payload{tokens};
 }
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) {

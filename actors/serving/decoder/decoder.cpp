@@ -1,7 +1,6 @@
 #include "actors/serving/decoder/decoder.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,14 +15,6 @@ namespace {
 
 // Times at which something is due are not checked more often.
 constexpr double shortest_wait_s = 0.005;
-
-/// The body's 32-bit integers.
-std::vector<std::uint32_t> unpacked_tokens(const payload& body) {
-  std::vector<std::uint32_t> tokens(body.bytes().size() / sizeof(std::uint32_t));
-  if (!tokens.empty())
-    std::memcpy(tokens.data(), body.bytes().data(), tokens.size() * sizeof(std::uint32_t));
-  return tokens;
-}
 
 /// Tokens of the completion that the front has already, besides scored ones of the prompt.
 std::uint32_t known_completion(const generate& g) {
@@ -92,7 +83,7 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
     if (ending->name == g.name) send(*ending);
     return;
   }
-  auto tokens = unpacked_tokens(body);
+  auto tokens = body.values<std::uint32_t>();
   if (auto ok = check(g, body, tokens); !ok) {
     const auto end = failed_request(g.name, o_.lease, g.replay, ok.error());
     requests_.remember(end);

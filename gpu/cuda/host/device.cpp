@@ -12,17 +12,6 @@
 
 namespace troupe::gpu::cuda {
 
-namespace {
-
-template <class T>
-std::vector<T> values_of(const payload& p) {
-  std::vector<T> v(p.bytes().size() / sizeof(T));
-  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(T));
-  return v;
-}
-
-}  // namespace
-
 // A lost GPU and a lack of memory have codes of their own, since callers react to them differently.
 reason::kind code_of(const std::runtime_error& e, reason::kind other) {
   if (dynamic_cast<const gpu_lost*>(&e)) return reason::kind::device_lost;
@@ -268,7 +257,7 @@ void device::take_out_both(const buffer<float>& values, pending& p) {
 /// constant size.
 void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   const auto n = static_cast<std::size_t>(tokens_of(spec_));
-  auto all = values_of<std::uint32_t>(tokens);
+  auto all = tokens.values<std::uint32_t>();
   all.resize(4 * n + 1);
   const auto places = all.begin() + static_cast<std::ptrdiff_t>(n);
   std::iota(places, places + static_cast<std::ptrdiff_t>(n), 0u);
@@ -326,7 +315,7 @@ stage_input device::input_of(const operation& o, pending& p) {
   else
     in.activation = bring_floats(o.in[0], p);
   if (spec_.has_head) {
-    const auto targets = values_of<std::uint32_t>(o.in[1]);
+    const auto targets = o.in[1].values<std::uint32_t>();
     in.targets = bring(std::span<const std::uint32_t>{targets}, p);
   }
   return in;
@@ -398,10 +387,8 @@ void device::save(const operation& o, pending& p) {
 
 void device::values(pending& p) {
   auto v = stage_.read();
-  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments}) {
-    const auto owner = std::make_shared<const std::vector<float>>(std::move(*from));
-    p.result->out.push_back(payload{owner, std::as_bytes(std::span{*owner})});
-  }
+  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments})
+    p.result->out.push_back(payload{std::move(*from)});
   p.result->steps = stage_.steps;
 }
 
