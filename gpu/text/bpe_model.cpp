@@ -95,7 +95,7 @@ void bpe_model::add_unknown(std::string_view character, std::vector<std::uint32_
   const auto has_token = [&](char c) {
     return byte_fallback_ && bytes_[static_cast<unsigned char>(c)].has_value();
   };
-  if (std::all_of(character.begin(), character.end(), has_token)) {
+  if (std::ranges::all_of(character, has_token)) {
     for (const char c : character) out.push_back(*bytes_[static_cast<unsigned char>(c)]);
   } else if (unknown_ && !(fuse_unknown_ && !out.empty() && out.back() == *unknown_)) {
     out.push_back(*unknown_);
@@ -126,7 +126,7 @@ std::optional<std::uint32_t> bpe_model::number_of(const std::string& token) cons
 /// Every byte becomes at least one token if it has one of its own.
 bool bpe_model::keeps_all_text() const {
   if (byte_fallback_)
-    return std::all_of(bytes_.begin(), bytes_.end(), [](const auto& b) { return b.has_value(); });
+    return std::ranges::all_of(bytes_, [](const auto& b) { return b.has_value(); });
   for (unsigned b = 0; byte_level_ && b < 256; ++b)
     if (!numbers_.contains(std::string(1, static_cast<char>(b)))) return false;
   return byte_level_;

@@ -313,8 +313,8 @@ value evaluator::call_macro(const statement& macro, const std::shared_ptr<scope>
   for (std::size_t i = 0; i < given.positional.size(); ++i)
     inside->names[macro.parameters[i].name] = given.positional[i];
   for (const auto& [key, v] : given.named) {
-    const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
-                                   [&](const parameter& p) { return p.name == key; });
+    const bool known =
+        std::ranges::any_of(macro.parameters, [&](const parameter& p) { return p.name == key; });
     if (!known && key != "caller") fail("{}: has no argument '{}'", name, key);
     if (!inside->names.emplace(key, v).second)
       fail("{}: the argument '{}' is there twice", name, key);

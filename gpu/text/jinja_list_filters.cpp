@@ -82,7 +82,7 @@ values sorted(evaluator& e, std::vector<keyed> all, bool backwards) {
   auto& w = e.work();
   // A comparison that fails ends the sorting, and fails once it has ended.
   std::optional<error> failed;
-  std::stable_sort(all.begin(), all.end(), [&](const keyed& a, const keyed& b) {
+  std::ranges::stable_sort(all, [&](const keyed& a, const keyed& b) {
     if (failed) return false;
     try {
       const auto order = compare(a.key, b.key, "<", w);
@@ -123,8 +123,7 @@ value unique(evaluator& e, const value& v, const bound& args) {
   values seen, out;
   for (const auto& one : items_of(v, e.work())) {
     auto key = key_of(e, one, args[1], args.truth(0, false));
-    if (std::any_of(seen.begin(), seen.end(),
-                    [&](const value& s) { return equal(s, key, e.work()); }))
+    if (std::ranges::any_of(seen, [&](const value& s) { return equal(s, key, e.work()); }))
       continue;
     seen.push_back(std::move(key));
     out.push_back(one);

@@ -48,7 +48,7 @@ value begins(evaluator&, const value& v, const bound& args) {
   };
   const auto* several = args.needed(0).as_list();
   if (!several || several->what != list::kind::tuple) return has(args.needed(0));
-  return std::any_of(several->items.begin(), several->items.end(), has);
+  return std::ranges::any_of(several->items, has);
 }
 
 value replace(evaluator& e, const value& v, const bound& args) {

@@ -207,7 +207,7 @@ bool contains(evaluator& e, const value& in, const value& what) {
   }
   if (const auto* d = in.as_dictionary()) return d->find(what, w) != nullptr;
   const auto all = items_of(in, w);
-  return std::any_of(all.begin(), all.end(), [&](const value& v) { return equal(v, what, w); });
+  return std::ranges::any_of(all, [&](const value& v) { return equal(v, what, w); });
 }
 
 bool compared(evaluator& e, std::string_view sign, const value& a, const value& b) {

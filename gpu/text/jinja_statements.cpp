@@ -28,7 +28,7 @@ class statement_parser {
     for (; p_.now().what != token::kind::end; all.push_back(read_one())) {
       if (p_.now().what != token::kind::block_begin) continue;
       const auto& name = p_.next().text;
-      if (std::find(ends.begin(), ends.end(), name) != ends.end()) break;
+      if (std::ranges::find(ends, name) != ends.end()) break;
     }
     if (!ends.empty() && p_.now().what == token::kind::end)
       p_.failure("ends within a block, expected '{}'", ends.back());

@@ -196,7 +196,7 @@ class json_writer {
     if (d.entries.empty()) return put("{}");
     auto entries = d.entries;
     if (style_.sorted)
-      std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
+      std::ranges::stable_sort(entries, [&](const auto& a, const auto& b) {
         return compare(a.first, b.first, "<", work_) < 0;
       });
     put("{");

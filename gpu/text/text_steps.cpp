@@ -195,8 +195,7 @@ std::string normalizer::apply(std::string_view text) const {
 }
 
 bool normalizer::prepends() const {
-  return std::any_of(steps_.begin(), steps_.end(),
-                     [](const step& s) { return s.what == step::kind::prepend; });
+  return std::ranges::any_of(steps_, [](const step& s) { return s.what == step::kind::prepend; });
 }
 
 /// The steps run one after another, so their factors multiply. A pattern may match any number of
@@ -291,7 +290,7 @@ expected<void> pretokenizer::add(const json& one) {
 
 /// Removed text has no tokens, hence no bound of bytes per token holds.
 bool pretokenizer::removes() const {
-  return std::any_of(steps_.begin(), steps_.end(), [](const step& s) {
+  return std::ranges::any_of(steps_, [](const step& s) {
     return s.what == step::kind::split && s.becomes == step::match::removed;
   });
 }

@@ -81,7 +81,7 @@ bool tokenizer_settings::is_of_class(std::initializer_list<const char*> names) c
   if (!found.is_string()) return false;
   auto name = found.get<std::string>();
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
+  return std::ranges::any_of(names, [&](const char* n) { return name == n; });
 }
 
 /// The configuration wins over special_tokens_map.json; null there means that there is no such
@@ -113,7 +113,7 @@ expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
   for (const auto* f : {&config_, &map_})
     each_special(f->content, [&](const json& one) { specials.push_back(name_of(one)); });
   const auto is_special = [&](const std::string& name) {
-    return std::find(specials.begin(), specials.end(), name) != specials.end();
+    return std::ranges::find(specials, name) != specials.end();
   };
   if (const auto& all = config_.at("added_tokens_decoder"); !all.is_null())
     for (const auto& [key, token] : all.items()) {

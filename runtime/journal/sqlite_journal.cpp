@@ -274,7 +274,7 @@ expected<void> sqlite_journal::check_witness() {
         "the witness of the journal {} is {}: it is unknown whether its {} entries are complete",
         path_, witness_->is_new() ? "missing" : "damaged", last_));
   const auto of_this = [this](const auto& r) { return r.journal == id_; };
-  if (std::none_of(found.begin(), found.end(), of_this))
+  if (std::ranges::none_of(found, of_this))
     return damaged(fmt::format(
         "the journal {} is not the one of its witness (id {:016x}, the witness has {:016x})", path_,
         id_, found.front().journal));

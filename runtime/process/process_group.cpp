@@ -239,7 +239,7 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
   for (fs::directory_iterator it{directory, ignored}, last; !ignored && it != last;
        it.increment(ignored))
     if (it->path().extension() == ".group") files.push_back(it->path());
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   for (const auto& file : files) {
     const auto g = read_record(file);
     const std::size_t alive = g ? kill_kept(*g) : 0;

@@ -464,8 +464,8 @@ void simulated_network::describe(connection& c) {
 
 void simulated_network::place_in_partitions(endpoint& e) const {
   const auto meant = [&](const std::vector<std::string>& names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& n) { return is_meant(cluster_, e.self, n); });
+    return std::ranges::any_of(names,
+                               [&](const std::string& n) { return is_meant(cluster_, e.self, n); });
   };
   for (const auto& p : faults_.partitions) {
     const bool in_a = meant(p.a);

@@ -52,8 +52,7 @@ bool is_usable_name(const std::string& name) {
   std::stringstream parts{name};
   for (std::string part; std::getline(parts, part, '/');)
     if (part.empty() || part.front() == '.') return false;
-  return std::none_of(name.begin(), name.end(),
-                      [](unsigned char ch) { return ch <= ' ' || ch == 127; });
+  return std::ranges::none_of(name, [](unsigned char ch) { return ch <= ' ' || ch == 127; });
 }
 
 // "client" had no role in its line before roles were written.
@@ -202,24 +201,24 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
   }
   std::vector<std::string> all = names;
   for (const auto* name : {client_key_name, operator_key_name})
-    if (std::count(names.begin(), names.end(), name) > 1)
+    if (std::ranges::count(names, name) > 1)
       return refuse(reason::kind::invalid,
                     "a host cannot be called '{}': the name is reserved for user keys", name);
   for (const auto& [name, role] : people) {
-    const bool is_host = std::find(names.begin(), names.end(), name) != names.end() &&
-                         role_without_word(name) == key_role::host;
+    const bool is_host =
+        std::ranges::find(names, name) != names.end() && role_without_word(name) == key_role::host;
     if (is_host || name == local_caller)
       return refuse(
           reason::kind::invalid, "'{}' cannot be a user's name: {}", name,
           is_host ? "it is a host of the cluster" : "it is reserved for users without keys");
-    if (std::find(names.begin(), names.end(), name) == names.end()) all.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) all.push_back(name);
   }
   if (auto ok = make_key_directory(directory); !ok) return refuse(ok.error());
   std::size_t made = 0;
   for (const auto& name : all) {
     if (!is_usable_name(name))
       return refuse(reason::kind::invalid, "'{}' is not a valid name for a key file", name);
-    auto at = std::find_if(list.begin(), list.end(), [&](const auto& k) { return k.name == name; });
+    auto at = std::ranges::find_if(list, [&](const auto& k) { return k.name == name; });
     auto key = public_key_of(directory, name, at != list.end(), made);
     if (!key) return refuse(key.error());
     if (at == list.end()) at = list.insert(at, listed_key{name, "", role_without_word(name)});
