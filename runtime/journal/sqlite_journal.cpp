@@ -417,12 +417,10 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
 }
 
 expected<void> sqlite_journal::after_commit() {
-  if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok)
-    return give_up(ok.error());
-  if (in_wal_ >= checkpoint_entries)
-    if (auto ok = checkpoint(); !ok) return give_up(ok.error());
-  if (auto ok = note_files(); !ok) return give_up(ok.error());
-  return {};
+  auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)});
+  if (ok && in_wal_ >= checkpoint_entries) ok = checkpoint();
+  if (ok) ok = note_files();
+  return ok ? ok : give_up(ok.error());
 }
 
 /// Once false, always false: entries after a gap are useless.
