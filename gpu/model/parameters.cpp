@@ -115,11 +115,8 @@ std::vector<parameter> parameters_of(const stage_spec& s) {
 
 // The whole model as one stage, for checks of completeness and for exports.
 std::vector<parameter> parameters_of(const troupe::model& m) {
-  stage_spec whole;
-  whole.model = m;
-  whole.sublayers = 2 * m.layers;
-  whole.has_embedding = whole.has_head = true;
-  return parameters_of(whole);
+  return parameters_of(
+      stage_spec{.model = m, .sublayers = 2 * m.layers, .has_embedding = true, .has_head = true});
 }
 
 // A parameter is a sequence of runs; of each run, every device has one slice, by rank. With one run

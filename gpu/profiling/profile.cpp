@@ -239,12 +239,8 @@ std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence
                                          std::uint32_t rows, double emulate_speed) {
   m.sequence = sequence;
   m.layers = few_layers + 2;
-  stage_spec s;
-  s.model = m;
-  s.rows = rows;
-  s.emulate_speed = emulate_speed;
   std::array<stage_spec, places> all;
-  all.fill(s);
+  all.fill({.model = m, .rows = rows, .emulate_speed = emulate_speed});
   const auto have = [&](place p, std::uint32_t first, std::uint32_t count) {
     all[p].first_sublayer = first;
     all[p].sublayers = count;

@@ -59,11 +59,7 @@ class keeper {
   // Order: report that this process lives, check the lease and the owner, take the permission,
   // start. A lease that ends in between is noticed by the loop.
   void run() {
-    keeper_event begun;
-    begun.what = keeper_event::begun;
-    begun.keeper = me_.pid;
-    begun.keeper_ticks = me_.started;
-    send_event(begun);
+    send_event({.what = keeper_event::begun, .keeper = me_.pid, .keeper_ticks = me_.started});
     // The owner may have been stopped between its decision and this process' start.
     if (clock_.now_s() >= request_.until_s) return notify(keeper_event::lease_expired);
     if (owner_is_gone() || !take_permission(permission_)) return;
@@ -116,10 +112,7 @@ class keeper {
       failed_ = killing_ = true;
       return true;
     }
-    keeper_event e;
-    e.leader = group_.leader;
-    e.leader_ticks = group_.started;
-    send_event(e);
+    send_event({.leader = group_.leader, .leader_ticks = group_.started});
     go.write_one();
     return true;
   }
@@ -197,12 +190,7 @@ class keeper {
   }
 
   void notify(keeper_event::kind what) const {
-    keeper_event e;
-    e.what = what;
-    e.status = status_;
-    e.signalled = signalled_;
-    e.failure = failure_;
-    send_event(e);
+    send_event({.what = what, .status = status_, .signalled = signalled_, .failure = failure_});
   }
 
   void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }

@@ -28,7 +28,7 @@ struct keeper_event {
   std::uint64_t keeper_ticks = 0;  // begun: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
   bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
-  start_failure failure;           // not_started
+  start_failure failure{};         // not_started
 };
 
 /// A permission that one of two processes can take, once: the keeper to start its program, or the

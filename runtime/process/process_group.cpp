@@ -161,12 +161,7 @@ std::vector<process_id> living_children(pid_t parent) {
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
   if (!s || s->dead()) return {};
-  process_group g;
-  g.leader = leader;
-  g.started = s->started;
-  g.boot = this_boot();
-  g.token = std::move(token);
-  return g;
+  return process_group{leader, s->started, this_boot(), std::move(token), 0, 0};
 }
 
 std::string this_boot() {
