@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <ctime>
 #include <future>
 #include <memory>
 #include <numeric>

@@ -1,11 +1,8 @@
 #include "gpu/text/chat_template.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/text/jinja_template.hpp"
 #include "gpu/text/special_names.hpp"
 #include "messages/base/untrusted_file.hpp"

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "messages/base/fields.hpp"
 #include "messages/domain/model.hpp"

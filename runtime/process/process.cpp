@@ -7,14 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <queue>
 #include <thread>
-
-#include <fmt/format.h>
 
 namespace troupe::runtime {
 namespace {
