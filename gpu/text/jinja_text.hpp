@@ -26,8 +26,6 @@ class text {
   /// Bytes from a message: sorted, disjoint, not adjacent.
   const std::vector<text_range>& from_message() const { return from_message_; }
   bool mixed() const { return !from_message_.empty(); }
-  /// The same bytes, all from a message if any are.
-  text as_one() const { return {bytes_, mixed()}; }
 
   void add(const text& more);
   void add_plain(std::string_view template_text) { bytes_ += template_text; }
