@@ -27,25 +27,18 @@ bool never_ran_in(csv_reader& csv, const char* column, const trace_window& windo
 // Philly with one CSV row per job, as later works publish it. Names are made from line numbers,
 // which stay the same under every window.
 expected<imported_trace> import_philly_rows(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"timestamp", "duration", "num_gpus", "cluster"}, {"gpu_time"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [&](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = fmt::format("philly-{}", csv.line() - 1);  // the published rows have no names
     r.submit_s = timestamp(csv, "timestamp");
-    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpus", window)) {
-      sink.leave_out(never_ran);
-      continue;
-    }
+    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpus", window))
+      return sink.leave_out(never_ran);
     r.duration_s = csv.number("duration", {0, 1e9, true});
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpus", {1, 1e6}));
     sink.keep(std::move(r), csv.field("cluster"));
-  }
-  return std::move(sink).result(true);
+  };
+  return import_csv(file, window, true, {"timestamp", "duration", "num_gpus", "cluster"},
+                    {"gpu_time"}, row);
 }
 
 expected<imported_trace> import_itp_rows(const fs::path& file, const trace_window& window) {
