@@ -1,10 +1,10 @@
-#include "planners/bubbletea/prefill_replay.hpp"
+#include "bubbletea/prefill_replay.hpp"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
-namespace troupe::planners {
+namespace bubbletea {
 
 namespace {
 
@@ -13,8 +13,8 @@ namespace {
 /// go by the order in which they were scheduled, so that a replay is reproducible.
 class replay {
  public:
-  replay(prefill_packing packing, std::size_t devices, std::span<const prefill_prompt> requests,
-         const replay_options& o)
+  replay(planners::prefill_packing packing, std::size_t devices,
+         std::span<const planners::prefill_prompt> requests, const replay_options& o)
       : packing_{std::move(packing)},
         requests_{requests},
         options_{o},
@@ -65,7 +65,7 @@ class replay {
     std::push_heap(due_.begin(), due_.end());
   }
 
-  bool offer(const prefill_prompt& r, double now_s) {
+  bool offer(const planners::prefill_prompt& r, double now_s) {
     ++out_.offered;
     const auto promised = packing_.admit(r, now_s);
     if (!promised) {
@@ -123,8 +123,8 @@ class replay {
     if (const auto after = packing_.device_after(piece)) look(*after, e.at_s);
   }
 
-  prefill_packing packing_;
-  std::span<const prefill_prompt> requests_;
+  planners::prefill_packing packing_;
+  std::span<const planners::prefill_prompt> requests_;
   replay_options options_;
   std::vector<bool> running_;
   std::vector<double> wakes_at_;
@@ -141,16 +141,16 @@ std::uint64_t prefill_replay::all_declined() const {
   return std::accumulate(declined.begin(), declined.end(), std::uint64_t{0});
 }
 
-idle_windows prefill_replay::used(std::size_t device) const {
-  idle_windows all;
+planners::idle_windows prefill_replay::used(std::size_t device) const {
+  planners::idle_windows all;
   for (const auto& p : pieces[device]) all.push_back({p.begin_s, p.end_s});
   return all;
 }
 
-prefill_replay replay_prefills(prefill_packing packing, std::size_t devices,
-                               std::span<const prefill_prompt> requests,
+prefill_replay replay_prefills(planners::prefill_packing packing, std::size_t devices,
+                               std::span<const planners::prefill_prompt> requests,
                                const replay_options& options) {
   return replay{std::move(packing), devices, requests, options}.run();
 }
 
-}  // namespace troupe::planners
+}  // namespace bubbletea
