@@ -1,8 +1,6 @@
 #include <array>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "formats/load/key_reader.hpp"
 #include "formats/load/memory_reader.hpp"
 

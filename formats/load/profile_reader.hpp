@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "formats/load/model_reader.hpp"
 #include "messages/domain/profile.hpp"
 
 namespace troupe::formats {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"

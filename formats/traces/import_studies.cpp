@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "formats/traces/importers.hpp"

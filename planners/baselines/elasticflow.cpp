@@ -9,16 +9,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "messages/base/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 

@@ -4,13 +4,11 @@
 // on a GPU are not here, since a restart costs more than a slice.
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {

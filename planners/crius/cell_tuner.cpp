@@ -11,7 +11,6 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/fits.hpp"
 
 namespace troupe::planners {
 

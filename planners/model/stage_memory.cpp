@@ -1,7 +1,5 @@
 #include "planners/model/stage_memory.hpp"
 
-#include <algorithm>
-
 namespace troupe::planners {
 
 double marp_parameters(const model& m) {

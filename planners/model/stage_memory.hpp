@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "messages/domain/model.hpp"
 #include "planners/model/model_chain.hpp"

@@ -6,7 +6,6 @@
 
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/replayed_jobs.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
