@@ -1,6 +1,5 @@
 // troupe: the program. Its verbs are in separate files, listed in verbs.def.
 #include <algorithm>
-#include <csignal>
 #include <iterator>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

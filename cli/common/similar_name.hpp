@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/parse/reader.hpp"
-
 namespace troupe::cli {
 
 /// Names of a list of nodes, datacenters, ...: the known ones for formats::hint.

@@ -1,10 +1,7 @@
 #include "web/dashboard/dashboard_json.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "messages/wire/task_kind.hpp"
 #include "web/dashboard/dashboard_facts.hpp"

@@ -10,7 +10,6 @@
 #include <charconv>
 #include <chrono>
 #include <limits>
-#include <optional>
 
 namespace troupe::web {
 

@@ -2,7 +2,6 @@
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/similar_name.hpp"
-#include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
 

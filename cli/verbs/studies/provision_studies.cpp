@@ -9,7 +9,6 @@
 #include "cli/verbs/studies/provision.hpp"
 #include "messages/base/whole_file.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
