@@ -1,4 +1,4 @@
-#include "cli/verbs/serving/key_file.hpp"
+#include "cli/common/key_file.hpp"
 
 #include <atomic>
 #include <csignal>

@@ -1,6 +1,6 @@
 #include "cli/common/controller_connection.hpp"
-#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
 
 namespace troupe::cli {
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "cli/verbs/serving/key_file.hpp"
-#include "cli/verbs/serving/server_url.hpp"
+#include "cli/common/key_file.hpp"
+#include "cli/common/server_url.hpp"
 #include "messages/base/whole_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -55,8 +55,7 @@ void announce(output& out, const front_server_options& o, const std::string& url
 int run_front(output& out, front_server_options o) {
   if (auto ok = o.host.load(); !ok) return out.bad(ok.error());
   const auto& fronts = o.host.cluster->fronts;
-  const auto it =
-      std::find_if(fronts.begin(), fronts.end(), [&](const auto& f) { return f.name == o.name; });
+  const auto it = std::ranges::find(fronts, o.name, &front::name);
   if (it == fronts.end())
     return out.bad(fmt::format("{}: no front '{}'", o.host.cluster_file, o.name));
   if (o.host.upstream.empty())

@@ -6,9 +6,9 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/interrupt.hpp"
+#include "cli/common/key_file.hpp"
+#include "cli/common/server_url.hpp"
 #include "cli/verbs/serving/front_server.hpp"
-#include "cli/verbs/serving/key_file.hpp"
-#include "cli/verbs/serving/server_url.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
