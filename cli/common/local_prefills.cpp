@@ -10,7 +10,7 @@ namespace troupe::cli {
 expected<std::unique_ptr<studies::prefill_run>> start_local_prefills(
     const local_cluster& processes, std::shared_ptr<const cluster> c, const std::string& state,
     remote& controller, const job_spec& training, const studies::prefill_study& study,
-    std::vector<job_spec> decoders, interrupt& stop) {
+    const std::vector<job_spec>& decoders, interrupt& stop) {
   std::vector<actors::real_host_options> fronts;
   for (const auto& f : c->fronts) {
     auto& o = fronts.emplace_back();
@@ -21,11 +21,8 @@ expected<std::unique_ptr<studies::prefill_run>> start_local_prefills(
   // Before the decoders: a front that does not start leaves no job behind.
   auto run = studies::prefill_run::start(study, training, std::move(fronts));
   if (!run) return run;
-  for (auto& job : decoders) {
-    const auto accepted = controller.ask<submit_reply>(submit_job{0, std::move(job)});
-    if (!accepted) return refuse(accepted.error());
-    if (accepted->job == 0) return refuse(accepted->why);
-  }
+  for (const auto& job : decoders)
+    if (const auto accepted = controller.submit(job); !accepted) return refuse(accepted.error());
   constexpr double max_startup_s = 60;
   runtime::wait_until([&] { return (*run)->ready() || stop.arrived(); }, max_startup_s, 0.05);
   if (!(*run)->ready())

@@ -15,6 +15,6 @@ namespace troupe::cli {
 expected<std::unique_ptr<studies::prefill_run>> start_local_prefills(
     const local_cluster& processes, std::shared_ptr<const cluster> c, const std::string& state,
     remote& controller, const job_spec& training, const studies::prefill_study& study,
-    std::vector<job_spec> decoders, interrupt& stop);
+    const std::vector<job_spec>& decoders, interrupt& stop);
 
 }  // namespace troupe::cli

@@ -288,7 +288,7 @@ class train_verb final : public verb {
     remote_.set_controller((*cluster)->controller_address());
     if (!study_) return on_the_cluster(r, out);
     auto prefills = start_local_prefills(**cluster, c, o.state, remote_, r.job, *study_,
-                                         std::move(hosts.decoders), *stop_);
+                                         hosts.decoders, *stop_);
     if (!prefills) return refuse(prefills.error());
     if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
