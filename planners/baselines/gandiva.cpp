@@ -25,11 +25,8 @@ class gandiva_round {
         free_{s.cluster, s.idle} {}
 
   void decide() {
-    std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s_.waiting) queue.push_back(&j);
-    by_priority(queue);
     bool all = true;
-    for (const auto* j : queue) {
+    for (const auto* j : all_in_order(s_.waiting)) {
       if (!j->plans || j->plans->empty()) {
         out_.push_back(give_up(j->id, why_none(*j)));
         continue;

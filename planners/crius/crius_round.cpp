@@ -310,11 +310,7 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
   bool all = true;
   // Jobs with the same Cells have the same answer until something is allocated. Only looked up:
   std::set<const void*> failed;  // order never reaches an output
-  std::vector<const job_view*> queue;
-  for (const auto& [id, j] : s_.waiting)
-    if (!j.spec->slots) queue.push_back(&j);
-  by_priority(queue);
-  for (const auto* j : queue) {
+  for (const auto* j : in_order(s_.waiting, has_model)) {
     if (!j->plans || j->plans->empty()) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
       continue;
