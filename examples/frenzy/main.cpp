@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "frenzy/measure.hpp"
+#include "frenzy/megatron_memory.hpp"
 #include "planners/model/stage_memory.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/policy/policy.hpp"
@@ -106,8 +107,8 @@ void figure6() {
       for (const auto d : {1u, 2u}) {
         fmt::print("\n{:12}{:4}{:4}", name, batch, d);
         for (const auto t : {1u, 2u, 4u, 8u}) {
-          const double marp = planners::marp_bytes(m, batch, d, t),
-                       full = planners::megatron_memory(m, batch / d, t).total();
+          const double marp = planners::marp_memory(m, batch, d, t).total(),
+                       full = frenzy::megatron_memory(m, batch / d, t).total();
           const double accuracy = 1 - std::abs(marp / full - 1);
           min = std::min(min, accuracy), max = std::max(max, accuracy);
           fmt::print("{:>22}", fmt::format("{:.2f} / {:.2f} {:3.0f} %", marp / 1e9, full / 1e9,
