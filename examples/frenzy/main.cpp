@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
   const auto day = trace_named("philly-day");
   for (const auto* c : {"frenzy-sim", "frenzy-testbed"}) figure5b("Philly, one day", c, day, 3);
   for (int i = 1; i < argc; ++i)
-    figure5b(argv[i], "frenzy-sim", must(formats::import_itp(argv[i])), 1);
+    figure5b(argv[i], "frenzy-sim", must(formats::import_jobs("itp", argv[i])).rows, 1);
   figure6();
   print_compared(58, 13, 36);
 }
