@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/common/policy_plugin.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "formats/load/load.hpp"
-#include "formats/load/profile_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
 

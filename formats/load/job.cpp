@@ -4,13 +4,9 @@
 #include <system_error>
 
 #include "formats/load/foreign_keys.hpp"
-#include "formats/load/job_text.hpp"
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
-#include "formats/load/memory_reader.hpp"
-#include "formats/load/model_reader.hpp"
-#include "formats/load/serving_reader.hpp"
-#include "formats/load/training_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/environment.hpp"
 

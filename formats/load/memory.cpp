@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "formats/load/key_reader.hpp"
-#include "formats/load/memory_reader.hpp"
+#include "formats/load/part_readers.hpp"
 
 namespace troupe::formats {
 namespace {

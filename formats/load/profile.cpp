@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "formats/load/load.hpp"
-#include "formats/load/profile_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "formats/load/foreign_keys.hpp"
-#include "formats/load/job_text.hpp"
+#include "formats/load/load.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"

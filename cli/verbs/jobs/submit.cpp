@@ -6,7 +6,6 @@
 #include "cli/common/human.hpp"
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
-#include "formats/load/job_text.hpp"
 #include "formats/load/load.hpp"
 
 namespace troupe::cli {

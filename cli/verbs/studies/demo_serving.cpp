@@ -1,4 +1,4 @@
-#include "cli/verbs/studies/demo_serving.hpp"
+#include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>
 #include <fstream>

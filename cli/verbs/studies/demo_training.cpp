@@ -1,4 +1,4 @@
-#include "cli/verbs/studies/demo_training.hpp"
+#include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>
 #include <vector>
