@@ -239,7 +239,7 @@ void crius_round::use_idle() {
   }
 }
 
-/// It was submitted later and started while this one waited; times alone tell that.
+/// It was submitted later and started while this one waited: the times of both show that.
 bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
   const auto& other = *x.job;
   if (other.where.empty() || !x.movable || x.how) return false;

@@ -80,7 +80,7 @@ struct stage_load {
 
 /// By MARP, with marp_states' bytes per parameter.
 memory_parts memory_of(const stage_part& p, const stage_load& load);
-/// Of it, the inputs: they do not grow with a stage's pieces.
+/// The part of the inputs, which does not grow with a stage's pieces.
 double input_bytes(const stage_part& p, const stage_load& load);
 
 }  // namespace troupe::planners

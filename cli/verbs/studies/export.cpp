@@ -1,4 +1,3 @@
-
 #include "gpu/model/export.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
