@@ -10,6 +10,7 @@
 #include "planners/model/engine_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/search/datacenter_selection.hpp"
