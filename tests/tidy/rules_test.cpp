@@ -12,10 +12,9 @@ namespace {
 
 checkout sample_checkout() {
   checkout c;
-  c.exists = [](const std::string& p) {
-    return p == "docs/there.md" || p == "cli/verbs/studies/plan.cpp" || p == "configs/there.yaml";
-  };
+  c.exists = [](const std::string& p) { return p == "docs/there.md" || p == "configs/there.yaml"; };
   c.dev_commands = {"demo", "test"};
+  c.verbs = {"plan"};
   return c;
 }
 
@@ -168,6 +167,11 @@ TEST_CASE("the commands of ./dev are read from its text") {
   const auto dev =
       read_source("dev", "x) no\ncase \"$verb\" in\n  demo) a ;;\n  help | -h) b ;;\n");
   CHECK(read_dev_commands(dev) == std::vector<std::string>{"demo", "help"});
+}
+
+TEST_CASE("the verbs of troupe are read from their list") {
+  const auto list = read_source("verbs.def", "// TROUPE_VERB\nTROUPE_VERB(up, \"Run\")\nx\n");
+  CHECK(read_verbs(list) == std::vector<std::string>{"up"});
 }
 
 TEST_CASE("identifiers use the glossary's words") {
