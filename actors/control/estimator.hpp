@@ -1,12 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "actors/control/interfaces.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/clock.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -26,13 +26,15 @@ struct estimator_options {
 /// jobs that are quick to plan go first, and each job has a budget.
 class estimator_state {
  public:
-  estimator_state() = default;
+  using interface = estimator_actor;
+  static constexpr const char* name = "estimator";
+
   void start(estimator_actor::pointer self, estimator_options options) {
     self_ = self;
     options_ = std::move(options);
   }
-  void on_plans_request(const plans_request& w);
-  void on_tick();
+  void on(const plans_request& w);
+  void on(const tick&);
 
  private:
   plans_reply plans_for(const plans_request& w);
@@ -44,8 +46,5 @@ class estimator_state {
   std::map<std::pair<std::uint64_t, std::uint64_t>, plans_request> queue_;
   std::uint64_t arrivals_ = 0;
 };
-
-estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
-                                         estimator_options options);
 
 }  // namespace troupe::actors

@@ -16,6 +16,7 @@
 #include "actors/control/recorder.hpp"
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/time_limits.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
@@ -55,23 +56,30 @@ struct orchestrator_options {
 /// has what was recorded committed together, and publishes the state.
 class orchestrator_state {
  public:
-  orchestrator_state() = default;
+  using interface = orchestrator_actor;
+  static constexpr const char* name = "orchestrator";
+
   void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
 
-  client_desk& clients() { return parts_->clients; }
-  cluster_keeper& cluster() { return parts_->cluster; }
-  host_reports& reports() { return parts_->reports; }
-
-  void on_training_report(address from, const training_report& r);
-  void on_proposal(const proposal& p);
-  void on_begin_scheduling(const begin_scheduling& m);
-  void on_begin_status(const begin_status& m);
-  void on_subscribe(const subscribe& m);
-  void on_tick();
-  /// At the end of a handler: commits what it has recorded soon, together with the results of all
-  /// messages that are already waiting.
-  void commit_soon();
-  void on_commit_now();
+  /// Other hosts' messages go to the part that takes them.
+  template <class T>
+  void on(const inbound<T>& m) {
+    if constexpr (requires { parts_->reports.on(m); })
+      parts_->reports.on(m);
+    else if constexpr (requires { parts_->clients.on(m); })
+      parts_->clients.on(m);
+    else
+      parts_->cluster.on(m);
+    commit_soon();
+  }
+  void on(const inbound<training_report>& m);
+  void on(const proposal& p);
+  void on(const job_planned& m);
+  void on(const begin_scheduling& m);
+  void on(const begin_status& m);
+  void on(const subscribe& m);
+  void on(const commit_now&);
+  void on(const tick&);
 
  private:
   struct parts {
@@ -97,6 +105,9 @@ class orchestrator_state {
   };
 
   void resume();
+  /// At the end of a handler: commits what it has recorded soon, together with the results of all
+  /// messages that are already waiting.
+  void commit_soon();
   void on_recorded(const journal_entry& e, const std::vector<job_id>& jobs);
   void publish(const std::vector<job_id>& jobs);
   std::shared_ptr<const cluster_state> state();
@@ -112,9 +123,5 @@ class orchestrator_state {
   bool serving_changed_ = false;  // since the last statement
   bool commit_asked_ = false;
 };
-
-orchestrator_actor::behavior_type orchestrator(
-    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
-    orchestrator_options options);
 
 }  // namespace troupe::actors

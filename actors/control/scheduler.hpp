@@ -6,13 +6,12 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/interfaces.hpp"
-#include "actors/control/job_views.hpp"
 #include "actors/control/pending_starts.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -32,20 +31,22 @@ struct scheduler_options {
 /// makes no decisions and changes nothing itself: the orchestrator does.
 class scheduler_state {
  public:
-  scheduler_state() = default;
+  using interface = scheduler_actor;
+  static constexpr const char* name = "scheduler";
+
   void start(scheduler_actor::pointer self, runtime::host h, scheduler_options options,
              orchestrator_actor orchestrator, estimator_actor estimator);
 
-  void on_state_changed(const state_changed& m);
-  void on_plans_reply(const plans_reply& m);
-  void on_proposal_result(const proposal_result& m);
-  void on_job_progress(const job_progress& m);
-  void on_move_request(const move_request& m);
-  void on_startup_over();
-  void on_decide_now();
-  void on_tick();
-  void on_watch_scheduling(const watch_scheduling& m);
-  policy_view on_why_waiting(job_id job);
+  void on(const state_changed& m);
+  void on(const plans_reply& m);
+  void on(const proposal_result& m);
+  void on(const job_progress& m);
+  void on(const move_request& m);
+  void on(const startup_over&);
+  void on(const decide_now&);
+  void on(const tick&);
+  void on(const watch_scheduling& m);
+  policy_view on(const why_waiting& m);
 
  private:
   const ledger& book() const { return state_->book; }
@@ -106,10 +107,5 @@ class scheduler_state {
   bool asked_ = false;      // a decide_now has been sent
   bool changed_ = false;
 };
-
-scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
-                                         runtime::host h, scheduler_options options,
-                                         orchestrator_actor orchestrator,
-                                         estimator_actor estimator);
 
 }  // namespace troupe::actors

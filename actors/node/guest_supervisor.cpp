@@ -15,7 +15,7 @@ namespace troupe::actors {
 
 namespace {
 
-using timer_actor = caf::typed_actor<caf::reacts_to<call_now>>;
+using timer_actor = actor_of<call_now>;
 
 timer_actor::behavior_type late_calls(timer_actor::pointer) {
   return {[](const call_now& c) { c.what(); }};
@@ -115,9 +115,9 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
       return open_guest_device(on, std::move(done), kind);
     };
   if (computes)
-    e.actor = self_->spawn<caf::linked + caf::detached>(guest, std::move(o));
+    e.actor = spawn_actor<guest_state, caf::linked + caf::detached>(*self_, std::move(o));
   else
-    e.actor = self_->spawn<caf::linked>(guest, std::move(o));
+    e.actor = spawn_actor<guest_state, caf::linked>(*self_, std::move(o));
 }
 
 // The guest may be inside a call that takes minutes, on its own thread. The loan ends at once, from

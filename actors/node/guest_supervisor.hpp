@@ -50,7 +50,7 @@ class guest_supervisor {
   shared_cluster cluster_;
   std::map<std::uint16_t, std::shared_ptr<gpu::device_executor>> devices_;
   std::map<stage_name, entry> guests_;
-  caf::typed_actor<caf::reacts_to<call_now>> timers_;  // of simulated devices
+  actor_of<call_now> timers_;  // of simulated devices
 };
 
 }  // namespace troupe::actors

@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "runtime/host/log.hpp"
 
@@ -49,7 +45,12 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   training_.start(self, host_, options_.cluster, options_.backend, options_.make_cuda);
   serving_.start(self, host_, options_.cluster, options_.backend);
   guard_ = frame_guard{host_, options_.cluster};
-  on_tick();
+  on(tick{});
+}
+
+void node_state::on(const arrived& a) {
+  on_frame(a.what);
+  host_.net->handled(a.what);
 }
 
 void node_state::on_frame(const frame& f) {
@@ -193,8 +194,7 @@ void node_state::begin(const work_order& w) {
     serving_.begin(w, options_.slowdown);
   } else if (p.simulated) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
-    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
-                        work_done{w.lease, p.start});
+    send_later(self_, (w.start_s + work_s) * p.slowdown, work_done{w.lease, p.start});
     // A start that fails is an end that is reported, so that the controller frees the GPUs; for
     // what other machines may have the job is queued again (not_started).
   } else if (auto ok = options_.process_runner->start(w); !ok) {
@@ -214,7 +214,7 @@ void node_state::notify_end(const part& p) const {
   if (options_.observer) options_.observer->on_end(p.order, p.report);
 }
 
-void node_state::on_work_done(const work_done& w) {
+void node_state::on(const work_done& w) {
   auto it = parts_.find(w.lease);
   if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
   auto& p = it->second;
@@ -229,7 +229,7 @@ void node_state::on_work_done(const work_done& w) {
 
 /// A lost device is remembered although its part may have ended already: the GPU stays unusable,
 /// whatever the job did.
-void node_state::on_training_over(training_over over) {
+void node_state::on(training_over over) {
   if (is_lost_device(over) && lost_.empty()) {
     lost_ = over.detail;
     changed_ = true;
@@ -245,12 +245,12 @@ void node_state::on_training_over(training_over over) {
   report();
 }
 
-void node_state::on_training_event(const training_event& e) {
+void node_state::on(const training_event& e) {
   if (options_.process_runner && parts_.contains(e.lease))
     options_.process_runner->append_log(e.lease, e.sentence);
 }
 
-void node_state::on_serving_over(const serving_over& over) {
+void node_state::on(const serving_over& over) {
   auto it = parts_.find(over.lease);
   if (it == parts_.end() || is_over(it->second.report) || !it->second.serving) return;
   auto& p = it->second;
@@ -299,14 +299,14 @@ void node_state::poll_programs() {
   if (lost() != last_report_.lost) changed_ = true;
 }
 
-void node_state::on_programs_changed() {
+void node_state::on(const programs_changed&) {
   poll_programs();
   if (changed_) report();
 }
 
 /// The lease is checked by the node's own clock, also without any message. A tick that comes late,
 /// as in a process that was stopped, is covered by the keepers, which measure the lease themselves.
-void node_state::on_tick() {
+void node_state::on(const tick&) {
   poll_programs();
   if (options_.on_removed && options_.cluster->nodes[index()].removed && parts_.empty())
     options_.on_removed();
@@ -323,7 +323,7 @@ void node_state::on_tick() {
   if (changed_ || now() >= report_due_s_) report();
   const double wait_s =
       options_.process_runner ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
-  self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
+  send_later(self_, wait_s, tick{});
 }
 
 /// Why nothing can be started here: it may not last, unless a device is lost.
@@ -399,26 +399,6 @@ void node_state::on_read_log(address from, const read_log& r) {
     reply.why = read.error();
   }
   send_message(host_, from, reply, std::move(bytes));
-}
-
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
-                               node_options options) {
-  auto& s = self->state;
-  auto net = h.net;
-  begin_actor(self, "node", [&] { s.start(self, std::move(h), std::move(options)); });
-  return {
-      [&s, net](const arrived& a) {
-        s.on_frame(a.what);
-        net->handled(a.what);
-      },
-      [&s](const local_frame& p) { s.on_frame(p.what); },
-      [&s](const programs_changed&) { s.on_programs_changed(); },
-      [&s](const work_done& w) { s.on_work_done(w); },
-      [&s](const training_over& over) { s.on_training_over(over); },
-      [&s](const training_event& e) { s.on_training_event(e); },
-      [&s](const serving_over& over) { s.on_serving_over(over); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

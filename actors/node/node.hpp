@@ -13,6 +13,7 @@
 #include "actors/node/serving_supervisor.hpp"
 #include "actors/node/training_supervisor.hpp"
 #include "actors/node/work_observer.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/node_interface.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -50,15 +51,18 @@ struct node_options {
 ///   end
 class node_state {
  public:
-  node_state() = default;
+  using interface = node_actor;
+  static constexpr const char* name = "node";
+
   void start(node_actor::pointer self, runtime::host h, node_options options);
-  void on_frame(const frame& f);
-  void on_work_done(const work_done& w);
-  void on_training_over(training_over over);
-  void on_training_event(const training_event& e);
-  void on_serving_over(const serving_over& over);
-  void on_programs_changed();
-  void on_tick();
+  void on(const arrived& a);
+  void on(const local_frame& p) { on_frame(p.what); }
+  void on(const work_done& w);
+  void on(training_over over);
+  void on(const training_event& e);
+  void on(const serving_over& over);
+  void on(const programs_changed&);
+  void on(const tick&);
 
  private:
   struct part {
@@ -74,6 +78,7 @@ class node_state {
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
   };
 
+  void on_frame(const frame& f);
   void on_node_orders(const node_orders& o);
   void on_lease_renewal(const lease_renewal& r);
   void on_cluster_update(const cluster_update& u);
@@ -119,8 +124,5 @@ class node_state {
   std::string lost_;  // a device is lost, so nothing more is started: the reason
   bool changed_ = false;
 };
-
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
-                               node_options options);
 
 }  // namespace troupe::actors

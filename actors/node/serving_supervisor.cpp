@@ -32,12 +32,13 @@ void serving_supervisor::begin(const work_order& w, std::function<double()> slow
   o.slowdown = std::move(slowdown);
   o.start_s = w.start_s;
   if (is_simulated(backend_)) {
-    decoders_[w.lease] = self_->spawn<caf::linked>(decoder, std::move(o));
+    decoders_[w.lease] = spawn_actor<decoder_behavior, caf::linked>(*self_, std::move(o));
     return;
   }
   o.executor = std::make_shared<batch_thread>(
       [what = o.what, backend = backend_] { return load_model(what, backend); });
-  decoders_[w.lease] = self_->spawn<caf::linked + caf::detached>(decoder, std::move(o));
+  decoders_[w.lease] =
+      spawn_actor<decoder_behavior, caf::linked + caf::detached>(*self_, std::move(o));
 }
 
 void serving_supervisor::stop(lease_id lease) {

@@ -59,9 +59,9 @@ void training_supervisor::begin(const work_order& w, std::function<double()> slo
   o.backend = backend_;
   o.messenger = messenger{host_, node_actor{self_}};
   if (is_simulated(backend_))
-    p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
+    p.trainer = spawn_actor<trainer_state, caf::linked>(*self_, std::move(o));
   else  // planning takes seconds
-    p.trainer = self_->spawn<caf::linked + caf::detached>(trainer, std::move(o));
+    p.trainer = spawn_actor<trainer_state, caf::linked + caf::detached>(*self_, std::move(o));
 }
 
 void training_supervisor::stop(lease_id lease) {
@@ -230,9 +230,9 @@ void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
   }
   o.setup = std::move(s);
   if (computes)
-    e.actor = self_->spawn<caf::linked + caf::detached>(stage, std::move(o));
+    e.actor = spawn_actor<stage_state, caf::linked + caf::detached>(*self_, std::move(o));
   else
-    e.actor = self_->spawn<caf::linked>(stage, std::move(o));
+    e.actor = spawn_actor<stage_state, caf::linked>(*self_, std::move(o));
 }
 
 void training_supervisor::report_starting(address trainer, const stage_setup& s) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/training/lending/stage_lending.hpp"
 #include "actors/training/make_stage_executor.hpp"
 #include "actors/training/stage_backend.hpp"
@@ -30,8 +28,7 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   training_.begin(o_.setup);
   tensors_.begin({&o_, &training_, &reports_, [this] { return waits_for(); },
                   [this](double after_s, std::function<void()> what) {
-                    self_->delayed_send(stage_actor{self_}, nanoseconds_of(after_s),
-                                        call_now{std::move(what)});
+                    send_later(self_, after_s, call_now{std::move(what)});
                   }});
   if (!create_device()) return;
   observe();
@@ -92,7 +89,8 @@ void stage_state::report_ready(stage_report ready) {
 // The trainer repeats this message whenever it misses a report, so that each part of it must be
 // harmless a second time: acknowledgements and limits only grow, an order counts only when it
 // allows more iterations, and a group id only before the first step.
-void stage_state::on_stage_run(const stage_run& r) {
+void stage_state::on(const inbound<stage_run>& m) {
+  const auto& r = m.body;
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   reports_.on_run(r);
   if (failed_ || device_released_) return;
@@ -149,11 +147,10 @@ void stage_state::report_halted() {
 
 // A tensor from another datacenter takes time in the hosts. A real transfer includes it; a
 // simulated one waits for it here.
-void stage_state::on_tensor(const tensor& t, const payload& body) {
-  const double handling_s = executor_ ? executor_->handling_s(t) : 0;
-  if (handling_s <= 0) return accept(t, body);
-  self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
-                      call_now{[this, t, body] { accept(t, body); }});
+void stage_state::on(const inbound<tensor>& m) {
+  const double handling_s = executor_ ? executor_->handling_s(m.body) : 0;
+  if (handling_s <= 0) return accept(m.body, m.raw);
+  send_later(self_, handling_s, call_now{[this, t = m.body, body = m.raw] { accept(t, body); }});
 }
 
 // A tensor may be the last that the next step or the exchange waits for.
@@ -175,7 +172,7 @@ void stage_state::accept(const tensor& t, const payload& body) {
 }
 
 /// The actor remains, without its device, to resend its last tensors should they be lost.
-void stage_state::on_release_device() {
+void stage_state::on(const release_device&) {
   device_released_ = true;
   if (executor_) executor_->release();
 }
@@ -351,11 +348,10 @@ void stage_state::submit(gpu::operation o) {
   const double wait_s = observer_->on_busy(training_.iteration_of_window(), operation_number());
   if (wait_s <= 0) return executor_->submit(std::move(o));
   // The delay is counted as such: the operation itself takes no longer.
-  self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
-                      call_now{[this, o = std::move(o)] {
-                        submitted_s_ = now_s();
-                        executor_->submit(o);
-                      }});
+  send_later(self_, wait_s, call_now{[this, o = std::move(o)] {
+               submitted_s_ = now_s();
+               executor_->submit(o);
+             }});
 }
 
 /// Until the input of this operation arrives. May be repeated.
@@ -469,19 +465,6 @@ void stage_state::fail(const reason& why) {
   report(std::move(r));
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
-}
-
-stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
-  auto& s = self->state;
-  begin_actor(self, "stage", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<stage_run>& m) { s.on_stage_run(m.body); },
-      [&s](const inbound<tensor>& m) { s.on_tensor(m.body, m.raw); },
-      [&s](const inbound<tensor_request>& m) { s.on_tensor_request(m.body); },
-      [&s](const release_device&) { s.on_release_device(); },
-      [&s](const device_done& d) { s.on_device_done(d.what); },
-      [](const call_now& c) { c.what(); },
-  };
 }
 
 }  // namespace troupe::actors

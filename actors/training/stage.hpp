@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/protocol/actor_state.hpp"
 #include "actors/training/interfaces.hpp"
 #include "actors/training/lending/stage_observer.hpp"
 #include "actors/training/stage_executor.hpp"
@@ -58,13 +59,15 @@ namespace troupe::actors {
 /// reports to the trainer, and the observer, which lends the idle device to a guest.
 class stage_state {
  public:
-  stage_state() = default;
+  using interface = stage_actor;
+  static constexpr const char* name = "stage";
+
   void start(stage_actor::pointer self, stage_options o);
-  void on_stage_run(const stage_run& r);
-  void on_tensor(const tensor& t, const payload& body);
-  void on_tensor_request(const tensor_request& r) { tensors_.resend(r); }
-  void on_release_device();
-  void on_device_done(expected<gpu::outcome> r);
+  void on(const inbound<stage_run>& m);
+  void on(const inbound<tensor>& m);
+  void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
+  void on(const release_device&);
+  void on(const device_done& d) { on_device_done(d.what); }
 
  private:
   enum class phase { loading, group_id, joining, steps, gradients, exchange, update, saving };
@@ -102,6 +105,7 @@ class stage_state {
   void fail(const reason& why);
 
   // The device.
+  void on_device_done(expected<gpu::outcome> r);
   void submit(gpu::operation o);
   void be_idle(std::size_t operation);
   std::optional<std::size_t> operation_number() const;
@@ -135,7 +139,5 @@ class stage_state {
   double submitted_s_ = 0;        // when the device was last given an operation
   double exchange_began_s_ = 0;
 };
-
-stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o);
 
 }  // namespace troupe::actors

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/training/attempt_end.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
@@ -44,7 +42,7 @@ void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   o_ = std::move(o);
   wall_ahead_s_ = o_.messenger.wall_s() - now_s();
   prepare();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
+  send_later(self_, tick_s, tick{});
 }
 
 // The controller's count of iterations decides for simulated trainings only. For real ones the
@@ -160,7 +158,8 @@ void trainer_state::run(std::size_t i) {
 
 // Every report counts as a sign of life and as a sample of its host's clock, also a repeated one;
 // only the one of the stage's next iteration counts as progress.
-void trainer_state::on_stage_report(const stage_report& r) {
+void trainer_state::on(const inbound<stage_report>& m) {
+  const auto& r = m.body;
   if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
       r.name.stage >= plan_.shape.stages)
     return;
@@ -193,7 +192,7 @@ void trainer_state::on_ready(std::size_t i, const stage_report& r) {
 }
 
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
-void trainer_state::on_stop_training() {
+void trainer_state::on(const stop_training&) {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (!stages_.all_ready())
     return fail(part_report::state::stopped, "stopped before its first iteration");
@@ -308,7 +307,7 @@ void trainer_state::update_checkpoint() {
 
 // -- ticks
 
-void trainer_state::on_tick() {
+void trainer_state::on(const tick&) {
   if (!ended_) {
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
@@ -320,7 +319,7 @@ void trainer_state::on_tick() {
   }
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   if (!lease_ended_) report();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
+  send_later(self_, tick_s, tick{});
 }
 
 /// Stages that are not ready may still be starting, stragglers more slowly.
@@ -374,8 +373,8 @@ void trainer_state::report() {
 }
 
 // A controller that lags behind gets the next iterations as soon as it has the last ones.
-void trainer_state::on_training_report_ack(const training_report_ack& h) {
-  if (!unreported_.acknowledge(h.sequence)) return;
+void trainer_state::on(const inbound<training_report_ack>& m) {
+  if (!unreported_.acknowledge(m.body.sequence)) return;
   if (ended_ && unreported_.empty()) return end_lease();
   if (unreported_.has_full_report() || (ended_ && unreported_.has_iterations())) report();
 }
@@ -456,18 +455,6 @@ void trainer_state::end_lease() {
 void trainer_state::add_event(const std::string& sentence) {
   unreported_.add_event(sentence);
   caf::anon_send(o_.messenger.node(), training_event{o_.lease, sentence});
-}
-
-trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
-                                     trainer_options o) {
-  auto& s = self->state;
-  begin_actor(self, "trainer", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<stage_report>& m) { s.on_stage_report(m.body); },
-      [&s](const inbound<training_report_ack>& m) { s.on_training_report_ack(m.body); },
-      [&s](const stop_training&) { s.on_stop_training(); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

@@ -103,8 +103,8 @@ frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, fr
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  auto o = system.spawn(
-      orchestrator, h,
+  auto o = spawn_actor<orchestrator_state>(
+      system, h,
       orchestrator_options{options.cluster, options.local, options.limits, options.boot});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
   const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
@@ -112,13 +112,14 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
   // On a real host planning has its own thread, so that a job that is hard to plan delays no
   // decision. In virtual time nothing may depend on threads.
-  auto e = options.virtual_time
-               ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
-               : system.spawn<caf::detached>(estimator,
-                                             estimator_options{options.cluster, policy, h.clock});
-  auto s = system.spawn(scheduler, h,
-                        scheduler_options{options.cluster, policy, options.on_decision}, o, e);
-  auto desk = system.spawn(status_desk, h, status_desk_options{options.cluster, policy}, o, s);
+  auto e = options.virtual_time ? spawn_actor<estimator_state>(
+                                      system, estimator_options{options.cluster, policy, nullptr})
+                                : spawn_actor<estimator_state, caf::detached>(
+                                      system, estimator_options{options.cluster, policy, h.clock});
+  auto s = spawn_actor<scheduler_state>(
+      system, h, scheduler_options{options.cluster, policy, options.on_decision}, o, e);
+  auto desk =
+      spawn_actor<status_desk_state>(system, h, status_desk_options{options.cluster, policy}, o, s);
   auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));
@@ -138,22 +139,24 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
   wan.pacing = std::make_shared<runtime::paced_links>(*c, datacenter_of(h.self), !virtual_time,
                                                       h.random, std::move(slow_links));
   wan.rounds = virtual_time ? rounds_of_an_instant : 0;
-  return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan), std::move(on_removed)));
+  return listen(h, spawn_actor<gateway_state>(system, h, std::move(c), std::move(wan),
+                                              std::move(on_removed)));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options) {
-  return listen(h, system.spawn(node, h, std::move(options)));
+  return listen(h, spawn_actor<node_state>(system, h, std::move(options)));
 }
 
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
                                     shared_cluster c, completions local,
                                     std::function<void()> on_removed) {
-  return listen(h, system.spawn(front, h, std::move(c), std::move(local), std::move(on_removed)));
+  return listen(h, spawn_actor<front_state>(system, h, std::move(c), std::move(local),
+                                            std::move(on_removed)));
 }
 
 client_actor start_client(caf::actor_system& system, const runtime::host& h) {
-  auto c = system.spawn(client, h);
+  auto c = spawn_actor<client_state>(system, h);
   listen(h, c);
   return c;
 }

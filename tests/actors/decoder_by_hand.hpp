@@ -220,7 +220,7 @@ class decoder_by_hand {
       host.net = net_;
       const auto node = world_.system().spawn([this](node_actor::pointer) { return behavior(); });
       o.messenger = actors::messenger{host, node};
-      decoder_ = world_.system().spawn(decoder, std::move(o));
+      decoder_ = spawn_actor<decoder_behavior>(world_.system(), std::move(o));
       return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(decoder_)};
     });
     settle();

@@ -106,7 +106,8 @@ class world {
     for (std::uint32_t p = 0; p < o.pipelines; ++p)
       for (std::uint32_t s = 0; s < o.stages; ++s) setups_.push_back(setup(p, s));
     for (const auto& s : setups_)
-      net_->stages[at(s.name.pipeline, s.name.stage)] = system_.spawn(stage, options(s));
+      net_->stages[at(s.name.pipeline, s.name.stage)] =
+          spawn_actor<stage_state>(system_, options(s));
   }
   ~world() {
     for (const auto& [where, actor] : net_->stages)

@@ -67,7 +67,7 @@ class node_with_guests {
   /// A guest that the supervisor does not know, until it has opened its model.
   void open(guest_options o) {
     o.messenger = node_messenger_;
-    const auto opened = world_.system().spawn(guest, std::move(o));
+    const auto opened = spawn_actor<guest_state>(world_.system(), std::move(o));
     settle();
     caf::anon_send_exit(opened, caf::exit_reason::kill);
     settle();

@@ -163,7 +163,7 @@ class stage_by_hand {
       timers_ = world_.system().spawn([](timer_actor::pointer) -> timer_actor::behavior_type {
         return {[](const call_now& c) { c.what(); }};
       });
-      stage_ = world_.system().spawn(stage, std::move(o));
+      stage_ = spawn_actor<stage_state>(world_.system(), std::move(o));
       return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(stage_)};
     });
     settle();

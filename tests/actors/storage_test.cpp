@@ -74,7 +74,7 @@ TEST_CASE(
     auto observed = h;
     observed.journal = std::make_shared<runtime::observed_journal>(
         h.journal, [&](const journal_entry&) { ++durable; });
-    auto a = world.system().spawn(orchestrator, observed, options);
+    auto a = spawn_actor<orchestrator_state>(world.system(), observed, options);
     for (std::uint64_t i = 1; i <= jobs; ++i)
       caf::anon_send(a, inbound<submit_job>{gateway_address(0), {i, small_job("j")}, {}, {}});
     return std::vector<caf::actor>{caf::actor_cast<caf::actor>(a)};

@@ -92,7 +92,7 @@ class trained_by_hand {
       const auto node =
           world_.system().spawn([this](node_actor::pointer) { return node_.behavior(); });
       o.messenger = actors::messenger{host, node};
-      trainer_ = world_.system().spawn(trainer, std::move(o));
+      trainer_ = spawn_actor<trainer_state>(world_.system(), std::move(o));
       return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(trainer_)};
     });
     settle();

@@ -61,7 +61,7 @@ struct asked_estimator {
       o.clock = clock;
       o.time_limit_s = 5;
       policy->clock = clock;
-      actor = world.system().spawn(estimator, o);
+      actor = spawn_actor<estimator_state>(world.system(), o);
       const auto receives = world.system().spawn([this](caf::event_based_actor*) -> caf::behavior {
         return {[this](const plans_reply& r) { replies.push_back(r); }};
       });

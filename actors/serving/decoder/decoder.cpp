@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
 
 namespace troupe::actors {
@@ -55,14 +53,14 @@ void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
     s.start_s = o_.start_s;
     s.slowdown = o_.slowdown;
     s.after = [self](double wait_s, std::function<void()> what) {
-      self->delayed_send(decoder_actor{self}, nanoseconds_of(wait_s), call_now{std::move(what)});
+      send_later(self, wait_s, call_now{std::move(what)});
     };
     o_.executor = std::make_shared<simulated_batch>(std::move(s));
   }
   prefills_.start(o_.messenger, o_.cluster, o_.what.model.name, o_.lease,
                   [this](double at_s) { wake_at(at_s); });
   batch_.open(self, o_.what, o_.executor, [this](const expected<void>& ok) { on_open(ok); });
-  on_tick();
+  on(tick{});
 }
 
 void decoder_behavior::on_open(const expected<void>& opened) {
@@ -80,8 +78,9 @@ bool decoder_behavior::is_current(address from, const request_name& n) {
 // A `generate` is repeated until it is answered, and may come late. In this order: an attempt that
 // runs here is answered by its state; a newer attempt replaces it; one that has ended, or whose
 // newer attempt has, gets that ending or no answer; only then it is a request to decide on.
-void decoder_behavior::on_generate(address from, const generate& g, const payload& body) {
-  if (!is_current(from, g.name)) return;
+void decoder_behavior::on(const inbound<generate>& m) {
+  const auto& g = m.body;
+  if (!is_current(m.from, g.name)) return;
   if (const auto at = requests_.all().find(key_of(g.name)); at != requests_.all().end()) {
     const auto& r = at->second;
     if (r.about.name.attempt > g.name.attempt) return;
@@ -92,13 +91,13 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
     if (ending->name == g.name) send(*ending);
     return;
   }
-  auto tokens = unpacked_tokens(body);
-  if (auto ok = check(g, body, tokens); !ok) {
+  auto tokens = unpacked_tokens(m.raw);
+  if (auto ok = check(g, m.raw, tokens); !ok) {
     const auto end = failed_request(g.name, o_.lease, g.replay, ok.error());
     requests_.remember(end);
     return send(end);
   }
-  hold(g, body, std::move(tokens));
+  hold(g, m.raw, std::move(tokens));
   go_on();
 }
 
@@ -145,8 +144,9 @@ void decoder_behavior::hold(const generate& g, const payload& body,
   send(r.output.state());
 }
 
-void decoder_behavior::on_ack(address from, const generated_ack& h) {
-  if (!is_current(from, h.name)) return;
+void decoder_behavior::on(const inbound<generated_ack>& m) {
+  const auto& h = m.body;
+  if (!is_current(m.from, h.name)) return;
   auto* r = requests_.find(h.name);
   if (!r) return;
   r->output.on_acknowledged(h.tokens, now());
@@ -157,8 +157,9 @@ void decoder_behavior::on_ack(address from, const generated_ack& h) {
 
 // A cancellation may overtake the attempt that it cancels: what ends here is remembered, so that
 // the attempt is not begun when it arrives.
-void decoder_behavior::on_cancel(address from, const cancel_generate& c) {
-  if (!is_current(from, c.name)) return;
+void decoder_behavior::on(const inbound<cancel_generate>& m) {
+  const auto& c = m.body;
+  if (!is_current(m.from, c.name)) return;
   const auto k = key_of(c.name);
   if (const auto at = requests_.all().find(k); at != requests_.all().end()) {
     if (at->second.about.name.attempt > c.name.attempt) return;
@@ -318,12 +319,12 @@ void decoder_behavior::send_state() {
     o_.messenger.send(front_address(f), s);
 }
 
-void decoder_behavior::on_tick() {
+void decoder_behavior::on(const tick&) {
   if (over_) return;
   requests_.drop_silent(now(), settings().lease_s, [this](const request_key& k) { drop(k); });
   go_on();
   send_state();
-  self_->delayed_send(decoder_actor{self_}, nanoseconds_of(settings().heartbeat_s / 4), tick{});
+  send_later(self_, settings().heartbeat_s / 4, tick{});
 }
 
 /// Does all that is due, and sets the timer for the next due time.
@@ -344,40 +345,16 @@ void decoder_behavior::check_times() {
 void decoder_behavior::wake_at(double at_s) {
   if (at_s >= wake_at_s_) return;
   wake_at_s_ = std::max(at_s, now() + shortest_wait_s);
-  self_->delayed_send(decoder_actor{self_}, nanoseconds_of(wake_at_s_ - now()),
-                      call_now{[this, at_s = wake_at_s_] {
-                        if (at_s != wake_at_s_) return;
-                        wake_at_s_ = never;
-                        check_times();
-                      }});
+  send_later(self_, wake_at_s_ - now(), call_now{[this, at_s = wake_at_s_] {
+               if (at_s != wake_at_s_) return;
+               wake_at_s_ = never;
+               check_times();
+             }});
 }
 
-void decoder_behavior::on_stop() {
+void decoder_behavior::on(const stop_serving&) {
   if (!over_) fail({reason::kind::unavailable, "the decoder has been stopped"});
   self_->quit();
-}
-
-decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_behavior> self,
-                                     decoder_options o) {
-  auto& s = self->state;
-  begin_actor(self, "decoder", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<generate>& m) { s.on_generate(m.from, m.body, m.raw); },
-      [&s](const inbound<generated_ack>& m) { s.on_ack(m.from, m.body); },
-      [&s](const inbound<cancel_generate>& m) { s.on_cancel(m.from, m.body); },
-      [&s](const inbound<prefill_reply>& m) {
-        s.on_prefill(s.prefills().on_reply(m.from, m.body));
-      },
-      [&s](const inbound<prefill_progress>& m) {
-        s.on_prefill(s.prefills().on_progress(m.from, m.body));
-      },
-      [&s](const inbound<prefill_block>& m) {
-        s.on_prefill(s.prefills().on_block(m.from, m.body, m.raw));
-      },
-      [&s](const stop_serving&) { s.on_stop(); },
-      [](const call_now& c) { c.what(); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors
