@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/permissions.hpp"
+#include "actors/protocol/refuse_format.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/codec/codec.hpp"
 
@@ -27,7 +28,7 @@ bool is_repeated(const job_record& j, std::uint64_t request) {
 expected<const job_record*> client_desk::job_for(const runtime::caller& who, job_id id,
                                                  const char* what) const {
   const auto* j = records_.book().job(id);
-  if (!j) return refuse(reason::kind::unknown, fmt::format("no job {}", id));
+  if (!j) return refuse(reason::kind::unknown, "no job {}", id);
   if (!may_act_on(who, j->owner)) return refuse(not_theirs(who, j->id, j->owner, what));
   return j;
 }

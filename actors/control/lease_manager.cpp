@@ -7,6 +7,7 @@
 
 #include "actors/control/desired_work.hpp"
 #include "actors/control/job_progress.hpp"
+#include "actors/protocol/refuse_format.hpp"
 #include "messages/base/invariant.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -46,8 +47,8 @@ expected<void> lease_manager::grant(const planners::decision& d) {
   // The policy decided on a published state. What has changed since makes the decision stale, and
   // the next one will know it; what never fitted is the policy's error, and is refused as well.
   if (!j || j->state != job_state::waiting)
-    return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
-  if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
+    return refuse(reason::kind::stale, "job {} is not waiting", d.job);
+  if (j->suspended) return refuse(reason::kind::stale, "job {} is suspended", d.job);
   if (auto ok = planners::fits(c, hosts_.idle(), d.how, d.where); !ok) return ok;
   if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
   if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
@@ -68,7 +69,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
     TROUPE_INVARIANT(entry.parts.back().devices.size() == share.gpus);  // fits() has counted them
   }
   if (!records_.record(entry))
-    return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
+    return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
   for (const auto& share : d.where) {
     hosts_.node(share.node).leases.insert(entry.lease);
     hosts_.refresh_idle(share.node);

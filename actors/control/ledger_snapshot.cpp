@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "actors/control/contradiction.hpp"
 #include "actors/control/ledger.hpp"
 
@@ -23,8 +21,7 @@ std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
 expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
   std::vector<bool> result(size, false);
   for (const auto part : parts) {
-    if (part >= size)
-      return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
+    if (part >= size) return contradiction("a lease of {} parts has no {}", size, part);
     result[part] = true;
   }
   return result;
@@ -99,7 +96,7 @@ jobs_forgotten ledger::long_ended(std::size_t keep) const {
 expected<void> ledger::on(const jobs_forgotten& e) {
   for (const auto id : e.jobs)
     if (const auto* j = job(id); !j || !is_final(j->state))
-      return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
+      return contradiction("job {} is forgotten, but has not ended", id);
   for (const auto id : e.jobs) {
     // A client's request number may have been reused for a later job.
     const auto request = jobs_.at(id).request;
@@ -159,7 +156,7 @@ expected<void> ledger::on(const snapshot_begun& e) {
 
 expected<void> ledger::on(const job_kept& e) {
   if (e.job >= next_job_ || jobs_.contains(e.job))
-    return contradiction(fmt::format("job {} of a snapshot already exists, or is invalid", e.job));
+    return contradiction("job {} of a snapshot already exists, or is invalid", e.job);
   auto j = restored(e);
   auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
   if (!succeeded) return refuse(succeeded.error());
@@ -175,8 +172,7 @@ expected<void> ledger::on(const job_kept& e) {
 expected<void> ledger::on(const lease_kept& e) {
   const auto& g = e.granted;
   if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
-    return contradiction(
-        fmt::format("lease {} of a snapshot belongs to no job, or is invalid", g.lease));
+    return contradiction("lease {} of a snapshot belongs to no job, or is invalid", g.lease);
   auto ended = flags_of(e.ended, g.parts.size());
   auto succeeded = flags_of(e.succeeded, g.parts.size());
   if (!ended || !succeeded) return refuse((ended ? succeeded : ended).error());

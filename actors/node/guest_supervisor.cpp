@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "actors/protocol/messenger.hpp"
+#include "actors/protocol/refuse_format.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
 #include "gpu/device/device_type.hpp"
@@ -29,16 +28,13 @@ bool same_guest(const guest_setup& a, const guest_setup& b) {
 
 /// Can the stage's device have a guest?
 expected<void> can_lend(const stage_setup& s) {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::infeasible, std::move(why));
-  };
   if (!facts_of_device(s.backend).lends_to_guests)
-    return failure(fmt::format("devices of kind {} have no guests yet; use kind {}", s.backend,
-                               real_devices(&device_facts::lends_to_guests)));
+    return refuse(reason::kind::infeasible, "devices of kind {} have no guests yet; use kind {}",
+                  s.backend, real_devices(&device_facts::lends_to_guests));
   if (s.devices.size() != 1)
-    return failure(
-        fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
-                    s.devices.size()));
+    return refuse(reason::kind::infeasible,
+                  "a stage on {} devices has no guest; use one without tensor parallelism",
+                  s.devices.size());
   return {};
 }
 

@@ -3,8 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/refuse_format.hpp"
 #include "actors/training/device_stage.hpp"
 #include "actors/training/simulated_stage.hpp"
 
@@ -18,7 +17,7 @@ expected<stage_backend> create_backend(stage_options& o) {
   try {
     made = std::exchange(o.create, nullptr)();
   } catch (const std::exception& e) {
-    made = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
+    made = refuse(reason::kind::unavailable, "setup failed: {}", e.what());
   }
   if (o.created) *o.created = true;
   return made;

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/refuse_format.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/tokens.hpp"
@@ -60,9 +59,8 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
   if (kind == device_kind::cuda && make_cuda) return make_cuda(spec, indices);
   if (const auto* type = kind ? gpu::type_of(*kind) : nullptr)
     return type->make_stage(spec, indices, executor);
-  return refuse(reason::kind::infeasible,
-                fmt::format("a node's devices are of kind {}, not '{}'",
-                            real_devices(&device_facts::can_train), s.backend));
+  return refuse(reason::kind::infeasible, "a node's devices are of kind {}, not '{}'",
+                real_devices(&device_facts::can_train), s.backend);
 }
 
 }  // namespace

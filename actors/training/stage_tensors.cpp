@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/refuse_format.hpp"
 #include "messages/base/invariant.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -51,9 +50,9 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   if (t.path.pairs > 0) training.report().sent_bytes += t.bytes;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
     return refuse(reason::kind::infeasible,
-                  fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
-                              "job more pipelines or more stages",
-                              body.bytes().size(), runtime::largest_tensor_bytes));
+                  "a tensor of {} bytes exceeds the network's limit of {}: give the "
+                  "job more pipelines or more stages",
+                  body.bytes().size(), runtime::largest_tensor_bytes);
   t.from = training.name();
   t.iteration = training.iteration();
   t.sent_s = owner_.reports->training_time_s();

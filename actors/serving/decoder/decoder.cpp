@@ -4,8 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/refuse_format.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
 
 namespace troupe::actors {
@@ -105,19 +104,17 @@ void decoder_behavior::on(const inbound<generate>& m) {
 // after it.
 expected<void> decoder_behavior::check(const generate& g, const payload& body,
                                        std::span<const std::uint32_t> tokens) const {
-  const auto failure = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
-  if (!batch_.is_ready())
-    return failure(reason::kind::unavailable, "the decoder still loads its model");
+  using enum reason::kind;
+  if (!batch_.is_ready()) return refuse(unavailable, "the decoder still loads its model");
   if (g.replay >= g.what.answer_tokens())
-    return failure(reason::kind::invalid,
-                   fmt::format("{} of {} tokens are known: there is nothing to generate", g.replay,
-                               g.what.answer_tokens()));
+    return refuse(invalid, "{} of {} tokens are known: there is nothing to generate", g.replay,
+                  g.what.answer_tokens());
   const auto expected_tokens = std::uint64_t{g.what.prompt_tokens} + known_completion(g);
   const auto bytes = expected_tokens * sizeof(std::uint32_t);
   const bool has_tokens = !batch_.model().simulated || !body.empty();
   if (has_tokens && body.bytes().size() != bytes)
-    return failure(reason::kind::invalid, fmt::format("expected {} bytes for {} tokens, found {}",
-                                                      bytes, expected_tokens, body.bytes().size()));
+    return refuse(invalid, "expected {} bytes for {} tokens, found {}", bytes, expected_tokens,
+                  body.bytes().size());
   return batch_.check(g.what, tokens);
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/protocol/refuse_format.hpp"
 #include "gpu/inference/inference_device.hpp"
 
 namespace troupe::actors {
@@ -75,9 +76,8 @@ expected<bool> decoder_directory::receive(address from, const decoder_state& s, 
 // its start, the model and the model's files must be those that the controller states.
 expected<void> decoder_directory::check(address from, const decoder_state& s) const {
   const auto failure = [&](const std::string& why) {
-    return refuse(reason::kind::refused,
-                  fmt::format("{} says that lease {} decodes '{:.64}', {}",
-                              host_name(*cluster_, from), s.lease, s.model, why));
+    return refuse(reason::kind::refused, "{} says that lease {} decodes '{:.64}', {}",
+                  host_name(*cluster_, from), s.lease, s.model, why);
   };
   const auto lease = leases_.find({from, s.lease});
   if (lease == leases_.end()) return failure("which is no decoder's lease there by the controller");

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/protocol/refuse_format.hpp"
 #include "messages/base/time.hpp"
 #include "runtime/host/log.hpp"
 
@@ -38,8 +39,7 @@ void guest_state::open() {
     try {
       made = std::exchange(o_.create, nullptr)(o_.shape, listener);
     } catch (const std::exception& e) {
-      made =
-          refuse(reason::kind::unavailable, fmt::format("the model was not opened: {}", e.what()));
+      made = refuse(reason::kind::unavailable, "the model was not opened: {}", e.what());
     }
     if (!made) return void(o_.refused = made.error());
     engine_ = std::move(*made);

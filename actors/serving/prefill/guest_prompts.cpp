@@ -4,8 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/refuse_format.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "messages/base/time.hpp"
 
@@ -29,22 +28,20 @@ bool is_time(double s) {
 // A setup comes from the trainer, on another host. It is checked where the guest is made, so that
 // its prompts can rely on it; sizes follow from the description until the model is opened.
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::invalid, std::move(why));
-  };
+  using enum reason::kind;
   const auto& p = s.place;
   const auto packing = planners::packing_of(s.how);
-  if (!packing) return failure(fmt::format("there is no packing rule '{}'", s.how.rule));
+  if (!packing) return refuse(invalid, "there is no packing rule '{}'", s.how.rule);
   if (packing->rule == planners::packing_rule::chunked &&
       (s.how.chunk == 0 || s.how.chunk % page_tokens != 0))
-    return failure(
-        fmt::format("chunks of {} tokens: must be a multiple of {}", s.how.chunk, page_tokens));
+    return refuse(invalid, "chunks of {} tokens: must be a multiple of {}", s.how.chunk,
+                  page_tokens);
   if (p.layers == 0 || (s.how.model.shape.layers > 0 &&
                         std::uint64_t{p.first_layer} + p.layers > s.how.model.shape.layers))
-    return failure(fmt::format("a guest of {} layers from {} on of '{}', which has {}", p.layers,
-                               p.first_layer, s.how.model.name, s.how.model.shape.layers));
+    return refuse(invalid, "a guest of {} layers from {} on of '{}', which has {}", p.layers,
+                  p.first_layer, s.how.model.name, s.how.model.shape.layers);
   if (!(s.how.op_ms > 0) || !is_time(p.token_s) || !is_time(p.pair_s) || !is_time(p.half_tokens))
-    return failure("a guest needs times of its operations");
+    return refuse(invalid, "a guest needs times of its operations");
   guest_shape shape;
   shape.setup = s;
   shape.node = node;
@@ -61,34 +58,30 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 // layers in between without gaps: otherwise two guests would send the same pages, or none. What the
 // order makes this guest allocate is bounded.
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::malformed, std::move(why));
-  };
+  using enum reason::kind;
   const auto& guests = o.group.guests;
   if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
       guests.size() > max_ordered_guests || o.guest >= guests.size())
-    return failure("token count or guest index out of range");
+    return refuse(malformed, "token count or guest index out of range");
   const auto& me = guests[o.guest];
   const auto& place = shape_.setup.place;
   if (me.node != shape_.node || me.first_layer != place.first_layer || me.layers != place.layers)
-    return failure("the group has other layers here than this guest");
+    return refuse(malformed, "the group has other layers here than this guest");
   std::uint64_t next_layer = 0;
   for (const auto& g : guests) {
     if (g.first_layer != next_layer || g.layers == 0)
-      return failure("the guests' layer ranges are not contiguous");
+      return refuse(malformed, "the guests' layer ranges are not contiguous");
     next_layer += g.layers;
     if (!is_time(g.token_s) || !is_time(g.pair_s) || !is_time(g.half_tokens))
-      return failure("a guest of the group has no times");
+      return refuse(malformed, "a guest of the group has no times");
   }
-  if (!is_time(o.latest_s)) return failure("the order's deadline is not a finite time");
+  if (!is_time(o.latest_s)) return refuse(malformed, "the order's deadline is not a finite time");
   if (const auto positions = shape_.max_tokens; positions > 0 && o.tokens > positions)
-    return refuse(
-        reason::kind::insufficient,
-        fmt::format("{} tokens: the cache beside the stage holds {}", o.tokens, positions));
+    return refuse(reason::kind::insufficient, "{} tokens: the cache beside the stage holds {}",
+                  o.tokens, positions);
   const bool data = !shape_.simulated && o.guest == 0;
   if (data && body.bytes().size() != o.tokens * sizeof(std::uint32_t))
-    return failure(
-        fmt::format("{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size()));
+    return refuse(malformed, "{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size());
   if (prompts_.size() >= max_held)
     return refuse(reason::kind::insufficient, "this guest has too many prompts");
   return {};
