@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 
 #include "actors/control/controller_links.hpp"
 #include "actors/control/host_table.hpp"

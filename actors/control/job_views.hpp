@@ -5,7 +5,6 @@
 
 #include "actors/control/interfaces.hpp"
 #include "actors/control/ledger.hpp"
-#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 

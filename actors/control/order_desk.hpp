@@ -5,7 +5,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "actors/control/host_table.hpp"
 #include "actors/control/recorder.hpp"

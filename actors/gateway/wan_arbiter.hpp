@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "messages/base/time.hpp"

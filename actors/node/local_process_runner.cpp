@@ -15,7 +15,6 @@
 
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
-#include "actors/protocol/launch_environment.hpp"
 #include "actors/protocol/refuse_format.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "runtime/host/log.hpp"

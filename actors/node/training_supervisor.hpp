@@ -6,9 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 
 #include "actors/node/guest_supervisor.hpp"
 #include "actors/protocol/node_interface.hpp"

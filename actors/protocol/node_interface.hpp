@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include <caf/all.hpp>
-
 #include "actors/protocol/protocol.hpp"
-#include "messages/wire/stage.hpp"
+#include "messages/domain/stage_name.hpp"
 #include "messages/wire/work.hpp"
 
 // The interface of the node actor. It is here and not in node/ because the actors that a node runs

@@ -1,6 +1,5 @@
 #include "actors/protocol/permissions.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>

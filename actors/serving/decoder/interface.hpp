@@ -1,7 +1,5 @@
 #pragma once
 
-#include <caf/all.hpp>
-
 #include "actors/protocol/protocol.hpp"
 #include "messages/wire/message.hpp"
 
