@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "actors/control/contradiction.hpp"
@@ -27,42 +28,19 @@ expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, st
   return result;
 }
 
-/// Copies the fields that a job's record and its entry in a snapshot have in common.
-template <class From, class To>
-void copy_fields(const From& from, To& to) {
-  to.request = from.request;
-  to.state = from.state;
-  to.submitted_s = from.submitted_s;
-  to.started_s = from.started_s;
-  to.ended_s = from.ended_s;
-  to.attempts = from.attempts;
-  to.out_of_memory = from.out_of_memory;
-  to.memory_factor = from.memory_factor;
-  to.bytes_floor = from.bytes_floor;
-  to.iterations_done = from.iterations_done;
-  to.lease = from.lease;
-  to.how = from.how;
-  to.where = from.where;
-  to.predicted_bytes = from.predicted_bytes;
-  to.peak_bytes = from.peak_bytes;
-  to.memory = from.memory;
-  to.detail = from.detail;
-  to.tries = from.tries;
-  to.owner = from.owner;
-  to.losses = from.losses;
-  to.lost_parts = from.lost_parts;
-  to.exit_code = from.exit_code;
-  to.suspended = from.suspended;
-  to.suspensions = from.suspensions;
-  to.tried_gpus = from.tried_gpus;
-  to.tried_bytes = from.tried_bytes;
-  to.failed_rank = from.failed_rank;
-  to.ran_s = from.ran_s;
+/// The fields that a job's record and its entry in a snapshot have in common.
+template <class Job>
+auto common_fields(Job& j) {
+  return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
+                  j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
+                  j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
+                  j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
+                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s);
 }
 
 job_kept kept(const job_record& j) {
   job_kept k;
-  copy_fields(j, k);
+  common_fields(k) = common_fields(j);
   k.job = j.id;
   k.spec = *j.spec;
   k.lost_succeeded = indices_of(j.lost_succeeded);
@@ -71,7 +49,7 @@ job_kept kept(const job_record& j) {
 
 job_record restored(const job_kept& k) {
   job_record j;
-  copy_fields(k, j);
+  common_fields(j) = common_fields(k);
   j.id = k.job;
   j.spec = shared_value{k.spec};
   return j;
