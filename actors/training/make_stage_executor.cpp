@@ -28,14 +28,10 @@ expected<stage_backend> create_backend(stage_options& o) {
 expected<std::unique_ptr<stage_executor>> make_stage_executor(stage_actor::pointer self,
                                                               stage_options& o,
                                                               gpu::stage_device::done done) {
-  stage_backend backend{std::move(o.device), std::move(o.tokens)};
-  if (o.create) {
-    auto made = create_backend(o);
-    if (!made) return refuse(made.error());
-    backend = std::move(*made);
-  }
-  if (backend.device) return std::make_unique<device_stage>(self, o.setup, std::move(backend));
-  return std::make_unique<simulated_stage>(self, o, std::move(done));
+  if (!o.create) return std::make_unique<simulated_stage>(self, o, std::move(done));
+  auto backend = create_backend(o);
+  if (!backend) return refuse(backend.error());
+  return std::make_unique<device_stage>(self, o.setup, std::move(*backend));
 }
 
 }  // namespace troupe::actors

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/training/lending/stage_lending.hpp"
 #include "actors/training/make_stage_executor.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/stage_operations.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -26,12 +26,10 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   o_ = std::move(o);
   reports_ = {o_.messenger, o_.trainer, o_.setup, o_.received_s};
   training_.begin(o_.setup);
-  tensors_.begin({&o_, &training_, &reports_, [this] { return waits_for(); },
-                  [this](double after_s, std::function<void()> what) {
-                    send_later(self_, after_s, call_now{std::move(what)});
-                  }});
+  tensors_.begin({self_, &o_, &training_, &reports_, [this] { return waits_for(); }});
   if (!create_device()) return;
-  observe();
+  lending_ = stage_lending{{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()}};
+  lending_.on_plan(o_.setup);
   load();
 }
 
@@ -45,13 +43,6 @@ bool stage_state::create_device() {
   executor_ = std::move(*made);
   tensors_.set_executor(*executor_);
   return true;
-}
-
-void stage_state::observe() {
-  if (!o_.executor) return;
-  observer_ = std::make_unique<stage_lending>(
-      stage_lending::options{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()});
-  observer_->on_plan(o_.setup);
 }
 
 // A stage that has nothing to load goes on at once, without a message to itself.
@@ -116,14 +107,14 @@ void stage_state::take_plan(const stage_run& r) {
   o_.setup.forward = r.forward;
   o_.setup.backward = r.backward;
   take_times(r);
-  observer_->on_plan(o_.setup);
+  lending_.on_plan(o_.setup);
   begin_iteration();
 }
 
 void stage_state::take_times(const stage_run& r) {
   if (!o_.setup.guest || !r.guest_times) return;
   o_.setup.guest->times = *r.guest_times;
-  observer_->on_times(o_.setup);
+  lending_.on_times(o_.setup);
 }
 
 /// Completes the iteration that has begun and begins no other until the trainer names the last one.
@@ -216,7 +207,7 @@ void stage_state::begin_step(const stage_step& s) {
   }
   if (next_ == 0) {
     training_.report().begin_s = submitted_s_ - reports_.ahead_s();
-    observer_->on_iteration_begun(training_.iteration());
+    lending_.on_iteration_begun(training_.iteration());
   }
   submit(std::move(o));
 }
@@ -306,10 +297,10 @@ void stage_state::update(std::pair<payload, payload> sums) {
   submit(update_operation(std::move(sums), training_.gradient_scale()));
 }
 
-// The observer comes first: what it adds is part of the report.
+// The lending comes first: what it adds is part of the report.
 void stage_state::end_iteration(const gpu::outcome& o) {
   training_.report().end_s = reports_.training_time_s();
-  observer_->on_iteration_ended(training_.report());
+  lending_.on_iteration_ended(training_.report());
   training_.end_iteration(o, tensors_.received().hops());
   tensors_.end_iteration();
   training_.is_checkpoint_due() ? save() : saved();
@@ -324,7 +315,7 @@ void stage_state::save() {
     return saved();
   }
   if (!training_.writes_checkpoint()) return saved();
-  if (const auto ok = may_save(how.checkpoint, me().lease); !ok) return fail(ok.error());
+  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
   submit(save_operation(checkpoint_path(how.checkpoint, training_.iteration())));
 }
@@ -345,7 +336,7 @@ void stage_state::submit(gpu::operation o) {
   TROUPE_INVARIANT(!busy_);
   busy_ = true;
   if (phase_ != phase::steps) submitted_s_ = now_s();
-  const double wait_s = observer_->on_busy(training_.iteration_of_window(), operation_number());
+  const double wait_s = lending_.on_busy(training_.iteration_of_window(), operation_number());
   if (wait_s <= 0) return executor_->submit(std::move(o));
   // The delay is counted as such: the operation itself takes no longer.
   send_later(self_, wait_s, call_now{[this, o = std::move(o)] {
@@ -357,10 +348,10 @@ void stage_state::submit(gpu::operation o) {
 /// Until the input of this operation arrives. May be repeated.
 void stage_state::be_idle(std::size_t operation) {
   if (busy_ || failed_ || device_released_) return;
-  observer_->on_idle(training_.iteration_of_window(), operation);
+  lending_.on_idle(training_.iteration_of_window(), operation);
 }
 
-/// The number, as stage_observer counts, of the operation that is being submitted; none: not every
+/// The number, as stage_lending counts, of the operation that is being submitted; none: not every
 /// iteration has it.
 std::optional<std::size_t> stage_state::operation_number() const {
   const auto steps = o_.setup.order.size();

@@ -9,7 +9,7 @@
 
 #include "actors/protocol/actor_state.hpp"
 #include "actors/training/interfaces.hpp"
-#include "actors/training/lending/stage_observer.hpp"
+#include "actors/training/lending/stage_lending.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"
 #include "actors/training/stage_reports.hpp"
@@ -56,11 +56,11 @@ namespace troupe::actors {
 /// The class has the phases only: the order of events, and the consequence of each. The rest has
 /// classes of its own: the executor (the device, or its simulation), the training (its
 /// iterations, gradients, checkpoints and report), the tensors from and to other stages, the
-/// reports to the trainer, and the observer, which lends the idle device to a guest.
+/// reports to the trainer, and the lending of the idle device to a guest.
 class stage_state {
  public:
   using interface = stage_actor;
-  static constexpr const char* name = "stage";
+  static constexpr const char* actor_name = "stage";
 
   void start(stage_actor::pointer self, stage_options o);
   void on(const inbound<stage_run>& m);
@@ -74,7 +74,6 @@ class stage_state {
 
   // Setting up.
   bool create_device();
-  void observe();
   void load();
   void request_group_id();
   void join_group(const stage_run& r);
@@ -125,7 +124,7 @@ class stage_state {
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
   std::unique_ptr<stage_executor> executor_;  // none: the device could not be created
-  std::unique_ptr<stage_observer> observer_ = std::make_unique<stage_observer>();
+  stage_lending lending_;
   stage_training training_;
   stage_reports reports_;
   stage_tensors tensors_;

@@ -92,19 +92,6 @@ expected<stage_backend> make_backend(const stage_setup& s,
   return result;
 }
 
-expected<void> open_checkpoints(const std::string& directory, lease_id lease) {
-  return gpu::take_fence(directory, lease);
-}
-
-expected<void> may_save(const std::string& directory, lease_id lease) {
-  return gpu::check_fence(directory, lease);
-}
-
-std::uint64_t newest_saved(const std::string& directory) {
-  const auto found = gpu::newest_checkpoint(directory);
-  return found ? found->iteration : 0;
-}
-
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {
   return gpu::checkpoint_directory(directory, iteration).string();
 }

@@ -10,6 +10,7 @@
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 
 namespace troupe::actors {
 
@@ -78,9 +79,9 @@ void trainer_state::prepare() {
 expected<void> trainer_state::find_checkpoint() {
   const auto& directory = o_.order.spec.train->checkpoint;
   if (!directory.empty())
-    if (auto ok = open_checkpoints(directory, o_.lease); !ok) return ok;
+    if (auto ok = gpu::take_fence(directory, o_.lease); !ok) return ok;
   first_ = 0;
-  if (!directory.empty() && newest_saved(directory) > 0) {
+  if (!directory.empty() && gpu::newest_checkpoint(directory)) {
     const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
     if (!newest) return refuse(newest.error());
     for (const auto& damaged : newest->damaged) add_event(damaged);

@@ -188,16 +188,18 @@ class world {
     using pass = gpu::stage_spec::pass::kind;
     for (const auto what : {pass::forward_kept, pass::backward})
       for (std::uint32_t m = 0; m < 2; ++m) spec.iteration.push_back({what, m});
-    x.device = std::make_shared<gpu::cuda::device>(
+    stage_backend backend;
+    backend.device = std::make_shared<gpu::cuda::device>(
         spec, std::make_shared<counting_sums>(test::emulated_machine(o_.sums), overlapped_),
         gpu::cuda::device::first_values::set, o_.patience, nullptr,
         1);  // pieces as small as can be
-    x.tokens = [m = model_, p = s.name.pipeline](
-                   std::uint64_t iteration,
-                   std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
+    backend.tokens = [m = model_, p = s.name.pipeline](
+                         std::uint64_t iteration,
+                         std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
       const auto l = test::lessons(m, 2, 1, iteration * 100 + p * 10 + microbatch);
       return std::pair{l[0].input, l[0].targets};
     };
+    x.create = [backend] { return backend; };
     return x;
   }
 

@@ -8,6 +8,7 @@
 #include "actors/training/curve_file.hpp"
 #include "actors/training/sent_tensors.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"
 #include "harness/scratch.hpp"
@@ -123,7 +124,7 @@ TEST_CASE("a tensor is due at its time, which doubles up to four times") {
 
 TEST_CASE("a curve goes on where the training does, and gives what the controller lacks") {
   const troupe::test::scratch room;
-  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(gpu::take_fence(room.path(), 7));
   {
     curve_file curve{room.path(), 7};
     REQUIRE(curve.resume(0, 0));
@@ -157,7 +158,7 @@ TEST_CASE("a curve goes on where the training does, and gives what the controlle
 
 TEST_CASE("resuming a training copies its curve in constant memory, however long it is") {
   const troupe::test::scratch room;
-  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(gpu::take_fence(room.path(), 7));
   constexpr std::uint64_t iterations = 200'000;
   {
     curve_file curve{room.path(), 7};
@@ -182,7 +183,7 @@ TEST_CASE("resuming a training copies its curve in constant memory, however long
 
 TEST_CASE("a curve that cannot be read is refused, and stays") {
   const troupe::test::scratch room;
-  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(gpu::take_fence(room.path(), 7));
   REQUIRE(::mknod((room / "curve.csv").c_str(), S_IFSOCK | 0600, 0) == 0);  // no file to open
   const auto refused = curve_file{room.path(), 7}.resume(1, 0);
   REQUIRE_FALSE(refused);
@@ -192,7 +193,7 @@ TEST_CASE("a curve that cannot be read is refused, and stays") {
 
 TEST_CASE("a curve of an earlier release lacks a figure, and lines that are none are dropped") {
   const troupe::test::scratch room;
-  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(gpu::take_fence(room.path(), 7));
   std::ofstream{room / "curve.csv"} << "iteration,end_unix_s,seconds,loss,gradient_norm\n"
                                        "1,102.5,2.5,0.5,3\nnonsense\n\n2,105,2.5,0.25,4\n";
   curve_file curve{room.path(), 7};
@@ -207,10 +208,10 @@ TEST_CASE("a curve of an earlier release lacks a figure, and lines that are none
 
 TEST_CASE("a lease that another has replaced writes no curve, and says so once") {
   const troupe::test::scratch room;
-  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(gpu::take_fence(room.path(), 7));
   curve_file curve{room.path(), 7};
   REQUIRE(curve.resume(0, 0));
-  REQUIRE(open_checkpoints(room.path(), 8));
+  REQUIRE(gpu::take_fence(room.path(), 8));
   CHECK_FALSE(curve.resume(0, 0));
   curve.add({1, 1, 1, 1, 2, 1});
   const auto refused = curve.write();

@@ -141,11 +141,12 @@ class stage_by_hand {
     if (it.slowdown != 1) o.slowdown = [f = it.slowdown] { return f; };
     o.create = std::move(it.create);
     o.created = std::move(it.created);
-    if (it.real) o.device = device;
-    o.tokens = [](std::uint64_t iteration,
-                  std::uint32_t microbatch) -> expected<std::pair<payload, payload>> {
-      return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
-    };
+    if (it.real)
+      o.create = [device = device]() -> expected<stage_backend> {
+        return stage_backend{device, [](std::uint64_t iteration, std::uint32_t microbatch) {
+                               return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
+                             }};
+      };
     o.gateway = gateway_of_stage;
     if (it.executor)
       o.executor = it.executor([this] { return world_.now_s(); },

@@ -1,6 +1,7 @@
 #include "actors/stage_by_hand.hpp"
 
 #include "actors/training/stage_backend.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "harness/scratch.hpp"
 
 using namespace troupe;
@@ -16,7 +17,7 @@ struct saving_stage {
   stage_setup setup = alone();
 
   explicit saving_stage(std::uint32_t every) {
-    REQUIRE(open_checkpoints(directory.path(), lease_of_stage));
+    REQUIRE(gpu::take_fence(directory.path(), lease_of_stage));
     setup.backend = "cpu";
     setup.how.checkpoint = directory.path();
     setup.how.checkpoint_every = every;
@@ -73,7 +74,7 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
   }
   stage_by_hand s{setup, {.real = true}};
   s.run(1);
-  REQUIRE(open_checkpoints(directory.path(), lease_of_stage + 1));
+  REQUIRE(gpu::take_fence(directory.path(), lease_of_stage + 1));
   iterate(s);
   CHECK(s.device->current() == nullptr);
   CHECK(s.report().why.code == reason::kind::stale);

@@ -3,6 +3,7 @@
 
 #include "actors/trained_by_hand.hpp"
 #include "actors/written_checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "planners/cost/batch_split.hpp"
 
 // A trainer that resumes, saves, falls back and ends.
@@ -325,7 +326,7 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
 
 TEST_CASE("a trainer whose directory has a newer lease stops, and says nothing about the job") {
   const troupe::test::scratch directory;
-  REQUIRE(open_checkpoints(directory.path(), lease + 1));
+  REQUIRE(gpu::take_fence(directory.path(), lease + 1));
   trained_by_hand t{saved_in(directory, 2)};
   t.reports_at_end();
   REQUIRE(t.over());
@@ -349,7 +350,7 @@ TEST_CASE("iterations that the controller has not asked after are not told again
   const troupe::test::scratch directory;
   {
     curve_file curve{directory.path(), lease - 1};
-    REQUIRE(open_checkpoints(directory.path(), lease - 1));
+    REQUIRE(gpu::take_fence(directory.path(), lease - 1));
     REQUIRE(curve.resume(0, 0));
     for (std::uint64_t i = 1; i <= 5; ++i) curve.add({i, 1, 0, 0, 1, 0});
     REQUIRE(curve.write());

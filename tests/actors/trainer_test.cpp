@@ -1,5 +1,6 @@
 #include "actors/trained_by_hand.hpp"
 #include "actors/written_checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -42,7 +43,7 @@ TEST_CASE("a trainer reports the saved iterations that its predecessor could not
   job.model = tiny_model();
   {
     curve_file curve{directory.path(), lease - 1};
-    REQUIRE(open_checkpoints(directory.path(), lease - 1));
+    REQUIRE(gpu::take_fence(directory.path(), lease - 1));
     REQUIRE(curve.resume(0, 0));
     for (std::uint64_t i = 1; i <= 7; ++i) curve.add({i, 1.0 / static_cast<double>(i), 0, 0, 1, 0});
     REQUIRE(curve.write());
