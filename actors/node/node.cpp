@@ -42,8 +42,6 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
     options_.process_runner->watch(
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
-  training_.start(self, host_, options_.cluster, options_.backend, options_.make_cuda);
-  serving_.start(self, host_, options_.cluster, options_.backend);
   guard_ = frame_guard{host_, options_.cluster};
   on(tick{});
 }
@@ -189,9 +187,9 @@ void node_state::begin(const work_order& w) {
   changed_ = true;
   if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
-    training_.begin(w, options_.slowdown);
+    training_.begin(w);
   } else if (p.serving) {
-    serving_.begin(w, options_.slowdown);
+    serving_.begin(w);
   } else if (p.simulated) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     send_later(self_, (w.start_s + work_s) * p.slowdown, work_done{w.lease, p.start});

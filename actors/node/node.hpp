@@ -2,41 +2,17 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "actors/node/process_runner.hpp"
+#include "actors/node/node_context.hpp"
 #include "actors/node/serving_supervisor.hpp"
 #include "actors/node/training_supervisor.hpp"
-#include "actors/node/work_observer.hpp"
-#include "actors/protocol/actor_state.hpp"
-#include "actors/protocol/node_interface.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "runtime/host/shared_cluster.hpp"
-#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct node_options {
-  shared_cluster cluster;
-  /// Null: all work is simulated, whether it has a command or not.
-  std::shared_ptr<actors::process_runner> process_runner;
-  /// Its state directory is new: processes of an earlier start are unknown.
-  bool new_state = false;
-  /// The device kind of jobs that name none, for training and serving.
-  std::string backend = name_of(device_kind::sim);
-  /// Creates the CUDA devices of its stages; null: this machine's GPUs.
-  gpu::cuda_device_maker make_cuda;
-  /// Slowdown factor of simulated work that starts now; null: none.
-  std::function<double()> slowdown;
-  std::shared_ptr<work_observer> observer;  // null: none
-  /// Called once the node was removed from the cluster and its work has ended; null: it stays.
-  std::function<void()> on_removed;
-};
 
 /// The node agent. It executes the latest orders and nothing else. Without contact to the
 /// controller for the duration of a lease it stops all work, which the controller may then grant
@@ -107,8 +83,8 @@ class node_state {
   runtime::host host_;
   node_options options_;
   std::map<lease_id, part> parts_;
-  training_supervisor training_;
-  serving_supervisor serving_;
+  training_supervisor training_{{self_, host_, options_}};
+  serving_supervisor serving_{{self_, host_, options_}};
   frame_guard guard_;
   std::uint64_t journal_ = 0;             // of its orders; 0: there are none yet
   std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders

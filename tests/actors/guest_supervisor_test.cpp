@@ -20,11 +20,12 @@ class node_with_guests {
   node_with_guests() : cluster{harness::small_cluster()}, world_{*cluster} {
     net_->now_s = [this] { return world_.now_s(); };
     world_.add_host(here, [this](const runtime::host& h) {
-      auto host = h;
+      host = h;
       host.net = net_;
-      const auto node = world_.system().spawn([this, host](node_actor::pointer self) {
-        guests.start(self, host, cluster);
-        node_messenger_ = messenger{host, node_actor{self}};
+      options.cluster = cluster;
+      const auto node = world_.system().spawn([this](node_actor::pointer me) {
+        self = me;
+        node_messenger_ = messenger{host, node_actor{me}};
         return behavior();
       });
       return std::vector{caf::actor_cast<caf::actor>(node)};
@@ -94,7 +95,10 @@ class node_with_guests {
 
   std::shared_ptr<const troupe::cluster> cluster;
   const address here = node_address(0), decoder = node_address(1), gateway = gateway_address(0);
-  guest_supervisor guests;
+  node_actor::pointer self = nullptr;
+  runtime::host host;
+  node_options options;
+  guest_supervisor guests{{self, host, options}};
   std::string why;  // of the latest said_of()
 
  private:
