@@ -143,10 +143,7 @@ void guest_prompts::on_order(address gateway, const prefill_order& o, const payl
     out.send.push_back({gateway, known->second.progress, {}});
     return;
   }
-  prefill_progress p;
-  p.name = o.name;
-  p.guest = o.guest;
-  p.why = refusal;
+  prefill_progress p{.name = o.name, .guest = o.guest, .why = refusal};
   if (over_.find(o.name))
     p.why = {reason::kind::stale, "the prefill is over"};
   else if (const auto ok = check(o, body); refusal.text.empty() && !ok)
@@ -172,18 +169,16 @@ void guest_prompts::give_tiles(changes& out) {
     for (; p->given < p->inputs.size() && p->inputs[p->given]; ++p->given) {
       const auto t = p->given;
       const auto& run = p->work.guests[p->order.guest][t];
-      guest_tile tile;
-      tile.sequence = p->order.sequence;
-      tile.tile = t;
-      tile.name = p->order.name;
-      tile.first = p->first[t];
-      tile.rows = p->work.rows[t];
-      tile.all_rows = p->order.tokens;
-      tile.in = *p->inputs[t];
-      tile.operations = run.count;
-      tile.each_s = run.each_s;
-      tile.layers_a_block = p->layers_a_block;
-      out.compute.push_back(std::move(tile));
+      out.compute.push_back({.sequence = p->order.sequence,
+                             .tile = t,
+                             .name = p->order.name,
+                             .first = p->first[t],
+                             .rows = p->work.rows[t],
+                             .all_rows = p->order.tokens,
+                             .in = *p->inputs[t],
+                             .operations = run.count,
+                             .each_s = run.each_s,
+                             .layers_a_block = p->layers_a_block});
     }
     if (p->given < p->inputs.size()) return;
   }
@@ -250,13 +245,14 @@ void guest_prompts::add(prompt& p, block_sender& to, prefill_block b, payload bo
 }
 
 void guest_prompts::add_hidden(prompt& p, const guest_tile_result& r, double now_s) {
-  prefill_block b;
-  b.what = prefill_block::kind::hidden;
-  b.blocks = static_cast<std::uint32_t>(p.inputs.size());
-  b.first = p.first[r.tile];
-  b.count = p.work.rows[r.tile];
-  b.bytes = b.count * shape_.row_bytes;
-  add(p, *p.to_next, b, r.hidden, now_s);
+  const auto rows = p.work.rows[r.tile];
+  add(p, *p.to_next,
+      {.what = prefill_block::kind::hidden,
+       .blocks = static_cast<std::uint32_t>(p.inputs.size()),
+       .first = p.first[r.tile],
+       .count = rows,
+       .bytes = rows * shape_.row_bytes},
+      r.hidden, now_s);
 }
 
 // The last page of a tile may be partly filled only at the prompt's end: tiles begin at multiples
@@ -277,12 +273,11 @@ void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
 }
 
 void guest_prompts::add_last(prompt& p, const guest_tile_result& r, double now_s) {
-  prefill_block b;
-  b.what = prefill_block::kind::last;
-  b.blocks = p.blocks;
-  b.first = p.order.tokens - 1;
-  b.count = 1;
-  b.bytes = shape_.row_bytes;
+  prefill_block b{.what = prefill_block::kind::last,
+                  .blocks = p.blocks,
+                  .first = p.order.tokens - 1,
+                  .count = 1,
+                  .bytes = shape_.row_bytes};
   payload body;
   if (const auto all = r.hidden.bytes(); !shape_.simulated)
     body = {r.hidden.owner(), all.subspan(all.size() - shape_.row_bytes)};
@@ -351,11 +346,8 @@ void guest_prompts::report_gone(const prompt& p, const reason& why, changes& out
 }
 
 void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& out) {
-  prefill_progress gone;
-  gone.name = n;
-  gone.now = prefill_progress::state::gone;
   const auto* old = over_.find(n);
-  if (old) gone.guest = *old;
+  prefill_progress gone{.name = n, .guest = old ? *old : 0, .now = prefill_progress::state::gone};
   const auto at = prompts_.find(n);
   if (at != prompts_.end()) {
     gone = at->second.progress;

@@ -19,11 +19,7 @@ bool all_set(const std::vector<bool>& v) {
 }
 
 prefill_progress gone_of(const prefill_name& name, reason why = {}) {
-  prefill_progress gone;
-  gone.name = name;
-  gone.now = prefill_progress::state::gone;
-  gone.why = std::move(why);
-  return gone;
+  return {.name = name, .now = prefill_progress::state::gone, .why = std::move(why)};
 }
 
 }  // namespace
