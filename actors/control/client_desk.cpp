@@ -8,6 +8,7 @@
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/refuse_format.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/codec/codec.hpp"
 
 namespace troupe::actors {
@@ -40,8 +41,8 @@ void client_desk::on(const inbound<submit_job>& m) {
   const auto& book = records_.book();
   if (const auto* known = book.job_of_request(s.request)) {
     // Still being planned: the answer goes to the sender of the latest repetition.
-    if (const auto held = held_.find(known->id); held != held_.end())
-      held->second.to = from;
+    if (auto* held = find_in(held_, known->id))
+      held->to = from;
     else if (known->state == job_state::failed && known->attempts == 0)
       records_.reply(from, submit_reply{s.request, 0, {reason::kind::infeasible, known->detail}});
     else

@@ -8,6 +8,7 @@
 #include "actors/control/desired_work.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/refuse_format.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -129,7 +130,8 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   if (it == r.parts.end()) {
     // The node does not have it. It may still be going to begin it, by orders that are under way,
     // unless it has already followed later ones, of this epoch, that leave the lease out.
-    const auto since = orders_.first_without(id, n).value_or(1);
+    const auto* without = orders_.first_without(id, n);
+    const auto since = without ? *without : 1;
     if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
       end_part({id, part, records_.wall(), l->outcome, 0, 0, l->detail, {}, {}});
     return;
@@ -225,10 +227,10 @@ void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string
   part_ended e{id, part, records_.wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
   // Simulated work keeps its checkpoints and a program what it had reported as saved; the rest is
   // done again.
-  if (const auto last = reached.find(id); last != reached.end()) {
+  if (const auto* last = find_in(reached, id)) {
     e.iterations =
-        kept_iterations(records_.present_cluster(), records_.book(), l, last->second.iterations);
-    e.program = last->second.program;
+        kept_iterations(records_.present_cluster(), records_.book(), l, last->iterations);
+    e.program = last->program;
   }
   end_part(std::move(e));
 }

@@ -8,6 +8,7 @@
 #include "actors/control/job_progress.hpp"
 #include "actors/control/job_views.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "messages/base/find_in.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -109,9 +110,9 @@ void scheduler_state::on(const plans_reply& p) {
 void scheduler_state::on(const job_progress& p) {
   auto& known = progress_[p.job];
   take_newer(known, p);
-  const auto view = running_.find(p.job);
-  if (const auto* j = book().job(p.job); j && view != running_.end())
-    view->second.reported = reported_progress_of(*j, known);
+  auto* view = find_in(running_, p.job);
+  if (const auto* j = book().job(p.job); j && view)
+    view->reported = reported_progress_of(*j, known);
 }
 
 /// At most one request for each job and memory factor is under way.
@@ -124,8 +125,8 @@ void scheduler_state::want_plans(const job_record& j) {
 /// Updates the job's entry in the lists of waiting and running jobs.
 void scheduler_state::update_views(const job_record& j) {
   // Policies do not see a job without plans.
-  const auto plans = plans_.find(j.id);
-  const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
+  const auto* plans = find_in(plans_, j.id);
+  const bool known = plans && plans->memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
   if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
   const auto* next = pending_.find(j.id);
@@ -357,8 +358,7 @@ void scheduler_state::on(const move_request& w) {
   }
   const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
   if (std::ranges::any_of(move_requests_, same)) return;
-  if (const auto at = proposed_moves_.find(w.move.job);
-      at != proposed_moves_.end() && same(at->second))
+  if (const auto* proposed = find_in(proposed_moves_, w.move.job); proposed && same(*proposed))
     return;
   move_requests_.push_back(w);
   something_changed();
@@ -398,13 +398,13 @@ bool scheduler_state::make_moves() {
   auto rest = pending_.rest(*state_->idle, not_kept_);
   for (auto& w : std::exchange(move_requests_, {})) {
     const auto& m = w.move;
-    const auto running = running_.find(m.job);
-    if (running == running_.end() || !running->second.training || proposed_moves_.contains(m.job)) {
+    const auto* running = find_in(running_, m.job);
+    if (!running || !running->training || proposed_moves_.contains(m.job)) {
       reply_to_move(w, refuse(why_immovable(m.job)));
       continue;
     }
     auto to =
-        planners::plan_move(cluster(), rest, running->second,
+        planners::plan_move(cluster(), rest, *running,
                             {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
     if (!to) {
       reply_to_move(w, refuse(to.error()));
@@ -452,10 +452,10 @@ policy_view scheduler_state::on(const why_waiting& m) {
       unusable.push_back({n, "drained"});
   now.unusable = unusable;
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
-  const auto known = plans_.find(m.job);
-  if (j->state == job_state::waiting && !j->suspended && !starting_ && known != plans_.end() &&
-      known->second.memory_factor == j->memory_factor)
-    result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->second.plans.get());
+  const auto* known = find_in(plans_, m.job);
+  if (j->state == job_state::waiting && !j->suspended && !starting_ && known &&
+      known->memory_factor == j->memory_factor)
+    result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->plans.get());
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include "actors/protocol/refuse_format.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
 #include "gpu/device/simulated_executor.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -101,13 +102,13 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
 
 // The guest may be inside a call that takes minutes, on its own thread. The loan ends at once, from
 // here: the device goes back to the training, and a model that is opened later does not get it.
-void guest_supervisor::end(entry& e) {
+void guest_supervisor::end(const entry& e) const {
   node_.kill(e.actor);
   if (e.loan) e.loan->end();
 }
 
 void guest_supervisor::stop(lease_id lease) {
-  std::erase_if(guests_, [&](auto& guest) {
+  std::erase_if(guests_, [&](const auto& guest) {
     if (guest.first.lease != lease) return false;
     end(guest.second);
     return true;
@@ -118,8 +119,8 @@ void guest_supervisor::stop(lease_id lease) {
 // its limit.
 void guest_supervisor::on_order(address from, const prefill_order& o, const payload& body) {
   const auto& group = o.group.guests;
-  const auto at = o.guest < group.size() ? guests_.find(group[o.guest].stage) : guests_.end();
-  if (at != guests_.end()) return caf::anon_send(at->second.actor, guest_message{from, o, body});
+  const auto* e = o.guest < group.size() ? find_in(guests_, group[o.guest].stage) : nullptr;
+  if (e) return caf::anon_send(e->actor, guest_message{from, o, body});
   send_message(
       node_.host, from,
       prefill_progress{.name = o.name,

@@ -16,6 +16,7 @@
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/protocol/refuse_format.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -125,16 +126,15 @@ class local_process_runner final : public process_runner {
   }
 
   void stop(lease_id lease, bool at_once) override {
-    auto it = running_.find(lease);
-    if (it == running_.end()) return;
-    auto& r = it->second;
+    auto* r = find_in(running_, lease);
+    if (!r) return;
     // A second graceful stop must not start the grace again.
     if (at_once)
-      r.program->kill();
-    else if (!r.stopping)
-      r.program->terminate(r.order.grace_s);
-    r.stopping = true;
-    r.killed = r.killed || at_once;
+      r->program->kill();
+    else if (!r->stopping)
+      r->program->terminate(r->order.grace_s);
+    r->stopping = true;
+    r->killed = r->killed || at_once;
   }
 
   std::vector<part_report> poll() override {

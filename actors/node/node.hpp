@@ -28,7 +28,7 @@ namespace troupe::actors {
 class node_state {
  public:
   using interface = node_actor;
-  static constexpr const char* name = "node";
+  static constexpr const char* actor_name = "node";
 
   void start(node_actor::pointer self, runtime::host h, node_options options);
   void on(const arrived& a);
@@ -65,6 +65,7 @@ class node_state {
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
   void notify_end(const part& p) const;
+  void report_end(const part& p);
   void poll_programs();
   node_report make_report();
   std::string lost() const;
@@ -73,18 +74,15 @@ class node_state {
   void send_report(node_report r);
   std::uint64_t iterations_by_now(const part& p) const;
   double now() const { return host_.clock->now_s(); }
-  node_index index() const { return node_of(host_.self); }
-  address my_gateway() const {
-    return gateway_address(options_.cluster->nodes[index()].datacenter);
-  }
   const cluster_settings& settings() const { return options_.cluster->settings; }
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;
   node_options options_;
   std::map<lease_id, part> parts_;
-  training_supervisor training_{{self_, host_, options_}};
-  serving_supervisor serving_{{self_, host_, options_}};
+  const node_context me_{self_, host_, options_};
+  training_supervisor training_{me_};
+  serving_supervisor serving_{me_};
   frame_guard guard_;
   std::uint64_t journal_ = 0;             // of its orders; 0: there are none yet
   std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders

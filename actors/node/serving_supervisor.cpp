@@ -5,7 +5,7 @@
 #include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
-#include "actors/serving/decoder/decoder_backend.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -37,20 +37,19 @@ void serving_supervisor::stop(lease_id lease) {
 
 template <class T>
 bool serving_supervisor::to_decoder(lease_id lease, address from, T& m, const payload& body) {
-  const auto it = decoders_.find(lease);
-  if (it == decoders_.end()) return false;
-  caf::anon_send(it->second, inbound<T>{from, std::move(m), body, {}});
-  return true;
+  const auto* to = find_in(decoders_, lease);
+  if (to) caf::anon_send(*to, inbound<T>{from, std::move(m), body, {}});
+  return to != nullptr;
 }
 
 /// Spares the front the time until it notices that the decoder is gone.
 void serving_supervisor::answer_for_lost(address to, const request_name& n, lease_id lease) const {
-  send_message(
-      node_.host, to,
-      generated{.name = n,
-                .lease = lease,
-                .finish = generated::ending::failed,
-                .why = {reason::kind::unavailable, "the decoder is not on this node any more"}});
+  generated g;
+  g.name = n;
+  g.lease = lease;
+  g.finish = generated::ending::failed;
+  g.why = {reason::kind::unavailable, "the decoder is not on this node any more"};
+  send_message(node_.host, to, g);
 }
 
 // Each message names the lease of its decoder. One for a decoder that is not here (any more) gets

@@ -9,6 +9,7 @@
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/trainer.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -21,12 +22,14 @@ constexpr double end_s = 2;
 
 /// The fields of a setup that determine which hosts may send its tensors, without order and model.
 stage_setup topology_of(const stage_setup& s) {
-  return {.name = s.name,
-          .stages = s.stages,
-          .pipelines = s.pipelines,
-          .microbatches = s.microbatches,
-          .neighbours = s.neighbours,
-          .peers = s.peers};
+  stage_setup t;
+  t.name = s.name;
+  t.stages = s.stages;
+  t.pipelines = s.pipelines;
+  t.microbatches = s.microbatches;
+  t.neighbours = s.neighbours;
+  t.peers = s.peers;
+  return t;
 }
 
 /// To a stage or a trainer.
@@ -55,18 +58,17 @@ void training_supervisor::begin(const work_order& w) {
 }
 
 void training_supervisor::stop(lease_id lease) {
-  const auto it = parts_.find(lease);
-  if (it == parts_.end()) return;
-  auto& p = it->second;
-  for (auto& [name, s] : p.stages) node_.kill(s.actor);
-  if (p.trainer) node_.kill(p.trainer);
+  auto* p = find_in(parts_, lease);
+  if (!p) return;
+  for (auto& [name, s] : p->stages) node_.kill(s.actor);
+  if (p->trainer) node_.kill(p->trainer);
   guests_.stop(lease);
-  parts_.erase(it);
+  parts_.erase(lease);
   return_memory_soon();
 }
 
 void training_supervisor::release(lease_id lease) {
-  auto* p = part_of(lease);
+  auto* p = find_in(parts_, lease);
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
   guests_.stop(lease);
@@ -96,19 +98,13 @@ void training_supervisor::return_memory() {
 }
 
 void training_supervisor::stop_gracefully(lease_id lease) {
-  if (const auto* p = part_of(lease); p && p->trainer) caf::anon_send(p->trainer, stop_training{});
-}
-
-training_supervisor::part* training_supervisor::part_of(lease_id lease) {
-  const auto it = parts_.find(lease);
-  return it == parts_.end() ? nullptr : &it->second;
+  if (const auto* p = find_in(parts_, lease); p && p->trainer)
+    caf::anon_send(p->trainer, stop_training{});
 }
 
 training_supervisor::part::entry* training_supervisor::stage_of(const stage_name& who) {
-  auto* p = part_of(who.lease);
-  if (!p) return nullptr;
-  const auto it = p->stages.find(who);
-  return it == p->stages.end() ? nullptr : &it->second;
+  auto* p = find_in(parts_, who.lease);
+  return p ? find_in(p->stages, who) : nullptr;
 }
 
 void training_supervisor::on_message(address from, message& m, const payload& body) {
@@ -123,18 +119,19 @@ void training_supervisor::on_message(address from, message& m, const payload& bo
 }
 
 void training_supervisor::on(address from, stage_setup& s, const payload&) {
-  if (const auto* p = part_of(s.name.lease); p && is_trainer(node_.cluster(), p->order, from))
+  if (const auto* p = find_in(parts_, s.name.lease);
+      p && is_trainer(node_.cluster(), p->order, from))
     set_up(from, std::move(s));
 }
 
 void training_supervisor::on(address from, stage_run& r, const payload& body) {
-  const auto* p = part_of(r.name.lease);
+  const auto* p = find_in(parts_, r.name.lease);
   if (!p || !is_trainer(node_.cluster(), p->order, from)) return;
   if (const auto* to = stage_of(r.name)) pass_on(to->actor, from, r, body);
 }
 
 void training_supervisor::on(address from, stage_report& r, const payload&) {
-  const auto* p = part_of(r.name.lease);
+  const auto* p = find_in(parts_, r.name.lease);
   if (p && p->trainer && is_lease_node(node_.cluster(), p->order, from))
     pass_on(p->trainer, from, r, {});
 }
@@ -150,18 +147,18 @@ void training_supervisor::on(address from, tensor_request& r, const payload& bod
 }
 
 void training_supervisor::on(address from, training_report_ack& a, const payload&) {
-  if (const auto* p = part_of(a.lease); p && p->trainer) pass_on(p->trainer, from, a, {});
+  if (const auto* p = find_in(parts_, a.lease); p && p->trainer) pass_on(p->trainer, from, a, {});
 }
 
 void training_supervisor::set_up(address trainer, stage_setup s) {
-  auto* p = part_of(s.name.lease);
+  auto* p = find_in(parts_, s.name.lease);
   if (!p || p->released_s) return;
-  if (auto ok = check_setup(s, p->order); !ok) return report(trainer, s, {.why = ok.error()});
+  if (auto ok = check_setup(s, p->order); !ok) return report(trainer, s, ok.error());
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;
   if (!fresh && s.incarnation <= e.incarnation) {
     if (!e.actor || s.incarnation < e.incarnation) return;
-    if (e.created && !*e.created) return report(trainer, s, {.starting = true});
+    if (e.created && !*e.created) return report(trainer, s, {});
     // The setup was repeated: have the stage repeat its report.
     stage_run again{s.name, 0, 0, {}, {}, {}};
     return pass_on(e.actor, trainer, again, {});
@@ -197,22 +194,25 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   e.actor = node_.spawn<stage_state>(computes, std::move(o));
 }
 
-/// For a stage that cannot report itself, or not yet.
-void training_supervisor::report(address trainer, const stage_setup& s, stage_report r) const {
+/// For a stage that cannot be set up; without a reason, for one whose device is not ready yet.
+void training_supervisor::report(address trainer, const stage_setup& s, const reason& why) const {
+  stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
+  r.why = why;
+  r.starting = why.text.empty();
   node_.messenger().send(trainer, r);
 }
 
 bool training_supervisor::on_training_over(training_over& over) {
-  auto* p = part_of(over.lease);
+  auto* p = find_in(parts_, over.lease);
   if (!p) return false;
   if (is_lost_device(over)) return true;
   if (over.trainer) {
     p->trainer_over = true;
     if (over.how != part_report::state::succeeded) return true;
-  } else if (const auto it = p->stages.find(over.who); it != p->stages.end()) {
-    it->second.over = true;
+  } else if (auto* s = find_in(p->stages, over.who)) {
+    s->over = true;
   }
   // Every device of a part belongs to one stage.
   std::size_t over_devices = 0;

@@ -6,6 +6,7 @@
 
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -103,12 +104,11 @@ const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewe
   // Progress and remaining time change without any event.
   const double keeps_s = many ? 1 : 0.2;
   const auto key = viewer.is_operator ? std::string{} : viewer.name;
-  if (const auto known = replies_.find(key); known != replies_.end()) {
-    const bool stale =
-        known->second.version != reply_version_ || now_s >= known->second.made_s + keeps_s;
+  if (const auto* known = find_in(replies_, key)) {
+    const bool stale = known->version != reply_version_ || now_s >= known->made_s + keeps_s;
     // Many users together get no more of the thread than one.
     const double users = static_cast<double>(replies_.size());
-    if (!stale || now_s < known->second.made_s + pause_s * users) return known->second.reply;
+    if (!stale || now_s < known->made_s + pause_s * users) return known->reply;
   }
   auto explain = explainer(viewer);
   auto all = explain.nodes();

@@ -6,6 +6,7 @@
 
 #include "actors/protocol/refuse_format.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -80,10 +81,9 @@ bool decoder_behavior::is_current(address from, const request_name& n) {
 void decoder_behavior::on(const inbound<generate>& m) {
   const auto& g = m.body;
   if (!is_current(m.from, g.name)) return;
-  if (const auto at = requests_.all().find(key_of(g.name)); at != requests_.all().end()) {
-    const auto& r = at->second;
-    if (r.about.name.attempt > g.name.attempt) return;
-    if (r.about.name.attempt == g.name.attempt) return send(r.output.state());
+  if (const auto* r = find_in(requests_.all(), key_of(g.name))) {
+    if (r->about.name.attempt > g.name.attempt) return;
+    if (r->about.name.attempt == g.name.attempt) return send(r->output.state());
     drop(key_of(g.name));
   }
   if (const auto* ending = requests_.ending_of(g.name)) {
@@ -158,8 +158,8 @@ void decoder_behavior::on(const inbound<cancel_generate>& m) {
   const auto& c = m.body;
   if (!is_current(m.from, c.name)) return;
   const auto k = key_of(c.name);
-  if (const auto at = requests_.all().find(k); at != requests_.all().end()) {
-    if (at->second.about.name.attempt > c.name.attempt) return;
+  if (const auto* r = find_in(requests_.all(), k)) {
+    if (r->about.name.attempt > c.name.attempt) return;
     drop(k);
   }
   const auto* ending = requests_.ending_of(c.name);

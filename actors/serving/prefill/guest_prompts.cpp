@@ -6,6 +6,7 @@
 
 #include "actors/protocol/refuse_format.hpp"
 #include "gpu/inference/inference_device.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::actors {
@@ -138,11 +139,8 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
 // with the reason. An order of a prompt that is over here is late.
 void guest_prompts::on_order(address gateway, const prefill_order& o, const payload& body,
                              const reason& refusal, double now_s, changes& out) {
-  const auto known = prompts_.find(o.name);
-  if (known != prompts_.end()) {
-    out.send.push_back({gateway, known->second.progress, {}});
-    return;
-  }
+  if (const auto* known = find_in(prompts_, o.name))
+    return out.send.push_back({gateway, known->progress, {}});
   prefill_progress p{.name = o.name, .guest = o.guest, .why = refusal};
   if (over_.find(o.name))
     p.why = {reason::kind::stale, "the prefill is over"};
@@ -192,13 +190,10 @@ void guest_prompts::give_tiles(changes& out) {
 // still come.
 void guest_prompts::on_block(address from, const prefill_block& b, const payload& body,
                              changes& out) {
-  if (over_.find(b.name)) {
-    out.send.push_back({from, not_needed(b), {}});
-    return;
-  }
-  const auto at = prompts_.find(b.name);
-  if (at == prompts_.end()) return;  // its order may still come
-  auto& p = at->second;
+  if (over_.find(b.name)) return out.send.push_back({from, not_needed(b), {}});
+  auto* known = find_in(prompts_, b.name);
+  if (!known) return;  // its order may still come
+  auto& p = *known;
   const auto& o = p.order;
   if (b.what != prefill_block::kind::hidden || b.guest + 1 != o.guest) return;  // another guest's
   if (from != o.group.guests[b.guest].node || b.index >= p.inputs.size() ||
@@ -245,14 +240,13 @@ void guest_prompts::add(prompt& p, block_sender& to, prefill_block b, payload bo
 }
 
 void guest_prompts::add_hidden(prompt& p, const guest_tile_result& r, double now_s) {
-  const auto rows = p.work.rows[r.tile];
-  add(p, *p.to_next,
-      {.what = prefill_block::kind::hidden,
-       .blocks = static_cast<std::uint32_t>(p.inputs.size()),
-       .first = p.first[r.tile],
-       .count = rows,
-       .bytes = rows * shape_.row_bytes},
-      r.hidden, now_s);
+  prefill_block b;
+  b.what = prefill_block::kind::hidden;
+  b.blocks = static_cast<std::uint32_t>(p.inputs.size());
+  b.first = p.first[r.tile];
+  b.count = p.work.rows[r.tile];
+  b.bytes = b.count * shape_.row_bytes;
+  add(p, *p.to_next, b, r.hidden, now_s);
 }
 
 // The last page of a tile may be partly filled only at the prompt's end: tiles begin at multiples
@@ -273,11 +267,12 @@ void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
 }
 
 void guest_prompts::add_last(prompt& p, const guest_tile_result& r, double now_s) {
-  prefill_block b{.what = prefill_block::kind::last,
-                  .blocks = p.blocks,
-                  .first = p.order.tokens - 1,
-                  .count = 1,
-                  .bytes = shape_.row_bytes};
+  prefill_block b;
+  b.what = prefill_block::kind::last;
+  b.blocks = p.blocks;
+  b.first = p.order.tokens - 1;
+  b.count = 1;
+  b.bytes = shape_.row_bytes;
   payload body;
   if (const auto all = r.hidden.bytes(); !shape_.simulated)
     body = {r.hidden.owner(), all.subspan(all.size() - shape_.row_bytes)};
@@ -346,8 +341,11 @@ void guest_prompts::report_gone(const prompt& p, const reason& why, changes& out
 }
 
 void guest_prompts::on_cancel(address gateway, const prefill_name& n, changes& out) {
+  prefill_progress gone;
+  gone.name = n;
+  gone.now = prefill_progress::state::gone;
   const auto* old = over_.find(n);
-  prefill_progress gone{.name = n, .guest = old ? *old : 0, .now = prefill_progress::state::gone};
+  if (old) gone.guest = *old;
   const auto at = prompts_.find(n);
   if (at != prompts_.end()) {
     gone = at->second.progress;
