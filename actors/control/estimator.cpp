@@ -11,6 +11,8 @@ namespace troupe::actors {
 
 namespace {
 
+constexpr double time_limit_s = 5;  // of the plans of one job, where time is not virtual
+
 /// Jobs with the same key have the same plans: the specification without fields that only identify
 /// a job.
 std::string key_of(job_spec spec, bool by_request) {
@@ -67,9 +69,8 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
     const auto c = planners::with_more_headroom(present, w.memory_factor);
     it->second.memory_factor = w.memory_factor;
     std::function<bool()> out_of_time;
-    if (options_.clock)
-      out_of_time = [clock = options_.clock,
-                     until_s = options_.clock->now_s() + options_.time_limit_s] {
+    if (!options_.virtual_time)
+      out_of_time = [clock = clock_, until_s = clock_->now_s() + time_limit_s] {
         return clock->now_s() > until_s;
       };
     planners::planning_budget budget{planners::planning_budget::units_a_plan,

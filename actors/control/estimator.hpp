@@ -5,21 +5,12 @@
 #include <string>
 #include <utility>
 
+#include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/protocol/actor_state.hpp"
-#include "planners/policy/policy.hpp"
-#include "runtime/host/clock.hpp"
-#include "runtime/host/shared_cluster.hpp"
+#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct estimator_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;
-  /// Clock for the time limit in addition to the work budget; null: no time limit (virtual time).
-  std::shared_ptr<const runtime::clock> clock;
-  double time_limit_s = 5;
-};
 
 /// Lists the plans of a job, using the cost model or the profiles of the cluster or the job.
 /// Identical jobs share one list. Nothing waits for it: on a real controller it has its own thread;
@@ -27,10 +18,11 @@ struct estimator_options {
 class estimator_state {
  public:
   using interface = estimator_actor;
-  static constexpr const char* name = "estimator";
+  static constexpr const char* actor_name = "estimator";
 
-  void start(estimator_actor::pointer self, estimator_options options) {
+  void start(estimator_actor::pointer self, const runtime::host& h, controller_options options) {
     self_ = self;
+    clock_ = h.clock;
     options_ = std::move(options);
   }
   void on(const plans_request& w);
@@ -40,7 +32,8 @@ class estimator_state {
   plans_reply plans_for(const plans_request& w);
 
   estimator_actor::pointer self_ = nullptr;
-  estimator_options options_;
+  std::shared_ptr<const runtime::clock> clock_;
+  controller_options options_;
   std::map<std::string, plans_reply> known_;  // by key_of
   // Requested plans, by cost, then by order of arrival.
   std::map<std::pair<std::uint64_t, std::uint64_t>, plans_request> queue_;

@@ -12,7 +12,7 @@
 namespace troupe::actors {
 
 void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h,
-                               orchestrator_options options) {
+                               controller_options options) {
   links_.self = self;
   options_ = std::move(options);
   const auto file = *options_.cluster;

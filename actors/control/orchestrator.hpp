@@ -8,6 +8,7 @@
 #include "actors/control/cluster_keeper.hpp"
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/controller_links.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/host_reports.hpp"
 #include "actors/control/host_table.hpp"
 #include "actors/control/interfaces.hpp"
@@ -17,25 +18,9 @@
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/time_limits.hpp"
 #include "actors/protocol/actor_state.hpp"
-#include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-/// When the journal is compacted, and how much history is kept.
-struct journal_limits {
-  std::uint64_t compact_after = 10'000;  // entries more than twice those of a snapshot
-  std::size_t keep_ended = 10'000;       // ended jobs; older ones are forgotten
-};
-
-struct orchestrator_options {
-  shared_cluster cluster;
-  /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
-  bool local = false;
-  journal_limits limits;
-  /// Which start of the machine its monotonic clock counts from; 0: unknown.
-  std::uint64_t boot = 0;
-};
 
 /// The only owner of the resource ledger. Every change goes through here: it is checked, journaled,
 /// and only then acted on. Nodes receive their complete desired state (node_orders) and report
@@ -59,7 +44,7 @@ class orchestrator_state {
   using interface = orchestrator_actor;
   static constexpr const char* name = "orchestrator";
 
-  void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
+  void start(orchestrator_actor::pointer self, runtime::host h, controller_options options);
 
   /// Other hosts' messages go to the part that takes them.
   template <class T>
@@ -83,7 +68,7 @@ class orchestrator_state {
 
  private:
   struct parts {
-    parts(const runtime::host& h, const orchestrator_options& o, const controller_links& links)
+    parts(const runtime::host& h, const controller_options& o, const controller_links& links)
         : records{h, *o.cluster, o.boot},
           hosts{records, o.local},
           orders{records, hosts, o.local},
@@ -115,7 +100,7 @@ class orchestrator_state {
   void report_progress(job_id job);
   void state_serving();
 
-  orchestrator_options options_;
+  controller_options options_;
   controller_links links_;
   std::unique_ptr<parts> parts_;  // from start() on
   std::vector<state_subscriber> subscribers_;

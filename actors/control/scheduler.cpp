@@ -16,7 +16,7 @@
 namespace troupe::actors {
 
 void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
-                            scheduler_options options, orchestrator_actor orchestrator,
+                            controller_options options, orchestrator_actor orchestrator,
                             estimator_actor estimator) {
   self_ = self;
   host_ = std::move(h);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,32 +8,24 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
-#include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct scheduler_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;
-  /// Called after each decide() with its duration in real microseconds and the number of jobs it
-  /// started or stopped.
-  std::function<void(double, std::size_t)> on_decision;
-};
 
 /// Shows the policy the published state whenever something changed, and proposes its decisions. It
 /// makes no decisions and changes nothing itself: the orchestrator does.
 class scheduler_state {
  public:
   using interface = scheduler_actor;
-  static constexpr const char* name = "scheduler";
+  static constexpr const char* actor_name = "scheduler";
 
-  void start(scheduler_actor::pointer self, runtime::host h, scheduler_options options,
+  void start(scheduler_actor::pointer self, runtime::host h, controller_options options,
              orchestrator_actor orchestrator, estimator_actor estimator);
 
   void on(const state_changed& m);
@@ -77,7 +68,7 @@ class scheduler_state {
 
   scheduler_actor::pointer self_ = nullptr;
   runtime::host host_;
-  scheduler_options options_;
+  controller_options options_;
   orchestrator_actor orchestrator_;
   estimator_actor estimator_;
   status_actor status_;                         // null: none watches

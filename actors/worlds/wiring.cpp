@@ -6,7 +6,6 @@
 #include "actors/control/status/status_desk.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front/front.hpp"
@@ -103,29 +102,24 @@ frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, fr
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  auto o = spawn_actor<orchestrator_state>(
-      system, h,
-      orchestrator_options{options.cluster, options.local, options.limits, options.boot});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
-  const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
+  auto own = options;
+  own.policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
       planners::with_trainings(std::make_shared<const planners::checked_policy>(
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
+  auto o = spawn_actor<orchestrator_state>(system, h, own);
   // On a real host planning has its own thread, so that a job that is hard to plan delays no
   // decision. In virtual time nothing may depend on threads.
-  auto e = options.virtual_time ? spawn_actor<estimator_state>(
-                                      system, estimator_options{options.cluster, policy, nullptr})
-                                : spawn_actor<estimator_state, caf::detached>(
-                                      system, estimator_options{options.cluster, policy, h.clock});
-  auto s = spawn_actor<scheduler_state>(
-      system, h, scheduler_options{options.cluster, policy, options.on_decision}, o, e);
-  auto desk =
-      spawn_actor<status_desk_state>(system, h, status_desk_options{options.cluster, policy}, o, s);
+  auto e = options.virtual_time ? spawn_actor<estimator_state>(system, h, own)
+                                : spawn_actor<estimator_state, caf::detached>(system, h, own);
+  auto s = spawn_actor<scheduler_state>(system, h, own, o, e);
+  auto desk = spawn_actor<status_desk_state>(system, h, own, o, s);
   auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
   controller_actors result{listen(h, d), o};
-  result.all.push_back(caf::actor_cast<caf::actor>(o));
-  result.all.push_back(caf::actor_cast<caf::actor>(e));
-  result.all.push_back(caf::actor_cast<caf::actor>(s));
-  result.all.push_back(caf::actor_cast<caf::actor>(desk));
+  const auto add = [&](const auto&... all) {
+    (result.all.push_back(caf::actor_cast<caf::actor>(all)), ...);
+  };
+  add(o, e, s, desk);
   return result;
 }
 

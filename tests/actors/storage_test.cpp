@@ -69,7 +69,7 @@ TEST_CASE(
   w = &world;
   std::size_t durable = 0;
   world.add_host(controller_address, [&](const runtime::host& h) {
-    orchestrator_options options;
+    controller_options options;
     options.cluster = c;
     auto observed = h;
     observed.journal = std::make_shared<runtime::observed_journal>(

@@ -11,7 +11,7 @@
 namespace troupe::actors {
 
 void status_desk_state::start(status_actor::pointer self, runtime::host h,
-                              status_desk_options options, const orchestrator_actor& orchestrator,
+                              controller_options options, const orchestrator_actor& orchestrator,
                               scheduler_actor scheduler) {
   self_ = self;
   host_ = std::move(h);

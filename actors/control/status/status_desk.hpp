@@ -8,20 +8,15 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/status/front_reports.hpp"
 #include "actors/control/status/job_explainer.hpp"
 #include "actors/protocol/actor_state.hpp"
 #include "messages/codec/shared_reply.hpp"
-#include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct status_desk_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;  // for its name and its declared properties only
-};
 
 /// Answers clients' questions about jobs, nodes, gateways and fronts. Nothing here decides anything
 /// or is durable: the desk follows the published states as any subscriber does, and collects what
@@ -38,9 +33,9 @@ struct status_desk_options {
 class status_desk_state {
  public:
   using interface = status_actor;
-  static constexpr const char* name = "status desk";
+  static constexpr const char* actor_name = "status desk";
 
-  void start(status_actor::pointer self, runtime::host h, status_desk_options options,
+  void start(status_actor::pointer self, runtime::host h, controller_options options,
              const orchestrator_actor& orchestrator, scheduler_actor scheduler);
 
   void on(const state_changed& m);
@@ -68,7 +63,7 @@ class status_desk_state {
 
   status_actor::pointer self_ = nullptr;
   runtime::host host_;
-  status_desk_options options_;
+  controller_options options_;
   scheduler_actor scheduler_;
   // The latest published state. Before the first one, queries wait.
   std::shared_ptr<const cluster_state> state_;
