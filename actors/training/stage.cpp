@@ -261,7 +261,7 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit(operation_of(operation_kind::gradients));
+  submit({.what = operation_kind::gradients});
 }
 
 void stage_state::begin_exchange(gpu::outcome o) {
@@ -278,11 +278,8 @@ void stage_state::advance_exchange() {
   auto& gradients = training_.gradients();
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
-  if (auto inputs = gradients.take_device_inputs()) {
-    auto o = operation_of(operation_kind::sum);
-    o.in = std::move(*inputs);
-    return submit(std::move(o));
-  }
+  if (auto inputs = gradients.take_device_inputs())
+    return submit({.what = operation_kind::sum, .in = std::move(*inputs)});
   if (!gradients.complete()) {
     // Devices that all-reduce have no guest.
     if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
@@ -317,7 +314,8 @@ void stage_state::save() {
   if (!training_.writes_checkpoint()) return saved();
   if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  submit(save_operation(checkpoint_path(how.checkpoint, training_.iteration())));
+  submit({.what = operation_kind::save,
+          .path = checkpoint_path(how.checkpoint, training_.iteration())});
 }
 
 // Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported

@@ -116,10 +116,10 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   auto desk = spawn_actor<status_desk_state>(system, h, own, o, s);
   auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
   controller_actors result{listen(h, d), o};
-  const auto add = [&](const auto&... all) {
-    (result.all.push_back(caf::actor_cast<caf::actor>(all)), ...);
-  };
-  add(o, e, s, desk);
+  result.all.push_back(caf::actor_cast<caf::actor>(o));
+  result.all.push_back(caf::actor_cast<caf::actor>(e));
+  result.all.push_back(caf::actor_cast<caf::actor>(s));
+  result.all.push_back(caf::actor_cast<caf::actor>(desk));
   return result;
 }
 

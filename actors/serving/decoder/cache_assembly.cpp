@@ -106,22 +106,13 @@ const payload& cache_assembly::last_hidden() const {
   return *last_;
 }
 
-std::uint32_t cache_assembly::yields() const {
-  std::uint32_t all = 0;
-  for (const auto& g : guests_) all += g.yields;
-  return all;
-}
-
-std::uint64_t cache_assembly::hidden_bytes() const {
-  std::uint64_t all = 0;
-  for (const auto& g : guests_) all += g.hidden_bytes;
-  return all;
-}
-
-std::uint64_t cache_assembly::bytes() const {
-  std::uint64_t all = 0;
-  for (const auto& g : guests_) all += g.blocks.bytes();
-  return all;
+void cache_assembly::write(prefill_place& to) const {
+  to.guests = guests();
+  for (const auto& g : guests_) {
+    to.yields += g.yields;
+    to.kv_bytes += g.blocks.bytes();
+    to.hidden_bytes += g.hidden_bytes;
+  }
 }
 
 }  // namespace troupe::actors

@@ -46,16 +46,14 @@ void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
   self_ = self;
   o_ = std::move(o);
   if (!o_.executor) {
-    simulated_batch::options s;
-    s.what = o_.what;
-    const auto& c = *o_.cluster;
-    s.gpu = c.gpus[c.nodes[node_of(o_.messenger.self())].gpu];
-    s.start_s = o_.start_s;
-    s.slowdown = o_.slowdown;
-    s.after = [self](double wait_s, std::function<void()> what) {
-      send_later(self, wait_s, call_now{std::move(what)});
-    };
-    o_.executor = std::make_shared<simulated_batch>(std::move(s));
+    o_.executor = std::make_shared<simulated_batch>(
+        simulated_batch::options{.what = o_.what,
+                                 .gpu = o_.cluster->gpu_of(node_of(o_.messenger.self())),
+                                 .start_s = o_.start_s,
+                                 .slowdown = o_.slowdown,
+                                 .after = [self](double wait_s, std::function<void()> what) {
+                                   send_later(self, wait_s, call_now{std::move(what)});
+                                 }});
   }
   prefills_.start(o_.messenger, o_.cluster, o_.what.model.name, o_.lease,
                   [this](double at_s) { wake_at(at_s); });
@@ -303,14 +301,14 @@ void decoder_behavior::send(const generated& g) {
 
 void decoder_behavior::send_state() {
   if (!batch_.is_ready()) return;
-  decoder_state s;
-  s.lease = o_.lease;
-  s.sequence = ++states_;
-  s.model = o_.what.model.name;
-  s.ending = over_;
-  s.incarnation = o_.incarnation;
-  s.folder = o_.what.model.folder;
-  s.files = o_.what.model.hash;  // which its files had when they were opened
+  decoder_state s{.lease = o_.lease,
+                  .sequence = ++states_,
+                  .model = o_.what.model.name,
+                  .ending = over_,
+                  .incarnation = o_.incarnation,
+                  .folder = o_.what.model.folder,
+                  // That of its files when they were opened.
+                  .files = o_.what.model.hash};
   batch_.write(s);
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
     o_.messenger.send(front_address(f), s);
