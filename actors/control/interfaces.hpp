@@ -10,11 +10,11 @@
 
 #include <caf/all.hpp>
 
-#include "actors/control/policy_view.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/message.hpp"
+#include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 
 // The interfaces of the controller's actors, and the messages that they send each other. None of
@@ -38,6 +38,20 @@
 namespace troupe::actors {
 
 struct cluster_state;
+
+/// The inputs of a placement decision: the idle GPUs at that time, by node, of present nodes only.
+struct placement_note {
+  std::vector<std::uint32_t> idle;
+  std::vector<bool> present;
+  std::string why{};            // the policy's own sentence, if it has one
+  std::vector<bool> drained{};  // empty: none
+};
+
+/// How the policy sees one job.
+struct policy_view {
+  std::string why_waiting;                           // empty: the job does not wait for the policy
+  std::shared_ptr<const planners::idle_index> idle;  // without reserved GPUs; null: unknown
+};
 
 /// Published by the orchestrator whenever entries have become durable, or a host has come or gone:
 /// the present state, and the jobs that have changed since the last one.
@@ -161,6 +175,19 @@ using orchestrator_actor =
              inbound<move_job>, inbound<gateway_report>, inbound<read_log>,
              inbound<training_report>, inbound<query_training>, begin_scheduling, begin_status,
              job_planned, subscribe, commit_now, tick>;
+
+/// The other actors of the controller, as the orchestrator's classes see them. They begin after the
+/// orchestrator: until then, and in tests of the orchestrator alone, their handles are null.
+struct controller_links {
+  orchestrator_actor::pointer self = nullptr;
+  scheduler_actor scheduler;
+  status_actor status;
+
+  void send_progress(const job_progress& p) const {
+    if (scheduler) self->send(scheduler, p);
+    if (status) self->send(status, p);
+  }
+};
 
 /// To the estimator: a job needs plans.
 struct plans_request {

@@ -1,6 +1,7 @@
 #include "actors/control/job_views.hpp"
 
 #include "messages/base/find_in.hpp"
+#include "planners/plans/shortage.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
@@ -42,6 +43,14 @@ planners::job_view view_of(const job_record& j, const ledger& book,
     if (const auto* p = find_in(progress, j.id)) v.reported = reported_progress_of(j, *p);
   }
   return v;
+}
+
+std::string why_waiting_text(const planners::policy& p, const planners::snapshot& now, job_id job,
+                             const std::vector<plan>* plans) {
+  auto text = p.why_waiting(now, job).text;
+  if (plans && text.find(", which is ") == std::string::npos)
+    text += planners::unusable_text(now, *plans);
+  return text;
 }
 
 }  // namespace troupe::actors

@@ -2,7 +2,6 @@
 #include <tuple>
 #include <utility>
 
-#include "actors/control/contradiction.hpp"
 #include "actors/control/ledger.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
@@ -36,6 +35,13 @@ auto common_fields(Job& j) {
                   j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
                   j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
                   j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s);
+}
+
+/// The same of a lease.
+template <class Lease>
+auto common_lease_fields(Lease& l) {
+  return std::tie(l.granted, l.revoked, l.outcome, l.detail, l.iterations, l.peak_bytes,
+                  l.exit_code, l.failed_part, l.program);
 }
 
 job_kept kept(const job_record& j) {
@@ -98,19 +104,10 @@ std::vector<journal_entry> ledger::snapshot() const {
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
-    lease_kept k{l.granted,
-                 l.revoked,
-                 l.outcome,
-                 l.detail,
-                 indices_of(l.ended),
-                 l.iterations,
-                 l.peak_bytes,
-                 indices_of(l.succeeded),
-                 l.exit_code,
-                 l.failed_part,
-                 l.program,
-                 {},
-                 {}};
+    lease_kept k;
+    common_lease_fields(k) = common_lease_fields(l);
+    k.ended = indices_of(l.ended);
+    k.succeeded = indices_of(l.succeeded);
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())
       k.ended_with_zero = std::move(zero);
     if (l.grace_s > 0) k.grace_s = l.grace_s;
@@ -157,19 +154,12 @@ expected<void> ledger::on(const lease_kept& e) {
   auto with_zero =
       flags_of(e.ended_with_zero.value_or(std::vector<std::uint32_t>{}), g.parts.size());
   if (!with_zero) return refuse(with_zero.error());
-  lease_record l{g,
-                 e.revoked,
-                 e.outcome,
-                 e.detail,
-                 std::move(*ended),
-                 std::move(*succeeded),
-                 e.iterations,
-                 e.peak_bytes,
-                 e.exit_code,
-                 e.failed_part,
-                 e.program,
-                 std::move(*with_zero),
-                 e.grace_s.value_or(0)};
+  lease_record l;
+  common_lease_fields(l) = common_lease_fields(e);
+  l.ended = std::move(*ended);
+  l.succeeded = std::move(*succeeded);
+  l.ended_with_zero = std::move(*with_zero);
+  l.grace_s = e.grace_s.value_or(0);
   // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

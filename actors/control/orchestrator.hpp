@@ -7,7 +7,6 @@
 #include "actors/control/client_desk.hpp"
 #include "actors/control/cluster_keeper.hpp"
 #include "actors/control/cluster_state.hpp"
-#include "actors/control/controller_links.hpp"
 #include "actors/control/controller_options.hpp"
 #include "actors/control/host_reports.hpp"
 #include "actors/control/host_table.hpp"
@@ -42,7 +41,7 @@ namespace troupe::actors {
 class orchestrator_state {
  public:
   using interface = orchestrator_actor;
-  static constexpr const char* name = "orchestrator";
+  static constexpr const char* actor_name = "orchestrator";
 
   void start(orchestrator_actor::pointer self, runtime::host h, controller_options options);
 

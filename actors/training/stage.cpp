@@ -1,9 +1,12 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
-#include "actors/training/make_stage_executor.hpp"
+#include "actors/protocol/refuse_format.hpp"
+#include "actors/training/device_stage.hpp"
+#include "actors/training/simulated_stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/stage_operations.hpp"
@@ -16,6 +19,18 @@ namespace {
 
 using step_kind = stage_step::kind;
 using operation_kind = gpu::operation::kind;
+
+/// Libraries of devices throw; the node must learn that the maker has returned either way.
+expected<stage_backend> create_backend(stage_options& o) {
+  expected<stage_backend> made = refuse(reason::kind::unavailable, "");
+  try {
+    made = std::exchange(o.create, nullptr)();
+  } catch (const std::exception& e) {
+    made = refuse(reason::kind::unavailable, "setup failed: {}", e.what());
+  }
+  if (o.created) *o.created = true;
+  return made;
+}
 
 }  // namespace
 
@@ -33,14 +48,17 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   load();
 }
 
+/// Nothing else here distinguishes real devices from simulated ones. False: there is no device.
 bool stage_state::create_device() {
-  auto made = make_stage_executor(
-      self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
-  if (!made) {
-    fail(made.error());
+  if (!o_.create) {
+    executor_ = std::make_unique<simulated_stage>(
+        self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
+  } else if (auto backend = create_backend(o_)) {
+    executor_ = std::make_unique<device_stage>(self_, o_.setup, std::move(*backend));
+  } else {
+    fail(backend.error());
     return false;
   }
-  executor_ = std::move(*made);
   tensors_.set_executor(*executor_);
   return true;
 }

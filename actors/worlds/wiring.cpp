@@ -34,19 +34,25 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// node's reply to a client).
 class frame_dispatcher {
  public:
-  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, status_actor s)
-      : host_{std::move(h)},
-        guard_{std::make_shared<frame_guard>(host_, std::move(c))},
-        orchestrator_{std::move(o)},
-        status_{std::move(s)} {}
+  using interface = frame_receiver;
+  static constexpr const char* actor_name = "controller";
+
+  void start(frame_receiver::pointer, runtime::host h, const shared_cluster& c,
+             orchestrator_actor o, status_actor s) {
+    guard_ = frame_guard{h, c};
+    host_ = std::move(h);
+    orchestrator_ = std::move(o);
+    status_ = std::move(s);
+  }
 
   // The credit goes back to the sender when the last copy of this pointer is gone: with the message
   // in the actor that it is handed to, or here if it is handed to none.
-  void on_frame(const frame& f) const {
+  void on(const arrived& a) {
+    const auto& f = a.what;
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
-    if (!envelope || !guard_->admits(*envelope)) return;
+    if (!envelope || !guard_.admits(*envelope)) return;
     // The controller is the hub between clients and nodes; it changes nothing in what it forwards.
     if (envelope->to != host_.self) {
       host_.net->send(envelope->to, f);
@@ -88,15 +94,10 @@ class frame_dispatcher {
   }
 
   runtime::host host_;
-  std::shared_ptr<frame_guard> guard_;  // shared by copies; only one is used
+  frame_guard guard_;
   orchestrator_actor orchestrator_;
   status_actor status_;
 };
-
-frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, frame_dispatcher d) {
-  begin_actor(self, "controller", [] {});
-  return {[d = std::move(d)](const arrived& a) { d.on_frame(a.what); }};
-}
 
 }  // namespace
 
@@ -114,7 +115,7 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
                                 : spawn_actor<estimator_state, caf::detached>(system, h, own);
   auto s = spawn_actor<scheduler_state>(system, h, own, o, e);
   auto desk = spawn_actor<status_desk_state>(system, h, own, o, s);
-  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
+  auto d = spawn_actor<frame_dispatcher>(system, h, options.cluster, o, desk);
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));
   result.all.push_back(caf::actor_cast<caf::actor>(e));

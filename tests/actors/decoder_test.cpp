@@ -2,7 +2,7 @@
 #include <new>
 
 #include "actors/decoder_by_hand.hpp"
-#include "actors/serving/decoder/decoder_backend.hpp"
+#include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/base/random.hpp"
