@@ -1,8 +1,8 @@
 #include <fstream>
 #include <limits>
 
-#include "actors/trained_by_hand.hpp"
-#include "actors/written_checkpoint.hpp"
+#include "actors/training/trainer_fixture.hpp"
+#include "actors/training/written_checkpoint.hpp"
 #include "planners/cost/batch_split.hpp"
 
 // A trainer that resumes, saves, falls back and ends.

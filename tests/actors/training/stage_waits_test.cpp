@@ -1,4 +1,4 @@
-#include "actors/stage_by_hand.hpp"
+#include "actors/training/stage_fixture.hpp"
 
 // A stage's requests for tensors that do not come, and its actions at the end of an iteration.
 

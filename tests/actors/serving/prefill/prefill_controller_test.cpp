@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "actors/prefill_by_hand.hpp"
+#include "actors/serving/prefill/prefill_fixture.hpp"
 #include "messages/base/random.hpp"
 #include "messages/base/time.hpp"
 

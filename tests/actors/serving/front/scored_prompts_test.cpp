@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "actors/front_by_hand.hpp"
+#include "actors/serving/front/front_fixture.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

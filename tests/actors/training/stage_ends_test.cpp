@@ -1,4 +1,4 @@
-#include "actors/stage_by_hand.hpp"
+#include "actors/training/stage_fixture.hpp"
 
 #include "actors/training/stage_backend.hpp"
 #include "harness/scratch.hpp"

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "actors/guests_by_hand.hpp"
 #include "actors/node/guest_supervisor.hpp"
-#include "actors/stage_by_hand.hpp"
+#include "actors/serving/prefill/guests_fixture.hpp"
+#include "actors/training/stage_fixture.hpp"
 
 // A node's guests, from the setups of its stages to what they answer. The rest of the node, the
 // network and the other hosts are the test itself.

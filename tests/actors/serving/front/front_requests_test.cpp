@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "actors/front_by_hand.hpp"
+#include "actors/serving/front/front_fixture.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

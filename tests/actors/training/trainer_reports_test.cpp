@@ -1,4 +1,4 @@
-#include "actors/trained_by_hand.hpp"
+#include "actors/training/trainer_fixture.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -1,5 +1,5 @@
-#include "actors/trained_by_hand.hpp"
-#include "actors/written_checkpoint.hpp"
+#include "actors/training/trainer_fixture.hpp"
+#include "actors/training/written_checkpoint.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

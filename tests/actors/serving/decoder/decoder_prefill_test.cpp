@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "actors/decoder_by_hand.hpp"
+#include "actors/serving/decoder/decoder_fixture.hpp"
 #include "messages/base/random.hpp"
 
 using namespace troupe;

@@ -1,4 +1,4 @@
-#include "actors/stage_by_hand.hpp"
+#include "actors/training/stage_fixture.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

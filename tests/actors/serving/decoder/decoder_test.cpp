@@ -1,8 +1,8 @@
 #include <atomic>
 #include <new>
 
-#include "actors/decoder_by_hand.hpp"
 #include "actors/serving/decoder/decoder_backend.hpp"
+#include "actors/serving/decoder/decoder_fixture.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/base/random.hpp"

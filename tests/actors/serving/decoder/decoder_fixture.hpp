@@ -16,7 +16,7 @@
 #include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
-#include "actors/stage_by_hand.hpp"
+#include "actors/training/stage_fixture.hpp"
 #include "gpu/inference/generate.hpp"
 #include "harness/small_cluster.hpp"
 #include "inference/small_inference_model.hpp"

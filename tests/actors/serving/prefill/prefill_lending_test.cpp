@@ -1,4 +1,4 @@
-#include "actors/prefill_by_hand.hpp"
+#include "actors/serving/prefill/prefill_fixture.hpp"
 
 // Lendings that differ from their offers: guests that are late, paused or gone.
 

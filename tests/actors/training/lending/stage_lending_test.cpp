@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "actors/stage_by_hand.hpp"
+#include "actors/training/stage_fixture.hpp"
 #include "messages/wire/task_kind.hpp"
 
 // A stage whose device is lent to a guest while it waits.

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "actors/guests_by_hand.hpp"
+#include "actors/serving/prefill/guests_fixture.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;

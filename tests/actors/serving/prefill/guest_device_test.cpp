@@ -6,9 +6,9 @@
 #include <future>
 #include <mutex>
 
-#include "actors/guests_by_hand.hpp"
 #include "actors/serving/decoder/median_of_recent.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
+#include "actors/serving/prefill/guests_fixture.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"
