@@ -19,19 +19,12 @@ bool says(const std::string& sentence, const std::string& what) {
 }
 
 /// A report of an iteration that began and ended then.
-stage_report timed(const trained_by_hand& t, std::uint32_t s, std::uint64_t iteration,
+stage_report timed(const trainer_fixture& t, std::uint32_t s, std::uint64_t iteration,
                    double begin_s, double end_s) {
   auto r = t.report_of(s, iteration);
   r.begin_s = begin_s;
   r.end_s = end_s;
   return r;
-}
-
-training_report newest(trained_by_hand& t) {
-  t.wait();
-  const auto all = t.take<training_report>();
-  REQUIRE_FALSE(all.empty());
-  return all.back();
 }
 
 job_spec saved_in(const troupe::test::scratch& directory, std::uint64_t count) {
@@ -44,38 +37,38 @@ job_spec saved_in(const troupe::test::scratch& directory, std::uint64_t count) {
 }  // namespace
 
 TEST_CASE("a training that begins says nothing, one that resumes says what that costs") {
-  CHECK(trained_by_hand{two_stages(100)}.events().empty());
-  const trained_by_hand resumed{two_stages(100), 10, [](train_order& o) {
+  CHECK(trainer_fixture{two_stages(100)}.events.empty());
+  const trainer_fixture resumed{two_stages(100), 10, [](train_order& o) {
                                   o.iterations_done = 7;
                                   o.median_iteration_s = 2.5;
                                 }};
-  REQUIRE(resumed.events().size() == 1);
-  auto text = resumed.events()[0];
+  REQUIRE(resumed.events.size() == 1);
+  auto text = resumed.events[0];
   CHECK(
       text.starts_with("resumed after iteration 7 of 100, with 2 stages in 1 pipelines on 2 GPUs; "
                        "3 iterations since are repeated (7.5 s lost); planned iteration time "));
   CHECK(text.ends_with(" s, 2.5 s before"));
-  const trained_by_hand nothing_lost{two_stages(100), 7,
+  const trainer_fixture nothing_lost{two_stages(100), 7,
                                      [](train_order& o) { o.iterations_done = 7; }};
-  REQUIRE(nothing_lost.events().size() == 1);
-  text = nothing_lost.events()[0];
+  REQUIRE(nothing_lost.events.size() == 1);
+  text = nothing_lost.events[0];
   CHECK_FALSE(says(text, "repeated"));
   CHECK_FALSE(says(text, "before"));
-  const trained_by_hand from_the_start{two_stages(100), 3};
-  REQUIRE(from_the_start.events().size() == 1);
-  CHECK(says(from_the_start.events()[0], "resumed after iteration 0 of 100"));
+  const trainer_fixture from_the_start{two_stages(100), 3};
+  REQUIRE(from_the_start.events.size() == 1);
+  CHECK(says(from_the_start.events[0], "resumed after iteration 0 of 100"));
 }
 
 TEST_CASE("a training that resumes counts from there, its speed too") {
-  trained_by_hand t{two_stages(100), 0, [](train_order& o) { o.iterations_done = 50; }};
+  trainer_fixture t{two_stages(100), 0, [](train_order& o) { o.iterations_done = 50; }};
   for (const auto& s : t.take<stage_setup>()) {
     CHECK(s.first_iteration == 50);
     CHECK(s.iterations == 100);
     CHECK(s.incarnation == incarnation);
   }
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 50));
+  t.both(50);
   for (const auto s : {0u, 1u}) t.receive(timed(t, s, 51, 10, 12));
-  const auto r = newest(t);
+  const auto r = t.newest();
   REQUIRE(r.iterations.size() == 1);
   CHECK(r.iterations[0].iteration == 51);
   CHECK(r.tokens_per_s == Approx(4 * 1024 / 2.0));
@@ -83,21 +76,21 @@ TEST_CASE("a training that resumes counts from there, its speed too") {
 }
 
 TEST_CASE("the times of iterations are on the wall clock") {
-  trained_by_hand t{two_stages(100)};
-  REQUIRE(std::abs(t.wall_ahead_s) > 1000);
+  trainer_fixture t{two_stages(100)};
+  REQUIRE(std::abs(t.wall_ahead_s()) > 1000);
   t.begin();
   for (const auto s : {0u, 1u}) t.receive(timed(t, s, 1, 10, 12));
-  const auto r = newest(t);
-  CHECK(r.iterations[0].begin_s == Approx(t.wall_ahead_s + 10).margin(0.001));
-  CHECK(r.iterations[0].end_s == Approx(t.wall_ahead_s + 12).margin(0.001));
+  const auto r = t.newest();
+  CHECK(r.iterations[0].begin_s == Approx(t.wall_ahead_s() + 10).margin(0.001));
+  CHECK(r.iterations[0].end_s == Approx(t.wall_ahead_s() + 12).margin(0.001));
   CHECK(r.wan_utilization == 0);  // its stages are in one datacenter
   CHECK(r.planned_s > 0);
 }
 
 TEST_CASE("before its first iteration a training has no speed and uses no link") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
-  const auto r = newest(t);
+  const auto r = t.newest();
   CHECK(r.tokens_per_s == 0);
   CHECK(r.wan_utilization == 0);
   CHECK(r.wan_bytes == 0);
@@ -106,7 +99,7 @@ TEST_CASE("before its first iteration a training has no speed and uses no link")
 TEST_CASE("of its links a training uses what its bytes are of what they carry in that time") {
   auto job = two_stages(100);
   job.pipeline.stages_per_datacenter = 1;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   const auto setups = t.take<stage_setup>();
   REQUIRE(setups.size() == 2);
   const auto c = harness::small_cluster();
@@ -121,11 +114,11 @@ TEST_CASE("of its links a training uses what its bytes are of what they carry in
     t.receive(r);
   }
   const double gbps = 2 * planners::link_between(*c, site(0), site(1), 0).gbps;
-  CHECK(newest(t).wan_utilization == Approx(2'000'000 * 8e-9 / (gbps * 2)));
+  CHECK(t.newest().wan_utilization == Approx(2'000'000 * 8e-9 / (gbps * 2)));
 }
 
 TEST_CASE("stages all-reduce through their hosts if the device of one of their peers cannot") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   for (const auto s : {0u, 1u}) {
     auto r = t.report_of(s, 0);
     r.group_id = {1, 2, static_cast<std::uint8_t>(s)};
@@ -137,21 +130,21 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
   for (const auto& r : runs)
     CHECK(r.group_id ==
           (r.name.stage == 0 ? std::vector<std::uint8_t>{1, 2, 0} : std::vector<std::uint8_t>{}));
-  CHECK(t.events() ==
+  CHECK(t.events ==
         std::vector<std::string>{"stage 1: falling back to host all-reduce: no library"});
-  trained_by_hand both{two_stages(100)};
+  trainer_fixture both{two_stages(100)};
   for (const auto s : {0u, 1u}) {
     auto r = both.report_of(s, 0);
     r.fallback_reason = {reason::kind::unavailable, "no library"};
     both.receive(r);
   }
-  CHECK(both.events().size() == 1);  // one stage reports it for all
+  CHECK(both.events.size() == 1);  // one stage reports it for all
 }
 
 TEST_CASE("of several pipelines the slowest stage counts, and the mean of their losses") {
   auto job = two_stages(100);
   job.pipeline.data_parallel = 2;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   REQUIRE(t.take<stage_setup>().size() == 4);
   const auto receive_all = [&](std::uint64_t iteration,
                                const std::function<void(stage_report&)>& f) {
@@ -173,7 +166,7 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
   for (const auto& r : runs)
     CHECK(r.group_id ==
           (r.name.stage == 0 ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{1}));
-  CHECK(t.events() ==
+  CHECK(t.events ==
         std::vector<std::string>{"stage 0: falling back to host all-reduce: no library"});
   receive_all(1, [](stage_report& r) {
     const auto p = r.name.pipeline, s = r.name.stage;
@@ -185,7 +178,7 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
     r.measured.forward_s = 1 + p + 10 * s;
     r.measured.backward_s = 5 - p + 10 * s;
   });
-  const auto r = newest(t);
+  const auto r = t.newest();
   CHECK(r.pipelines == 2);
   REQUIRE(r.iterations.size() == 1);
   CHECK(r.iterations[0].loss == 4);
@@ -199,42 +192,38 @@ TEST_CASE("of several pipelines the slowest stage counts, and the mean of their 
 }
 
 TEST_CASE("how long a stage has been starting is said with its node") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   auto r = t.report_of(1, 0);
   r.starting = true;
   t.advance(12.5);
   t.receive(r);
-  REQUIRE(t.events().size() == 1);
-  CHECK(says(t.events()[0], "is still being set up on node a-0, after 12.5 s"));
+  REQUIRE(t.events.size() == 1);
+  CHECK(says(t.events[0], "is still being set up on node a-0, after 12.5 s"));
 }
 
 TEST_CASE("two hundred and fifty-six iterations are reported at once, and the next when heard") {
-  trained_by_hand t{two_stages(1000)};
+  trainer_fixture t{two_stages(1000)};
   t.begin();
   for (std::uint64_t i = 1; i < 256; ++i) t.both(i);
   t.advance(1.1);
   t.take<training_report>();
   t.both(256);
-  const auto full = t.take<training_report>();
-  REQUIRE(full.size() == 1);
-  CHECK(full[0].iterations.size() == 256);
+  CHECK(t.only<training_report>().iterations.size() == 256);
   for (std::uint64_t i = 257; i <= 600; ++i) t.both(i);
   t.advance(1.1);
-  auto last = t.take<training_report>().back();
   // More than a report's worth remains: the next one follows at once.
-  t.acknowledge(last.sequence);
-  auto next = t.take<training_report>();
-  REQUIRE(next.size() == 1);
-  CHECK(next[0].iterations.front().iteration == 257);
-  CHECK(next[0].iterations.size() == 256);
-  t.acknowledge(next[0].sequence);
+  t.acknowledge(t.last<training_report>().sequence);
+  const auto next = t.only<training_report>();
+  CHECK(next.iterations.front().iteration == 257);
+  CHECK(next.iterations.size() == 256);
+  t.acknowledge(next.sequence);
   CHECK(t.take<training_report>().empty());  // 88 remain: they may wait
-  t.acknowledge(next[0].sequence + 100);
-  CHECK(newest(t).iterations.size() == 88);
+  t.acknowledge(next.sequence + 100);
+  CHECK(t.newest().iterations.size() == 88);
 }
 
 TEST_CASE("what a trainer lost since the last checkpoint is counted from there") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   for (const std::uint64_t i : {1, 2, 3})
     for (const auto s : {0u, 1u}) {
@@ -242,43 +231,43 @@ TEST_CASE("what a trainer lost since the last checkpoint is counted from there")
       r.saved = i >= 2 ? 2 : 0;
       t.receive(r);
     }
-  CHECK(newest(t).saved == 2);
+  CHECK(t.newest().saved == 2);
   t.advance(40);
-  REQUIRE(t.events().size() == 1);
-  CHECK(says(t.events()[0], "; 1 iterations since the last checkpoint are lost"));
+  REQUIRE(t.events.size() == 1);
+  CHECK(says(t.events[0], "; 1 iterations since the last checkpoint are lost"));
 }
 
 TEST_CASE("a trainer waits for two planned iterations longer than twenty seconds") {
   auto job = two_stages(100);
   job.global_batch = 4096;
   job.pipeline.microbatches = 1024;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.begin();
-  const auto planned_s = newest(t).planned_s;
+  const auto planned_s = t.newest().planned_s;
   REQUIRE(planned_s > 5);
   REQUIRE(planned_s < 200);
   t.advance(20 + 2 * planned_s - 4);
-  CHECK(t.events().empty());
+  CHECK(t.events.empty());
   t.advance(6);
-  CHECK(t.events().size() == 1);
+  CHECK(t.events.size() == 1);
 }
 
 TEST_CASE("of a checkpoint the earliest stage counts") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   for (const std::uint64_t i : {1, 2, 3})
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, i);
       r.saved = s == 0 ? i : i == 3 ? 2 : 0;
       t.receive(r);
-      if (i < 3) CHECK(newest(t).saved == 0);
+      if (i < 3) CHECK(t.newest().saved == 0);
     }
-  CHECK(newest(t).saved == 2);
+  CHECK(t.newest().saved == 2);
 }
 
 TEST_CASE("a training on devices is not over before it is saved, and fails if a file is missing") {
   const troupe::test::scratch directory;
-  trained_by_hand t{saved_in(directory, 2)};
+  trainer_fixture t{saved_in(directory, 2)};
   t.begin();
   for (const std::uint64_t i : {1, 2}) t.both(i);
   t.reports_at_end();
@@ -300,7 +289,7 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
   const auto end_with = [](const std::string& file) {
     auto job = two_stages(1);
     job.train->timeline = file;
-    trained_by_hand t{job};
+    trainer_fixture t{job};
     t.begin();
     for (const auto s : {0u, 1u}) {
       auto r = t.report_of(s, 1);
@@ -310,7 +299,7 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
     t.reports_at_end();
     REQUIRE(t.over());
     CHECK(t.over()->how == part_report::state::succeeded);
-    return t.events();
+    return t.events;
   };
   CHECK(end_with(directory.path("timeline.json")).empty());
   std::ifstream in{directory.path("timeline.json")};
@@ -326,7 +315,7 @@ TEST_CASE("a training that is over has written its timeline, or says why it coul
 TEST_CASE("a trainer whose directory has a newer lease stops, and says nothing about the job") {
   const troupe::test::scratch directory;
   REQUIRE(open_checkpoints(directory.path(), lease + 1));
-  trained_by_hand t{saved_in(directory, 2)};
+  trainer_fixture t{saved_in(directory, 2)};
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::stopped);
@@ -339,7 +328,7 @@ TEST_CASE("a directory that cannot be used is the job's failure") {
   auto job = two_stages(2);
   job.train->device = "cpu";
   job.train->checkpoint = directory.path("file");
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::failed);
@@ -357,9 +346,9 @@ TEST_CASE("iterations that the controller has not asked after are not told again
   }
   auto job = saved_in(directory, 7);
   job.model = tiny_model();
-  trained_by_hand t{job};  // the controller knows none
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 5));
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 6));
+  trainer_fixture t{job};  // the controller knows none
+  t.both(5);
+  t.both(6);
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 1);
   CHECK(reported[0].iteration == 6);
@@ -369,7 +358,7 @@ TEST_CASE("a loss or gradient norm that is not finite ends the training with its
   constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
                    infinity = std::numeric_limits<double>::infinity();
   const auto ends_with = [](double loss, double squared_norm) {
-    trained_by_hand t{two_stages(100)};
+    trainer_fixture t{two_stages(100)};
     t.begin();
     t.both(1);
     for (const auto s : {0u, 1u}) {
@@ -383,7 +372,7 @@ TEST_CASE("a loss or gradient norm that is not finite ends the training with its
     CHECK(reported[0].iteration == 1);
     REQUIRE(t.over());
     CHECK(t.over()->how == part_report::state::failed);  // another attempt would do the same
-    CHECK(t.events() == std::vector{t.over()->detail});
+    CHECK(t.events == std::vector{t.over()->detail});
     return t.over()->detail;
   };
   CHECK(
@@ -397,7 +386,7 @@ TEST_CASE("a loss or gradient norm that is not finite ends the training with its
 
 TEST_CASE("the checkpoint of an iteration whose loss is not finite is not completed") {
   const troupe::test::scratch directory;
-  trained_by_hand t{saved_in(directory, 9)};
+  trainer_fixture t{saved_in(directory, 9)};
   t.begin();
   t.both(1);
   for (const auto s : {0u, 1u}) {
@@ -424,17 +413,17 @@ TEST_CASE("a damaged checkpoint is not used, and an event says which, why and wh
     damage(write_checkpoint(directory.path(), m, 10));
     auto job = saved_in(directory, 20);
     job.model = m;
-    trained_by_hand t{job, 12};
+    trainer_fixture t{job, 12};
     const auto setups = t.take<stage_setup>();
     REQUIRE(setups.size() == 2);
     for (const auto& s : setups) CHECK(s.first_iteration == setups[0].first_iteration);
     if (setups[0].first_iteration == 10) return std::string{};
     CHECK(setups[0].first_iteration == 5);  // all stages load the same one
-    REQUIRE(t.events().size() == 2);
-    CHECK(says(t.events()[1], "resumed after iteration 5 of 20"));
+    REQUIRE(t.events.size() == 2);
+    CHECK(says(t.events[1], "resumed after iteration 5 of 20"));
     const std::string begin = "the checkpoint after iteration 10 is not used: ";
-    CHECK(t.events()[0].starts_with(begin));
-    return t.events()[0].substr(begin.size());
+    CHECK(t.events[0].starts_with(begin));
+    return t.events[0].substr(begin.size());
   };
   const auto index_of = [](const fs::path& file) {
     return file.parent_path() / gpu::checkpoint_index;
@@ -457,7 +446,7 @@ TEST_CASE("a training whose checkpoints are all damaged fails, and does not begi
   job.model = tiny_model();
   for (const std::uint64_t i : {5, 10})
     std::filesystem::resize_file(write_checkpoint(directory.path(), job.model, i), 100);
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::failed);

@@ -1,5 +1,8 @@
 #include "actors/training/trainer_fixture.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
@@ -13,7 +16,7 @@ std::size_t of_stage(const std::vector<stage_run>& all, std::uint32_t s) {
 }
 
 /// A stage's report with everything in it.
-stage_report full_report(const trained_by_hand& t, std::uint32_t s, std::uint64_t iteration,
+stage_report full_report(const trainer_fixture& t, std::uint32_t s, std::uint64_t iteration,
                          double begin_s, double end_s) {
   auto r = t.report_of(s, iteration, s * 0.5);
   r.begin_s = begin_s;
@@ -37,14 +40,11 @@ stage_report full_report(const trained_by_hand& t, std::uint32_t s, std::uint64_
 }  // namespace
 
 TEST_CASE("an iteration's figures combine the reports of all its stages") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   for (const auto s : {1u, 0u}) t.receive(full_report(t, s, 1, 10.5 - s, 12 + s));
   for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 2, 12.5 - s, 14 + s));
-  t.wait();
-  const auto all = t.take<training_report>();
-  REQUIRE_FALSE(all.empty());
-  const auto& r = all.back();
+  const auto r = t.newest();
   CHECK(r.lease == lease);
   CHECK(r.job == 1);
   CHECK(r.schedule == "varuna");
@@ -84,21 +84,19 @@ TEST_CASE("an iteration's figures combine the reports of all its stages") {
 TEST_CASE("iterations of a job in slots are timed one by one, even if they overlap") {
   auto job = two_stages(100);
   job.slots.emplace();
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.begin();
   for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 12));
   for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 2, 11, 14));
-  t.wait();
-  const auto all = t.take<training_report>();
-  REQUIRE_FALSE(all.empty());
-  REQUIRE(all.back().iterations.size() == 2);
-  CHECK(all.back().iterations[1].end_s - all.back().iterations[1].begin_s == Approx(3));
+  const auto all = t.newest().iterations;
+  REQUIRE(all.size() == 2);
+  CHECK(all[1].end_s - all[1].begin_s == Approx(3));
 }
 
 TEST_CASE("stages that are not ready are set up again each second, and run once all are ready") {
   auto job = two_stages(100);
   job.train->replan_every = 0;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   CHECK(t.take<stage_setup>().size() == 2);
   t.advance(1);
   CHECK(t.take<stage_setup>().size() == 2);
@@ -125,9 +123,9 @@ TEST_CASE("stages that are not ready are set up again each second, and run once 
 TEST_CASE("stages are told to run 100 iterations at a time, at the end the remaining ones") {
   auto job = two_stages(150);
   job.train->replan_every = 0;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.begin();
-  REQUIRE(t.take<stage_run>().back().until == 100);
+  REQUIRE(t.last<stage_run>().until == 100);
   for (std::uint64_t i = 1; i < 100; ++i) t.both(i);
   for (const auto& r : t.take<stage_run>()) CHECK(r.until == 100);
   t.both(100);
@@ -147,15 +145,15 @@ TEST_CASE("stages are told to run 100 iterations at a time, at the end the remai
 TEST_CASE("a window is as short as the re-planning interval") {
   auto job = two_stages(150);
   job.train->replan_every = 8;
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.begin();
-  CHECK(t.take<stage_run>().back().until == 8);
+  CHECK(t.last<stage_run>().until == 8);
   for (std::uint64_t i = 1; i <= 8; ++i) t.both(i);
-  CHECK(t.take<stage_run>().back().until == 16);
+  CHECK(t.last<stage_run>().until == 16);
 }
 
 TEST_CASE("a stage with iterations left is told again after a second of silence") {
-  trained_by_hand t{two_stages(2)};
+  trainer_fixture t{two_stages(2)};
   t.begin();
   t.receive(t.report_of(0, 1));
   t.receive(t.report_of(0, 2));
@@ -168,7 +166,7 @@ TEST_CASE("a stage with iterations left is told again after a second of silence"
 }
 
 TEST_CASE("a stage is not told again after exactly one second of silence") {
-  trained_by_hand t{two_stages(2)};
+  trainer_fixture t{two_stages(2)};
   t.begin();
   t.receive(t.report_of(0, 1));
   t.advance(std::ceil(t.now_s()) - t.now_s());  // the trainer looks every second
@@ -183,7 +181,7 @@ TEST_CASE("a stage is not told again after exactly one second of silence") {
 }
 
 TEST_CASE("reports of other incarnations or of unknown stages change nothing") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   for (const int what : {0, 1, 2}) {
     for (const auto s : {0u, 1u}) {
@@ -195,20 +193,18 @@ TEST_CASE("reports of other incarnations or of unknown stages change nothing") {
       t.receive(r);
     }
   }
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 2));  // an iteration is missing
+  t.both(2);  // an iteration is missing
   t.both(1);
   t.both(1);
-  t.wait();
-  const auto reports = t.take<training_report>();
-  REQUIRE_FALSE(reports.empty());
-  CHECK(reports.back().iterations.size() == 1);
-  CHECK(reports.back().events.empty());
+  const auto r = t.newest();
+  CHECK(r.iterations.size() == 1);
+  CHECK(r.events.empty());
   CHECK_FALSE(t.over());
 }
 
 TEST_CASE("a stage's failure fails the job only if another attempt cannot help") {
   const auto after = [](reason::kind why, bool progress, std::uint64_t reached = 0) {
-    trained_by_hand t{two_stages(100), reached};
+    trainer_fixture t{two_stages(100), reached};
     t.begin();
     if (progress) t.both(1);
     auto r = t.report_of(1, 1);
@@ -231,44 +227,44 @@ TEST_CASE("a stage's failure fails the job only if another attempt cannot help")
 }
 
 TEST_CASE("a trainer that hears of no stage for long gives up, and says what is lost") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 12));
   // 20 s, and 20 times the longest iteration, and two that were planned.
   t.advance(58);
   t.take<training_report>();
   t.advance(1);
-  const auto planned = t.take<training_report>().back().planned_s;
+  const auto planned = t.last<training_report>().planned_s;
   REQUIRE(planned < 0.4);
-  CHECK(t.events().empty());
+  CHECK(t.events.empty());
   t.advance(3);
-  REQUIRE(t.events().size() == 1);
-  CHECK(t.events()[0].starts_with("no report from any stage for 6"));
-  CHECK(t.events()[0].ends_with("s; 1 iterations since the last checkpoint are lost"));
+  REQUIRE(t.events.size() == 1);
+  CHECK(t.events[0].starts_with("no report from any stage for 6"));
+  CHECK(t.events[0].ends_with("s; 1 iterations since the last checkpoint are lost"));
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::stopped);
 }
 
 TEST_CASE("stages that are not ready are waited for longer: they may be starting") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.receive(t.report_of(0, 0));
   t.advance(27);  // 20 s, and 4 times what starting takes: 2 s
-  CHECK(t.events().empty());
+  CHECK(t.events.empty());
   t.advance(4);
-  REQUIRE(t.events().size() == 1);
-  CHECK(t.events()[0].starts_with("no report from any stage"));
+  REQUIRE(t.events.size() == 1);
+  CHECK(t.events[0].starts_with("no report from any stage"));
 }
 
 TEST_CASE("stages that answer without progress are given up, those being set up much later") {
   const auto gives_up_after = [](bool progress, bool starting) {
-    trained_by_hand t{two_stages(100)};
+    trainer_fixture t{two_stages(100)};
     if (!starting) t.begin();
     if (progress)
       for (const auto s : {0u, 1u}) t.receive(full_report(t, s, 1, 10, 11));
     const double begun_s = t.now_s();
     const auto gave_up = [&] {
-      return std::any_of(t.events().begin(), t.events().end(), [](const auto& e) {
+      return std::any_of(t.events.begin(), t.events.end(), [](const auto& e) {
         return e.starts_with("no stage made progress for ");
       });
     };
@@ -291,7 +287,7 @@ TEST_CASE("stages that answer without progress are given up, those being set up 
 }
 
 TEST_CASE("a stage that takes long to start is announced once") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   auto r = t.report_of(1, 0);
   r.starting = true;
   const auto begun_s = t.now_s();
@@ -299,57 +295,54 @@ TEST_CASE("a stage that takes long to start is announced once") {
     t.receive(r);
     t.advance(1);
   }
-  CHECK(t.events().empty());
+  CHECK(t.events.empty());
   for (int i = 0; i < 5; ++i) {
     t.receive(r);
     t.advance(1);
   }
-  REQUIRE(t.events().size() == 1);
-  CHECK(t.events()[0].starts_with("stage 1 of pipeline 0 is still being set up on node "));
+  REQUIRE(t.events.size() == 1);
+  CHECK(t.events[0].starts_with("stage 1 of pipeline 0 is still being set up on node "));
 }
 
 TEST_CASE("a training report is repeated until it is acknowledged, then continues where it ended") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   t.both(1);
   t.advance(2);
-  auto reports = t.take<training_report>();
+  const auto reports = t.take<training_report>();
   REQUIRE(reports.size() >= 2);
   CHECK(reports.back().iterations.size() == 1);
   CHECK(reports.back().sequence > reports.front().sequence);
   t.both(2);
   t.acknowledge(reports.back().sequence);
   t.advance(1);
-  reports = t.take<training_report>();
-  REQUIRE_FALSE(reports.empty());
-  REQUIRE(reports.back().iterations.size() == 1);
-  CHECK(reports.back().iterations[0].iteration == 2);
-  t.acknowledge(reports.back().sequence + 7);  // never sent
-  t.acknowledge(1);                            // long ago
+  const auto next = t.last<training_report>();
+  REQUIRE(next.iterations.size() == 1);
+  CHECK(next.iterations[0].iteration == 2);
+  t.acknowledge(next.sequence + 7);  // never sent
+  t.acknowledge(1);                  // long ago
   t.advance(1);
-  CHECK(t.take<training_report>().back().iterations.size() == 1);
+  CHECK(t.last<training_report>().iterations.size() == 1);
 }
 
 TEST_CASE("a training report has at most 256 iterations, and the rest follow in the next one") {
-  trained_by_hand t{two_stages(1000)};
+  trainer_fixture t{two_stages(1000)};
   t.begin();
   for (std::uint64_t i = 1; i <= 300; ++i) t.both(i);
   t.advance(1);
-  auto reports = t.take<training_report>();
-  REQUIRE_FALSE(reports.empty());
-  CHECK(reports.back().iterations.size() == 256);
-  CHECK(reports.back().iterations.front().iteration == 1);
-  t.acknowledge(reports.back().sequence);
+  const auto first = t.last<training_report>();
+  CHECK(first.iterations.size() == 256);
+  CHECK(first.iterations.front().iteration == 1);
+  t.acknowledge(first.sequence);
   t.advance(1);
-  reports = t.take<training_report>();
-  REQUIRE_FALSE(reports.empty());
-  CHECK(reports.back().iterations.front().iteration == 257);
-  CHECK(reports.back().iterations.size() == 44);
+  const auto rest = t.last<training_report>();
+  CHECK(rest.iterations.front().iteration == 257);
+  CHECK(rest.iterations.size() == 44);
 }
 
 TEST_CASE("a training without iterations, or without a checkpoint, stops at once") {
   {
-    trained_by_hand t{two_stages(100)};
+    trainer_fixture t{two_stages(100)};
     t.receive(t.report_of(0, 0));
     t.stop();
     t.reports_at_end();
@@ -359,7 +352,7 @@ TEST_CASE("a training without iterations, or without a checkpoint, stops at once
   }
   auto job = two_stages(100);
   job.train->device = "cpu";
-  trained_by_hand t{job};
+  trainer_fixture t{job};
   t.begin();
   t.both(1);
   t.stop();
@@ -367,11 +360,11 @@ TEST_CASE("a training without iterations, or without a checkpoint, stops at once
   t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->detail == "stopped; the job has no checkpoint, so 1 iterations are lost");
-  CHECK(t.events().size() == 1);
+  CHECK(t.events.size() == 1);
 }
 
 TEST_CASE("when stages halt, the furthest one sets the last iteration, which all save") {
-  trained_by_hand t{two_stages(100)};
+  trainer_fixture t{two_stages(100)};
   t.begin();
   t.both(1);
   t.take<stage_run>();

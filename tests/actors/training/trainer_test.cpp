@@ -6,8 +6,8 @@ using namespace troupe::actors;
 using namespace troupe::actors::tests;
 
 TEST_CASE("an iteration that a stage saves while it is told to halt keeps its loss") {
-  trained_by_hand t{two_stages(100)};
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 0));
+  trainer_fixture t{two_stages(100)};
+  t.begin();
   for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 1, s * 0.9));
   t.receive(t.report_of(0, 2));
   t.stop();
@@ -48,8 +48,8 @@ TEST_CASE("a trainer reports the saved iterations that its predecessor could not
     REQUIRE(curve.write());
     write_checkpoint(directory.path(), job.model, 5);
   }
-  trained_by_hand t{job, 3};  // the controller knows three
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 5));
+  trainer_fixture t{job, 3};  // the controller knows three
+  t.both(5);
   for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 6, s * 0.5));
   const auto reported = t.reports_at_end();
   REQUIRE(reported.size() == 3);
@@ -60,14 +60,8 @@ TEST_CASE("a trainer reports the saved iterations that its predecessor could not
 }
 
 TEST_CASE("a checkpoint is complete once its last stage has reported its iteration") {
-  trained_by_hand t{two_stages(100)};
-  const auto saved = [&] {
-    std::uint64_t newest = 0;
-    for (const auto& m : t.sent())
-      if (const auto* r = std::get_if<training_report>(&m)) newest = r->saved;
-    return newest;
-  };
-  for (const auto s : {0u, 1u}) t.receive(t.report_of(s, 0));
+  trainer_fixture t{two_stages(100)};
+  t.begin();
   // The first stage's reports of iterations 1 and 2 are lost, and come later.
   for (const std::uint64_t i : {1, 2}) {
     auto r = t.report_of(1, i);
@@ -78,10 +72,8 @@ TEST_CASE("a checkpoint is complete once its last stage has reported its iterati
   later.saved = 2;
   t.receive(later);
   for (const std::uint64_t i : {1, 2}) {
-    t.wait();
-    CHECK(saved() == 0);
+    CHECK(t.newest().saved == 0);
     t.receive(t.report_of(0, i));
   }
-  t.wait();
-  CHECK(saved() == 2);
+  CHECK(t.newest().saved == 2);
 }
