@@ -1,41 +1,22 @@
 #pragma once
 
-#include <catch2/catch.hpp>
-
-#include <algorithm>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <span>
-#include <utility>
-#include <vector>
 
-#include <caf/all.hpp>
-
+#include "actors/actor_fixture.hpp"
 #include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
-#include "actors/training/stage_fixture.hpp"
 #include "gpu/inference/generate.hpp"
-#include "harness/small_cluster.hpp"
 #include "inference/small_inference_model.hpp"
-#include "runtime/virtual/virtual_world.hpp"
 
 // A decoder whose fronts, prefill controller and guests are the test itself.
 
 namespace troupe::actors::tests {
 
-inline constexpr address gateway_of_decoder = 1, decoder_node = node_address(0),
-                         guest_node = node_address(1), second_guest_node = node_address(2),
+inline constexpr address decoder_node = a0, guest_node = a1, second_guest_node = b0,
                          front_of_decoder = front_address(0), second_front = front_address(1);
 inline constexpr lease_id lease_of_decoder = 7;
-
-inline std::shared_ptr<cluster> cluster_with_fronts() {
-  auto c = harness::small_cluster();
-  c->fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
-  return c;
-}
 
 /// A part of the small model, or all of it.
 inline std::unique_ptr<gpu::inference_device> served_device(std::uint32_t pages,
@@ -192,7 +173,7 @@ inline std::vector<made_block> blocks_of(const std::vector<std::uint32_t>& promp
   return all;
 }
 
-class decoder_by_hand {
+class decoder_fixture : public actor_fixture {
  public:
   struct how {
     std::uint32_t pages = 30;
@@ -202,8 +183,8 @@ class decoder_by_hand {
     double start_s = 0;
   };
 
-  decoder_by_hand() : decoder_by_hand{how{}} {}
-  explicit decoder_by_hand(how it) : world_{*cluster_with_fronts()} {
+  decoder_fixture() : decoder_fixture{how{}} {}
+  explicit decoder_fixture(how it) : actor_fixture{*cluster_with_fronts()} {
     decoder_options o;
     o.cluster = cluster_with_fronts();
     o.lease = lease_of_decoder;
@@ -214,23 +195,9 @@ class decoder_by_hand {
     o.what.max_sequences = it.max_sequences;
     o.start_s = it.start_s;
     if (!it.simulated) o.executor = device = std::make_shared<executor_by_hand>(it.pages);
-    net_->now_s = [this] { return world_.now_s(); };
-    world_.add_host(decoder_node, [this, o](const runtime::host& h) mutable {
-      auto host = h;
-      host.net = net_;
-      const auto node = world_.system().spawn([this](node_actor::pointer) { return behavior(); });
-      o.messenger = actors::messenger{host, node};
-      decoder_ = world_.system().spawn(decoder, std::move(o));
-      return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(decoder_)};
-    });
-    settle();
+    start(decoder_node, decoder, std::move(o));
   }
 
-  template <class T>
-  void receive(address from, const T& m, payload body = {}) {
-    caf::anon_send(decoder_, inbound<T>{from, m, std::move(body), {}});
-    settle();
-  }
   void ask(const asked_for& a) { receive(a.what.name.front, a.what, a.body()); }
   void cancel(const request_name& n) { receive(n.front, cancel_generate{n, lease_of_decoder}); }
   void received(const request_name& n, std::uint32_t tokens, bool finished = false) {
@@ -242,44 +209,15 @@ class decoder_by_hand {
     r.promised_s = promised_s;
     r.guests = {guest_node};
     if (guests == 2) r.guests.push_back(second_guest_node);
-    receive(gateway_of_decoder, r);
+    receive(dc1, r);
   }
   void decline(const prefill_name& n, const std::string& why = "no_bubble_before_deadline") {
     prefill_reply r;
     r.name = n;
     r.declined = {reason::kind::insufficient, why};
-    receive(gateway_of_decoder, r);
+    receive(dc1, r);
   }
   void block(const made_block& b) { receive(b.from, b.header, b.body); }
-  void stop() {
-    caf::anon_send(decoder_, stop_serving{});
-    settle();
-  }
-  void advance(double seconds) { world_.run_until(world_.now_s() + seconds); }
-  double now_s() const { return world_.now_s(); }
-
-  /// All messages of a type that were sent and not yet taken.
-  template <class T>
-  std::vector<T> take(std::optional<address> to = {}) {
-    std::vector<T> all;
-    std::erase_if(net_->sent, [&](const auto& m) {
-      const auto* t = std::get_if<T>(&m.what);
-      if (!t || (to && m.to != *to)) return false;
-      all.push_back(*t);
-      return true;
-    });
-    return all;
-  }
-  /// The latest; forgets those before it.
-  template <class T>
-  T last(std::optional<address> to = {}) {
-    const auto all = take<T>(to);
-    REQUIRE_FALSE(all.empty());
-    return all.back();
-  }
-  std::vector<stage_transport::sent_message>& sent() { return net_->sent; }
-  stage_transport& net() { return *net_; }
-  const std::vector<serving_over>& over() const { return over_; }
   decoder_state state() {
     take<decoder_state>();
     advance(0.3);  // a quarter of a heartbeat
@@ -328,24 +266,8 @@ class decoder_by_hand {
   std::shared_ptr<executor_by_hand> device;
 
  private:
-  node_actor::behavior_type behavior() {
-    return {[](const arrived&) {},
-            [](const local_frame&) {},
-            [](const programs_changed&) {},
-            [](const work_done&) {},
-            [](const training_over&) {},
-            [](const training_event&) {},
-            [this](const serving_over& o) { over_.push_back(o); },
-            [](const tick&) {}};
-  }
-  void settle() { world_.run_until(world_.now_s() + 0.001); }
-
-  std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
-  std::vector<serving_over> over_;
   std::map<request_name, notified> notified_;
   std::map<request_name, std::uint32_t> known_;
-  runtime::virtual_world world_;
-  decoder_actor decoder_;
 };
 
 }  // namespace troupe::actors::tests

@@ -15,25 +15,25 @@ using ending = generated::ending;
 
 namespace {
 
-constexpr decoder_by_hand::how with_bubbles{.bubbles = true};
+constexpr decoder_fixture::how with_bubbles{.bubbles = true};
 
 /// Asks, and returns the name of the prefill that the decoder requests.
-prefill_name begin(decoder_by_hand& d, const asked_for& a) {
+prefill_name begin(decoder_fixture& d, const asked_for& a) {
   d.ask(a);
-  const auto p = d.last<prefill_request>(gateway_of_decoder);
+  const auto p = d.last<prefill_request>(dc1);
   CHECK(p.tokens == a.what.what.prompt_tokens);
   return p.name;
 }
 
-bool generates(decoder_by_hand& d, const asked_for& a) {
+bool generates(decoder_fixture& d, const asked_for& a) {
   d.advance(0.05);
   return !d.notified_of(a.what.name).made.tokens.empty();
 }
 
 /// The prefills that it has requested, with the tokens of their prompts.
-std::vector<std::pair<prefill_request, std::vector<std::uint32_t>>> requested(decoder_by_hand& d) {
+std::vector<std::pair<prefill_request, std::vector<std::uint32_t>>> requested(decoder_fixture& d) {
   std::vector<std::pair<prefill_request, std::vector<std::uint32_t>>> all;
-  for (const auto& m : d.sent()) {
+  for (const auto& m : d.sent) {
     const auto* p = std::get_if<prefill_request>(&m.what);
     if (!p) continue;
     std::vector<std::uint32_t> prompt(p->tokens);
@@ -52,7 +52,7 @@ TEST_CASE("tokens after a prefill in bubbles are those of the model alone, bit f
   for (const std::uint32_t guests : {1u, 2u})
     for (const std::uint32_t i : {0u, 1u, 2u, 3u, 4u, 5u}) {
       INFO(guests << " guests, request " << i);
-      decoder_by_hand d{with_bubbles};
+      decoder_fixture d{with_bubbles};
       const auto a = asked(i);
       auto other = asked(6, 60);  // in company
       other.what.name.number = 99;
@@ -90,7 +90,7 @@ TEST_CASE("tokens after a prefill in bubbles are those of the model alone, bit f
 TEST_CASE("a decoder begins with the last block of a prefill in bubbles, not before", "[decoder]") {
   const auto a = asked(4, 5);
   for (std::size_t missing = 0; missing < 5; ++missing) {
-    decoder_by_hand d{with_bubbles};
+    decoder_fixture d{with_bubbles};
     const auto name = begin(d, a);
     d.promise(name, 2);
     const auto blocks = blocks_of(a.prompt, name, 2);
@@ -101,7 +101,7 @@ TEST_CASE("a decoder begins with the last block of a prefill in bubbles, not bef
     d.take<blocks_received>();
     d.block(blocks[missing]);
     CHECK(d.last<blocks_received>(blocks[missing].from).whole);
-    CHECK(d.last<cancel_prefill>(gateway_of_decoder).name == name);
+    CHECK(d.last<cancel_prefill>(dc1).name == name);
     CHECK(generates(d, a));
     CHECK(d.notified_of(a.what.name).made == alone(a));
   }
@@ -112,7 +112,7 @@ TEST_CASE("known tokens follow a prefill in bubbles with the same bits", "[decod
   auto a = asked(4, 20);
   a.what.replay = 7;
   a.known.assign(whole.tokens.begin(), whole.tokens.begin() + 7);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   d.knows(a.what.name, 7);
   const auto name = begin(d, a);
   d.promise(name, 1);
@@ -126,7 +126,7 @@ TEST_CASE("known tokens follow a prefill in bubbles with the same bits", "[decod
 
 TEST_CASE("a decoder rejects corrupted blocks and blocks that its guests did not send",
           "[decoder]") {
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   const auto a = asked(4, 5);
   const auto name = begin(d, a);
   const auto blocks = blocks_of(a.prompt, name, 2);
@@ -169,7 +169,7 @@ TEST_CASE("a decoder rejects corrupted blocks and blocks that its guests did not
 }
 
 TEST_CASE("blocks of another prefill are not needed, and do not reach the cache", "[decoder]") {
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   auto a = asked(4, 5);
   const auto old = begin(d, a);
   d.promise(old, 1);
@@ -196,7 +196,7 @@ TEST_CASE("blocks of another prefill are not needed, and do not reach the cache"
 TEST_CASE("guests that contradict each other have the decoder prefill by itself", "[decoder]") {
   const auto a = asked(4, 5);
   SECTION("two have the same page") {
-    decoder_by_hand d{with_bubbles};
+    decoder_fixture d{with_bubbles};
     const auto name = begin(d, a);
     d.promise(name, 1);
     auto blocks = blocks_of(a.prompt, name, 1);
@@ -207,7 +207,7 @@ TEST_CASE("guests that contradict each other have the decoder prefill by itself"
     CHECK_THAT(d.listen()[a.what.name].where->declined.text, Contains("page 0 of layer 0"));
   }
   SECTION("a page is missing") {
-    decoder_by_hand d{with_bubbles};
+    decoder_fixture d{with_bubbles};
     const auto name = begin(d, a);
     d.promise(name, 1);
     auto blocks = blocks_of(a.prompt, name, 1);
@@ -226,7 +226,7 @@ TEST_CASE("guests that contradict each other have the decoder prefill by itself"
 
 TEST_CASE("a declined prefill is the decoder's own, or the request is declined", "[decoder]") {
   const auto a = asked(4, 5);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   d.decline(begin(d, a));
   d.advance(0.1);
   const auto& t = d.notified_of(a.what.name);
@@ -235,7 +235,7 @@ TEST_CASE("a declined prefill is the decoder's own, or the request is declined",
   CHECK_FALSE(t.where->bubbles);
   CHECK(t.where->declined.text == "no_bubble_before_deadline");
 
-  decoder_by_hand strict{{.bubbles = true, .fallback = false}};
+  decoder_fixture strict{{.bubbles = true, .fallback = false}};
   strict.decline(begin(strict, a));
   const auto no = strict.notified_of(a.what.name);
   CHECK(no.finish == ending::failed);
@@ -245,7 +245,7 @@ TEST_CASE("a declined prefill is the decoder's own, or the request is declined",
 
 TEST_CASE("a prefill request is repeated until it is answered, but not for long", "[decoder]") {
   const auto a = asked(4, 5);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   const auto name = begin(d, a);
   d.advance(0.35);
   const auto again = d.take<prefill_request>();
@@ -263,7 +263,7 @@ TEST_CASE("a prefill request is repeated until it is answered, but not for long"
   prefill_progress gone;
   gone.name = name;
   gone.now = prefill_progress::state::gone;
-  d.receive(gateway_of_decoder, gone);
+  d.receive(dc1, gone);
   d.advance(1);
   CHECK(d.take<cancel_prefill>().empty());
   d.promise(name, 1);  // late
@@ -274,7 +274,7 @@ TEST_CASE("a prefill request is repeated until it is answered, but not for long"
 TEST_CASE("a prefill that is not whole by twice its promise and a second is given up",
           "[decoder]") {
   const auto a = asked(4, 5);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   const auto name = begin(d, a);
   d.promise(name, 1, 0.5);
   const auto blocks = blocks_of(a.prompt, name, 1);
@@ -294,13 +294,13 @@ TEST_CASE("a prefill that is not whole by twice its promise and a second is give
 
 TEST_CASE("a prefill that its controller has given up is given up at once", "[decoder]") {
   const auto a = asked(4, 5);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   prefill_progress gone;
   gone.name = begin(d, a);
   d.promise(gone.name, 1);
   gone.now = prefill_progress::state::gone;
   gone.why = {reason::kind::unavailable, "the training has ended"};
-  d.receive(gateway_of_decoder, gone);
+  d.receive(dc1, gone);
   CHECK(generates(d, a));
   CHECK(d.notified_of(a.what.name).where->declined.text == "the training has ended");
 }
@@ -308,13 +308,13 @@ TEST_CASE("a prefill that its controller has given up is given up at once", "[de
 TEST_CASE("a cancelled request's prefill in bubbles is cancelled, and its pages are free",
           "[decoder]") {
   const auto a = asked(4, 5);
-  decoder_by_hand d{with_bubbles};
+  decoder_fixture d{with_bubbles};
   const auto name = begin(d, a);
   d.promise(name, 1);
   const auto blocks = blocks_of(a.prompt, name, 1);
   d.block(blocks[0]);
   d.cancel(a.what.name);
-  CHECK(d.last<cancel_prefill>(gateway_of_decoder).name == name);
+  CHECK(d.last<cancel_prefill>(dc1).name == name);
   CHECK(d.state().free_pages == 30);
   CHECK(d.device->device->free_pages() == 30);
   d.take<blocks_received>();
@@ -327,7 +327,7 @@ TEST_CASE("prompts in bubbles over a bad network have the right tokens, and one 
   constexpr std::uint32_t count = 12;
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     random_source random{seed};
-    decoder_by_hand d{{.pages = 20, .bubbles = true}};
+    decoder_fixture d{{.pages = 20, .bubbles = true}};
     std::map<std::uint64_t, std::vector<made_block>> sending;  // by prefill
     std::map<request_name, std::uint32_t> has;
     for (std::uint32_t step = 0; step < 4000; ++step) {

@@ -30,7 +30,7 @@ std::vector<T> tokens_from(const std::vector<T>& all, std::ptrdiff_t first) {
 TEST_CASE("a decoder's tokens are those of the model alone, bit for bit, in any company",
           "[decoder]") {
   constexpr std::uint32_t count = 24, pages = 30;  // too few for all at a time
-  decoder_by_hand d{{.pages = pages}};
+  decoder_fixture d{{.pages = pages}};
   for (std::uint32_t i = 0; i < count; ++i) d.ask(asked(i));
   d.advance(0.1);
   auto& notified = d.listen();
@@ -51,7 +51,7 @@ TEST_CASE("a decoder goes on from known tokens with the same bits, and does not 
   const auto a = asked(4, 30);
   const auto whole = alone(a);
   for (const std::uint32_t known : {1u, 2u, 17u, 29u}) {
-    decoder_by_hand d;
+    decoder_fixture d;
     auto again = a;
     again.what.name.attempt = 2;
     again.what.replay = known;
@@ -73,7 +73,7 @@ TEST_CASE("a decoder ends at one of the last tokens", "[decoder]") {
   const auto tokens = alone(a).tokens;
   a.what.what.last_tokens = {tokens[9]};
   const auto first = std::find(tokens.begin(), tokens.end(), tokens[9]) - tokens.begin();
-  decoder_by_hand d;
+  decoder_fixture d;
   d.ask(a);
   d.advance(0.1);
   const auto& t = d.notified_of(a.what.name);
@@ -84,7 +84,7 @@ TEST_CASE("a decoder ends at one of the last tokens", "[decoder]") {
 
 TEST_CASE("a decoder states what it holds at once, and repeats tokens until they are heard",
           "[decoder]") {
-  decoder_by_hand d;
+  decoder_fixture d;
   d.device->holds = true;
   const auto a = asked(6, 3);
   d.ask(a);
@@ -126,7 +126,7 @@ TEST_CASE("a decoder states what it holds at once, and repeats tokens until they
 }
 
 TEST_CASE("a repeated request to a decoder is one attempt with one outcome", "[decoder]") {
-  decoder_by_hand d;
+  decoder_fixture d;
   const auto a = asked(7, 2);
   d.ask(a);
   d.ask(a);
@@ -148,7 +148,7 @@ TEST_CASE("a repeated request to a decoder is one attempt with one outcome", "[d
 }
 
 TEST_CASE("a newer attempt on the same decoder takes the place of an older one", "[decoder]") {
-  decoder_by_hand d{{.pages = 5}};
+  decoder_fixture d{{.pages = 5}};
   d.device->holds = true;
   auto a = asked(5, 100);
   d.ask(a);
@@ -170,7 +170,7 @@ TEST_CASE("a decoder's answer begins with the scores of the prompt if they are a
           "[decoder]") {
   for (const bool bubbles : {false, true})
     for (const std::uint32_t max_tokens : {0u, 3u}) {
-      decoder_by_hand d{{.pages = 8, .bubbles = bubbles}};
+      decoder_fixture d{{.pages = 8, .bubbles = bubbles}};
       auto a = asked(4, 3);
       a.what.what.scores_prompt = true;
       a.what.what.max_tokens = max_tokens;
@@ -187,7 +187,7 @@ TEST_CASE("a decoder's answer begins with the scores of the prompt if they are a
       for (const std::size_t had : {std::size_t{5}, prompt - 2, prompt - 1, prompt}) {
         if (had >= whole.made.tokens.size()) continue;
         INFO(had << " tokens are known");
-        decoder_by_hand other{{.pages = 8, .bubbles = bubbles}};
+        decoder_fixture other{{.pages = 8, .bubbles = bubbles}};
         auto b = a;
         b.what.name.attempt = 2;
         b.what.replay = static_cast<std::uint32_t>(had);
@@ -205,7 +205,7 @@ TEST_CASE("a decoder's answer begins with the scores of the prompt if they are a
 }
 
 TEST_CASE("a cancelled request's pages are free at once, and it is not begun again", "[decoder]") {
-  decoder_by_hand d{{.pages = 5}};
+  decoder_fixture d{{.pages = 5}};
   d.device->holds = true;
   const auto a = asked(5, 100), b = asked(4, 100);
   d.ask(a);
@@ -238,7 +238,7 @@ TEST_CASE("after random cancels no page of a decoder is missing", "[decoder]") {
   constexpr std::uint32_t pages = 20;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     random_source random{seed};
-    decoder_by_hand d{{.pages = pages, .bubbles = seed % 2 == 0}};
+    decoder_fixture d{{.pages = pages, .bubbles = seed % 2 == 0}};
     d.device->holds = true;
     std::vector<request_name> names;
     for (std::uint32_t i = 0; i < 150; ++i) {
@@ -266,7 +266,7 @@ TEST_CASE("after random cancels no page of a decoder is missing", "[decoder]") {
 }
 
 TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "[decoder]") {
-  decoder_by_hand d{{.pages = 3, .max_sequences = 2}};
+  decoder_fixture d{{.pages = 3, .max_sequences = 2}};
   d.device->holds = true;
   const auto declined = [&](const asked_for& a, reason::kind k) {
     d.ask(a);
@@ -315,7 +315,7 @@ TEST_CASE("a decoder declines with a sentence what it cannot or may not hold", "
 
 TEST_CASE("a decoder ends the requests of a front that does not hear it for a lease's duration",
           "[decoder]") {
-  decoder_by_hand d;
+  decoder_fixture d;
   auto a = asked(5, 40), b = asked(4, 40);
   b.what.name.front = second_front;
   d.ask(a);
@@ -334,7 +334,7 @@ TEST_CASE("a decoder ends the requests of a front that does not hear it for a le
 }
 
 TEST_CASE("a front's new process has none of the requests of the one before", "[decoder]") {
-  decoder_by_hand d{{.pages = 5}};
+  decoder_fixture d{{.pages = 5}};
   d.device->holds = true;
   d.ask(asked(5, 100));
   CHECK(d.state().free_pages == 0);
@@ -348,7 +348,7 @@ TEST_CASE("a front's new process has none of the requests of the one before", "[
 }
 
 TEST_CASE("a decoder states its model and its free pages to every front", "[decoder]") {
-  decoder_by_hand d{{.pages = 12}};
+  decoder_fixture d{{.pages = 12}};
   d.ask(asked(5, 100));
   d.take<decoder_state>();
   d.advance(1.001);
@@ -360,12 +360,12 @@ TEST_CASE("a decoder states its model and its free pages to every front", "[deco
   CHECK(all[0].context == 320);
   CHECK(all[0].pages == 12);
   CHECK(all[3].sequence > all[2].sequence);
-  d.stop();
+  d.post(stop_serving{});
   CHECK(d.last<decoder_state>(front_of_decoder).ending);
 }
 
 TEST_CASE("a decoder whose device fails ends all requests, and says so to its node", "[decoder]") {
-  decoder_by_hand d;
+  decoder_fixture d;
   d.device->holds = true;
   d.ask(asked(5, 100));
   d.ask(asked(6, 100));
@@ -376,13 +376,13 @@ TEST_CASE("a decoder whose device fails ends all requests, and says so to its no
     CHECK(d.notified_of(asked(i).what.name).finish == ending::failed);
     CHECK_THAT(d.notified_of(asked(i).what.name).why.text, Contains("out of memory"));
   }
-  REQUIRE(d.over().size() == 1);
-  CHECK(d.over()[0].lease == lease_of_decoder);
+  REQUIRE(d.serving_ends.size() == 1);
+  CHECK(d.serving_ends[0].lease == lease_of_decoder);
   CHECK(d.last<decoder_state>(front_of_decoder).ending);
 }
 
 TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]") {
-  decoder_by_hand d{{.simulated = true, .start_s = 2}};
+  decoder_fixture d{{.simulated = true, .start_s = 2}};
   const auto c = cluster_with_fronts();
   const auto layer = *planners::served_layer_of(harness::gpt2());
   const auto& gpu = c->gpus[0];
@@ -396,7 +396,7 @@ TEST_CASE("a simulated decoder takes the time that the planners say", "[decoder]
   const double first_s = planners::decode_s(layer, gpu, 12, 1, 200);
   const double second_s = planners::decode_s(layer, gpu, 12, 1, 201);
   std::vector<double> times;
-  for (const auto& m : d.sent())
+  for (const auto& m : d.sent)
     if (const auto* g = std::get_if<generated>(&m.what); g && !g->tokens.empty())
       times.push_back(m.at_s - begin_s);
   REQUIRE(times.size() >= 3);
