@@ -2,12 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
-#include <map>
-#include <numeric>
-#include <optional>
-#include <set>
 #include <vector>
 
 #include "actors/serving/prefill/prefill_fixture.hpp"
@@ -16,25 +11,22 @@
 
 namespace troupe::actors {
 
-using namespace prefill_test;
+using namespace tests;
 using Catch::Matchers::WithinAbs;
 
 TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   x.now_s = 1;
-  x.say(x.decoder, x.request(1));
-  const auto replies = x.take<prefill_reply>();
-  REQUIRE(replies.size() == 1);
-  CHECK(replies[0].declined.text.empty());
-  CHECK_THAT(replies[0].promised_s, WithinAbs(10, 1e-6));  // from 10 to 11
-  CHECK(replies[0].guests == std::vector<address>{node_address(0)});
-  auto orders = x.take<prefill_order>();
-  REQUIRE(orders.size() == 1);
-  CHECK(orders[0].name == x.name(1));
-  CHECK(orders[0].tokens == 100);
-  CHECK(orders[0].sequence > std::uint64_t{5} << 32);
-  CHECK_THAT(orders[0].latest_s, WithinAbs(22, 1e-6));
+  const auto reply = x.reply_to(x.request(1));
+  CHECK(reply.declined.text.empty());
+  CHECK_THAT(reply.promised_s, WithinAbs(10, 1e-6));  // from 10 to 11
+  CHECK(reply.guests == std::vector<address>{node_address(0)});
+  const auto order = x.only<prefill_order>();
+  CHECK(order.name == x.name(1));
+  CHECK(order.tokens == 100);
+  CHECK(order.sequence > std::uint64_t{5} << 32);
+  CHECK_THAT(order.latest_s, WithinAbs(22, 1e-6));
   x.pass(1.35);
   CHECK(x.take<prefill_order>().size() == 3);
   x.progress(1, prefill_progress::state::held);
@@ -43,17 +35,16 @@ TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
   x.progress(1, prefill_progress::state::ended);
   CHECK(x.controller.promised() == 0);
   CHECK(x.controller.counts().ended == 1);
-  REQUIRE(x.out.size() == 1);  // the message to the decoder
-  CHECK(x.out[0].to == x.decoder);
-  CHECK(x.take<prefill_progress>().at(0).now == prefill_progress::state::ended);
+  REQUIRE(x.sent.size() == 1);
+  CHECK(x.only<prefill_progress>(x.decoder).now == prefill_progress::state::ended);
 }
 
 TEST_CASE("prompts of a group follow each other, and free groups come first") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
-  x.say(x.decoder, x.request(1, 500));
-  x.say(x.decoder, x.request(2, 300));
-  x.say(x.decoder, x.request(3, 100));
+  x.receive(x.decoder, x.request(1, 500));
+  x.receive(x.decoder, x.request(2, 300));
+  x.receive(x.decoder, x.request(3, 100));
   const auto replies = x.take<prefill_reply>();
   REQUIRE(replies.size() == 3);
   CHECK_THAT(replies[0].promised_s, WithinAbs(15, 1e-6));
@@ -64,11 +55,11 @@ TEST_CASE("prompts of a group follow each other, and free groups come first") {
 }
 
 TEST_CASE("what is not promised is declined with the reason") {
-  by_hand x;
+  prefill_fixture x;
   CHECK(x.answer(x.request(1)) == "no_guest_for_model");
   auto offer = an_offer();
   offer.max_tokens = 5000;
-  x.say(x.trainer_node, offer);
+  x.receive(x.trainer_node, offer);
   CHECK(x.answer(x.request(2)) == "timetable_unknown");
   x.signal(0);
   x.leases.models.push_back(harness::model_named("another"));
@@ -86,7 +77,7 @@ TEST_CASE("what is not promised is declined with the reason") {
 }
 
 TEST_CASE("a declined request stays declined, also when it is repeated") {
-  by_hand x;
+  prefill_fixture x;
   CHECK(x.answer(x.request(1)) == "no_guest_for_model");
   x.lend();
   CHECK(x.answer(x.request(1)) == "no_guest_for_model");
@@ -94,98 +85,94 @@ TEST_CASE("a declined request stays declined, also when it is repeated") {
 }
 
 TEST_CASE("a repeated request gets its promise again and is not ordered twice") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
   x.progress(1, prefill_progress::state::held);
-  x.out.clear();
+  x.sent.clear();
   x.now_s = 4;
-  x.say(x.decoder, x.request(1));
+  CHECK_THAT(x.promise_of(x.request(1)), WithinAbs(7, 1e-6));
   CHECK(x.take<prefill_order>().empty());
-  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(7, 1e-6));
   CHECK(x.controller.promised() == 1);
 }
 
 TEST_CASE("a cancelled prefill is over, and guests are told until they answer") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
   CHECK(x.answer(x.request(2)).empty());
   CHECK(x.answer(x.request(3)).empty());  // after 1, on the first guest
-  x.out.clear();
+  x.sent.clear();
   x.now_s = 1;
-  x.say(x.decoder, cancel_prefill{x.name(1)});
-  CHECK(x.take<prefill_progress>().at(0).now == prefill_progress::state::gone);
+  x.receive(x.decoder, cancel_prefill{x.name(1)});
+  CHECK(x.only<prefill_progress>().now == prefill_progress::state::gone);
   CHECK(x.take<cancel_prefill>().size() == 1);
   x.pass(1.25);
   CHECK(x.take<cancel_prefill>().size() == 2);
   x.progress(1, prefill_progress::state::gone);
   x.pass(2);
   CHECK(x.take<cancel_prefill>().empty());
-  x.out.clear();
+  x.sent.clear();
   SECTION("its time is free") {
-    x.say(x.decoder, x.request(4));
-    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(10, 1e-6));
+    CHECK_THAT(x.promise_of(x.request(4)), WithinAbs(10, 1e-6));
   }
   SECTION("a late request for it is not answered") {
-    x.say(x.decoder, x.request(1));
-    CHECK(x.out.empty());
+    x.receive(x.decoder, x.request(1));
+    CHECK(x.sent.empty());
   }
   SECTION("one that was cancelled before it arrived does not begin") {
-    x.say(x.decoder, cancel_prefill{x.name(8)});
-    x.out.clear();
-    x.say(x.decoder, x.request(8));
-    CHECK(x.out.empty());
+    x.receive(x.decoder, cancel_prefill{x.name(8)});
+    x.sent.clear();
+    x.receive(x.decoder, x.request(8));
+    CHECK(x.sent.empty());
   }
 }
 
 TEST_CASE("messages that their sender may not send change nothing") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   const auto other = node_address(1), far = node_address(3);
-  x.say(other, x.request(1));
+  x.receive(other, x.request(1));
   auto theirs = x.request(2);
   theirs.name.decoder = far;
-  x.say(far, theirs);
-  x.say(x.decoder, x.request(3, 0));
-  x.say(x.decoder, x.request(4, 2'000'000));
-  x.say(x.decoder, x.request(5), payload{std::vector<std::byte>(399)});
+  x.receive(far, theirs);
+  x.receive(x.decoder, x.request(3, 0));
+  x.receive(x.decoder, x.request(4, 2'000'000));
+  x.receive(x.decoder, x.request(5), payload{std::vector<std::byte>(399)});
   auto endless = x.request(6);
   endless.within_s = -never;
-  x.say(x.decoder, endless);
-  CHECK(x.out.empty());
+  x.receive(x.decoder, endless);
+  CHECK(x.sent.empty());
   CHECK(x.controller.counts().rejected == 6);
 
   CHECK(x.answer(x.request(7)).empty());
-  x.out.clear();
-  x.say(other, cancel_prefill{x.name(7)});
+  x.sent.clear();
+  x.receive(other, cancel_prefill{x.name(7)});
   prefill_progress ended;
   ended.name = x.name(7);
   ended.now = prefill_progress::state::ended;
-  x.say(other, ended);
+  x.receive(other, ended);
   ended.guest = 1;
-  x.say(node_address(0), ended);
-  x.say(other, stage_signal{{lease, 0, 0}, trainer, 9, 0});
-  CHECK(x.out.empty());
+  x.receive(node_address(0), ended);
+  x.receive(other, stage_signal{{lease, 0, 0}, trainer, 9, 0});
+  CHECK(x.sent.empty());
   CHECK(x.controller.promised() == 1);
   CHECK(x.controller.counts().rejected == 10);
 }
 
 TEST_CASE("a promise allows for what the guest has measured of its own operations") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   const auto measured = [&](std::uint64_t iteration, double factor) {
     x.now_s = 20.0 * static_cast<double>(iteration);
     for (std::uint32_t pipeline : {0, 1})
-      x.say(node_address(pipeline),
-            stage_signal{{lease, pipeline, 0}, trainer, iteration, 0, factor});
+      x.receive(node_address(pipeline),
+                stage_signal{{lease, pipeline, 0}, trainer, iteration, 0, factor});
   };
   const auto promised_s = [&](std::uint64_t number) {
-    x.say(x.decoder, x.request(number, 64));
-    const auto replies = x.take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    x.say(x.decoder, cancel_prefill{x.name(number)});
-    return replies[0].promised_s - 10;  // the bubble begins then
+    const auto s = x.promise_of(x.request(number, 64));
+    x.receive(x.decoder, cancel_prefill{x.name(number)});
+    return s - 10;  // the bubble begins then
   };
   measured(1, 1);
   CHECK_THAT(promised_s(1), WithinAbs(0.64, 1e-3));
@@ -204,12 +191,12 @@ TEST_CASE("a promise allows for what the guest has measured of its own operation
 }
 
 TEST_CASE("offers that make no sense are refused") {
-  by_hand x;
+  prefill_fixture x;
   const auto refused = [&](const std::function<void(bubble_offer&)>& spoil) {
     auto o = an_offer();
     spoil(o);
     const auto before = x.controller.counts().rejected;
-    x.say(x.trainer_node, o);
+    x.receive(x.trainer_node, o);
     CHECK(x.answer(x.request(before + 1)) == "no_guest_for_model");
     return x.controller.counts().rejected == before + 1;
   };
@@ -230,12 +217,12 @@ TEST_CASE("offers that make no sense are refused") {
 }
 
 TEST_CASE("silence of a lease's duration ends the lending and its promises") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
   x.progress(1, prefill_progress::state::held);
   x.pass(4.9);
-  x.out.clear();
+  x.sent.clear();
   SECTION("unless the trainer repeats its offer") {
     x.offer();
     x.pass(9.8);
@@ -244,9 +231,7 @@ TEST_CASE("silence of a lease's duration ends the lending and its promises") {
   SECTION("else decoder and guest are told") {
     x.pass(5.1);
     CHECK(x.controller.promised() == 0);
-    const auto gone = x.take<prefill_progress>();
-    REQUIRE(gone.size() == 1);
-    CHECK(gone[0].now == prefill_progress::state::gone);
+    CHECK(x.only<prefill_progress>().now == prefill_progress::state::gone);
     CHECK(!x.take<cancel_prefill>().empty());
     CHECK(x.controller.counts().lost == 1);
     CHECK(x.answer(x.request(2)) == "no_guest_for_model");
@@ -254,29 +239,27 @@ TEST_CASE("silence of a lease's duration ends the lending and its promises") {
 }
 
 TEST_CASE("a new timetable keeps promises, a new trainer breaks them") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
-  x.out.clear();
+  x.sent.clear();
   auto next = an_offer();
   next.sequence = 2;
   SECTION("new times") {
     for (auto& s : next.stages) s.busy = {{0, 4}, {4, 14}};
-    x.say(x.trainer_node, next);
+    x.receive(x.trainer_node, next);
     CHECK(x.controller.promised() == 1);
-    x.say(x.decoder, x.request(2));
-    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(15, 1e-6));
+    CHECK_THAT(x.promise_of(x.request(2)), WithinAbs(15, 1e-6));
   }
   SECTION("an older one changes nothing") {
     next.sequence = 0;
     next.stages[0].busy = {{0, 4}, {4, 14}};
-    x.say(x.trainer_node, next);
-    x.say(x.decoder, x.request(2));
-    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(11, 1e-6));
+    x.receive(x.trainer_node, next);
+    CHECK_THAT(x.promise_of(x.request(2)), WithinAbs(11, 1e-6));
   }
   SECTION("a restarted trainer") {
     next.trainer = trainer + 1;
-    x.say(x.trainer_node, next);
+    x.receive(x.trainer_node, next);
     CHECK(x.controller.promised() == 0);
     CHECK(x.take<prefill_progress>().size() == 1);
     CHECK(x.answer(x.request(2)) == "timetable_unknown");
@@ -284,33 +267,31 @@ TEST_CASE("a new timetable keeps promises, a new trainer breaks them") {
   SECTION("no more groups") {
     next.groups.clear();
     next.stages.clear();
-    x.say(x.trainer_node, next);
+    x.receive(x.trainer_node, next);
     CHECK(x.controller.promised() == 0);
     CHECK(x.answer(x.request(2)) == "no_guest_for_model");
   }
 }
 
 TEST_CASE("a stage that says when it began moves its windows") {
-  by_hand x;
+  prefill_fixture x;
   x.offer();
   x.signal(0);
   x.now_s = 23;
   x.signal(0, 1, 0.5);  // its iteration began at 22.5
   x.signal(0, 1, 2.5);  // repeated
-  x.say(x.decoder, x.request(1));
-  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(32.5 + 1 - 23, 1e-6));
+  CHECK_THAT(x.promise_of(x.request(1)), WithinAbs(32.5 + 1 - 23, 1e-6));
 }
 
 TEST_CASE("no bubble of the first iteration is promised, in which guests compute nothing yet") {
-  by_hand x;
+  prefill_fixture x;
   x.offer();
   x.signal(0, 0, 0);
-  x.say(x.decoder, x.request(1));
-  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(20 + 10 + 1, 1e-6));
+  CHECK_THAT(x.promise_of(x.request(1)), WithinAbs(20 + 10 + 1, 1e-6));
 }
 
 TEST_CASE("a promise that nobody speaks of any more expires") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
   for (int i = 1; i <= 30; ++i) {
@@ -323,11 +304,11 @@ TEST_CASE("a promise that nobody speaks of any more expires") {
 }
 
 TEST_CASE("under look-ahead a bubble's orders are sent just before they can be executed") {
-  by_hand x;
+  prefill_fixture x;
   auto o = an_offer();
   o.how.rule = "look-ahead";
   o.groups.pop_back();
-  x.say(x.trainer_node, o);
+  x.receive(x.trainer_node, o);
   x.signal(0);
   // A bubble of 10 s: 7 s, then 4 s, then 3 s. The first and the last fill it.
   CHECK(x.answer(x.request(1, 700)).empty());
@@ -336,7 +317,7 @@ TEST_CASE("under look-ahead a bubble's orders are sent just before they can be e
   CHECK(x.take<prefill_order>().empty());
   for (double s = 4; s < 40; s += 4) {
     x.pass(s);
-    x.say(x.trainer_node, o);
+    x.receive(x.trainer_node, o);
     for (const auto& order : x.take<prefill_order>()) {
       x.progress(order.name.number, prefill_progress::state::held);
       CHECK(order.name.number == (s <= 12 ? 1 : s <= 20 ? 3 : 2));

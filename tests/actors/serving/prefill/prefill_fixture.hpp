@@ -1,19 +1,13 @@
 #pragma once
 
 #include <algorithm>
-#include <catch2/catch.hpp>
-#include <iterator>
-#include <memory>
-#include <string>
-#include <variant>
-#include <vector>
 
+#include "actors/host_fixture.hpp"
 #include "actors/serving/prefill/prefill_controller.hpp"
-#include "harness/small_cluster.hpp"
 
 // A prefill controller whose trainer, guests and decoders are the test itself.
 
-namespace troupe::actors::prefill_test {
+namespace troupe::actors::tests {
 
 inline constexpr lease_id lease = 7;
 inline constexpr std::uint64_t trainer = 3;
@@ -40,15 +34,14 @@ inline bubble_offer an_offer() {
   return o;
 }
 
-struct by_hand {
+struct prefill_fixture : recording_peers {
   std::shared_ptr<const cluster> c = harness::small_cluster();
   prefill_controller controller{c, 0, 5};
-  address decoder = node_address(0), trainer_node = node_address(4);
+  address decoder = a0, trainer_node = node_address(4);
   double now_s = 0;
-  prefill_controller::outbox out;
   serving_leases leases = stated();
 
-  by_hand() { state(); }
+  prefill_fixture() { state(); }
   /// One decoder, and a training that lends on all nodes.
   serving_leases stated() const {
     serving_leases all;
@@ -62,24 +55,22 @@ struct by_hand {
   }
   void state() {
     ++leases.sequence;
-    say(controller_address, leases);
+    receive(controller_address, leases);
   }
-  void say(address from, const message& m, const payload& body = {}) {
-    auto more = controller.on_message(from, m, body, now_s);
-    std::ranges::move(more, std::back_inserter(out));
+  void receive(address from, const message& m, const payload& body = {}) {
+    record(controller.on_message(from, m, body, now_s));
   }
   void pass(double until_s) {
     while (controller.next_s() <= until_s) {
       now_s = std::max(now_s, controller.next_s());
-      auto more = controller.on_time(now_s);
-      std::ranges::move(more, std::back_inserter(out));
+      record(controller.on_time(now_s));
     }
     now_s = until_s;
   }
-  void offer() { say(trainer_node, an_offer()); }
+  void offer() { receive(trainer_node, an_offer()); }
   /// By default the first iteration began so long ago that its guests have seen all of it.
   void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
-    say(node_address(pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
+    receive(node_address(pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
   }
   void lend() {
     offer();
@@ -94,36 +85,26 @@ struct by_hand {
     prefill_progress p;
     p.name = name(number);
     p.now = now;
-    say(node_address(pipeline), p);
+    receive(node_address(pipeline), p);
   }
-  template <class T>
-  std::vector<T> take() {
-    std::vector<T> found;
-    for (const auto& o : out)
-      if (const auto* m = std::get_if<T>(&o.what)) found.push_back(*m);
-    std::erase_if(out, [](const auto& o) { return std::holds_alternative<T>(o.what); });
-    return found;
+  prefill_reply reply_to(const prefill_request& r) {
+    receive(decoder, r);
+    return only<prefill_reply>();
   }
-  std::string answer(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    return replies.front().declined.text;
-  }
-  double promise_of(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    return replies.front().promised_s;
-  }
+  /// The reason to decline it; empty: it is promised.
+  std::string answer(const prefill_request& r) { return reply_to(r).declined.text; }
+  double promise_of(const prefill_request& r) { return reply_to(r).promised_s; }
   /// The guest of a prompt that must be promised to a group of one.
   address guest_of(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    REQUIRE(replies.front().guests.size() == 1);
-    return replies.front().guests.front();
+    const auto guests = reply_to(r).guests;
+    REQUIRE(guests.size() == 1);
+    return guests.front();
+  }
+
+ private:
+  void record(prefill_controller::outbox all) {
+    for (auto& m : all) sent.push_back({m.to, std::move(m.what), std::move(m.body), 0, now_s});
   }
 };
 
-}  // namespace troupe::actors::prefill_test
+}  // namespace troupe::actors::tests

@@ -4,51 +4,50 @@
 
 namespace troupe::actors {
 
-using namespace prefill_test;
+using namespace tests;
 using Catch::Matchers::WithinAbs;
 
 TEST_CASE("guests that are late make later promises later") {
-  by_hand x;
+  prefill_fixture x;
   x.offer();
   x.signal(0);
   CHECK(x.answer(x.request(1)).empty());
   x.progress(1, prefill_progress::state::held);
-  x.out.clear();
+  x.sent.clear();
   x.now_s = 13;  // should have ended at 11
   x.offer();
-  x.say(x.decoder, x.request(2));
-  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(2 + 1, 1e-6));
+  CHECK_THAT(x.promise_of(x.request(2)), WithinAbs(2 + 1, 1e-6));
   x.progress(1, prefill_progress::state::ended);
 }
 
 TEST_CASE("the decoder hears at once that the guest of its prefill is gone") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());
-  x.out.clear();
+  x.sent.clear();
   prefill_progress gone;
   gone.name = x.name(1);
   gone.now = prefill_progress::state::gone;
   SECTION("because its training is delayed too often") {
     gone.why = {reason::kind::unavailable, "paused_by_delay_budget: ..."};
-    x.say(node_address(0), gone);
+    x.receive(node_address(0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
     CHECK(x.guest_of(x.request(2)) == node_address(1));
     gone.name = x.name(2);
-    x.say(node_address(1), gone);
+    x.receive(node_address(1), gone);
     CHECK(x.answer(x.request(3)) == "paused_by_delay_budget");
     x.signal(0, 1);
     CHECK(x.guest_of(x.request(4)) == node_address(0));
   }
   SECTION("because its time was over") {
     x.progress(1, prefill_progress::state::held);
-    x.say(node_address(0), gone);
+    x.receive(node_address(0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
     CHECK(x.controller.promised() == 0);
     CHECK(x.guest_of(x.request(2)) == node_address(0));
   }
   SECTION("because its stage has ended: it gets no more until the stage begins an iteration") {
-    x.say(node_address(0), gone);
+    x.receive(node_address(0), gone);
     CHECK(x.guest_of(x.request(2)) == node_address(1));
     x.signal(0);  // a repetition
     CHECK(x.guest_of(x.request(3)) == node_address(1));
@@ -58,7 +57,7 @@ TEST_CASE("the decoder hears at once that the guest of its prefill is gone") {
 }
 
 TEST_CASE("promises allow for how late prefills usually end, plans do not") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   std::uint64_t number = 0;
   // Prompts of a second in bubbles of ten, one at a time.
@@ -87,7 +86,7 @@ TEST_CASE("promises allow for how late prefills usually end, plans do not") {
 }
 
 TEST_CASE("only the trainer of a lease that lends by the controller offers its nodes' bubbles") {
-  by_hand x;
+  prefill_fixture x;
   const auto other = node_address(1);
   SECTION("another node's offer is no lending, whatever it names") {
     for (const auto forged_lease : {lease, lease_id{1}, lease_id{1} << 40}) {
@@ -95,8 +94,8 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
       o.lease = forged_lease, o.trainer = std::uint64_t{1} << 60;
       for (auto& g : o.groups) g.guests[0].stage.lease = forged_lease;
       for (auto& s : o.stages) s.stage.lease = forged_lease;
-      x.say(other, o);
-      x.say(other, stage_signal{{forged_lease, 1, 0}, o.trainer, 0, 20});
+      x.receive(other, o);
+      x.receive(other, stage_signal{{forged_lease, 1, 0}, o.trainer, 0, 20});
       CHECK(x.answer(x.request(forged_lease)) == "no_guest_for_model");
     }
     const auto notified = x.controller.take_rejections();
@@ -109,9 +108,9 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
     x.lend();
     auto o = an_offer();
     o.trainer = trainer + 1, o.sequence = 99;
-    x.say(other, o);
+    x.receive(other, o);
     o.groups.clear(), o.stages.clear();
-    x.say(other, o);
+    x.receive(other, o);
     CHECK(x.controller.counts().rejected == 2);
     CHECK(x.answer(x.request(1)).empty());
     CHECK(x.controller.promised() == 1);
@@ -145,31 +144,31 @@ TEST_CASE("only the trainer of a lease that lends by the controller offers its n
     x.state();
     auto older = x.leases;
     older.sequence = 1, older.lendings.clear();
-    x.say(controller_address, older);
+    x.receive(controller_address, older);
     CHECK(x.controller.promised() == 1);
   }
   SECTION("and a node states nothing") {
     auto forged = x.leases;
     forged.sequence = 99, forged.lendings[0].nodes.front() = 1;
-    x.say(other, forged);
-    x.say(other, an_offer());
+    x.receive(other, forged);
+    x.receive(other, an_offer());
     CHECK(x.answer(x.request(1)) == "no_guest_for_model");
   }
 }
 
 TEST_CASE("only decoders that the controller states get prefills") {
-  by_hand x;
+  prefill_fixture x;
   x.lend();
   auto r = x.request(1);
   r.name.lease = 10;
-  x.say(x.decoder, r);
+  x.receive(x.decoder, r);
   r = x.request(2);
   r.model = "other";
-  x.say(x.decoder, r);
+  x.receive(x.decoder, r);
   r = x.request(3);
   r.name.decoder = node_address(1);
-  x.say(r.name.decoder, r);
-  CHECK(x.out.empty());
+  x.receive(r.name.decoder, r);
+  CHECK(x.sent.empty());
   CHECK(x.controller.counts().rejected == 3);
   CHECK(x.controller.take_rejections().size() == 3);
   CHECK(x.answer(x.request(4)).empty());
