@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "actors/host_fixture.hpp"
 #include "actors/worlds/wiring.hpp"
-#include "harness/small_cluster.hpp"
 #include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
@@ -118,7 +118,7 @@ struct notified {
 
 struct world_of_fronts {
   explicit world_of_fronts(fault_plan faults, std::uint64_t seed = 1)
-      : c{with_fronts()}, world{*c, {.seed = seed, .faults = std::move(faults)}} {
+      : c{tests::cluster_with_fronts()}, world{*c, {.seed = seed, .faults = std::move(faults)}} {
     world.add_host(controller_address, [this](const runtime::host& h) {
       h.net->listen([this, h](const frame& f) {
         h.net->handled(f);
@@ -139,12 +139,6 @@ struct world_of_fronts {
         fronts[f] = {};
         return start_front(world.system(), h, c, fronts[f]);
       });
-  }
-
-  static std::shared_ptr<const cluster> with_fronts() {
-    auto c = harness::small_cluster();
-    c->fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
-    return c;
   }
 
   /// Every heartbeat: which leases the decoders have that are played.

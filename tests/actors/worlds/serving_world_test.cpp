@@ -6,10 +6,10 @@
 #include <set>
 #include <vector>
 
+#include "actors/host_fixture.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
 #include "actors/serving/front/completions.hpp"
 #include "actors/worlds/wiring.hpp"
-#include "harness/small_cluster.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
@@ -124,9 +124,8 @@ class serving_world {
 
  private:
   static std::shared_ptr<const cluster> with_fronts(double lease_s) {
-    auto c = harness::small_cluster();
+    auto c = tests::cluster_with_fronts();
     c->settings.lease_s = lease_s;
-    c->fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
     return c;
   }
 

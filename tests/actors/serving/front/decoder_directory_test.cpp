@@ -4,24 +4,17 @@
 
 #include <utility>
 
-#include "harness/small_cluster.hpp"
+#include "actors/host_fixture.hpp"
 
 // Which decoders a front believes, and which of them it chooses.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::actors::tests;
 
 namespace {
 
-/// small_cluster with a front in dc1: nodes a-0 and a-1 are in its datacenter, b-0 is not.
-std::shared_ptr<const cluster> with_front() {
-  auto c = harness::small_cluster();
-  c->fronts = {{"front-1", 0, ""}};
-  return c;
-}
-
-constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
-                  this_front = front_address(0);
+constexpr address this_front = front_address(0);
 
 }  // namespace
 
@@ -57,7 +50,7 @@ TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the ol
 }
 
 TEST_CASE("a front believes of decoders what the controller's statement allows, and no more") {
-  const auto c = with_front();
+  const auto c = cluster_with_fronts(1);
   decoder_directory known{c};
   serving_leases all;
   all.journal = 1, all.epoch = 5, all.sequence = 9;

@@ -7,9 +7,10 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::actors::tests;
 
 TEST_CASE("a decoder that the controller has not stated gets no request, and is counted") {
-  front_by_hand f;
+  front_fixture f;
   decoder_state forged;
   forged.lease = lease_id{1} << 40, forged.sequence = 1, forged.model = "m", forged.context = 256;
   forged.pages = forged.free_pages = 1u << 20, forged.max_sequences = 4096;
@@ -33,51 +34,51 @@ TEST_CASE("a decoder that the controller has not stated gets no request, and is 
 }
 
 TEST_CASE("requests of a decoder whose lease is over go on elsewhere at once") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(b0, 2);
   f.submit(7);
-  f.say(a0, 0, {5, 6});
+  f.answer(a0, 0, {5, 6});
   f.leases.erase({a0, 1});
   f.state_leases();
-  CHECK(f.last<generate>(b0).first.replay == 2);
-  f.say(a0, 2, {99});
+  CHECK(f.latest<generate>(b0).first.replay == 2);
+  f.answer(a0, 2, {99});
   CHECK(f.received[7].tokens == tokens{5, 6});
 }
 
 TEST_CASE("a request is repeated until it is answered, with the same body") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1);
   f.submit(7);
-  const auto first = f.last<generate>(a0);
+  const auto first = f.latest<generate>(a0);
   CHECK(first.first.name == request_name{this_front, 3, 7, 1});
   CHECK(first.first.lease == 1);
   CHECK(tokens_of(first.second) == tokens{10, 20, 30});
   f.wait(1);
   CHECK(f.count<generate>(a0) == 3);
-  CHECK(f.last<generate>(a0).first == first.first);
-  CHECK(tokens_of(f.last<generate>(a0).second) == tokens{10, 20, 30});
-  f.say(a0, 0, {});
+  CHECK(f.latest<generate>(a0).first == first.first);
+  CHECK(tokens_of(f.latest<generate>(a0).second) == tokens{10, 20, 30});
+  f.answer(a0, 0, {});
   f.wait(1);
   CHECK(f.count<generate>(a0) == 3);
 }
 
 TEST_CASE("tokens are told in order and once, whatever is repeated, lost or late") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1);
   f.submit(7);
-  f.say(a0, 0, {5, 6});
-  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 2, false});
-  f.say(a0, 3, {8});  // the third is lost
-  CHECK(f.last<generated_ack>(a0).first.tokens == 2);
-  f.say(a0, 0, {5, 6});
-  f.say(a0, 1, {6, 7, 8});
+  f.answer(a0, 0, {5, 6});
+  CHECK(f.latest<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 2, false});
+  f.answer(a0, 3, {8});  // the third is lost
+  CHECK(f.latest<generated_ack>(a0).first.tokens == 2);
+  f.answer(a0, 0, {5, 6});
+  f.answer(a0, 1, {6, 7, 8});
   CHECK(f.received[7].tokens == tokens{5, 6, 7, 8});
-  f.say(a0, 5, {10}, ending::length);  // its end comes too early
+  f.answer(a0, 5, {10}, ending::length);  // its end comes too early
   CHECK(f.received[7].ends.empty());
-  f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
-  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 6, true});
-  f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
-  CHECK(f.last<generated_ack>(a0).first.finished);
+  f.answer(a0, 2, {7, 8, 9, 0}, ending::stop);
+  CHECK(f.latest<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 6, true});
+  f.answer(a0, 2, {7, 8, 9, 0}, ending::stop);
+  CHECK(f.latest<generated_ack>(a0).first.finished);
   CHECK(f.received[7].tokens == tokens{5, 6, 7, 8, 9, 0});
   REQUIRE(f.received[7].ends.size() == 1);
   CHECK(f.received[7].ends[0].finish == ending::stop);
@@ -85,10 +86,10 @@ TEST_CASE("tokens are told in order and once, whatever is repeated, lost or late
 }
 
 TEST_CASE("what a decoder must not say is ignored") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(a1, 2, 1);
   f.submit(7, 3);
-  const auto asked = f.last<generate>(a0).first;
+  const auto asked = f.latest<generate>(a0).first;
   generated g;
   g.name = asked.name, g.lease = 2, g.tokens = {{{5, -1}, {}}};
   f.front.on_message(a1, g);  // another decoder
@@ -104,15 +105,15 @@ TEST_CASE("what a decoder must not say is ignored") {
   g.first = ~std::uint32_t{0};
   f.front.on_message(a0, g);
   CHECK(f.received[7].all.empty());
-  f.say(a0, 0, {1, 2, 3}, ending::length);
+  f.answer(a0, 0, {1, 2, 3}, ending::length);
   CHECK(f.received[7].tokens == tokens{1, 2, 3});
 }
 
 TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its tokens as replay") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(b0, 2);
   f.submit(7);
-  f.say(a0, 0, {5, 6});
+  f.answer(a0, 0, {5, 6});
   SECTION("silent for a lease's duration") {
     for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
   }
@@ -120,16 +121,16 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
     f.state(a0, 1, 10, 2), f.leases.erase({a0, 1}), f.state(a0, 9, 0, 3);
   }
   SECTION("it says that it cannot") {
-    f.say(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});
-    CHECK(f.last<generated_ack>(a0).first.finished);
+    f.answer(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});
+    CHECK(f.latest<generated_ack>(a0).first.finished);
   }
   const auto next = f.received[7].ends.empty() && f.count<generate>(b0) > 0 ? b0 : a0;
-  const auto again = f.last<generate>(next);
+  const auto again = f.latest<generate>(next);
   CHECK(again.first.name.attempt >= 2);
   CHECK(again.first.replay == 2);
   CHECK(again.first.what.max_tokens == 8);
   CHECK(tokens_of(again.second) == tokens{10, 20, 30, 5, 6});
-  f.say(next, 2, {7, 0}, ending::stop);
+  f.answer(next, 2, {7, 0}, ending::stop);
   CHECK(f.received[7].tokens == tokens{5, 6, 7, 0});
   REQUIRE(f.received[7].ends.size() == 1);
   CHECK(f.received[7].ends[0].attempts == again.first.name.attempt);
@@ -137,21 +138,21 @@ TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its token
 }
 
 TEST_CASE("what the earlier attempt still says is answered as over, and not told") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(b0, 2);
   f.submit(7);
-  f.say(a0, 0, {5});
+  f.answer(a0, 0, {5});
   for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
   f.state(a0, 1);  // it was only stopped
-  f.say(a0, 1, {99, 98});
-  CHECK(f.last<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 3, true});
+  f.answer(a0, 1, {99, 98});
+  CHECK(f.latest<generated_ack>(a0).first == generated_ack{{this_front, 3, 7, 1}, 1, 3, true});
   CHECK(f.received[7].tokens == tokens{5});
-  f.say(b0, 1, {6});
+  f.answer(b0, 1, {6});
   CHECK(f.received[7].tokens == tokens{5, 6});
 }
 
 TEST_CASE("a declined request is offered to others, and its end has the last decoder's reason") {
-  front_by_hand f;
+  front_fixture f;
   const reason full{reason::kind::insufficient, "full"};
   SECTION("nobody can") {
     f.submit(7);
@@ -161,21 +162,21 @@ TEST_CASE("a declined request is offered to others, and its end has the last dec
   SECTION("one declines, the other does it") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
-    f.say(a0, 0, {}, ending::failed, full);
-    f.say(b0, 0, {0}, ending::stop);
+    f.answer(a0, 0, {}, ending::failed, full);
+    f.answer(b0, 0, {0}, ending::stop);
     CHECK(f.received[7].ends.at(0).finish == ending::stop);
   }
   SECTION("all decline") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
-    f.say(a0, 0, {}, ending::failed, full);
-    f.say(b0, 0, {}, ending::failed, full);
+    f.answer(a0, 0, {}, ending::failed, full);
+    f.answer(b0, 0, {}, ending::failed, full);
     CHECK(f.received[7].ends.at(0).why == full);
   }
   SECTION("it is wrong, whoever is asked") {
     f.state(a0, 1), f.state(b0, 2);
     f.submit(7);
-    f.say(a0, 0, {}, ending::failed, {reason::kind::invalid, "token 99 is unknown"});
+    f.answer(a0, 0, {}, ending::failed, {reason::kind::invalid, "token 99 is unknown"});
     CHECK(f.received[7].ends.at(0).why.code == reason::kind::invalid);
     CHECK(f.count<generate>(b0) == 0);
   }
@@ -188,11 +189,11 @@ TEST_CASE("a declined request is offered to others, and its end has the last dec
 }
 
 TEST_CASE("after three attempts a request ends with a reason") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(a0, 2), f.state(a1, 3), f.state(b0, 4);
   f.submit(7);
   const reason gone{reason::kind::unavailable, "gone"};
-  const auto deny = [&](address node) { f.say(node, 0, {}, ending::failed, gone); };
+  const auto deny = [&](address node) { f.answer(node, 0, {}, ending::failed, gone); };
   deny(a0), deny(a0), deny(a1);
   REQUIRE(f.received[7].ends.size() == 1);
   CHECK(f.received[7].ends[0].finish == ending::failed);
@@ -201,11 +202,11 @@ TEST_CASE("after three attempts a request ends with a reason") {
 }
 
 TEST_CASE("a request that every decoder would compute in the same way is not tried again") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(a1, 3);
   f.submit(7);
-  f.say(a0, 0, {5, 6});
-  f.say(a0, 2, {}, ending::failed, {reason::kind::infeasible, "position 5: the logit is nan"});
+  f.answer(a0, 0, {5, 6});
+  f.answer(a0, 2, {}, ending::failed, {reason::kind::infeasible, "position 5: the logit is nan"});
   REQUIRE(f.received[7].ends.size() == 1);
   CHECK(f.received[7].ends[0].why ==
         reason{reason::kind::infeasible, "position 5: the logit is nan"});
@@ -214,16 +215,16 @@ TEST_CASE("a request that every decoder would compute in the same way is not tri
 }
 
 TEST_CASE("a request whose only decoder is lost waits a lease's duration for another") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1);
   f.submit(7), f.submit(8);
-  f.say(a0, 0, {5});
+  f.answer(a0, 0, {5});
   f.wait(6);
   CHECK(f.front.size() == 2);
   SECTION("which comes") {
     f.state(a1, 2);
     CHECK(f.count<generate>(a1) == 2);
-    f.say(a1, 1, {0}, ending::stop);
+    f.answer(a1, 1, {0}, ending::stop);
     CHECK(f.received[8].tokens == tokens{5, 0});
     CHECK(f.front.size() == 1);
   }
@@ -236,32 +237,32 @@ TEST_CASE("a request whose only decoder is lost waits a lease's duration for ano
 }
 
 TEST_CASE("a request of which its decoder says nothing is asked for again, and then given up") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(b0, 2);
   f.submit(7);
-  f.say(a0, 0, {5});
+  f.answer(a0, 0, {5});
   const auto before = f.count<generate>(a0);
   for (int i = 0; i < 4; ++i) f.wait(1), f.state(a0, 1), f.state(b0, 2);
   CHECK(f.count<generate>(a0) > before);
-  CHECK(f.last<generate>(a0).first.name.attempt == 1);
+  CHECK(f.latest<generate>(a0).first.name.attempt == 1);
   for (int i = 0; i < 2; ++i) f.wait(1), f.state(a0, 1), f.state(b0, 2);
-  CHECK(f.last<generate>(b0).first.name.attempt == 2);
+  CHECK(f.latest<generate>(b0).first.name.attempt == 2);
 }
 
 TEST_CASE("a cancelled request is told nothing more, and its cancellation is repeated") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1);
   f.submit(7);
-  f.say(a0, 0, {5});
+  f.answer(a0, 0, {5});
   f.front.cancel(7);
   f.front.cancel(8);
-  CHECK(f.last<cancel_generate>(a0).first == cancel_generate{{this_front, 3, 7, 1}, 1});
-  f.say(a0, 1, {6});
-  CHECK(f.last<generated_ack>(a0).first.finished);
+  CHECK(f.latest<cancel_generate>(a0).first == cancel_generate{{this_front, 3, 7, 1}, 1});
+  f.answer(a0, 1, {6});
+  CHECK(f.latest<generated_ack>(a0).first.finished);
   f.wait(1);
   const auto asked = f.count<cancel_generate>(a0);
   CHECK(asked >= 3);
-  f.say(a0, 1, {}, ending::failed, {reason::kind::unavailable, "cancelled"});
+  f.answer(a0, 1, {}, ending::failed, {reason::kind::unavailable, "cancelled"});
   f.wait(1);
   CHECK(f.count<cancel_generate>(a0) == asked);
   CHECK(f.received[7].tokens == tokens{5});
@@ -270,11 +271,11 @@ TEST_CASE("a cancelled request is told nothing more, and its cancellation is rep
 }
 
 TEST_CASE("a completion whose end was lost with its decoder ends at the front") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1), f.state(b0, 2);
   f.submit(7, 2), f.submit(8);
-  const auto of_8 = f.last<generate>(a0).first;
-  const auto all = f.net->all;
+  const auto of_8 = f.latest<generate>(a0).first;
+  const auto all = f.sent;
   generated g;
   for (const auto& s : all)
     if (const auto* asked = std::get_if<generate>(&s.what)) {
@@ -290,7 +291,7 @@ TEST_CASE("a completion whose end was lost with its decoder ends at the front") 
 }
 
 TEST_CASE("requests between two statements of a decoder are counted") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 1, 10), f.state(a1, 2, 9);
   f.submit(1), f.submit(2), f.submit(3), f.submit(4);
   CHECK(f.count<generate>(a0) == 2);
@@ -304,15 +305,15 @@ TEST_CASE("requests between two statements of a decoder are counted") {
 }
 
 TEST_CASE("a front reports what became of its requests, and the decoders that it knows") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 5);
   f.submit(1, 2);
   f.wait(0.5);
-  f.say(a0, 0, {11});
+  f.answer(a0, 0, {11});
   f.wait(0.5);
-  f.say(a0, 1, {12}, ending::length);
+  f.answer(a0, 1, {12}, ending::length);
   f.submit(2);
-  f.say(a0, 0, {}, ending::failed, {reason::kind::insufficient, "full"});
+  f.answer(a0, 0, {}, ending::failed, {reason::kind::insufficient, "full"});
   f.submit(3);
   f.front.cancel(3);
   f.submit(4);
@@ -333,17 +334,17 @@ TEST_CASE("a front reports what became of its requests, and the decoders that it
 }
 
 TEST_CASE("a front counts prompts by where they were computed, once, and further attempts") {
-  front_by_hand f;
+  front_fixture f;
   f.state(a0, 5, 20);
   f.state(a1, 6);
   f.submit(1);
   auto g = generated{};
-  g.name = f.last<generate>(a0).first.name, g.lease = 5, g.tokens = {{{11, -1}, {}}};
+  g.name = f.latest<generate>(a0).first.name, g.lease = 5, g.tokens = {{{11, -1}, {}}};
   g.where = prefill_place{};
   g.where->bubbles = true, g.where->yields = 3;
   f.front.on_message(a0, g);
   f.front.on_message(a0, g);
-  f.say(a0, 1, {}, ending::failed, {reason::kind::unavailable, "gone"});
+  f.answer(a0, 1, {}, ending::failed, {reason::kind::unavailable, "gone"});
   const auto c = f.front.report().counts;
   CHECK(c.by_bubbles == 1);
   CHECK(c.by_decoders == 0);
