@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -98,7 +99,7 @@ std::shared_ptr<guest_engine> open(guest_shape& shape, guest_engine::listener do
 }
 
 /// Do the pages that came, and the last hidden state, have the bits of the whole prefill?
-void check_bits(const decoder_by_hand& d, const whole_prefill& reference, std::uint32_t tokens) {
+void check_bits(const received_prompt& d, const whole_prefill& reference, std::uint32_t tokens) {
   std::uint32_t pages = 0;
   for (const auto& [at, body] : d.pages) {
     const auto count = d.counts.at(at);
@@ -206,7 +207,7 @@ TEST_CASE("Guests compute the bits that one device does, for all rules, depths a
       for (const std::uint32_t guests : {1, 2, 4})
         for (const auto* rule : {"resumable", "chunked", "whole"}) {
           INFO(name << ", " << tokens << " tokens, " << guests << " guests, " << rule);
-          guests_by_hand g{group_of_real(guests), lending_of(folder, rule), {}, open};
+          guests_fixture g{group_of_real(guests), lending_of(folder, rule), {}, open};
           g.order(1, tokens, tokens_as_payload(prompt));
           g.compute();
           CHECK_FALSE(g.pending());
@@ -219,7 +220,7 @@ TEST_CASE("Guests compute the bits that one device does, for all rules, depths a
 TEST_CASE("Results are bitwise identical with several prompts, lost messages and a cancellation") {
   const auto folder = test::model_folder(test::small_model_named("gpt2"));
   const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
-  guests_by_hand g{group_of_real(2), lending_of(folder, "resumable"), {0.2, 0.001, 3, false}, open};
+  guests_fixture g{group_of_real(2), lending_of(folder, "resumable"), {0.2, 0.001, 3, false}, open};
   std::vector<std::vector<std::uint32_t>> prompts;
   for (std::uint32_t n = 1; n <= 4; ++n) {
     prompts.push_back(test::random_prompt(50 + 70 * n, vocabulary, n));
@@ -238,7 +239,7 @@ TEST_CASE("Cancelled prompts leave no page of a guest's cache behind") {
   const auto folder = test::model_folder(test::small_model_named("gpt2"));
   const auto model = loaded(gpu::read_inference_model(folder));
   const auto longest = test::random_prompt(model.positions, model.vocabulary, 1);
-  guests_by_hand g{group_of_real(1), lending_of(folder, "resumable"), {}, open};
+  guests_fixture g{group_of_real(1), lending_of(folder, "resumable"), {}, open};
   for (std::uint64_t n = 1; n <= 8; ++n) {
     g.order(n, model.positions, tokens_as_payload(longest));
     g.compute(3 + 10 * n);
@@ -257,9 +258,9 @@ TEST_CASE("A block whose bytes have changed on the way is refused, and sent agai
   const auto folder = test::model_folder(test::small_model_named("llama"));
   const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
   const auto prompt = test::random_prompt(300, vocabulary, 1);
-  guests_by_hand::how h;
+  guests_fixture::how h;
   h.corruption = 0.3;
-  guests_by_hand g{group_of_real(2), lending_of(folder, "resumable"), h, open};
+  guests_fixture g{group_of_real(2), lending_of(folder, "resumable"), h, open};
   for (std::uint32_t n = 1; n <= 3; ++n) g.order(n, 300, tokens_as_payload(prompt));
   g.compute();
   CHECK(g.corrupted > 10);

@@ -17,7 +17,7 @@ std::vector<state> states(const std::vector<prefill_progress>& all) {
 }
 
 /// All pages of all layers once, and the last hidden state.
-bool complete(const decoder_by_hand& d, std::uint32_t tokens) {
+bool complete(const received_prompt& d, std::uint32_t tokens) {
   std::map<std::uint32_t, std::uint32_t> pages;  // by layer
   for (const auto& [at, count] : d.counts) pages[at.first] += count;
   if (pages.size() != 8 || !d.last) return false;
@@ -33,12 +33,12 @@ TEST_CASE("A decoder gets every page of every layer once, for all rules and numb
         INFO(rule << ", " << guests << " guests, " << tokens << " tokens");
         auto how = lending_of_eight();
         how.rule = rule;
-        guests_by_hand g{group_of(guests), how};
+        guests_fixture g{group_of(guests), how};
         g.order(1, tokens);
         g.compute();
         CHECK(complete(g.decoders.at(1), tokens));
         CHECK_FALSE(g.pending());
-        const auto progress = g.take_progress();
+        const auto progress = g.take<prefill_progress>();
         std::uint64_t hidden_bytes = 0;
         for (const auto& p : progress) hidden_bytes += p.hidden_bytes;
         constexpr std::uint64_t row_bytes = 2 * 256;  // half precision
@@ -52,7 +52,7 @@ TEST_CASE("A decoder gets every page of every layer once, for all rules and numb
 
 TEST_CASE("What a lossy network loses is sent again, in whatever order it comes") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    guests_by_hand g{group_of(3), lending_of_eight(), {0.3, 0.001, seed, false}, {}};
+    guests_fixture g{group_of(3), lending_of_eight(), {0.3, 0.001, seed, false}, {}};
     for (std::uint64_t n = 1; n <= 4; ++n) g.order(n, 300 + 100 * static_cast<std::uint32_t>(n));
     g.compute();
     CHECK(g.lost > 0);
@@ -63,7 +63,7 @@ TEST_CASE("What a lossy network loses is sent again, in whatever order it comes"
 }
 
 TEST_CASE("A guest takes prompts in their order, and no tile passes one of an earlier prompt") {
-  guests_by_hand g{group_of(1), lending_of_eight()};
+  guests_fixture g{group_of(1), lending_of_eight()};
   g.order(5, 400);
   g.order(2, 400);
   g.order(9, 64);
@@ -72,19 +72,19 @@ TEST_CASE("A guest takes prompts in their order, and no tile passes one of an ea
   std::vector<std::uint64_t> ended;
   for (int i = 0; i < 10'000 && g.pending(); ++i) {
     g.compute(1);
-    for (const auto& p : g.take_progress())
+    for (const auto& p : g.take<prefill_progress>())
       if (p.now == state::ended) ended.push_back(p.name.number);
   }
   CHECK(ended == std::vector<std::uint64_t>{2, 5, 9});
 }
 
 TEST_CASE("A later prompt's input waits until the earlier one's has come") {
-  guests_by_hand g{group_of(2), lending_of_eight()};
+  guests_fixture g{group_of(2), lending_of_eight()};
   g.order(1, 64);
   g.order(2, 64);
   prefill_block b;
   b.what = prefill_block::kind::hidden;
-  b.name = {decoder_node, 3, 2};
+  b.name = {decoder_of_guests, 3, 2};
   b.count = 64;
   g.receive(1, first_guest_node, b);
   CHECK(g.engine(1).next(never).count == 0);
@@ -94,48 +94,44 @@ TEST_CASE("A later prompt's input waits until the earlier one's has come") {
 }
 
 TEST_CASE("An order that is repeated is answered, and one that comes late finds its blocks") {
-  guests_by_hand g{group_of(2), lending_of_eight()};
+  guests_fixture g{group_of(2), lending_of_eight()};
   g.give(0, g.order_of(1, 500, 0));
   g.give(0, g.order_of(1, 500, 0));
-  g.decoders.try_emplace(1, prefill_name{decoder_node, 3, 1}, 2, true);
+  g.await_blocks(1);
   for (int i = 0; i < 40; ++i) g.compute(1);
-  CHECK(states(g.take_progress()) == std::vector{state::held, state::held, state::ended});
+  CHECK(states(g.take<prefill_progress>()) == std::vector{state::held, state::held, state::ended});
   g.give(1, g.order_of(1, 500, 1));
   g.compute();
   CHECK(complete(g.decoders.at(1), 500));
 }
 
 TEST_CASE("A cancelled prompt is forgotten at once, and its name is over") {
-  guests_by_hand g{group_of(2), lending_of_eight()};
+  guests_fixture g{group_of(2), lending_of_eight()};
   g.order(1, 2000);
   g.compute(3);
-  g.now_s += 1;
-  g.settle();
-  g.take_progress();
+  g.advance(1);
+  g.take<prefill_progress>();
   g.cancel(1);
   CHECK_FALSE(g.pending());
   CHECK(g.engine(0).next(never).count == 0);
-  g.now_s += 1;
-  g.settle();
-  CHECK(states(g.take_progress()) == std::vector{state::gone, state::gone});
+  g.advance(1);
+  CHECK(states(g.take<prefill_progress>()) == std::vector{state::gone, state::gone});
   g.order(1, 2000);
-  g.now_s += 1;
-  g.settle();
-  CHECK(states(g.take_progress()) == std::vector{state::gone, state::gone});
+  g.advance(1);
+  CHECK(states(g.take<prefill_progress>()) == std::vector{state::gone, state::gone});
   CHECK_FALSE(g.pending());
 }
 
 TEST_CASE("A cancellation that arrives before its order still cancels it") {
-  guests_by_hand g{group_of(1), lending_of_eight()};
+  guests_fixture g{group_of(1), lending_of_eight()};
   g.cancel(1);
   g.order(1, 100);
-  g.now_s += 1;
-  g.settle();
-  CHECK(states(g.take_progress()) == std::vector{state::gone});
+  g.advance(1);
+  CHECK(states(g.take<prefill_progress>()) == std::vector{state::gone});
 }
 
 TEST_CASE("A prompt whose time is over is given up, and the next one goes on") {
-  guests_by_hand g{group_of(2), lending_of_eight()};
+  guests_fixture g{group_of(2), lending_of_eight()};
   auto o = g.order_of(1, 300, 1);
   o.latest_s = 2;
   g.give(1, o);  // its input never comes
@@ -143,30 +139,30 @@ TEST_CASE("A prompt whose time is over is given up, and the next one goes on") {
   g.compute();
   CHECK(g.now_s > 101.99);
   CHECK(complete(g.decoders.at(2), 300));
-  const auto received = g.take_progress();
+  const auto received = g.take<prefill_progress>();
   const auto gone = std::ranges::find(received, state::gone, &prefill_progress::now);
   REQUIRE(gone != received.end());
   CHECK(gone->name.number == 1);
 }
 
 TEST_CASE("A decoder that needs no more of a prompt ends it at the guests") {
-  guests_by_hand g{group_of(1), lending_of_eight()};
+  guests_fixture g{group_of(1), lending_of_eight()};
   g.order(1, 2000);
   g.compute(1);
   blocks_received r;
-  r.name = {decoder_node, 3, 1};
+  r.name = {decoder_of_guests, 3, 1};
   r.whole = true;
-  g.receive(0, decoder_node, r);
+  g.receive(0, decoder_of_guests, r);
   CHECK_FALSE(g.pending());
   CHECK(g.engine(0).next(never).count == 0);
 }
 
 TEST_CASE("Only the hosts of an order may send what belongs to it") {
-  guests_by_hand g{group_of(3), lending_of_eight()};
+  guests_fixture g{group_of(3), lending_of_eight()};
   g.order(1, 64);
   prefill_block b;
   b.what = prefill_block::kind::hidden;
-  b.name = {decoder_node, 3, 1};
+  b.name = {decoder_of_guests, 3, 1};
   b.count = 64;
   const auto ignored = [&](address from, const message& m) {
     const auto before = g.prompts(1).rejected();
@@ -176,7 +172,7 @@ TEST_CASE("Only the hosts of an order may send what belongs to it") {
     CHECK(g.prompts(1).held() == 1);
   };
   ignored(first_guest_node + 2, b);
-  ignored(decoder_node, b);
+  ignored(decoder_of_guests, b);
   auto bad = b;
   bad.index = 1;
   ignored(first_guest_node, bad);
@@ -195,16 +191,15 @@ TEST_CASE("Only the hosts of an order may send what belongs to it") {
   r.whole = true;
   ignored(first_guest_node, r);
   r.hidden = true;
-  ignored(decoder_node, r);
+  ignored(decoder_of_guests, r);
 }
 
 TEST_CASE("Invalid prefill orders are rejected with a reason") {
-  guests_by_hand g{group_of(2), lending_of_eight()};
+  guests_fixture g{group_of(2), lending_of_eight()};
   const auto refused = [&](const prefill_order& o) {
     g.give(1, o);
-    g.now_s += 1;
-    g.settle();
-    const auto received = g.take_progress();
+    g.advance(1);
+    const auto received = g.take<prefill_progress>();
     REQUIRE(received.size() == 1);
     CHECK(received[0].now == state::gone);
     CHECK(received[0].why.text.size() > 10);
@@ -239,9 +234,8 @@ TEST_CASE("Invalid prefill orders are rejected with a reason") {
   refused(o);
   o = good;
   g.give(1, o, {}, {reason::kind::unavailable, "paused_by_delay_budget: too many delays"});
-  g.now_s += 1;
-  g.settle();
-  CHECK(g.take_progress().at(0).why.text.starts_with("paused_by_delay_budget"));
+  g.advance(1);
+  CHECK(g.take<prefill_progress>().at(0).why.text.starts_with("paused_by_delay_budget"));
 }
 
 TEST_CASE("Invalid guest setups are rejected with a reason") {
@@ -270,7 +264,7 @@ TEST_CASE("Invalid guest setups are rejected with a reason") {
 }
 
 TEST_CASE("A simulated guest says how often the training interrupted a prompt") {
-  guests_by_hand g{group_of(1), lending_of_eight()};
+  guests_fixture g{group_of(1), lending_of_eight()};
   g.order(1, 64);
   for (int i = 0; i < 8; ++i) {
     g.engine(0).next(never);
@@ -279,9 +273,8 @@ TEST_CASE("A simulated guest says how often the training interrupted a prompt") 
     g.engine(0).execute(1);
   }
   g.settle();
-  g.now_s += 1;
-  g.settle();
-  const auto received = g.take_progress();
+  g.advance(1);
+  const auto received = g.take<prefill_progress>();
   REQUIRE(received.back().now == state::ended);
   CHECK(received.back().steps == 8);
   CHECK(received.back().yields == 2);

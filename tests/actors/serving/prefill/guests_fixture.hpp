@@ -1,16 +1,10 @@
 #pragma once
 
-#include <catch2/catch.hpp>
-
 #include <algorithm>
-#include <cstring>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
-#include <vector>
 
+#include "actors/host_fixture.hpp"
 #include "actors/serving/prefill/guest_engine.hpp"
 #include "actors/serving/prefill/guest_prompts.hpp"
 #include "messages/base/random.hpp"
@@ -20,15 +14,12 @@
 
 namespace troupe::actors::tests {
 
-inline constexpr address gateway_of_guests = 1, decoder_node = 90, first_guest_node = 10;
+inline constexpr address decoder_of_guests = 90, first_guest_node = 10;
 
-/// The blocks of one prompt that a decoder has received.
-struct decoder_by_hand {
-  explicit decoder_by_hand(prefill_name n, std::size_t guests, bool simulated) {
+/// The blocks of one prompt that its decoder has received.
+struct received_prompt {
+  received_prompt(prefill_name n, std::size_t guests, bool simulated) {
     for (std::uint32_t g = 0; g < guests; ++g) from.emplace_back(n, g, false, simulated);
-  }
-  bool whole() const {
-    return std::ranges::all_of(from, [](const auto& r) { return r.whole(); });
   }
 
   std::vector<block_receiver> from;                                  // by guest
@@ -37,7 +28,7 @@ struct decoder_by_hand {
   std::optional<payload> last;
 };
 
-class guests_by_hand {
+class guests_fixture : public recording_peers {
  public:
   struct how {
     double loss = 0, latency_s = 0.001;
@@ -47,8 +38,8 @@ class guests_by_hand {
   };
   using maker = std::function<std::shared_ptr<guest_engine>(guest_shape&, guest_engine::listener)>;
 
-  guests_by_hand(guest_group g, bubble_lending lending) : guests_by_hand{g, lending, how{}, {}} {}
-  guests_by_hand(guest_group g, const bubble_lending& lending, how h, const maker& make)
+  guests_fixture(guest_group g, bubble_lending lending) : guests_fixture{g, lending, how{}, {}} {}
+  guests_fixture(guest_group g, const bubble_lending& lending, how h, const maker& make)
       : group{std::move(g)}, how_{h}, random_{h.seed} {
     for (std::uint32_t i = 0; i < group.guests.size(); ++i) {
       group.guests[i].node = first_guest_node + i;
@@ -60,17 +51,17 @@ class guests_by_hand {
       const auto listener = [this, i](guest_tile_result r) {
         results_.push_back({i, std::move(r)});
       };
-      auto& g_i = guests_.emplace_back();
-      g_i.engine = make ? make(*shape, listener)
+      auto& one = guests_.emplace_back();
+      one.engine = make ? make(*shape, listener)
                         : std::make_shared<simulated_guest>([this] { return now_s; }, listener);
       simulated = shape->simulated;
-      g_i.prompts = std::make_unique<guest_prompts>(*shape);
+      one.prompts = std::make_unique<guest_prompts>(*shape);
     }
   }
 
   prefill_order order_of(std::uint64_t number, std::uint32_t tokens, std::uint32_t guest) const {
     prefill_order o;
-    o.name = {decoder_node, 3, number};
+    o.name = name_of(number);
     o.sequence = number;
     o.tokens = tokens;
     o.guest = guest;
@@ -82,27 +73,25 @@ class guests_by_hand {
   void order(std::uint64_t number, std::uint32_t tokens, const payload& body = {}) {
     for (std::uint32_t g = 0; g < guests_.size(); ++g)
       give(g, order_of(number, tokens, g), g == 0 ? body : payload{});
-    decoders.try_emplace(number, prefill_name{decoder_node, 3, number}, guests_.size(), simulated);
+    await_blocks(number);
+  }
+  /// The decoder awaits the blocks of a prompt.
+  void await_blocks(std::uint64_t number) {
+    decoders.try_emplace(number, name_of(number), guests_.size(), simulated);
   }
   void give(std::uint32_t guest, const prefill_order& o, const payload& body = {},
             const reason& refusal = {}) {
-    guest_prompts::changes c;
-    prompts(guest).on_order(gateway_of_guests, o, body, refusal, now_s, c);
-    carry_out(guest, std::move(c));
+    change(guest, [&](auto& p, auto& c) { p.on_order(dc1, o, body, refusal, now_s, c); });
   }
   void cancel(std::uint64_t number) {
-    for (std::uint32_t g = 0; g < guests_.size(); ++g) {
-      guest_prompts::changes c;
-      prompts(g).on_cancel(gateway_of_guests, {decoder_node, 3, number}, c);
-      carry_out(g, std::move(c));
-    }
+    for (std::uint32_t g = 0; g < guests_.size(); ++g)
+      change(g, [&](auto& p, auto& c) { p.on_cancel(dc1, name_of(number), c); });
   }
   void receive(std::uint32_t guest, address from, const message& m, const payload& body = {}) {
-    guest_prompts::changes c;
-    auto& p = prompts(guest);
-    if (const auto* b = std::get_if<prefill_block>(&m)) p.on_block(from, *b, body, c);
-    if (const auto* r = std::get_if<blocks_received>(&m)) p.on_received(from, *r, now_s, c);
-    carry_out(guest, std::move(c));
+    change(guest, [&](auto& p, auto& c) {
+      if (const auto* b = std::get_if<prefill_block>(&m)) p.on_block(from, *b, body, c);
+      if (const auto* r = std::get_if<blocks_received>(&m)) p.on_received(from, *r, now_s, c);
+    });
   }
 
   /// Lets every guest execute up to `steps` operations, in turn, and messages arrive meanwhile.
@@ -115,12 +104,16 @@ class guests_by_hand {
         any = true;
         now_s += run.each_s;
         g.engine->execute(1);
-        ++g.steps;
       }
       settle();
-      if (!any && network_.empty() && !pending()) return;
-      if (!any) wait();
+      if (any) continue;
+      if (network_.empty() && !pending()) return;
+      wait();
     }
+  }
+  void advance(double seconds) {
+    now_s += seconds;
+    settle();
   }
   /// Delivers what has arrived.
   void settle() {
@@ -128,10 +121,7 @@ class guests_by_hand {
       while (!results_.empty()) {
         auto [guest, r] = std::move(results_.front());
         results_.pop_front();
-        if (r.why.text.empty()) ++tiles;
-        guest_prompts::changes c;
-        prompts(guest).on_result(std::move(r), now_s, c);
-        carry_out(guest, std::move(c));
+        change(guest, [&, &r = r](auto& p, auto& c) { p.on_result(std::move(r), now_s, c); });
       }
       if (network_.empty() || network_.begin()->first > now_s) return;
       auto next = std::move(network_.begin()->second);
@@ -139,50 +129,49 @@ class guests_by_hand {
       deliver(next);
     }
   }
-  /// Until the next message or timer.
-  void wait() {
-    double at_s = network_.empty() ? never : network_.begin()->first;
-    for (const auto& g : guests_) at_s = std::min(at_s, g.prompts->next_s());
-    REQUIRE(at_s < never);
-    now_s = std::max(now_s, at_s);
-    for (std::uint32_t g = 0; g < guests_.size(); ++g) {
-      guest_prompts::changes c;
-      prompts(g).on_time(now_s, c);
-      carry_out(g, std::move(c));
-    }
-    settle();
-  }
   bool pending() const {
     return std::ranges::any_of(guests_, [](const auto& g) { return g.prompts->held() > 0; });
   }
 
   guest_prompts& prompts(std::uint32_t guest) { return *guests_[guest].prompts; }
   guest_engine& engine(std::uint32_t guest) { return *guests_[guest].engine; }
-  std::size_t steps(std::uint32_t guest) const { return guests_[guest].steps; }
-  /// The messages that the gateway has received since the last call.
-  std::vector<prefill_progress> take_progress() { return std::exchange(progress_, {}); }
 
   guest_group group;
   double now_s = 100;
   bool simulated = true;
-  std::map<std::uint64_t, decoder_by_hand> decoders;  // by number
-  std::size_t lost = 0, tiles = 0, corrupted = 0;
+  std::map<std::uint64_t, received_prompt> decoders;  // by number
+  std::size_t lost = 0, corrupted = 0;                // messages
 
  private:
-  struct one {
+  struct member {
     std::shared_ptr<guest_engine> engine;
     std::unique_ptr<guest_prompts> prompts;
-    std::size_t steps = 0;
   };
   struct under_way {
     address from = 0;
     guest_prompts::outgoing what;
   };
 
-  void carry_out(std::uint32_t guest, guest_prompts::changes c) {
-    for (const auto& n : c.forget) guests_[guest].engine->forget(n);
-    for (auto& t : c.compute) guests_[guest].engine->add(std::move(t));
+  static prefill_name name_of(std::uint64_t number) { return {decoder_of_guests, 3, number}; }
+
+  /// Calls a guest's prompts and carries out what they ask for.
+  template <class Call>
+  void change(std::uint32_t guest, Call call) {
+    guest_prompts::changes c;
+    call(prompts(guest), c);
+    for (const auto& n : c.forget) engine(guest).forget(n);
+    for (auto& t : c.compute) engine(guest).add(std::move(t));
     for (auto& m : c.send) post(first_guest_node + guest, std::move(m));
+  }
+  /// Until the next message or timer.
+  void wait() {
+    double at_s = network_.empty() ? never : network_.begin()->first;
+    for (const auto& g : guests_) at_s = std::min(at_s, g.prompts->next_s());
+    REQUIRE(at_s < never);
+    now_s = std::max(now_s, at_s);
+    for (std::uint32_t g = 0; g < guests_.size(); ++g)
+      change(g, [&](auto& p, auto& c) { p.on_time(now_s, c); });
+    settle();
   }
   void post(address from, guest_prompts::outgoing m) {
     if (random_.chance(how_.loss)) return void(++lost);
@@ -192,30 +181,27 @@ class guests_by_hand {
   }
   void corrupt(guest_prompts::outgoing& m) {
     if (!std::holds_alternative<prefill_block>(m.what) || m.body.empty()) return;
-    const auto sent = m.body.bytes();
-    std::vector<std::byte> changed{sent.begin(), sent.end()};
+    const auto bytes = m.body.bytes();
+    std::vector<std::byte> changed{bytes.begin(), bytes.end()};
     changed[random_.below(changed.size())] ^= std::byte{1} << random_.below(8);
     m.body = payload{std::move(changed)};
     ++corrupted;
   }
-  void deliver(const under_way& m) {
-    if (m.what.to == gateway_of_guests) {
-      const auto* p = std::get_if<prefill_progress>(&m.what.what);
-      REQUIRE(p);
-      progress_.push_back(*p);
-    } else if (m.what.to == decoder_node) {
-      to_decoder(m.from, m.what);
-    } else {
-      const auto guest = static_cast<std::uint32_t>(m.what.to - first_guest_node);
-      REQUIRE(guest < guests_.size());
-      receive(guest, m.from, m.what.what, m.what.body);
+  void deliver(under_way& m) {
+    if (m.what.to == decoder_of_guests) return to_decoder(m.from, m.what);
+    if (m.what.to == dc1) {
+      REQUIRE(std::holds_alternative<prefill_progress>(m.what.what));
+      return sent.push_back({dc1, std::move(m.what.what), {}, 0, now_s});
     }
+    const auto guest = static_cast<std::uint32_t>(m.what.to - first_guest_node);
+    REQUIRE(guest < guests_.size());
+    receive(guest, m.from, m.what.what, m.what.body);
   }
   void to_decoder(address from, const guest_prompts::outgoing& m) {
     const auto* b = std::get_if<prefill_block>(&m.what);
     REQUIRE(b);
     const auto at = decoders.find(b->name.number);
-    if (at == decoders.end()) return post(decoder_node, {from, not_needed(*b), {}});
+    if (at == decoders.end()) return post(decoder_of_guests, {from, not_needed(*b), {}});
     auto& d = at->second;
     const auto fresh = d.from[b->guest].accept(*b, m.body, b->bytes);
     if (how_.corruption > 0 && !fresh) return;  // its sender misses the answer
@@ -232,15 +218,14 @@ class guests_by_hand {
       CHECK_FALSE(d.last);
       d.last = m.body;
     }
-    post(decoder_node, {from, d.from[b->guest].state(), {}});
+    post(decoder_of_guests, {from, d.from[b->guest].state(), {}});
   }
 
   how how_;
   random_source random_;
-  std::vector<one> guests_;
+  std::vector<member> guests_;
   std::deque<std::pair<std::uint32_t, guest_tile_result>> results_;
   std::multimap<double, under_way> network_;
-  std::vector<prefill_progress> progress_;
 };
 
 /// A group of that many guests of a model of 8 layers.
