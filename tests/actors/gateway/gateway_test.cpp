@@ -1,91 +1,19 @@
-#include <catch2/catch.hpp>
-
 #include <algorithm>
 #include <map>
-#include <vector>
 
-#include <caf/all.hpp>
-
-#include "actors/worlds/wiring.hpp"
+#include "actors/gateway/gateways_fixture.hpp"
+#include "harness/pattern.hpp"
+#include "messages/base/random.hpp"
 #include "messages/codec/codec.hpp"
-#include "runtime/virtual/virtual_world.hpp"
-
-// Gateways in virtual time; the test plays all other hosts.
 
 using namespace troupe;
+using namespace troupe::actors::tests;
+using harness::is_pattern;
+using harness::pattern;
 
 namespace {
 
-constexpr address dc1 = 1, dc2 = 2;  // gateways
-constexpr address a0 = node_address(0), a1 = node_address(1), b0 = node_address(2),
-                  b1 = node_address(3);  // nodes
 constexpr std::uint64_t tensor_bytes = 1'000'000;
-
-/// Two datacenters of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.
-std::shared_ptr<cluster> slots() {
-  auto c = std::make_shared<cluster>();
-  c->name = "slots";
-  c->gpus.resize(1);
-  c->datacenters = {{"dc1", ""}, {"dc2", ""}};
-  const troupe::link inside{"slots", 0.016, 0};
-  c->nodes = {{"a-0", 0, 0, 1, inside, inside},
-              {"a-1", 0, 0, 1, inside, inside},
-              {"b-0", 1, 0, 1, inside, inside},
-              {"b-1", 1, 0, 1, inside, inside}};
-  c->wan = {{0, 1, 0, 0.008, 0}};
-  return c;
-}
-
-struct received {
-  double at_s = 0;
-  tensor what;
-  payload body;
-};
-
-struct world_of_gates {
-  explicit world_of_gates(std::shared_ptr<cluster> c = slots(), runtime::virtual_options o = {},
-                          bool second_gate = true)
-      : cluster_{c}, world{*c, std::move(o)} {
-    const auto gate = [this](const runtime::host& h) {
-      return actors::start_gateway(world.system(), h, cluster_, true);
-    };
-    world.add_host(dc1, gate);
-    second_gate ? world.add_host(dc2, gate) : add(dc2);
-    for (const auto a : {controller_address, a0, a1, b0, b1}) add(a);
-  }
-
-  void add(address a) {
-    world.add_host(a, [this, a](const runtime::host& h) {
-      nets[a] = h.net;
-      h.net->listen([this, a, h](const frame& f) {
-        h.net->handled(f);
-        const auto m = decode(f.header.bytes());
-        if (!m) return;
-        if (const auto* t = std::get_if<tensor>(&m->second))
-          got[a].push_back({h.clock->now_s(), *t, f.body});
-        else
-          others[a].push_back(h.clock->now_s());
-      });
-      return std::vector<caf::actor>{};
-    });
-  }
-
-  bool send(address from, address to, const tensor& t, payload body = {}) {
-    return nets[from]->send(to, encode(from, to, t, std::move(body)), runtime::tensor_lane);
-  }
-
-  std::vector<double> times(address a) {
-    std::vector<double> result;
-    for (const auto& r : got[a]) result.push_back(r.at_s);
-    return result;
-  }
-
-  std::shared_ptr<cluster> cluster_;
-  std::map<address, std::shared_ptr<runtime::transport>> nets;
-  std::map<address, std::vector<received>> got;
-  std::map<address, std::vector<double>> others;
-  runtime::virtual_world world;
-};
 
 tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_path path) {
   tensor t;
@@ -95,16 +23,6 @@ tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_path pat
   t.bytes = tensor_bytes;
   t.path = path;
   return t;
-}
-
-payload pattern(std::size_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 0x9e3779b9U >> 11);
-  return payload{std::move(bytes)};
-}
-
-bool is_pattern(const payload& p) {
-  return std::ranges::equal(p.bytes(), pattern(p.bytes().size()).bytes());
 }
 
 payload cut_piece(const payload& whole, random_source& random) {
@@ -117,7 +35,7 @@ const wan_path alone{0, 1, 1, false, 0};
 }  // namespace
 
 TEST_CASE("a simulated tensor takes exactly its slots, over the WAN and inside a datacenter") {
-  world_of_gates w;
+  gateways_fixture w;
   w.world.at(3, [&] {
     REQUIRE(w.send(a0, b0, activation(0, 0, alone)));
     REQUIRE(w.send(a1, b1, activation(1, 0, {1, 1, 1, false, 0})));
@@ -131,7 +49,7 @@ TEST_CASE("a simulated tensor takes exactly its slots, over the WAN and inside a
 }
 
 TEST_CASE("a tensor resent while its first copy is in flight crosses the WAN once") {
-  world_of_gates w;
+  gateways_fixture w;
   w.world.at(1, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
   w.world.at(1.4, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
   w.world.at(3, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
@@ -142,7 +60,7 @@ TEST_CASE("a tensor resent while its first copy is in flight crosses the WAN onc
 TEST_CASE("tensors of one pair cross one after the other; connections and latency count") {
   auto c = slots();
   c->wan[0] = {0, 1, 500, 0.008, 0.002};
-  world_of_gates w{c};
+  gateways_fixture w{c};
   w.world.at(1, [&] {
     for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(w.send(a0, b0, activation(0, i, {0, 1, 2})));
   });
@@ -152,7 +70,7 @@ TEST_CASE("tensors of one pair cross one after the other; connections and latenc
 
 TEST_CASE("of serialized transfers that arrive at the same instant, the smallest rank goes first") {
   for (const bool swapped : {false, true}) {
-    world_of_gates w;
+    gateways_fixture w;
     w.world.at(2, [&, swapped] {
       for (const auto p : {swapped ? 1U : 0U, swapped ? 0U : 1U})
         REQUIRE(
@@ -167,7 +85,7 @@ TEST_CASE("of serialized transfers that arrive at the same instant, the smallest
 }
 
 TEST_CASE("tensors that leave a node at the same time share its link, whatever their kind") {
-  world_of_gates w;
+  gateways_fixture w;
   w.world.at(0, [&] {
     for (std::uint32_t i = 0; i < 2; ++i) {
       auto t = activation(0, i, {0, 0, 1, false, 0});
@@ -186,22 +104,23 @@ TEST_CASE(
     "control messages take half the round trip between gateways, and do not wait for tensors") {
   auto c = slots();
   c->wan[0].rtt_ms = 500;
-  world_of_gates w{c};
+  gateways_fixture w{c};
   w.world.at(1, [&] {
     for (std::uint32_t i = 0; i < 5; ++i) REQUIRE(w.send(a0, b0, activation(0, i, alone)));
-    REQUIRE(w.nets[a0]->send(b0, encode(a0, b0, stage_run{{1, 0, 1}, 5, 0, {}, {}, {}})));
+    REQUIRE(w.send(a0, b0, stage_run{{1, 0, 1}, 5, 0, {}, {}, {}}));
   });
   w.world.run_until(30);
-  REQUIRE(w.others[b0].size() == 1);
-  CHECK(w.others[b0][0] < 1.3);
-  CHECK(w.others[b0][0] >= 1.25);
-  CHECK(w.got[b0].size() == 5);
+  const auto runs = w.times<stage_run>(b0);
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0] < 1.3);
+  CHECK(runs[0] >= 1.25);
+  CHECK(w.tensors(b0).size() == 5);
 }
 
 TEST_CASE("a node's credit returns when its transfers have left, not earlier") {
   runtime::virtual_options o;
   o.credit_frames = 10;
-  world_of_gates w{slots(), o};
+  gateways_fixture w{slots(), o};
   std::uint32_t sent = 0;
   const auto fill = [&] {
     while (w.send(a0, b0, activation(0, sent, alone))) ++sent;
@@ -214,8 +133,9 @@ TEST_CASE("a node's credit returns when its transfers have left, not earlier") {
     CHECK(sent == 12);
   });
   w.world.run_until(20);
-  REQUIRE(w.got[b0].size() == 12);
-  for (std::uint32_t i = 0; i < 12; ++i) CHECK(w.got[b0][i].what.microbatch == i);
+  const auto all = w.tensors(b0);
+  REQUIRE(all.size() == 12);
+  for (std::uint32_t i = 0; i < 12; ++i) CHECK(all[i].what.microbatch == i);
 }
 
 TEST_CASE(
@@ -223,7 +143,7 @@ TEST_CASE(
     "through") {
   runtime::virtual_options o;
   o.credit_frames = 1000;
-  world_of_gates w{slots(), o};
+  gateways_fixture w{slots(), o};
   std::uint32_t sent = 0;
   w.world.at(0, [&] {
     while (sent < 1000 && w.send(a0, b0, activation(0, sent, alone))) ++sent;
@@ -231,17 +151,17 @@ TEST_CASE(
   w.world.at(0.5, [&] {
     CHECK(sent == 1000);
     for (std::uint32_t i = 0; i < 1000 - 512; ++i)
-      REQUIRE(w.nets[a0]->send(controller_address, encode(a0, controller_address, node_report{})));
+      REQUIRE(w.send(a0, controller_address, node_report{}));
   });
   w.world.run_until(1100);
-  CHECK(w.others[controller_address].size() >= 1000 - 512);
-  CHECK(w.got[b0].size() == 1000);
+  CHECK(std::ranges::count(w.sent, controller_address, &sent_message::to) >= 1000 - 512);
+  CHECK(w.tensors(b0).size() == 1000);
 }
 
 TEST_CASE("bodies of any size and path are unchanged after striping and reassembly") {
   auto c = slots();
   c->wan[0] = {0, 1, 40, 5, 0.5};
-  world_of_gates w{c};
+  gateways_fixture w{c};
   const std::vector<std::size_t> sizes{1, 2, 4095, 4096, 100'000, 1'000'001, 8'000'000};
   std::uint32_t microbatch = 0;
   w.world.at(0, [&] {
@@ -254,9 +174,9 @@ TEST_CASE("bodies of any size and path are unchanged after striping and reassemb
       }
   });
   w.world.run_until(100);
-  REQUIRE(w.got[b0].size() == microbatch);
+  REQUIRE(w.tensors(b0).size() == microbatch);
   std::map<std::uint32_t, std::uint32_t> last;
-  for (const auto& r : w.got[b0]) {
+  for (const auto& r : w.tensors(b0)) {
     CHECK(r.body.bytes().size() == r.what.bytes);
     CHECK(is_pattern(r.body));
     CHECK((!last.contains(r.what.to_pipeline) || last[r.what.to_pipeline] < r.what.microbatch));
@@ -274,7 +194,7 @@ TEST_CASE("tensors arrive intact on a network that loses, duplicates and reorder
     o.faults.reorder_delay_s = 0.01;
     auto c = slots();
     c->wan[0] = {0, 1, 40, 5, 0.5};
-    world_of_gates w{c, o};
+    gateways_fixture w{c, o};
     constexpr std::uint32_t tensors = 60;
     for (std::uint32_t i = 0; i < tensors; ++i)
       w.world.at(i * 0.05, [&w, i] {
@@ -284,8 +204,8 @@ TEST_CASE("tensors arrive intact on a network that loses, duplicates and reorder
       });
     w.world.run_until(60);
     std::uint32_t last = 0, misplaced = 0;
-    CHECK(w.got[b0].size() > tensors / 3);
-    for (const auto& r : w.got[b0]) {
+    CHECK(w.tensors(b0).size() > tensors / 3);
+    for (const auto& r : w.tensors(b0)) {
       CHECK(is_pattern(r.body));
       misplaced += r.what.microbatch < last ? 1 : 0;
       last = r.what.microbatch;
@@ -297,7 +217,7 @@ TEST_CASE("tensors arrive intact on a network that loses, duplicates and reorder
 
 TEST_CASE("malformed stripes from a gateway do no harm, and valid tensors still arrive") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    world_of_gates w{slots(), {}, false};
+    gateways_fixture w{slots(), {}, false};
     random_source random{seed};
     const auto body = pattern(3000);
     std::uint32_t right = 0;
@@ -331,8 +251,8 @@ TEST_CASE("malformed stripes from a gateway do no harm, and valid tensors still 
         w.nets[dc2]->send(dc1, encode(dc2, dc1, s, body), 1);
       });
     w.world.run_until(60);
-    CHECK(w.got[a1].size() >= right);
-    for (const auto& r : w.got[a1])
+    CHECK(w.tensors(a1).size() >= right);
+    for (const auto& r : w.tensors(a1))
       if (r.what.from.pipeline == 77) CHECK(is_pattern(r.body));
   }
 }

@@ -5,6 +5,7 @@
 
 #include "harness/emulated_link.hpp"
 #include "harness/gateway_pair.hpp"
+#include "harness/pattern.hpp"
 #include "messages/base/random.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"

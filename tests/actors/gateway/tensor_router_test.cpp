@@ -2,49 +2,18 @@
 
 #include <catch2/catch.hpp>
 
-#include <set>
+#include <cmath>
 
-#include "harness/small_cluster.hpp"
+#include "actors/host_fixture.hpp"
 #include "messages/codec/codec.hpp"
 
 // A gateway's routes, whose transport, clock and links are the test itself.
 
 using namespace troupe;
 using namespace troupe::actors;
+using namespace troupe::actors::tests;
 
 namespace {
-
-constexpr address dc1 = 1, dc2 = 2, a0 = node_address(0), a1 = node_address(1),
-                  b0 = node_address(2), b1 = node_address(3);
-
-class router_clock final : public runtime::clock {
- public:
-  double now_s() const override { return at_s; }
-  double wall_s() const override { return at_s; }
-  double at_s = 1000;
-};
-
-/// Accepts frames on the lanes that are not full.
-class router_net final : public runtime::transport {
- public:
-  struct sent_frame {
-    address to = 0;
-    frame what;
-    std::uint32_t lane = 0;
-  };
-  address self() const override { return dc1; }
-  bool send(address to, frame f, std::uint32_t lane) override {
-    if (full.contains(to)) return false;
-    sent.push_back({to, std::move(f), lane});
-    return true;
-  }
-  void listen(receiver) override {}
-  void handled(const frame&) override { ++acknowledged; }
-
-  std::set<address> full;
-  std::vector<sent_frame> sent;
-  std::size_t acknowledged = 0;
-};
 
 /// Links whose events the test names.
 class links_by_hand final : public runtime::link_pacing {
@@ -77,19 +46,13 @@ class links_by_hand final : public runtime::link_pacing {
   std::vector<event> events;
 };
 
-struct routed {
-  std::shared_ptr<router_clock> clock = std::make_shared<router_clock>();
-  std::shared_ptr<router_net> net = std::make_shared<router_net>();
+struct routed : host_fixture {
   std::shared_ptr<links_by_hand> links = std::make_shared<links_by_hand>();
   tensor_router router;
 
-  explicit routed(bool paced = false) {
+  explicit routed(bool paced = false) : host_fixture{dc1, 1000} {
     links->paced = paced;
-    runtime::host h;
-    h.self = dc1;
-    h.clock = clock;
-    h.net = net;
-    router = tensor_router{h, harness::small_cluster(), {links, 0}};
+    router = tensor_router{host, harness::small_cluster(), {links, 0}};
   }
   void frame_of(address from, address to, const message& m, std::size_t bytes = 0) {
     auto f = encode(from, to, m, payload{std::vector<std::byte>(bytes)});
@@ -116,15 +79,7 @@ struct routed {
     s.what = tensor_of(stripes, bytes);
     frame_of(gateway, dc1, s, bytes);
   }
-  std::vector<stripe> stripes_sent() const {
-    std::vector<stripe> all;
-    for (const auto& f : net->sent)
-      if (const auto m = decode(f.what.header.bytes());
-          m && std::holds_alternative<stripe>(m->second))
-        all.push_back(std::get<stripe>(m->second));
-    return all;
-  }
-  time_ns now() const { return std::llround(clock->at_s * 1e9); }
+  time_ns now() const { return std::llround(clock->now * 1e9); }
 
   std::uint32_t stripes = 0;
 };
@@ -134,9 +89,9 @@ struct routed {
 TEST_CASE("a tensor between nodes of the datacenter is passed on at once, and counted") {
   routed r;
   r.send(a0, a1, 1, 1000);
-  REQUIRE(r.net->sent.size() == 1);
-  CHECK(r.net->sent[0].to == a1);
-  CHECK(r.net->sent[0].lane == runtime::tensor_lane);
+  REQUIRE(r.sent.size() == 1);
+  CHECK(r.sent[0].to == a1);
+  CHECK(r.sent[0].lane == runtime::tensor_lane);
   CHECK(r.net->acknowledged == 1);
   CHECK(r.router.traffic().relayed_bytes == 1000);
   r.send(a0, a1, 2, 500, true);
@@ -155,13 +110,12 @@ TEST_CASE("a node that takes no more gets its tensors later, in their order, and
   CHECK(r.net->acknowledged == 0);
   CHECK(r.router.next_event_at() == r.now() + tensor_router::retry_every);
   r.router.on_event_due();
-  CHECK(r.net->sent.empty());
+  CHECK(r.sent.empty());
   r.net->full.clear();
   r.send(a0, a1, 3, 1000);  // not before those that wait
   r.router.on_event_due();
   std::vector<std::uint32_t> order;
-  for (const auto& f : r.net->sent)
-    order.push_back(std::get<tensor>(decode(f.what.header.bytes())->second).microbatch);
+  for (const auto& t : r.messages<tensor>()) order.push_back(t.microbatch);
   CHECK(order == std::vector<std::uint32_t>{1, 2, 3});
   CHECK(r.net->acknowledged == 3);
   CHECK(r.router.next_event_at() == never_ns);
@@ -175,7 +129,7 @@ TEST_CASE("of a node's frames five hundred and twelve are held, more are acknowl
   r.net->full.clear();
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 515);
-  CHECK(r.net->sent.size() == 515);
+  CHECK(r.sent.size() == 515);
   // There is room for as many again.
   r.net->full = {a1};
   for (std::uint32_t m = 0; m < 512; ++m) r.send(a0, a1, m, 10);
@@ -186,13 +140,13 @@ TEST_CASE("frames that wait too long are dropped, and acknowledged") {
   routed r;
   r.net->full = {a1};
   r.send(a0, a1, 1, 1000);
-  r.clock->at_s += 5;  // as long as a lease
+  r.clock->now += 5;  // as long as a lease
   r.router.on_tick();
   CHECK(r.net->acknowledged == 0);
-  r.clock->at_s += 0.1;
+  r.clock->now += 0.1;
   r.router.on_tick();
   CHECK(r.net->acknowledged == 1);
-  CHECK(r.net->sent.empty());
+  CHECK(r.sent.empty());
   CHECK(r.router.next_event_at() == never_ns);
 }
 
@@ -203,7 +157,7 @@ TEST_CASE("a tensor for another datacenter leaves in stripes, over the lanes of 
   t.path.pairs = 2;
   t.path.connections = 2;
   r.frame_of(a0, b1, t, 100'000);
-  const auto sent = r.stripes_sent();
+  const auto sent = r.messages<stripe>();
   REQUIRE(sent.size() == 4);
   for (std::uint32_t i = 0; i < 4; ++i) {
     CHECK(sent[i].index == i);
@@ -211,9 +165,9 @@ TEST_CASE("a tensor for another datacenter leaves in stripes, over the lanes of 
     CHECK(sent[i].offset == i * 25'000);
     CHECK(sent[i].from == a0);
     CHECK(sent[i].to == b1);
-    CHECK(r.net->sent[i].lane == 3 + i);
-    CHECK(r.net->sent[i].to == dc2);
-    CHECK(r.net->sent[i].what.body.bytes().size() == 25'000);
+    CHECK(r.sent[i].lane == 3 + i);
+    CHECK(r.sent[i].to == dc2);
+    CHECK(r.sent[i].body.bytes().size() == 25'000);
   }
   CHECK(r.net->acknowledged == 1);
   CHECK(r.router.traffic().wan_sent_bytes == 100'000);
@@ -224,15 +178,15 @@ TEST_CASE("a tensor for another datacenter leaves in stripes, over the lanes of 
   t.microbatch = 2;
   t.bytes = 5'000'000;
   r.frame_of(a0, b1, t, 5'000'000);
-  const auto more = r.stripes_sent();
+  const auto more = r.messages<stripe>();
   REQUIRE(more.size() == 4 + 8);
   std::uint64_t at = 0;
   for (std::uint32_t i = 0; i < 8; ++i) {
     CHECK(more[4 + i].transfer == sent[0].transfer + 1);
     CHECK(more[4 + i].index == i);
     CHECK(more[4 + i].offset == at);
-    at += r.net->sent[4 + i].what.body.bytes().size();
-    CHECK(r.net->sent[4 + i].lane == 3 + i % 4);
+    at += r.sent[4 + i].body.bytes().size();
+    CHECK(r.sent[4 + i].lane == 3 + i % 4);
   }
   CHECK(at == 5'000'000);
 }
@@ -246,7 +200,7 @@ TEST_CASE("a tensor has left when the network has accepted its last stripe") {
   r.net->full.clear();
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 1);
-  CHECK(r.stripes_sent().size() == 1);
+  CHECK(r.count<stripe>() == 1);
 }
 
 TEST_CASE("a tensor that is sent again while the first may still arrive is dropped") {
@@ -262,10 +216,10 @@ TEST_CASE("a tensor that is sent again while the first may still arrive is dropp
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 2);
   // Twice the delay of 5 ms, and 10 ms of the hosts.
-  r.clock->at_s += 0.0199;
+  r.clock->now += 0.0199;
   r.send(a0, b0, 1, 100'000);
   CHECK(r.links->started.size() == 2);
-  r.clock->at_s += 0.0002;
+  r.clock->now += 0.0002;
   r.send(a0, b0, 1, 100'000);
   CHECK(r.links->started.size() == 3);
 }
@@ -293,13 +247,13 @@ TEST_CASE("on a paced link a tensor is acknowledged when it has left, and sent w
   r.links->events = {{r.links->tokens[0], 0, false, true, false}};
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 1);
-  CHECK(r.net->sent.empty());
+  CHECK(r.sent.empty());
   r.links->events = {{r.links->tokens[0], 0, true, false, true}};
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 1);
-  REQUIRE(r.net->sent.size() == 1);
-  CHECK(r.net->sent[0].to == b0);
-  CHECK(r.net->sent[0].what.body.empty());
+  REQUIRE(r.sent.size() == 1);
+  CHECK(r.sent[0].to == b0);
+  CHECK(r.sent[0].body.empty());
   // A tensor without a path of its own uses the pair of its pipeline.
   t.microbatch = 2;
   t.from.pipeline = 5;
@@ -316,7 +270,7 @@ TEST_CASE("a link that refuses a transfer costs the tensor, and no more than tha
   r.send(a0, b0, 1, 1000);
   CHECK(r.net->acknowledged == 1);
   r.links->refuses = false;
-  r.clock->at_s += 1;
+  r.clock->now += 1;
   r.send(a0, b0, 1, 1000);
   CHECK(r.links->started.size() == 1);
   auto t = routed::tensor_of(2, 1000);
@@ -329,10 +283,10 @@ TEST_CASE("a link that refuses a transfer costs the tensor, and no more than tha
 TEST_CASE("a tensor whose body has another size than it says is dropped") {
   routed r;
   r.frame_of(a0, b0, routed::tensor_of(1, 1000), 999);
-  CHECK(r.net->sent.empty());
+  CHECK(r.sent.empty());
   CHECK(r.net->acknowledged == 1);
   r.frame_of(a0, b0, routed::tensor_of(1, 0), 0);  // of no bytes: it is no simulated one
-  CHECK(r.stripes_sent().size() == 1);
+  CHECK(r.count<stripe>() == 1);
 }
 
 TEST_CASE("frames that are no tensors take the link's delay, and are acknowledged at once") {
@@ -340,37 +294,37 @@ TEST_CASE("frames that are no tensors take the link's delay, and are acknowledge
   {
     routed r;
     r.frame_of(a0, b0, request);
-    CHECK(r.net->sent.size() == 1);
+    CHECK(r.sent.size() == 1);
     CHECK(r.net->acknowledged == 1);
   }
   routed r{true};
   r.frame_of(a0, b0, request);
   CHECK(r.links->small == std::vector<std::uint32_t>{1});
   CHECK(r.net->acknowledged == 1);
-  CHECK(r.net->sent.empty());
+  CHECK(r.sent.empty());
   r.links->events = {{r.links->tokens[0], 0, true, false, true}};
   r.router.on_event_due();
-  REQUIRE(r.net->sent.size() == 1);
-  CHECK(r.net->sent[0].to == b0);
+  REQUIRE(r.sent.size() == 1);
+  CHECK(r.sent[0].to == b0);
   CHECK(r.net->acknowledged == 1);
   r.frame_of(a0, a1, request);
-  CHECK(r.net->sent.back().to == a1);
+  CHECK(r.sent.back().to == a1);
   r.frame_of(a0, controller_address, request);
-  CHECK(r.net->sent.back().to == controller_address);
+  CHECK(r.sent.back().to == controller_address);
   r.frame_of(controller_address, b0, request);
   CHECK(r.links->small.size() == 2);
   r.frame_of(b0, b1, request);  // this is no way from one to the other
   CHECK(r.links->small.size() == 2);
-  CHECK(r.net->sent.size() == 3);
+  CHECK(r.sent.size() == 3);
   CHECK(r.net->acknowledged == 5);
 }
 
 TEST_CASE("stripes make a tensor for a node here, if they come from the sender's gateway") {
   routed r;
   r.stripe_of(b0, a0, 1000);
-  REQUIRE(r.net->sent.size() == 1);
-  CHECK(r.net->sent[0].to == a0);
-  CHECK(r.net->sent[0].what.body.bytes().size() == 1000);
+  REQUIRE(r.sent.size() == 1);
+  CHECK(r.sent[0].to == a0);
+  CHECK(r.sent[0].body.bytes().size() == 1000);
   CHECK(r.router.traffic().wan_received_bytes == 1000);
   CHECK(r.net->acknowledged == 1);
   r.stripe_of(b0, b1, 1000);           // not for this datacenter
@@ -378,7 +332,7 @@ TEST_CASE("stripes make a tensor for a node here, if they come from the sender's
   r.stripe_of(dc2, a0, 1000);          // from no node
   r.stripe_of(b0, a0, 1000, dc2 + 1);  // by another gateway
   r.stripe_of(b0, a0, 1000, a1);       // by no gateway
-  CHECK(r.net->sent.size() == 1);
+  CHECK(r.sent.size() == 1);
   CHECK(r.net->acknowledged == 6);
   CHECK(r.router.traffic().wan_received_bytes == 1000);
 }
@@ -400,5 +354,5 @@ TEST_CASE("stripes for a slow node are held back until its queue is short again"
   CHECK(r.net->acknowledged == 3);
   r.router.on_event_due();
   CHECK(r.net->acknowledged == 3);
-  CHECK(r.net->sent.size() == 3);
+  CHECK(r.sent.size() == 3);
 }
