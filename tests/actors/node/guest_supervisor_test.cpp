@@ -15,21 +15,16 @@ namespace {
 
 using state = prefill_progress::state;
 
-class node_with_guests {
+class node_with_guests : public actor_fixture {
  public:
-  node_with_guests() : cluster{harness::small_cluster()}, world_{*cluster} {
-    net_->now_s = [this] { return world_.now_s(); };
-    world_.add_host(here, [this](const runtime::host& h) {
-      auto host = h;
-      host.net = net_;
-      const auto node = world_.system().spawn([this, host](node_actor::pointer self) {
-        guests.start(self, host, cluster);
+  node_with_guests() {
+    start(here, [this](const messenger&) {
+      return caf::actor_cast<caf::actor>(world.system().spawn([this](node_actor::pointer self) {
+        guests.start(self, host, harness::small_cluster());
         node_messenger_ = messenger{host, node_actor{self}};
         return behavior();
-      });
-      return std::vector{caf::actor_cast<caf::actor>(node)};
+      }));
     });
-    settle();
   }
 
   /// Stage 0 of a pipeline, with a guest that has all layers.
@@ -58,54 +53,39 @@ class node_with_guests {
     guests.on_message(from, m, {});
     settle();
   }
-  /// Each has its device for that long.
+  /// Guests have the device for that long.
   void idle(const std::shared_ptr<gpu::device_executor>& e, double s) {
     e->idle_for(s);
-    world_.run_until(world_.now_s() + s);
+    advance(s);
   }
-  void settle() { world_.run_until(world_.now_s() + 0.001); }
   /// A guest that the supervisor does not know, until it has opened its model.
   void open(guest_options o) {
     o.messenger = node_messenger_;
-    const auto opened = world_.system().spawn(guest, std::move(o));
+    const auto opened = world.system().spawn(guest, std::move(o));
     settle();
     caf::anon_send_exit(opened, caf::exit_reason::kill);
     settle();
   }
 
-  /// The states reported for a prompt, in order; removes these messages.
-  std::vector<state> said_of(std::uint64_t number) {
-    std::vector<state> all;
-    std::erase_if(net_->sent, [&](const auto& m) {
+  /// The states of a prompt that the gateway has received since the last call, in order.
+  std::vector<state> states_of(std::uint64_t number) {
+    std::vector<state> states;
+    std::erase_if(sent, [&](const auto& m) {
       const auto* p = std::get_if<prefill_progress>(&m.what);
-      const bool is = p && p->name.number == number;
-      if (!is) return false;
+      if (!p || p->name.number != number) return false;
       CHECK(m.to == gateway);
-      all.push_back(p->now);
+      states.push_back(p->now);
       why = p->why.text;
       return true;
     });
-    return all;
-  }
-  std::size_t blocks() const {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        net_->sent, [](const auto& m) { return std::holds_alternative<prefill_block>(m.what); }));
+    return states;
   }
 
-  std::shared_ptr<const troupe::cluster> cluster;
-  const address here = node_address(0), decoder = node_address(1), gateway = gateway_address(0);
+  const address here = a0, decoder = a1, gateway = dc1;
   guest_supervisor guests;
-  std::string why;  // of the latest said_of()
+  std::string why;  // of the latest of these states
 
  private:
-  node_actor::behavior_type behavior() {
-    return {[](const arrived&) {},      [](const local_frame&) {},   [](const programs_changed&) {},
-            [](const work_done&) {},    [](const training_over&) {}, [](const training_event&) {},
-            [](const serving_over&) {}, [](const tick&) {}};
-  }
-
-  std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
-  runtime::virtual_world world_;
   messenger node_messenger_;
 };
 
@@ -120,11 +100,11 @@ TEST_CASE("a stage that lends its bubbles has a guest and an executor, others ha
   const auto e = n.guests.set_up(s);
   REQUIRE(e);
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.said_of(1) == std::vector{state::held});
-  CHECK(n.blocks() == 0);  // the training has lent nothing yet
+  CHECK(n.states_of(1) == std::vector{state::held});
+  CHECK(n.count<prefill_block>() == 0);  // the training has lent nothing yet
   n.idle(e, 10);
-  CHECK(n.said_of(1) == std::vector{state::ended});
-  CHECK(n.blocks() > 0);
+  CHECK(n.states_of(1) == std::vector{state::ended});
+  CHECK(n.count<prefill_block>() > 0);
 }
 
 TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its own") {
@@ -132,22 +112,22 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
   const auto s = node_with_guests::with_guest();
   const auto e = n.guests.set_up(s);
   n.give(n.gateway, n.order_of(s, 1));
-  n.said_of(1);
+  n.states_of(1);
   const auto again = node_with_guests::with_guest(0, 4);
   CHECK(n.guests.set_up(again) == e);
   n.idle(e, 10);
-  CHECK(n.said_of(1) == std::vector{state::ended});
+  CHECK(n.states_of(1) == std::vector{state::ended});
 
   SECTION("another one takes its place if the layers differ") {
     n.give(n.gateway, n.order_of(s, 2));
-    n.said_of(2);
+    n.states_of(2);
     auto other = again;
     other.guest->place.layers = 4;
     CHECK(n.guests.set_up(other) == e);  // the device's
     n.idle(e, 10);
-    CHECK(n.said_of(2).empty());
+    CHECK(n.states_of(2).empty());
     n.give(n.gateway, n.order_of(s, 3));
-    CHECK(n.said_of(3) == std::vector{state::gone});
+    CHECK(n.states_of(3) == std::vector{state::gone});
     CHECK(n.why.find("other layers") != std::string::npos);
   }
   SECTION("and no one if the new stage lends nothing") {
@@ -155,7 +135,7 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
     plain.guest.reset();
     CHECK_FALSE(n.guests.set_up(plain));
     n.give(n.gateway, n.order_of(s, 2));
-    CHECK(n.said_of(2) == std::vector{state::gone});
+    CHECK(n.states_of(2) == std::vector{state::gone});
   }
   SECTION("on another device it begins anew") {
     auto moved = again;
@@ -165,9 +145,9 @@ TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its
     CHECK(there != e);
     n.give(n.gateway, n.order_of(s, 2));
     n.idle(e, 10);
-    CHECK(n.said_of(2) == std::vector{state::held});
+    CHECK(n.states_of(2) == std::vector{state::held});
     n.idle(there, 10);
-    CHECK(n.said_of(2) == std::vector{state::ended});
+    CHECK(n.states_of(2) == std::vector{state::ended});
   }
 }
 
@@ -178,13 +158,13 @@ TEST_CASE("guests of two stages have a device and prompts of their own") {
   CHECK(on_a != on_b);
   n.give(n.gateway, n.order_of(a, 1));
   n.give(n.gateway, n.order_of(b, 2));
-  n.said_of(1);
-  n.said_of(2);
+  n.states_of(1);
+  n.states_of(2);
   n.idle(on_b, 10);
-  CHECK(n.said_of(1).empty());
-  CHECK(n.said_of(2) == std::vector{state::ended});
+  CHECK(n.states_of(1).empty());
+  CHECK(n.states_of(2) == std::vector{state::ended});
   n.give(n.gateway, cancel_prefill{{n.decoder, 3, 1}});
-  CHECK(n.said_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{state::gone});
 }
 
 TEST_CASE("only the gateway of its datacenter gives a guest orders, or cancels them") {
@@ -193,30 +173,30 @@ TEST_CASE("only the gateway of its datacenter gives a guest orders, or cancels t
   const auto e = n.guests.set_up(s);
   for (const auto other : {gateway_address(1), n.decoder, controller_address})
     n.give(other, n.order_of(s, 1));
-  CHECK(n.said_of(1).empty());
+  CHECK(n.states_of(1).empty());
   n.give(n.gateway, n.order_of(s, 1));
   n.give(n.decoder, cancel_prefill{{n.decoder, 3, 1}});
-  CHECK(n.said_of(1) == std::vector{state::held});
+  CHECK(n.states_of(1) == std::vector{state::held});
   n.idle(e, 10);
-  CHECK(n.said_of(1) == std::vector{state::ended});
+  CHECK(n.states_of(1) == std::vector{state::ended});
 }
 
 TEST_CASE("orders for stages that are not on a node are answered as gone") {
   node_with_guests n;
   const auto s = node_with_guests::with_guest();
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.said_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{state::gone});
   CHECK(n.why.find("not here") != std::string::npos);
   n.guests.set_up(s);
   n.give(n.gateway, n.order_of(s, 2, 7));  // there is no such guest in its group
-  CHECK(n.said_of(2) == std::vector{state::gone});
+  CHECK(n.states_of(2) == std::vector{state::gone});
 
   n.guests.stop(s.name.lease + 1);
   n.give(n.gateway, n.order_of(s, 3));
-  CHECK(n.said_of(3) == std::vector{state::held});
+  CHECK(n.states_of(3) == std::vector{state::held});
   n.guests.stop(s.name.lease);
   n.give(n.gateway, n.order_of(s, 4));
-  CHECK(n.said_of(4) == std::vector{state::gone});
+  CHECK(n.states_of(4) == std::vector{state::gone});
 }
 
 TEST_CASE("the guest of a lease that is over gets no more of the device") {
@@ -224,10 +204,10 @@ TEST_CASE("the guest of a lease that is over gets no more of the device") {
   const auto s = node_with_guests::with_guest();
   const auto e = n.guests.set_up(s);
   n.give(n.gateway, n.order_of(s, 1));
-  n.said_of(1);
+  n.states_of(1);
   n.guests.stop(s.name.lease);
   n.idle(e, 10);
-  CHECK(n.said_of(1).empty());
+  CHECK(n.states_of(1).empty());
   CHECK(e->take_counts().guest_steps == 0);
 }
 
@@ -281,6 +261,6 @@ TEST_CASE(
   s.devices = {0, 1};
   CHECK_FALSE(n.guests.set_up(s));
   n.give(n.gateway, n.order_of(s, 1));
-  CHECK(n.said_of(1) == std::vector{state::gone});
+  CHECK(n.states_of(1) == std::vector{state::gone});
   CHECK(n.why.find("2 devices") != std::string::npos);
 }

@@ -29,7 +29,7 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
   saving_stage saves{2};
   const auto& [directory, setup] = saves;
   saves.setup.iterations = 3;
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(3);
   iterate(s);
   CHECK(s.report().saved == 0);
@@ -42,17 +42,17 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
   auto r = s.report();
   CHECK(r.iteration == 2);
   CHECK(r.saved == 2);
-  CHECK(s.over().empty());
+  CHECK(s.training_ends.empty());
   iterate(s);
   CHECK(s.device->current()->what == operation_kind::save);
   s.finish();
   r = s.report();
   CHECK(r.iteration == 3);
   CHECK(r.saved == 3);
-  REQUIRE(s.over().size() == 1);
-  CHECK(s.over()[0].how == part_report::state::succeeded);
-  CHECK_FALSE(s.over()[0].trainer);
-  CHECK(s.over()[0].who == setup.name);
+  REQUIRE(s.training_ends.size() == 1);
+  CHECK(s.training_ends[0].how == part_report::state::succeeded);
+  CHECK_FALSE(s.training_ends[0].trainer);
+  CHECK(s.training_ends[0].who == setup.name);
   CHECK(s.device->current() == nullptr);
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
     auto second = setup;
     second.name.pipeline = 1;
     second.peers = {peer_of_stage, this_stage};
-    stage_by_hand s{second, {.real = true}};
+    stage_fixture s{second, {.real = true}};
     s.run(1);
     iterate(s);
     const auto r = s.report();
@@ -71,7 +71,7 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
     CHECK(r.saved == 0);
     CHECK(s.device->current() == nullptr);
   }
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   REQUIRE(open_checkpoints(directory.path(), lease_of_stage + 1));
   iterate(s);
@@ -82,7 +82,7 @@ TEST_CASE("another pipeline than the first saves nothing, and a lease that is re
 TEST_CASE("a simulated stage has saved when a checkpoint is due, and no sooner") {
   auto setup = alone();
   setup.how.checkpoint_every = 2;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.advance(1);
   CHECK(s.report().saved == 0);
@@ -96,7 +96,7 @@ TEST_CASE("a training that resumes begins with the checkpoint and counts from th
   setup.backend = "cpu";
   setup.how.checkpoint = "/somewhere";
   setup.first_iteration = 2;
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   CHECK(s.take<stage_report>().empty());
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::load);
@@ -113,7 +113,7 @@ TEST_CASE("a training that resumes begins with the checkpoint and counts from th
 
 TEST_CASE("a simulated stage is ready after its start, which takes a slow node longer") {
   for (const double slowdown : {1.0, 3.0}) {
-    stage_by_hand s{one_of_three(1), {.start_s = 2, .slowdown = slowdown}};
+    stage_fixture s{one_of_three(1), {.start_s = 2, .slowdown = slowdown}};
     s.advance(2 * slowdown - 0.1);
     CHECK(s.take<stage_report>().empty());
     s.advance(0.2);
@@ -129,7 +129,7 @@ TEST_CASE("a simulated stage is ready after its start, which takes a slow node l
 
 TEST_CASE("a device that cannot be created is the stage's failure, thrown or returned") {
   for (const bool thrown : {false, true}) {
-    stage_by_hand s{one_of_three(1), {.create = [thrown]() -> expected<stage_backend> {
+    stage_fixture s{one_of_three(1), {.create = [thrown]() -> expected<stage_backend> {
                       if (thrown) throw std::runtime_error{"no such thing"};
                       return refuse(reason::kind::infeasible, "no such device");
                     }}};
@@ -139,37 +139,37 @@ TEST_CASE("a device that cannot be created is the stage's failure, thrown or ret
     s.activation(0, 0);
     s.advance(1);
     CHECK(s.take<tensor>().empty());
-    CHECK(s.over().empty());
+    CHECK(s.training_ends.empty());
   }
 }
 
 TEST_CASE("a stage that fails says why, again when it is asked, and does nothing any more") {
   auto setup = alone();
   setup.backend = "cpu";
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(2);
   s.report();
   s.fail(reason::kind::device_lost, "the GPU is gone");
   auto r = s.report();
   CHECK(r.why.text == "the GPU is gone");
   CHECK(r.iteration == 0);
-  REQUIRE(s.over().size() == 1);
-  CHECK(is_lost_device(s.over()[0]));
-  CHECK(s.over()[0].detail == "the GPU is gone");
+  REQUIRE(s.training_ends.size() == 1);
+  CHECK(is_lost_device(s.training_ends[0]));
+  CHECK(s.training_ends[0].detail == "the GPU is gone");
   s.run(2);
   r = s.report();
   CHECK(r.why.text == "the GPU is gone");
   CHECK(s.device->submitted.size() == 1);
-  stage_by_hand other{setup, {.real = true}};
+  stage_fixture other{setup, {.real = true}};
   other.run(2);
   other.fail(reason::kind::unavailable, "something else");
-  CHECK(other.over().empty());
+  CHECK(other.training_ends.empty());
 }
 
 TEST_CASE("a stage without memory has released its device when it says so") {
   auto setup = alone();
   setup.backend = "cuda";
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(2);
   const std::weak_ptr device = std::exchange(s.device, nullptr);
   auto* d = device.lock().get();
@@ -180,46 +180,44 @@ TEST_CASE("a stage without memory has released its device when it says so") {
   const auto r = s.report();
   CHECK(r.why.code == reason::kind::out_of_memory);
   CHECK(r.why.text == "the GPU refused 8 bytes");
-  CHECK(s.over().empty());
+  CHECK(s.training_ends.empty());
 }
 
 TEST_CASE("reports are repeated with every run until they are acknowledged") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(1);
   s.complete(0);
   s.take<stage_report>();
   auto run = s.run_until(1);
-  s.say(run);
-  auto all = s.take<stage_report>();
+  s.run(run);
+  const auto all = s.take<stage_report>();
   REQUIRE(all.size() == 2);
   CHECK(all[0].iteration == 0);
   CHECK(all[1].iteration == 1);
   run.acknowledged = 1;
-  s.say(run);
-  all = s.take<stage_report>();
-  REQUIRE(all.size() == 1);
-  CHECK(all[0].iteration == 1);
+  s.run(run);
+  CHECK(s.only<stage_report>().iteration == 1);
   run.acknowledged = 2;
-  s.say(run);
+  s.run(run);
   CHECK(s.take<stage_report>().empty());
   run.acknowledged = 0;  // an old message
-  s.say(run);
+  s.run(run);
   CHECK(s.take<stage_report>().empty());
 }
 
 TEST_CASE("a run of another trainer is not followed, an older one does not take iterations back") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   auto foreign = s.run_until(2);
   foreign.incarnation = 4;
   s.report();
-  s.say(foreign);
+  s.run(foreign);
   CHECK(s.take<stage_report>().empty());
   s.activation(0, 0);
   s.advance(0.5);
   CHECK(s.take<tensor>().empty());
   auto any = s.run_until(2);
   any.incarnation = 0;
-  s.say(any);
+  s.run(any);
   s.run(1);
   s.complete(0);
   s.complete(1);
@@ -229,20 +227,20 @@ TEST_CASE("a run of another trainer is not followed, an older one does not take 
 TEST_CASE("a report says when the latest message of the trainer left, and when it arrived") {
   auto setup = one_of_three(1);
   setup.sent_s = 50;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   CHECK(s.report().request_sent_s == 50);
   auto run = s.run_until(1);
   run.sent_s = 60;
   run.ahead_s = 100;
   const double said_s = s.now_s();
-  s.say(run);
+  s.run(run);
   auto r = s.report();
   CHECK(r.request_sent_s == 60);
   CHECK(r.received_s == Approx(said_s).margin(1e-6));
   CHECK(r.replied_s == Approx(said_s).margin(1e-6));
   run.sent_s = 55;  // an older message
   run.ahead_s = 7;
-  s.say(run);
+  s.run(run);
   CHECK(s.report().request_sent_s == 60);
   // Its times are on the trainer's clock, which is 100 s behind.
   s.complete(0);
@@ -252,7 +250,7 @@ TEST_CASE("a report says when the latest message of the trainer left, and when i
 }
 
 TEST_CASE("a new order counts from the next iteration, and steps that there are not are refused") {
-  auto run_order = [](stage_by_hand& s, std::uint64_t until) {
+  auto run_order = [](stage_fixture& s, std::uint64_t until) {
     auto r = s.run_until(until);
     r.order = s.setup.order;
     std::swap(r.order[0], r.order[1]);
@@ -261,40 +259,38 @@ TEST_CASE("a new order counts from the next iteration, and steps that there are 
     r.forward.pairs = 2;
     return r;
   };
-  stage_by_hand s{one_of_three(1)};
-  s.say(run_order(s, 1));
+  stage_fixture s{one_of_three(1)};
+  s.run(run_order(s, 1));
   for (const auto m : {0u, 1u}) s.activation(0, m);
   s.advance(0.12);
-  auto sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].microbatch == 1);
-  CHECK(sent[0].path.pairs == 2);
+  auto sent = s.only<tensor>();
+  CHECK(sent.microbatch == 1);
+  CHECK(sent.path.pairs == 2);
   // In the middle of an iteration it keeps its order.
   auto other = s.run_until(2);
   other.order = s.setup.order;
-  s.say(other);
+  s.run(other);
   s.complete(0);
   s.take<tensor>();
   for (const auto m : {0u, 1u}) s.activation(1, m);
   s.advance(0.12);
-  sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].microbatch == 1);
+  sent = s.only<tensor>();
+  CHECK(sent.microbatch == 1);
   auto wrong = s.run_until(3);
   wrong.order = {{stage_step::kind::forward, 2, 0}};
   s.take<stage_report>();
-  s.say(wrong);
+  s.run(wrong);
   CHECK(s.report().why.code == reason::kind::malformed);
 }
 
 TEST_CASE("a stage that is told to halt ends the iteration that it has begun, and no other") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(4);
   s.activation(0, 0);
   auto halt = s.run_until(4);
   halt.halt = true;
   s.take<stage_report>();
-  s.say(halt);
+  s.run(halt);
   auto r = s.report();
   REQUIRE(r.halts_at);
   CHECK(*r.halts_at == 1);
@@ -308,7 +304,7 @@ TEST_CASE("a stage that is told to halt ends the iteration that it has begun, an
   CHECK(s.take<tensor>().empty());
   // The trainer names a later one: it goes on to that, and saves it.
   halt.save = 2;
-  s.say(halt);
+  s.run(halt);
   s.complete(1);
   r = s.report();
   CHECK(r.iteration == 2);
@@ -322,24 +318,24 @@ TEST_CASE("a stage that is told to halt ends the iteration that it has begun, an
 TEST_CASE("a stage that is told to halt between iterations halts there, and saves when asked") {
   const saving_stage saves{50};
   const auto& setup = saves.setup;
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   iterate(s);
   s.take<stage_report>();
   auto halt = s.run_until(1);
   halt.halt = true;
-  s.say(halt);
+  s.run(halt);
   CHECK(s.report().halts_at == 1u);
   CHECK(s.device->current() == nullptr);
   halt.save = 1;
-  s.say(halt);
+  s.run(halt);
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::save);
   const auto count = s.device->submitted.size();
-  s.say(halt);  // again
+  s.run(halt);  // again
   s.finish();
   CHECK(s.report().saved == 1);
-  s.say(halt);
+  s.run(halt);
   CHECK(s.report().saved == 1);
   CHECK(s.device->submitted.size() == count);
 }

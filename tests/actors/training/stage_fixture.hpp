@@ -1,51 +1,14 @@
 #pragma once
 
-#include <catch2/catch.hpp>
-
-#include <algorithm>
 #include <atomic>
-#include <functional>
-#include <optional>
-#include <utility>
-#include <vector>
 
-#include <caf/all.hpp>
-
-#include "actors/protocol/timing.hpp"
+#include "actors/actor_fixture.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/simulated_executor.hpp"
-#include "harness/small_cluster.hpp"
-#include "messages/codec/codec.hpp"
-#include "runtime/virtual/virtual_world.hpp"
 
 // A stage whose trainer, node, neighbours and peers are the test itself.
 
 namespace troupe::actors::tests {
-
-/// Keeps what a stage sends, with its lane and its time.
-class stage_transport final : public runtime::transport {
- public:
-  struct sent_message {
-    address to = 0;
-    message what;
-    payload body;
-    std::uint32_t lane = 0;
-    double at_s = 0;
-  };
-
-  address self() const override { return 0; }
-  bool send(address to, frame f, std::uint32_t lane) override {
-    if (auto m = decode(f.header.bytes()))
-      sent.push_back({to, std::move(m->second), f.body, lane, now_s()});
-    return accepts;
-  }
-  void listen(receiver) override {}
-  void handled(const frame&) override {}
-
-  bool accepts = true;
-  std::vector<sent_message> sent;
-  std::function<double()> now_s;
-};
 
 /// Completes operations when the test calls for it.
 class device_by_hand final : public gpu::stage_device {
@@ -119,7 +82,7 @@ inline gpu::outcome result_with(std::vector<payload> out, double loss = 0) {
   return o;
 }
 
-class stage_by_hand {
+class stage_fixture : public actor_fixture {
  public:
   struct how {
     double start_s = 0, slowdown = 1;
@@ -132,8 +95,8 @@ class stage_by_hand {
         executor = nullptr;
   };
 
-  explicit stage_by_hand(stage_setup s) : stage_by_hand{std::move(s), how{}} {}
-  stage_by_hand(stage_setup s, how it) : setup{std::move(s)}, world_{*harness::small_cluster()} {
+  explicit stage_fixture(stage_setup s) : stage_fixture{std::move(s), how{}} {}
+  stage_fixture(stage_setup s, how it) : setup{std::move(s)} {
     stage_options o;
     o.setup = setup;
     o.trainer = trainer_of_stage;
@@ -148,25 +111,11 @@ class stage_by_hand {
     };
     o.gateway = gateway_of_stage;
     if (it.executor)
-      o.executor = it.executor([this] { return world_.now_s(); },
+      o.executor = it.executor([this] { return now_s(); },
                                [this](double wait_s, std::function<void()> what) {
-                                 const caf::scoped_actor sender{world_.system()};
-                                 sender->delayed_send(timers_, nanoseconds_of(wait_s),
-                                                      call_now{std::move(what)});
+                                 world.at(now_s() + wait_s, std::move(what));
                                });
-    net_->now_s = [this] { return world_.now_s(); };
-    world_.add_host(this_stage, [this, o](const runtime::host& h) mutable {
-      auto host = h;
-      host.net = net_;
-      const auto node = world_.system().spawn([this](node_actor::pointer) { return behavior(); });
-      o.messenger = actors::messenger{host, node};
-      timers_ = world_.system().spawn([](timer_actor::pointer) -> timer_actor::behavior_type {
-        return {[](const call_now& c) { c.what(); }};
-      });
-      stage_ = world_.system().spawn(stage, std::move(o));
-      return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(stage_)};
-    });
-    settle();
+    start(this_stage, stage, std::move(o));
   }
 
   /// A payload of that many bytes.
@@ -179,11 +128,8 @@ class stage_by_hand {
     r.incarnation = setup.incarnation;
     return r;
   }
-  void say(const stage_run& r) {
-    caf::anon_send(stage_, inbound<stage_run>{trainer_of_stage, r, {}, {}});
-    settle();
-  }
-  void run(std::uint64_t until) { say(run_until(until)); }
+  void run(const stage_run& r) { receive(trainer_of_stage, r); }
+  void run(std::uint64_t until) { run(run_until(until)); }
   /// From a neighbour, or for sums from a peer.
   tensor tensor_of(tensor::kind what, std::uint64_t iteration, std::uint32_t microbatch) const {
     tensor t;
@@ -195,61 +141,26 @@ class stage_by_hand {
     t.iteration = iteration;
     t.microbatch = microbatch;
     t.bytes = 1000;
-    t.sent_s = world_.now_s();
+    t.sent_s = now_s();
     t.path.pairs = 0;
     return t;
   }
-  void receive(const tensor& t, payload body = {}) {
-    caf::anon_send(stage_, inbound<tensor>{before_stage, t, std::move(body), {}});
-    settle();
-  }
+  using actor_fixture::receive;
+  void receive(const tensor& t, payload body = {}) { receive(before_stage, t, std::move(body)); }
   void activation(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
     receive(tensor_of(tensor::kind::activation, iteration, m), std::move(body));
   }
   void gradient(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
     receive(tensor_of(tensor::kind::gradient, iteration, m), std::move(body));
   }
-  void ask(const tensor_request& r) {
-    caf::anon_send(stage_, inbound<tensor_request>{after_stage, r, {}, {}});
-    settle();
-  }
-  void release() {
-    caf::anon_send(stage_, release_device{});
-    settle();
-  }
-  void finish(gpu::outcome o = {}) {
+  void finish(expected<gpu::outcome> o = {}) {
     device->finish(std::move(o));
     settle();
   }
-  void fail(reason::kind code, const std::string& text) {
-    device->finish(refuse(code, text));
-    settle();
-  }
-  void advance(double seconds) { world_.run_until(world_.now_s() + seconds); }
-  double now_s() const { return world_.now_s(); }
+  void fail(reason::kind code, const std::string& text) { finish(refuse(code, text)); }
 
-  /// All messages of a type that were sent and not yet taken.
-  template <class T>
-  std::vector<T> take() {
-    std::vector<T> all;
-    std::erase_if(net_->sent, [&](const auto& m) {
-      const auto* t = std::get_if<T>(&m.what);
-      if (t) all.push_back(*t);
-      return t != nullptr;
-    });
-    return all;
-  }
   /// The latest report; forgets those before it.
-  stage_report report() {
-    const auto all = take<stage_report>();
-    REQUIRE_FALSE(all.empty());
-    return all.back();
-  }
-  std::vector<stage_transport::sent_message>& sent() { return net_->sent; }
-  stage_transport& net() { return *net_; }
-  const std::vector<training_over>& over() const { return over_; }
-  /// Messages to stages of this host.
-  const std::vector<message>& local() const { return local_; }
+  stage_report report() { return last<stage_report>(); }
 
   /// Gives a simulated stage in the middle its inputs of an iteration, and lets it end.
   void complete(std::uint64_t iteration) {
@@ -260,33 +171,10 @@ class stage_by_hand {
 
   stage_setup setup;
   std::shared_ptr<device_by_hand> device = std::make_shared<device_by_hand>();
-
- private:
-  node_actor::behavior_type behavior() {
-    return {[](const arrived&) {},
-            [this](const local_frame& f) {
-              if (auto m = decode(f.what.header.bytes())) local_.push_back(std::move(m->second));
-            },
-            [](const programs_changed&) {},
-            [](const work_done&) {},
-            [this](const training_over& o) { over_.push_back(o); },
-            [](const training_event&) {},
-            [](const serving_over&) {},
-            [](const tick&) {}};
-  }
-  void settle() { world_.run_until(world_.now_s() + 0.001); }
-
-  std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
-  std::vector<training_over> over_;
-  std::vector<message> local_;
-  runtime::virtual_world world_;
-  stage_actor stage_;
-  using timer_actor = caf::typed_actor<caf::reacts_to<call_now>>;
-  timer_actor timers_;
 };
 
 /// The order of `alone` once, up to the end of the update.
-inline void iterate(stage_by_hand& s) {
+inline void iterate(stage_fixture& s) {
   for (int i = 0; i < 3; ++i) s.finish(result_with({}));
 }
 

@@ -1,5 +1,7 @@
 #include "actors/training/stage_fixture.hpp"
 
+#include <algorithm>
+
 using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
@@ -7,7 +9,7 @@ using operation_kind = gpu::operation::kind;
 using tensor_kind = tensor::kind;
 
 TEST_CASE("a stage reports that it is ready, and begins nothing before it is told to run") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   const auto ready = s.report();
   CHECK(ready.name == s.setup.name);
   CHECK(ready.incarnation == 3);
@@ -16,13 +18,13 @@ TEST_CASE("a stage reports that it is ready, and begins nothing before it is tol
   CHECK(ready.why.text.empty());
   s.activation(0, 0);
   s.advance(1);
-  CHECK(s.sent().empty());
+  CHECK(s.sent.empty());
 }
 
 TEST_CASE("a simulated stage begins each step when its input is there, and sends its result on") {
   auto setup = one_of_three(1);
   setup.forward.pairs = setup.backward.pairs = 1;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.report();
   s.run(1);
   s.advance(0.3);
@@ -32,32 +34,29 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
   CHECK(s.take<tensor>().empty());
   s.activation(0, 0);
   s.advance(0.12);
-  auto sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].what == tensor_kind::activation);
-  CHECK(sent[0].from == setup.name);
-  CHECK(sent[0].to_stage == 2);
-  CHECK(sent[0].to_pipeline == 0);
-  CHECK(sent[0].iteration == 0);
-  CHECK(sent[0].microbatch == 0);
-  CHECK(sent[0].bytes == 1000);
-  CHECK(sent[0].path.rank == 4);
+  auto sent = s.only<tensor>();
+  CHECK(sent.what == tensor_kind::activation);
+  CHECK(sent.from == setup.name);
+  CHECK(sent.to_stage == 2);
+  CHECK(sent.to_pipeline == 0);
+  CHECK(sent.iteration == 0);
+  CHECK(sent.microbatch == 0);
+  CHECK(sent.bytes == 1000);
+  CHECK(sent.path.rank == 4);
   s.advance(0.1);
-  sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].microbatch == 1);
-  CHECK(sent[0].path.rank == 5);
+  sent = s.only<tensor>();
+  CHECK(sent.microbatch == 1);
+  CHECK(sent.path.rank == 5);
   // It restores the first micro-batch without input, and waits for its gradient.
   s.advance(0.3);
   CHECK(s.take<tensor>().empty());
   s.gradient(0, 0);
   s.advance(0.21);
-  sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].what == tensor_kind::gradient);
-  CHECK(sent[0].to_stage == 0);
-  CHECK(sent[0].bytes == 1000);
-  CHECK(sent[0].path.rank == 6);
+  sent = s.only<tensor>();
+  CHECK(sent.what == tensor_kind::gradient);
+  CHECK(sent.to_stage == 0);
+  CHECK(sent.bytes == 1000);
+  CHECK(sent.path.rank == 6);
   s.take<stage_report>();  // that it is ready, again
   s.gradient(0, 1);
   s.advance(0.3);
@@ -86,7 +85,7 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
 TEST_CASE("a stage says when each of its tasks began and ended, if it is to be traced") {
   auto setup = one_of_three(1);
   setup.trace = true;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.report();
   auto over_wan = s.tensor_of(tensor_kind::activation, 0, 0);
@@ -110,7 +109,7 @@ TEST_CASE("a stage says when each of its tasks began and ended, if it is to be t
 TEST_CASE("a tensor that comes again is not traced again") {
   auto setup = one_of_three(1);
   setup.trace = true;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   for (const auto what : {tensor_kind::activation, tensor_kind::gradient}) {
     auto t = s.tensor_of(what, 0, 0);
@@ -128,7 +127,7 @@ TEST_CASE("a tensor that comes again is not traced again") {
 }
 
 TEST_CASE("tensors of this iteration and the next are taken, once, and of no other") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(2);
   s.report();
   for (const auto m : {0u, 1u}) {
@@ -153,7 +152,7 @@ TEST_CASE("tensors of this iteration and the next are taken, once, and of no oth
 TEST_CASE("a device gets tokens, activations and gradients, and says of which steps it keeps") {
   auto setup = one_of_three(1);
   setup.backend = "cpu";
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   for (const auto m : {0u, 1u}) s.activation(0, m, s.bytes(10 + m));
   REQUIRE(s.device->current());
@@ -162,9 +161,7 @@ TEST_CASE("a device gets tokens, activations and gradients, and says of which st
   CHECK_FALSE(s.device->current()->keep);  // a recompute follows
   s.activation(0, 0, s.bytes(99));         // again: it is under way
   s.finish(result_with({s.bytes(30)}));
-  const auto sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].bytes == 30);
+  CHECK(s.only<tensor>().bytes == 30);
   CHECK(s.device->current()->in.at(0).bytes().size() == 11);
   s.finish(result_with({s.bytes(30)}));
   CHECK(s.device->current()->what == operation_kind::recompute);
@@ -196,7 +193,7 @@ TEST_CASE("the first stage gets tokens and the last one targets, and the loss is
   auto setup = one_of_three(0);
   setup.backend = "cpu";
   {
-    stage_by_hand s{setup, {.real = true}};
+    stage_fixture s{setup, {.real = true}};
     s.run(1);
     REQUIRE(s.device->current());
     REQUIRE(s.device->current()->in.size() == 1);
@@ -210,7 +207,7 @@ TEST_CASE("the first stage gets tokens and the last one targets, and the loss is
                  {stage_step::kind::backward, 0, 0},
                  {stage_step::kind::forward, 1, 0},
                  {stage_step::kind::backward, 1, 0}};
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   for (const auto m : {0u, 1u}) s.activation(0, m, s.bytes(10));
   REQUIRE(s.device->current());
@@ -241,11 +238,11 @@ TEST_CASE("the first stage gets tokens and the last one targets, and the loss is
 TEST_CASE("a stage whose part is over executes nothing, and sends again what is asked for") {
   auto setup = one_of_three(1);
   setup.backend = "cpu";
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   s.activation(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(30)}));
-  s.release();
+  s.post(release_device{});
   s.activation(0, 1, s.bytes(10));
   CHECK(s.device->submitted.size() == 1);
   s.take<tensor>();
@@ -254,29 +251,27 @@ TEST_CASE("a stage whose part is over executes nothing, and sends again what is 
   r.from = {lease_of_stage, 0, 2};
   r.to_stage = 1;
   r.microbatches = {0, 1};
-  s.ask(r);
+  s.receive(after_stage, r);
   CHECK(s.take<tensor>().size() == 1);
 }
 
 TEST_CASE("tensors to a stage of the same node take the node's own link") {
   auto setup = one_of_three(1);
   setup.neighbours = {this_stage, this_stage, after_stage};
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.complete(0);
   CHECK(s.report().iteration == 1);
-  CHECK(s.take<tensor>().size() == 2);  // activations to the next node
-  REQUIRE(s.local().size() == 2);
-  for (const auto& m : s.local()) {
-    REQUIRE(std::holds_alternative<tensor>(m));
-    CHECK(std::get<tensor>(m).what == tensor_kind::gradient);
-  }
+  CHECK(s.take<tensor>(after_stage).size() == 2);  // activations to the next node
+  const auto local = s.take<tensor>(this_stage);
+  REQUIRE(local.size() == 2);
+  for (const auto& t : local) CHECK(t.what == tensor_kind::gradient);
 }
 
 TEST_CASE("what a tensor costs hosts is added when it comes from another datacenter") {
   auto setup = one_of_three(1);
   setup.costs.handling_s = 0.5;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   auto t = s.tensor_of(tensor_kind::activation, 0, 0);
   t.path.pairs = 1;
@@ -293,7 +288,7 @@ TEST_CASE("what a tensor costs hosts is added when it comes from another datacen
 TEST_CASE("the gradients of a tied embedding are part of all, and count once") {
   auto setup = one_of_three(1);
   setup.costs.tied_bytes = 500;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.complete(0);
   const auto r = s.report();
@@ -303,7 +298,7 @@ TEST_CASE("the gradients of a tied embedding are part of all, and count once") {
 
 TEST_CASE("a transfer takes no longer than its iteration, whatever clocks say") {
   for (const double before_s : {-100.0, 100.0}) {
-    stage_by_hand s{one_of_three(1)};
+    stage_fixture s{one_of_three(1)};
     s.run(1);
     auto t = s.tensor_of(tensor_kind::activation, 0, 0);
     t.path.pairs = 1;
@@ -316,7 +311,7 @@ TEST_CASE("a transfer takes no longer than its iteration, whatever clocks say") 
 }
 
 TEST_CASE("what a tensor took is not known before the trainer has told the clocks' difference") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   auto t = s.tensor_of(tensor_kind::activation, 0, 1);
   t.sent_s -= 100;
   s.receive(t);
@@ -326,13 +321,13 @@ TEST_CASE("what a tensor took is not known before the trainer has told the clock
 }
 
 TEST_CASE("a message that is repeated arrived when it came first") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   auto run = s.run_until(1);
   run.sent_s = 60;
-  s.say(run);
+  s.run(run);
   const auto first = s.report();
   s.advance(5);
-  s.say(run);
+  s.run(run);
   const auto again = s.report();
   CHECK(again.received_s == first.received_s);
   CHECK(again.replied_s > first.replied_s + 4);
@@ -343,7 +338,7 @@ TEST_CASE("a stage is there once its device is created, and says so to its node"
   const auto device = std::make_shared<device_by_hand>();
   auto setup = one_of_three(1);
   setup.backend = "cpu";
-  stage_by_hand s{setup,
+  stage_fixture s{setup,
                   {.create = [&]() -> expected<stage_backend> {
                      CHECK_FALSE(*created);
                      return stage_backend{device, {}};
@@ -361,7 +356,7 @@ TEST_CASE("a simulated stage writes no checkpoint, even if its job has a directo
   auto setup = alone();
   setup.how.checkpoint = "/nowhere/at/all";
   setup.how.checkpoint_every = 1;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.advance(1);
   const auto r = s.report();
@@ -375,7 +370,7 @@ TEST_CASE("a group that is named after the first step is not joined") {
   setup.backend = "cuda";
   setup.pipelines = 2;
   setup.peers = {this_stage, peer_of_stage};
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.finish(result_with({s.bytes(3)}));
   s.run(1);
   s.activation(0, 0, s.bytes(10));
@@ -383,6 +378,6 @@ TEST_CASE("a group that is named after the first step is not joined") {
   REQUIRE(s.device->current() == nullptr);
   auto late = s.run_until(1);
   late.group_id = {0, 0, 0};
-  s.say(late);
+  s.run(late);
   CHECK(s.device->current() == nullptr);
 }

@@ -1,5 +1,7 @@
 #include "actors/training/stage_fixture.hpp"
 
+#include <algorithm>
+
 // A stage's requests for tensors that do not come, and its actions at the end of an iteration.
 
 using namespace troupe;
@@ -11,11 +13,11 @@ using tensor_kind = tensor::kind;
 namespace {
 
 /// The requests that it sends in a time, each with when.
-std::vector<std::pair<double, tensor_request>> requests_in(stage_by_hand& s, double seconds) {
+std::vector<std::pair<double, tensor_request>> requests_in(stage_fixture& s, double seconds) {
   std::vector<std::pair<double, tensor_request>> all;
   const double from_s = s.now_s();
   s.advance(seconds);
-  std::erase_if(s.sent(), [&](const auto& m) {
+  std::erase_if(s.sent, [&](const auto& m) {
     const auto* r = std::get_if<tensor_request>(&m.what);
     if (r) all.emplace_back(m.at_s - from_s, *r);
     return r != nullptr;
@@ -40,7 +42,7 @@ stage_setup with_a_peer_and_one_microbatch() {
   return x;
 }
 
-tensor from_peer(const stage_by_hand& s, tensor_kind what, std::uint64_t iteration = 0) {
+tensor from_peer(const stage_fixture& s, tensor_kind what, std::uint64_t iteration = 0) {
   auto t = s.tensor_of(what, iteration, 0);
   t.from.pipeline = 1;
   return t;
@@ -62,7 +64,7 @@ tensor_request asks_for(tensor_kind what, std::uint32_t stage,
 TEST_CASE("a tensor that does not come is asked for after its time, of whoever has it") {
   auto setup = one_of_three(1);
   setup.costs.wan_s = 2;  // slower than what is expected of the bytes
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   CHECK(requests_in(s, 20).empty());  // it does not run
   s.run(1);
   auto all = requests_in(s, 3.49);
@@ -88,7 +90,7 @@ TEST_CASE("a tensor that does not come is asked for after its time, of whoever h
 }
 
 TEST_CASE("the longer a tensor does not come the more seldom it is asked for") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(1);
   const auto all = requests_in(s, 100);
   double longest_s = 0;
@@ -101,7 +103,7 @@ TEST_CASE("the longer a tensor does not come the more seldom it is asked for") {
 }
 
 TEST_CASE("a stage that has what it needs, or that computes, asks for nothing") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(1);
   s.activation(0, 0);
   s.activation(0, 1);
@@ -118,7 +120,7 @@ TEST_CASE("a stage that has what it needs, or that computes, asks for nothing") 
 
 TEST_CASE("the first stage asks for gradients alone, the last one for activations alone") {
   for (const auto which : {0u, 2u}) {
-    stage_by_hand s{one_of_three(which)};
+    stage_fixture s{one_of_three(which)};
     s.run(1);
     const auto all = requests_in(s, 3);
     REQUIRE_FALSE(all.empty());
@@ -132,7 +134,7 @@ TEST_CASE("the first stage asks for gradients alone, the last one for activation
 TEST_CASE("a stage of the same host is not asked: nothing is lost on the way from it") {
   auto setup = one_of_three(1);
   setup.neighbours = {this_stage, this_stage, this_stage};
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   CHECK(requests_in(s, 20).empty());
 }
@@ -141,7 +143,7 @@ TEST_CASE("a device's stage expects a tensor to take what its bytes do on an ord
   auto setup = one_of_three(1);
   setup.backend = "cpu";
   setup.costs.activation_bytes = 250'000'000;  // 2 s
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   CHECK(requests_in(s, 3.4).empty());
   CHECK(requests_in(s, 0.2).size() == 2);
@@ -149,7 +151,7 @@ TEST_CASE("a device's stage expects a tensor to take what its bytes do on an ord
 
 TEST_CASE(
     "a tensor is asked for later if those before it took longer, of this iteration or the last") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(3);
   for (const auto m : {0u, 1u}) {
     auto t = s.tensor_of(tensor_kind::activation, 0, m);
@@ -165,18 +167,18 @@ TEST_CASE(
 TEST_CASE("what another stage asks for is sent once more, past the direct connection") {
   auto setup = one_of_three(1);
   setup.forward.pairs = 1;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.activation(0, 0);
   s.advance(0.2);
-  s.sent().clear();
-  s.ask(asks_for(tensor_kind::activation, 2, {0, 1}));
+  s.sent.clear();
+  s.receive(after_stage, asks_for(tensor_kind::activation, 2, {0, 1}));
   CHECK(s.take<tensor>().empty());  // too soon: half a second
   s.advance(0.5);
   const double now_s = s.now_s();
-  s.ask(asks_for(tensor_kind::activation, 2, {0, 1}));
-  REQUIRE(s.sent().size() >= 1);
-  const auto& m = s.sent().back();
+  s.receive(after_stage, asks_for(tensor_kind::activation, 2, {0, 1}));
+  REQUIRE(s.sent.size() >= 1);
+  const auto& m = s.sent.back();
   REQUIRE(std::holds_alternative<tensor>(m.what));
   CHECK(m.to == after_stage);
   CHECK(m.lane == runtime::relayed_tensor_lane);
@@ -190,21 +192,21 @@ TEST_CASE("what another stage asks for is sent once more, past the direct connec
 }
 
 TEST_CASE("a tensor that the network did not take is sent as soon as it is asked for") {
-  stage_by_hand s{one_of_three(1)};
+  stage_fixture s{one_of_three(1)};
   s.run(1);
-  s.net().accepts = false;
+  s.net->full = {after_stage};
   s.activation(0, 0);
   s.advance(0.11);
-  s.net().accepts = true;
-  s.sent().clear();
-  s.ask(asks_for(tensor_kind::activation, 2, {0}));
+  s.net->full.clear();
+  s.sent.clear();
+  s.receive(after_stage, asks_for(tensor_kind::activation, 2, {0}));
   CHECK(s.take<tensor>().size() == 1);
 }
 
 TEST_CASE("peers exchange their gradients before the update, in a simulation the bytes of them") {
   auto setup = with_a_peer();
   setup.trace = true;
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(1);
   s.complete(0);
   auto sent = s.take<tensor>();
@@ -217,9 +219,7 @@ TEST_CASE("peers exchange their gradients before the update, in a simulation the
   CHECK(s.report().iteration == 0);
   s.advance(0.5);
   s.receive(from_peer(s, tensor_kind::partial));
-  sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].what == tensor_kind::sum);
+  CHECK(s.only<tensor>().what == tensor_kind::sum);
   s.receive(from_peer(s, tensor_kind::sum));
   s.advance(0.1);
   const auto r = s.report();
@@ -234,10 +234,10 @@ TEST_CASE("peers exchange their gradients before the update, in a simulation the
 }
 
 TEST_CASE("a peer's gradients that do not come are asked for") {
-  stage_by_hand s{with_a_peer()};
+  stage_fixture s{with_a_peer()};
   s.run(1);
   s.complete(0);
-  s.sent().clear();
+  s.sent.clear();
   const auto all = requests_in(s, 3);
   REQUIRE(all.size() >= 2);
   CHECK(all[0].second.what == tensor_kind::partial);
@@ -255,7 +255,7 @@ TEST_CASE("a peer's gradients that do not come are asked for") {
 
 TEST_CASE("hosts sum what their devices give them, and give back the sums with their scale") {
   const auto setup = with_a_peer_and_one_microbatch();
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   s.activation(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
@@ -266,9 +266,7 @@ TEST_CASE("hosts sum what their devices give them, and give back the sums with t
   s.take<tensor>();
   s.finish(result_with({s.bytes(64), payload{}}));
   CHECK(s.device->current() == nullptr);
-  auto sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].bytes == 32);
+  CHECK(s.only<tensor>().bytes == 32);
   s.receive(from_peer(s, tensor_kind::partial), s.bytes(32));
   s.receive(from_peer(s, tensor_kind::sum), s.bytes(32));
   REQUIRE(s.device->current());
@@ -284,7 +282,7 @@ TEST_CASE("hosts sum what their devices give them, and give back the sums with t
 
 TEST_CASE("gradients of another size than this stage's end the training with a sentence") {
   const auto setup = with_a_peer_and_one_microbatch();
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.run(1);
   s.activation(0, 0, s.bytes(10));
   s.finish(result_with({s.bytes(10)}));
@@ -304,7 +302,7 @@ TEST_CASE("GPUs with peers, or several that share a stage, make the id of a grou
     setup.backend = backend;
     setup.devices.clear();
     for (std::uint16_t d = 0; d < gpus; ++d) setup.devices.push_back(d);
-    stage_by_hand s{setup, {.real = true}};
+    stage_fixture s{setup, {.real = true}};
     if (!s.device->current()) return {};
     return *s.device->current();
   };
@@ -327,21 +325,21 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
                  {stage_step::kind::forward, 1, 0},
                  {stage_step::kind::backward, 0, 0},
                  {stage_step::kind::backward, 1, 0}};
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   CHECK(s.take<stage_report>().empty());
   s.finish(result_with({payload{std::vector<std::byte>(3, std::byte{9})}}));
   CHECK(s.report().group_id == std::vector<std::uint8_t>{9, 9, 9});
   auto run = s.run_until(1);
   run.group_id = {9, 9, 9};
-  s.say(run);
+  s.run(run);
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::join_group);
   CHECK(s.device->current()->in.at(0).bytes().size() == 3);
   CHECK(s.device->current()->size == 2);
-  s.say(run);  // again
+  s.run(run);  // again
   s.finish();
   CHECK(s.device->current()->what == operation_kind::forward);
-  s.say(run);
+  s.run(run);
   s.finish(result_with({s.bytes(10)}));
   s.finish(result_with({s.bytes(10)}));
   s.gradient(0, 0, s.bytes(10));
@@ -361,10 +359,9 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   REQUIRE(s.device->current()->in.size() == 1);
   CHECK(s.device->current()->in[0].bytes().size() == 40);
   s.finish(result_with({s.bytes(40)}));
-  const auto sent = s.take<tensor>();
-  REQUIRE(sent.size() == 1);
-  CHECK(sent[0].what == tensor_kind::tied_sum);
-  CHECK(sent[0].to_stage == 2);
+  const auto sent = s.only<tensor>();
+  CHECK(sent.what == tensor_kind::tied_sum);
+  CHECK(sent.to_stage == 2);
   CHECK(s.device->current()->what == operation_kind::update);
   CHECK(s.device->current()->in.empty());
   CHECK(s.device->current()->scale == 0.25);
@@ -375,7 +372,7 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
 TEST_CASE("a device that has no group says why, and its stage goes on through the hosts") {
   auto setup = with_a_peer();
   setup.backend = "cuda";
-  stage_by_hand s{setup, {.real = true}};
+  stage_fixture s{setup, {.real = true}};
   s.fail(reason::kind::unavailable, "no library");
   const auto r = s.report();
   CHECK(r.fallback_reason.text == "no library");

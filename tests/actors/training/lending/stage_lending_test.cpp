@@ -62,7 +62,7 @@ stage_setup lent(std::uint32_t stage) {
 struct inputs_at {
   double first = 1, second = 1.5, gradient = 3, last = 4, length = 5;
 };
-void iterate_middle(stage_by_hand& s, std::uint64_t iteration, inputs_at at = {}) {
+void iterate_middle(stage_fixture& s, std::uint64_t iteration, inputs_at at = {}) {
   const double begin = s.now_s();
   const auto until = [&](double t) { s.advance(begin + t - s.now_s()); };
   until(at.first);
@@ -76,8 +76,8 @@ void iterate_middle(stage_by_hand& s, std::uint64_t iteration, inputs_at at = {}
   until(at.length);
 }
 
-stage_by_hand::how with(std::shared_ptr<gpu::device_executor> e) {
-  stage_by_hand::how it;
+stage_fixture::how with(std::shared_ptr<gpu::device_executor> e) {
+  stage_fixture::how it;
   it.executor = [e](auto, auto) { return e; };
   return it;
 }
@@ -90,7 +90,7 @@ bool near(double a, double b) {
 
 TEST_CASE("A stage lends its device once it knows how long it waits, and not for longer") {
   const auto e = std::make_shared<scripted_executor>();
-  stage_by_hand s{lent(1), with(e)};
+  stage_fixture s{lent(1), with(e)};
   CHECK(e->guard == 0.002);
   s.run(20);
   iterate_middle(s, 0);
@@ -112,15 +112,14 @@ TEST_CASE("A stage lends its device once it knows how long it waits, and not for
 TEST_CASE(
     "A stage tells its gateway when an iteration begins, and the trainer what its guest did") {
   const auto e = std::make_shared<scripted_executor>();
-  stage_by_hand s{lent(1), with(e)};
+  stage_fixture s{lent(1), with(e)};
   s.run(20);
   e->counts = {3, 0.5, 1, 0.25, 0.25};
   iterate_middle(s, 0);
-  const auto signals = s.take<stage_signal>();
-  REQUIRE(signals.size() == 1);
-  CHECK(signals[0].stage == s.setup.name);
-  CHECK(signals[0].trainer == s.setup.incarnation);
-  CHECK(signals[0].iteration == 0);
+  const auto signal = s.only<stage_signal>();
+  CHECK(signal.stage == s.setup.name);
+  CHECK(signal.trainer == s.setup.incarnation);
+  CHECK(signal.iteration == 0);
   const auto used = *s.report().bubbles;
   CHECK(used.guest_steps == 3);
   CHECK(used.guest_s == 0.5);
@@ -138,7 +137,7 @@ TEST_CASE("What a guest computes is in the stage's timeline, by the trainer's cl
   auto setup = lent(1);
   setup.trace = true;
   const auto e = std::make_shared<scripted_executor>();
-  stage_by_hand s{setup, with(e)};
+  stage_fixture s{setup, with(e)};
   s.run(20);
   // On the executor's clock, which is far ahead: 3 and 2 s ago when they are taken.
   e->counts.intervals = {{7, 997, 998}};
@@ -154,7 +153,7 @@ TEST_CASE("What a guest computes is in the stage's timeline, by the trainer's cl
 
 TEST_CASE("A guest that delays the training too often is paused until the next plan") {
   const auto e = std::make_shared<scripted_executor>();
-  stage_by_hand s{lent(1), with(e)};
+  stage_fixture s{lent(1), with(e)};
   s.run(20);
   for (std::uint64_t i = 0; i < 10; ++i) {
     e->counts = {1, 0.1, 1, 1, 1};
@@ -170,7 +169,7 @@ TEST_CASE("A guest that delays the training too often is paused until the next p
 TEST_CASE("A stage without a guest sends no signals") {
   auto setup = lent(1);
   setup.guest.reset();
-  stage_by_hand s{setup};
+  stage_fixture s{setup};
   s.run(20);
   iterate_middle(s, 0);
   CHECK(s.take<stage_signal>().empty());
@@ -179,13 +178,13 @@ TEST_CASE("A stage without a guest sends no signals") {
 
 TEST_CASE("A training takes as long with a guest in all of its bubbles as without one") {
   const auto guest = std::make_shared<hungry>(0.003);
-  stage_by_hand::how it;
+  stage_fixture::how it;
   it.executor = [&](auto now, auto after) {
     auto e = std::make_shared<gpu::simulated_executor>(now, after);
     e->lend(guest);
     return e;
   };
-  stage_by_hand with_guest{lent(1), it}, without{lent(1)};
+  stage_fixture with_guest{lent(1), it}, without{lent(1)};
   with_guest.run(20);
   without.run(20);
   for (std::uint64_t i = 0; i < 12; ++i) {
@@ -204,13 +203,13 @@ TEST_CASE("A training takes as long with a guest in all of its bubbles as withou
 
 TEST_CASE("A step that is ready too early waits for the rest of one operation, and is counted") {
   const auto guest = std::make_shared<hungry>(0.3);
-  stage_by_hand::how it;
+  stage_fixture::how it;
   it.executor = [&](auto now, auto after) {
     auto e = std::make_shared<gpu::simulated_executor>(now, after);
     e->lend(guest);
     return e;
   };
-  stage_by_hand s{lent(1), it};
+  stage_fixture s{lent(1), it};
   s.run(20);
   iterate_middle(s, 0);
   iterate_middle(s, 1);
