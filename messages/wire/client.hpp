@@ -279,6 +279,17 @@ struct job_status {
   bool operator==(const job_status&) const = default;
 };
 
+/// A job's row as far as its file determines it. Keys that clients see are copied here, next to
+/// the fields that show them.
+inline job_status status_from(const job_spec& spec) {
+  job_status s;
+  s.name = spec.name;
+  s.model = spec.assumed_model ? std::string{} : spec.model.name;
+  s.command = spec.command;
+  s.priority = spec.priority;
+  return s;
+}
+
 /// Answered by `query_reply`.
 struct query_jobs {
   std::uint64_t request = 0;

@@ -142,9 +142,8 @@ cluster_view job_explainer::view(const scheduling_counts& counts) const {
 }
 
 job_status job_explainer::status_of(const job_record& j) {
-  job_status s;
+  auto s = status_from(*j.spec);
   s.job = j.id;
-  s.name = j.spec->name;
   s.state = j.state;
   s.submitted_s = j.submitted_s;
   s.started_s = j.started_s;
@@ -162,11 +161,8 @@ job_status job_explainer::status_of(const job_record& j) {
   s.peak_bytes = j.peak_bytes;
   s.detail = j.detail;
   s.owner = j.owner;
-  s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
-  s.command = j.spec->command;
   // Arguments may contain secrets.
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
-  s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
   if (j.failed_rank && !j.tries.empty() && *j.failed_rank < j.tries.back().nodes.size()) {
     s.failed_rank = j.failed_rank;
