@@ -1,6 +1,5 @@
 // troupe: the program. Its verbs are in separate files, listed in verbs.def.
 #include <algorithm>
-#include <csignal>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -37,8 +36,7 @@ std::vector<entry> all_verbs() {
 
 /// A better error for an unknown verb than "unexpected argument".
 bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
-  return !word.starts_with('-') &&
-         std::none_of(verbs.begin(), verbs.end(), [&](const entry& e) { return e.name == word; });
+  return !word.starts_with('-') && std::ranges::find(verbs, word, &entry::name) == verbs.end();
 }
 
 /// The counterparts of other schedulers' commands.
@@ -97,9 +95,7 @@ std::string_view advice_on_verb(std::string_view word) {
 std::string unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
   if (const auto advice = advice_on_verb(word); !advice.empty())
     return fmt::format("unknown verb '{}'; {}", word, advice);
-  std::vector<std::string> names;
-  for (const auto& e : verbs) names.push_back(e.name);
-  return fmt::format("unknown verb '{}'{}", word, formats::hint(word, names));
+  return fmt::format("unknown verb '{}'{}", word, formats::hint(word, formats::names_of(verbs)));
 }
 
 /// For an option of other schedulers' commands (--time=1h, -N2) the key of a job file that it is

@@ -1,6 +1,5 @@
 #include "studies/prefill_result.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 

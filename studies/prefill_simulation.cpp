@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "actors/worlds/virtual_cluster.hpp"
 #include "messages/base/units.hpp"
 #include "messages/codec/codec.hpp"

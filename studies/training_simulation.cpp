@@ -8,7 +8,6 @@
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/watched_policy.hpp"
-#include "planners/policy/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::studies {

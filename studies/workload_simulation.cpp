@@ -1,7 +1,6 @@
 #include "studies/workload_simulation.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>

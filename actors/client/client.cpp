@@ -1,6 +1,5 @@
 #include "actors/client/client.hpp"
 
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 
 namespace troupe::actors {
@@ -9,7 +8,7 @@ namespace {
 
 /// The network may lose either the request or the reply, so requests are repeated. Each has a
 /// number by which the controller recognizes a repetition.
-constexpr auto retry_after = std::chrono::milliseconds{500};
+constexpr double retry_after_s = 0.5;
 
 template <class T>
 concept numbered = requires(T m) {
@@ -43,7 +42,7 @@ void client_state::start(client_actor::pointer self, runtime::host h) {
   host_ = std::move(h);
 }
 
-caf::result<answer> client_state::on_ask(const ask& a) {
+caf::result<answer> client_state::on(const ask& a) {
   auto promise = self_->make_response_promise<answer>();
   auto request = a.request;
   // A caller that repeats a request in its next life chooses the number itself. Odd, hence never 0,
@@ -52,8 +51,14 @@ caf::result<answer> client_state::on_ask(const ask& a) {
   send_message(host_, controller_address, request);
   pending_[number_of(request)] = {std::move(request), host_.clock->now_s() + a.patience_s, promise};
   // One timer for all requests; none while there are none.
-  if (!std::exchange(ticking_, true)) self_->delayed_send(client_actor{self_}, retry_after, tick{});
+  if (!std::exchange(ticking_, true)) send_later(self_, retry_after_s, tick{});
   return promise;
+}
+
+/// The credit is returned after the reply was handled, so that its sender cannot fill this mailbox.
+void client_state::on(const arrived& a) {
+  on_frame(a.what);
+  host_.net->handled(a.what);
 }
 
 void client_state::on_frame(const frame& f) {
@@ -65,7 +70,7 @@ void client_state::on_frame(const frame& f) {
   pending_.erase(it);
 }
 
-void client_state::on_tick() {
+void client_state::on(const tick&) {
   ticking_ = false;
   for (auto it = pending_.begin(); it != pending_.end();) {
     auto& p = it->second;
@@ -81,24 +86,7 @@ void client_state::on_tick() {
   }
   if (pending_.empty()) return;
   ticking_ = true;
-  self_->delayed_send(client_actor{self_}, retry_after, tick{});
-}
-
-client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self,
-                                   runtime::host h) {
-  auto& s = self->state;
-  auto net = h.net;
-  begin_actor(self, "client", [&] { s.start(self, std::move(h)); });
-  return {
-      [&s](const ask& a) { return s.on_ask(a); },
-      // The credit is returned after the reply was handled, so that its sender cannot fill this
-      // mailbox.
-      [&s, net](const arrived& a) {
-        s.on_frame(a.what);
-        net->handled(a.what);
-      },
-      [&s](const tick&) { s.on_tick(); },
-  };
+  send_later(self_, retry_after_s, tick{});
 }
 
 }  // namespace troupe::actors

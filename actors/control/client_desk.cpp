@@ -7,6 +7,8 @@
 
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 
 namespace troupe::actors {
@@ -27,7 +29,7 @@ bool is_repeated(const job_record& j, std::uint64_t request) {
 expected<const job_record*> client_desk::job_for(const runtime::caller& who, job_id id,
                                                  const char* what) const {
   const auto* j = records_.book().job(id);
-  if (!j) return refuse(reason::kind::unknown, fmt::format("no job {}", id));
+  if (!j) return refuse(reason::kind::unknown, "no job {}", id);
   if (!may_act_on(who, j->owner)) return refuse(not_theirs(who, j->id, j->owner, what));
   return j;
 }
@@ -39,8 +41,8 @@ void client_desk::on(const inbound<submit_job>& m) {
   const auto& book = records_.book();
   if (const auto* known = book.job_of_request(s.request)) {
     // Still being planned: the answer goes to the sender of the latest repetition.
-    if (const auto held = held_.find(known->id); held != held_.end())
-      held->second.to = from;
+    if (auto* held = find_in(held_, known->id))
+      held->to = from;
     else if (known->state == job_state::failed && known->attempts == 0)
       records_.reply(from, submit_reply{s.request, 0, {reason::kind::infeasible, known->detail}});
     else

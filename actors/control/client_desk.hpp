@@ -2,10 +2,9 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 
-#include "actors/control/controller_links.hpp"
 #include "actors/control/host_table.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/lease_manager.hpp"
 #include "actors/control/recorder.hpp"
 #include "actors/control/served_jobs.hpp"

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
-#include "actors/protocol/actor_failure.hpp"
 #include "messages/codec/codec.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
 
 namespace {
+
+constexpr double time_limit_s = 5;  // of the plans of one job, where time is not virtual
 
 /// Jobs with the same key have the same plans: the specification without fields that only identify
 /// a job.
@@ -38,7 +39,7 @@ std::uint64_t effort_of(const job_spec& spec) {
 
 }  // namespace
 
-void estimator_state::on_plans_request(const plans_request& w) {
+void estimator_state::on(const plans_request& w) {
   // Quick ones first: a training that takes seconds to plan must not hold up a hundred jobs that
   // take a millisecond each.
   queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
@@ -46,7 +47,7 @@ void estimator_state::on_plans_request(const plans_request& w) {
 }
 
 /// One job for each message, so that requests that arrive meanwhile are sorted in.
-void estimator_state::on_tick() {
+void estimator_state::on(const tick&) {
   const auto next = queue_.extract(queue_.begin());
   self_->send(next.mapped().reply_to, plans_for(next.mapped()));
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
@@ -68,9 +69,8 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
     const auto c = planners::with_more_headroom(present, w.memory_factor);
     it->second.memory_factor = w.memory_factor;
     std::function<bool()> out_of_time;
-    if (options_.clock)
-      out_of_time = [clock = options_.clock,
-                     until_s = options_.clock->now_s() + options_.time_limit_s] {
+    if (!options_.virtual_time)
+      out_of_time = [clock = clock_, until_s = clock_->now_s() + time_limit_s] {
         return clock->now_s() > until_s;
       };
     planners::planning_budget budget{planners::planning_budget::units_a_plan,
@@ -86,16 +86,6 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
   result.job = w.job;
   if (late) known_.erase(it);  // an attempt with less load may finish in time
   return result;
-}
-
-estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
-                                         estimator_options options) {
-  auto& s = self->state;
-  begin_actor(self, "estimator", [&] { s.start(self, std::move(options)); });
-  return {
-      [&s](const plans_request& w) { s.on_plans_request(w); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "actors/control/controller_links.hpp"
 #include "actors/control/host_table.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/lease_manager.hpp"
 #include "actors/control/order_desk.hpp"
 #include "actors/control/recorder.hpp"

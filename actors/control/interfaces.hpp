@@ -10,11 +10,11 @@
 
 #include <caf/all.hpp>
 
-#include "actors/control/policy_view.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/message.hpp"
+#include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
 
 // The interfaces of the controller's actors, and the messages that they send each other. None of
@@ -38,6 +38,20 @@
 namespace troupe::actors {
 
 struct cluster_state;
+
+/// The inputs of a placement decision: the idle GPUs at that time, by node, of present nodes only.
+struct placement_note {
+  std::vector<std::uint32_t> idle;
+  std::vector<bool> present;
+  std::string why{};            // the policy's own sentence, if it has one
+  std::vector<bool> drained{};  // empty: none
+};
+
+/// How the policy sees one job.
+struct policy_view {
+  std::string why_waiting;                           // empty: the job does not wait for the policy
+  std::shared_ptr<const planners::idle_index> idle;  // without reserved GPUs; null: unknown
+};
 
 /// Published by the orchestrator whenever entries have become durable, or a host has come or gone:
 /// the present state, and the jobs that have changed since the last one.
@@ -103,11 +117,8 @@ struct scheduling_changed {
 };
 
 using status_actor =
-    caf::typed_actor<caf::reacts_to<state_changed>, caf::reacts_to<job_progress>,
-                     caf::reacts_to<gateway_traffic_changed>, caf::reacts_to<plans_reply>,
-                     caf::reacts_to<placements_proposed>, caf::reacts_to<scheduling_changed>,
-                     caf::reacts_to<inbound<front_report>>, caf::reacts_to<inbound<query_jobs>>,
-                     caf::reacts_to<inbound<explain_job>>>;
+    actor_of<state_changed, job_progress, gateway_traffic_changed, plans_reply, placements_proposed,
+             scheduling_changed, inbound<front_report>, inbound<query_jobs>, inbound<explain_job>>;
 
 /// Status desk to scheduler: send the plans that are known, and from now on new ones, placements
 /// and counts.
@@ -120,14 +131,13 @@ struct why_waiting {
   job_id job = 0;
 };
 
-using scheduler_actor = caf::typed_actor<
-    caf::reacts_to<state_changed>, caf::reacts_to<startup_over>, caf::reacts_to<plans_reply>,
-    caf::reacts_to<decide_now>, caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
-    caf::reacts_to<move_request>, caf::reacts_to<job_progress>, caf::reacts_to<watch_scheduling>,
-    caf::replies_to<why_waiting>::with<policy_view>>;
+using scheduler_actor =
+    actor_of<state_changed, startup_over, plans_reply, decide_now, proposal_result, tick,
+             move_request, job_progress,
+             watch_scheduling>::extend<caf::replies_to<why_waiting>::with<policy_view>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
-using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
+using state_subscriber = actor_of<state_changed>;
 struct subscribe {
   state_subscriber who;
 };
@@ -160,15 +170,24 @@ struct proposal {
 struct commit_now {};
 
 using orchestrator_actor =
-    caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
-                     caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
-                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<requeue_job>>,
-                     caf::reacts_to<inbound<reconfigure>>, caf::reacts_to<inbound<drain_nodes>>,
-                     caf::reacts_to<inbound<move_job>>, caf::reacts_to<inbound<gateway_report>>,
-                     caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
-                     caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
-                     caf::reacts_to<begin_status>, caf::reacts_to<job_planned>,
-                     caf::reacts_to<subscribe>, caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
+    actor_of<inbound<node_report>, proposal, inbound<submit_job>, inbound<cancel_job>,
+             inbound<suspend_job>, inbound<requeue_job>, inbound<reconfigure>, inbound<drain_nodes>,
+             inbound<move_job>, inbound<gateway_report>, inbound<read_log>,
+             inbound<training_report>, inbound<query_training>, begin_scheduling, begin_status,
+             job_planned, subscribe, commit_now, tick>;
+
+/// The other actors of the controller, as the orchestrator's classes see them. They begin after the
+/// orchestrator: until then, and in tests of the orchestrator alone, their handles are null.
+struct controller_links {
+  orchestrator_actor::pointer self = nullptr;
+  scheduler_actor scheduler;
+  status_actor status;
+
+  void send_progress(const job_progress& p) const {
+    if (scheduler) self->send(scheduler, p);
+    if (status) self->send(status, p);
+  }
+};
 
 /// To the estimator: a job needs plans.
 struct plans_request {
@@ -178,27 +197,6 @@ struct plans_request {
   scheduler_actor reply_to;
 };
 
-using estimator_actor = caf::typed_actor<caf::reacts_to<plans_request>, caf::reacts_to<tick>>;
+using estimator_actor = actor_of<plans_request, tick>;
 
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::state_changed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::gateway_traffic_changed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_reply)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal_result)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::subscribe)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_scheduling)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_planned)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::placements_proposed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::scheduling_changed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch_scheduling)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::why_waiting)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::policy_view)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_status)

@@ -5,7 +5,6 @@
 
 #include "actors/control/interfaces.hpp"
 #include "actors/control/ledger.hpp"
-#include "messages/base/units.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/stage.hpp"
 #include "messages/wire/work.hpp"

@@ -1,5 +1,7 @@
 #include "actors/control/job_views.hpp"
 
+#include "messages/base/find_in.hpp"
+#include "planners/plans/shortage.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
@@ -17,9 +19,9 @@ planners::job_view view_of(const job_record& j, const ledger& book,
   v.id = j.id;
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
-  if (auto it = plans.find(j.id); it != plans.end()) {
-    v.plans = it->second.plans;
-    v.why = it->second.why;
+  if (const auto* known = find_in(plans, j.id)) {
+    v.plans = known->plans;
+    v.why = known->why;
   }
   v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
   v.iterations_done = j.iterations_done;
@@ -38,10 +40,17 @@ planners::job_view view_of(const job_record& j, const ledger& book,
     v.how = j.how;
     v.where = j.where;
     v.iteration_s = l->granted.iteration_s;
-    if (const auto p = progress.find(j.id); p != progress.end())
-      v.reported = reported_progress_of(j, p->second);
+    if (const auto* p = find_in(progress, j.id)) v.reported = reported_progress_of(j, *p);
   }
   return v;
+}
+
+std::string why_waiting_text(const planners::policy& p, const planners::snapshot& now, job_id job,
+                             const std::vector<plan>* plans) {
+  auto text = p.why_waiting(now, job).text;
+  if (plans && text.find(", which is ") == std::string::npos)
+    text += planners::unusable_text(now, *plans);
+  return text;
 }
 
 }  // namespace troupe::actors

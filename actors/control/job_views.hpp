@@ -2,10 +2,11 @@
 
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "actors/control/interfaces.hpp"
 #include "actors/control/ledger.hpp"
-#include "planners/policy/policy.hpp"
 
 namespace troupe::actors {
 
@@ -18,5 +19,10 @@ std::optional<planners::reported_progress> reported_progress_of(const job_record
 planners::job_view view_of(const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, job_progress>& progress);
+
+/// The policy's reason why a job with these plans waits, and the GPUs of their types that are on
+/// nodes that cannot be used.
+std::string why_waiting_text(const planners::policy& p, const planners::snapshot& now, job_id job,
+                             const std::vector<plan>* plans);
 
 }  // namespace troupe::actors

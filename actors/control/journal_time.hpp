@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <optional>
 
 #include "messages/wire/journal.hpp"

@@ -7,7 +7,9 @@
 
 #include "actors/control/desired_work.hpp"
 #include "actors/control/job_progress.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 
@@ -46,8 +48,8 @@ expected<void> lease_manager::grant(const planners::decision& d) {
   // The policy decided on a published state. What has changed since makes the decision stale, and
   // the next one will know it; what never fitted is the policy's error, and is refused as well.
   if (!j || j->state != job_state::waiting)
-    return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
-  if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
+    return refuse(reason::kind::stale, "job {} is not waiting", d.job);
+  if (j->suspended) return refuse(reason::kind::stale, "job {} is suspended", d.job);
   if (auto ok = planners::fits(c, hosts_.idle(), d.how, d.where); !ok) return ok;
   if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
   if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
@@ -68,7 +70,7 @@ expected<void> lease_manager::grant(const planners::decision& d) {
     TROUPE_INVARIANT(entry.parts.back().devices.size() == share.gpus);  // fits() has counted them
   }
   if (!records_.record(entry))
-    return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
+    return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
   for (const auto& share : d.where) {
     hosts_.node(share.node).leases.insert(entry.lease);
     hosts_.refresh_idle(share.node);
@@ -128,7 +130,8 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   if (it == r.parts.end()) {
     // The node does not have it. It may still be going to begin it, by orders that are under way,
     // unless it has already followed later ones, of this epoch, that leave the lease out.
-    const auto since = orders_.first_without(id, n).value_or(1);
+    const auto* without = orders_.first_without(id, n);
+    const auto since = without ? *without : 1;
     if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
       end_part({id, part, records_.wall(), l->outcome, 0, 0, l->detail, {}, {}});
     return;
@@ -224,10 +227,10 @@ void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string
   part_ended e{id, part, records_.wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
   // Simulated work keeps its checkpoints and a program what it had reported as saved; the rest is
   // done again.
-  if (const auto last = reached.find(id); last != reached.end()) {
+  if (const auto* last = find_in(reached, id)) {
     e.iterations =
-        kept_iterations(records_.present_cluster(), records_.book(), l, last->second.iterations);
-    e.program = last->second.program;
+        kept_iterations(records_.present_cluster(), records_.book(), l, last->iterations);
+    e.program = last->program;
   }
   end_part(std::move(e));
 }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/control/controller_links.hpp"
 #include "actors/control/host_table.hpp"
+#include "actors/control/interfaces.hpp"
 #include "actors/control/order_desk.hpp"
 #include "actors/control/recorder.hpp"
 #include "planners/policy/policy.hpp"

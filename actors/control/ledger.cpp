@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/contradiction.hpp"
 #include "messages/base/invariant.hpp"
 namespace troupe::actors {
 
@@ -75,8 +74,7 @@ bool ledger::knows_epoch(std::uint64_t e) const {
 }
 
 expected<void> ledger::on(const epoch_begun& e) {
-  if (e.epoch <= epoch())
-    return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch()));
+  if (e.epoch <= epoch()) return contradiction("epoch {} begins after {}", e.epoch, epoch());
   auto epochs = e.journal == journal_ ? *epochs_ : std::vector<std::uint64_t>{};
   // A node that has followed one of the forgotten epochs cannot be told from one of a lost history;
   // it is believed (knows_epoch).
@@ -90,7 +88,7 @@ expected<void> ledger::on(const epoch_begun& e) {
 }
 
 expected<void> ledger::on(const job_accepted& e) {
-  if (jobs_.contains(e.job)) return contradiction(fmt::format("job {} is accepted twice", e.job));
+  if (jobs_.contains(e.job)) return contradiction("job {} is accepted twice", e.job);
   job_record j;
   j.id = e.job;
   j.request = e.request;
@@ -108,11 +106,9 @@ expected<void> ledger::on(const job_accepted& e) {
 expected<void> ledger::on(const lease_granted& e) {
   const auto* known = job(e.job);
   if (!known || known->state != job_state::waiting)
-    return contradiction(
-        fmt::format("lease {} is for job {}, which is not waiting", e.lease, e.job));
+    return contradiction("lease {} is for job {}, which is not waiting", e.lease, e.job);
   // Lease numbers are fencing tokens: a node or a checkpoint directory believes the larger one.
-  if (e.lease < next_lease_)
-    return contradiction(fmt::format("lease {} is granted twice", e.lease));
+  if (e.lease < next_lease_) return contradiction("lease {} is granted twice", e.lease);
   if (auto ok = check_parts(e); !ok) return ok;
   hold_parts(e, std::vector<bool>(e.parts.size(), false));
   auto j = *known;
@@ -146,19 +142,19 @@ expected<void> ledger::on(const lease_granted& e) {
 }
 
 expected<void> ledger::check_parts(const lease_granted& g) const {
-  if (g.parts.empty()) return contradiction(fmt::format("lease {} has no parts", g.lease));
+  if (g.parts.empty()) return contradiction("lease {} has no parts", g.lease);
   for (const auto& part : g.parts) {
     const auto* node = nodes_.find(part.node);
     if (!node)
-      return contradiction(fmt::format(
+      return contradiction(
           "lease {} of job {} is for the node with number {}, and the cluster has {}: an earlier "
           "version wrote this journal, which names nodes by their place in the cluster file. Start "
           "the controller once with the file that it had then; later files may differ",
-          g.lease, g.job, part.node, nodes_.size()));
+          g.lease, g.job, part.node, nodes_.size());
     for (auto d : part.devices)
       if (d >= node->holders.size() || node->holders[d] != 0)
-        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
-                                         g.lease, d, part.node));
+        return contradiction("lease {} takes GPU {} of node {}, which is not free", g.lease, d,
+                             part.node);
   }
   return {};
 }
@@ -188,7 +184,7 @@ void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) 
 /// The GPUs stay held: revoking only decides the outcome. They are free when each part has ended.
 expected<void> ledger::on(const lease_revoked& e) {
   const auto* held = lease(e.lease);
-  if (!held) return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
+  if (!held) return contradiction("lease {} is revoked, but not held", e.lease);
   auto l = *held;
   if (!is_bad(l.outcome)) {
     l.outcome = e.why;
@@ -241,7 +237,7 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
 expected<void> ledger::on(const part_ended& e) {
   const auto* held = lease(e.lease);
   if (!held || e.part >= held->ended.size() || held->ended[e.part])
-    return contradiction(fmt::format("part {} of lease {} ends, but is not held", e.part, e.lease));
+    return contradiction("part {} of lease {} ends, but is not held", e.part, e.lease);
   auto l = *held;
   TROUPE_INVARIANT(std::ranges::all_of(l.granted.parts[e.part].devices, [&](auto d) {
     return holder(l.granted.parts[e.part].node, d) == e.lease;
@@ -358,12 +354,11 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
 
 expected<void> ledger::on(const job_ended& e) {
   const auto* known = job(e.job);
-  if (!known) return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
+  if (!known) return contradiction("job {} ends, but was never accepted", e.job);
   auto j = *known;
-  if (is_final(j.state)) return contradiction(fmt::format("job {} ends twice", e.job));
+  if (is_final(j.state)) return contradiction("job {} ends twice", e.job);
   // Its GPUs would be free while its programs run.
-  if (leases_.contains(j.lease))
-    return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
+  if (leases_.contains(j.lease)) return contradiction("job {} ends while it holds GPUs", e.job);
   j.state = e.final_state;
   if (j.state == job_state::finished) j.iterations_done = j.spec->iterations;
   lost_.erase(j.lease);
@@ -391,8 +386,7 @@ void ledger::forget_preemption(job_record& j) {
 expected<void> ledger::on(const job_suspended& e) {
   const auto* known = job(e.job);
   if (!known || is_final(known->state))
-    return contradiction(
-        fmt::format("job {} is suspended, but does not exist or has ended", e.job));
+    return contradiction("job {} is suspended, but does not exist or has ended", e.job);
   auto j = *known;
   if (!e.suspended) forget_preemption(j);
   j.suspended = e.suspended;
@@ -425,7 +419,7 @@ expected<void> ledger::on(const cluster_changed& e) {
     } else if (!busy) {
       held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
     } else if (now[n].gpus != held.holders.size()) {
-      return contradiction(fmt::format("node {} changes while it has work", now[n].name));
+      return contradiction("node {} changes while it has work", now[n].name);
     }
     nodes_.set(n, std::move(held));
   }
@@ -435,7 +429,7 @@ expected<void> ledger::on(const cluster_changed& e) {
 
 expected<void> ledger::on(const node_drained& e) {
   if (!nodes_.contains(e.node))
-    return contradiction(fmt::format("node {} is drained, and does not exist", e.node));
+    return contradiction("node {} is drained, and does not exist", e.node);
   if (e.drained)
     drained_.set(e.node, e);
   else

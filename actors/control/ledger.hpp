@@ -8,12 +8,18 @@
 
 #include "actors/control/persistent_map.hpp"
 #include "actors/control/shared_value.hpp"
-#include "messages/base/reason.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/journal.hpp"
 
 namespace troupe::actors {
+
+/// Why an entry contradicts the ledger.
+template <class... T>
+tl::unexpected<reason> contradiction(fmt::format_string<T...> text, T&&... values) {
+  return refuse(reason::kind::invalid, fmt::format(text, std::forward<T>(values)...));
+}
 
 /// State of a job; a function of the journal.
 struct job_record {

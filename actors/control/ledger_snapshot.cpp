@@ -1,9 +1,7 @@
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "actors/control/contradiction.hpp"
 #include "actors/control/ledger.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
@@ -23,49 +21,32 @@ std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
 expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
   std::vector<bool> result(size, false);
   for (const auto part : parts) {
-    if (part >= size)
-      return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
+    if (part >= size) return contradiction("a lease of {} parts has no {}", size, part);
     result[part] = true;
   }
   return result;
 }
 
-/// Copies the fields that a job's record and its entry in a snapshot have in common.
-template <class From, class To>
-void copy_fields(const From& from, To& to) {
-  to.request = from.request;
-  to.state = from.state;
-  to.submitted_s = from.submitted_s;
-  to.started_s = from.started_s;
-  to.ended_s = from.ended_s;
-  to.attempts = from.attempts;
-  to.out_of_memory = from.out_of_memory;
-  to.memory_factor = from.memory_factor;
-  to.bytes_floor = from.bytes_floor;
-  to.iterations_done = from.iterations_done;
-  to.lease = from.lease;
-  to.how = from.how;
-  to.where = from.where;
-  to.predicted_bytes = from.predicted_bytes;
-  to.peak_bytes = from.peak_bytes;
-  to.memory = from.memory;
-  to.detail = from.detail;
-  to.tries = from.tries;
-  to.owner = from.owner;
-  to.losses = from.losses;
-  to.lost_parts = from.lost_parts;
-  to.exit_code = from.exit_code;
-  to.suspended = from.suspended;
-  to.suspensions = from.suspensions;
-  to.tried_gpus = from.tried_gpus;
-  to.tried_bytes = from.tried_bytes;
-  to.failed_rank = from.failed_rank;
-  to.ran_s = from.ran_s;
+/// The fields that a job's record and its entry in a snapshot have in common.
+template <class Job>
+auto common_fields(Job& j) {
+  return std::tie(j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
+                  j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
+                  j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
+                  j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
+                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s);
+}
+
+/// The same of a lease.
+template <class Lease>
+auto common_lease_fields(Lease& l) {
+  return std::tie(l.granted, l.revoked, l.outcome, l.detail, l.iterations, l.peak_bytes,
+                  l.exit_code, l.failed_part, l.program);
 }
 
 job_kept kept(const job_record& j) {
   job_kept k;
-  copy_fields(j, k);
+  common_fields(k) = common_fields(j);
   k.job = j.id;
   k.spec = *j.spec;
   k.lost_succeeded = indices_of(j.lost_succeeded);
@@ -74,7 +55,7 @@ job_kept kept(const job_record& j) {
 
 job_record restored(const job_kept& k) {
   job_record j;
-  copy_fields(k, j);
+  common_fields(j) = common_fields(k);
   j.id = k.job;
   j.spec = shared_value{k.spec};
   return j;
@@ -99,7 +80,7 @@ jobs_forgotten ledger::long_ended(std::size_t keep) const {
 expected<void> ledger::on(const jobs_forgotten& e) {
   for (const auto id : e.jobs)
     if (const auto* j = job(id); !j || !is_final(j->state))
-      return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
+      return contradiction("job {} is forgotten, but has not ended", id);
   for (const auto id : e.jobs) {
     // A client's request number may have been reused for a later job.
     const auto request = jobs_.at(id).request;
@@ -123,19 +104,10 @@ std::vector<journal_entry> ledger::snapshot() const {
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
-    lease_kept k{l.granted,
-                 l.revoked,
-                 l.outcome,
-                 l.detail,
-                 indices_of(l.ended),
-                 l.iterations,
-                 l.peak_bytes,
-                 indices_of(l.succeeded),
-                 l.exit_code,
-                 l.failed_part,
-                 l.program,
-                 {},
-                 {}};
+    lease_kept k;
+    common_lease_fields(k) = common_lease_fields(l);
+    k.ended = indices_of(l.ended);
+    k.succeeded = indices_of(l.succeeded);
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())
       k.ended_with_zero = std::move(zero);
     if (l.grace_s > 0) k.grace_s = l.grace_s;
@@ -159,7 +131,7 @@ expected<void> ledger::on(const snapshot_begun& e) {
 
 expected<void> ledger::on(const job_kept& e) {
   if (e.job >= next_job_ || jobs_.contains(e.job))
-    return contradiction(fmt::format("job {} of a snapshot already exists, or is invalid", e.job));
+    return contradiction("job {} of a snapshot already exists, or is invalid", e.job);
   auto j = restored(e);
   auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
   if (!succeeded) return refuse(succeeded.error());
@@ -175,27 +147,19 @@ expected<void> ledger::on(const job_kept& e) {
 expected<void> ledger::on(const lease_kept& e) {
   const auto& g = e.granted;
   if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
-    return contradiction(
-        fmt::format("lease {} of a snapshot belongs to no job, or is invalid", g.lease));
+    return contradiction("lease {} of a snapshot belongs to no job, or is invalid", g.lease);
   auto ended = flags_of(e.ended, g.parts.size());
   auto succeeded = flags_of(e.succeeded, g.parts.size());
   if (!ended || !succeeded) return refuse((ended ? succeeded : ended).error());
   auto with_zero =
       flags_of(e.ended_with_zero.value_or(std::vector<std::uint32_t>{}), g.parts.size());
   if (!with_zero) return refuse(with_zero.error());
-  lease_record l{g,
-                 e.revoked,
-                 e.outcome,
-                 e.detail,
-                 std::move(*ended),
-                 std::move(*succeeded),
-                 e.iterations,
-                 e.peak_bytes,
-                 e.exit_code,
-                 e.failed_part,
-                 e.program,
-                 std::move(*with_zero),
-                 e.grace_s.value_or(0)};
+  lease_record l;
+  common_lease_fields(l) = common_lease_fields(e);
+  l.ended = std::move(*ended);
+  l.succeeded = std::move(*succeeded);
+  l.ended_with_zero = std::move(*with_zero);
+  l.grace_s = e.grace_s.value_or(0);
   // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

@@ -7,14 +7,12 @@
 #include <fmt/format.h>
 
 #include "actors/control/job_progress.hpp"
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
 
 void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h,
-                               orchestrator_options options) {
+                               controller_options options) {
   links_.self = self;
   options_ = std::move(options);
   const auto file = *options_.cluster;
@@ -42,9 +40,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
       p.leases.lose_part(lease, part, "the controller continued with an older copy of its journal");
   }
   resume();
-  on_commit_now();
-  self->delayed_send(orchestrator_actor{self},
-                     nanoseconds_of(p.records.present_cluster().settings.heartbeat_s), tick{});
+  on(commit_now{});
+  send_later(self, p.records.present_cluster().settings.heartbeat_s, tick{});
 }
 
 /// Does what the last controller would have done next. It may have died between two entries of
@@ -95,13 +92,13 @@ void orchestrator_state::commit_soon() {
   constexpr std::size_t max_batch = 1000;
   if (serving_changed_) state_serving();
   const auto uncommitted = parts_->records.uncommitted();
-  if (uncommitted >= max_batch) return on_commit_now();
+  if (uncommitted >= max_batch) return on(commit_now{});
   // The message goes to the end of the mailbox: what is waiting there shares the write.
   if (uncommitted > 0 && !std::exchange(commit_asked_, true))
     links_.self->send(orchestrator_actor{links_.self}, commit_now{});
 }
 
-void orchestrator_state::on_commit_now() {
+void orchestrator_state::on(const commit_now&) {
   commit_asked_ = false;
   parts_->records.commit();
 }
@@ -122,20 +119,20 @@ std::shared_ptr<const cluster_state> orchestrator_state::state() {
                     p.hosts.gateways_present(), p.hosts.shared_idle(), p.records.ahead_s()});
 }
 
-void orchestrator_state::on_subscribe(const subscribe& m) {
-  on_commit_now();  // makes the subscriber's first state durable
+void orchestrator_state::on(const subscribe& m) {
+  on(commit_now{});  // makes the subscriber's first state durable
   links_.self->send(m.who, state_changed{state(), {}});
   subscribers_.push_back(m.who);
 }
 
-void orchestrator_state::on_begin_scheduling(const begin_scheduling& m) {
-  on_subscribe({m.scheduler});
+void orchestrator_state::on(const begin_scheduling& m) {
+  on(subscribe{m.scheduler});
   links_.scheduler = m.scheduler;
   send_all_progress();
 }
 
-void orchestrator_state::on_begin_status(const begin_status& m) {
-  on_subscribe({m.status});
+void orchestrator_state::on(const begin_status& m) {
+  on(subscribe{m.status});
   links_.status = m.status;
   send_all_progress();
   for (std::uint32_t d = 0; d < parts_->hosts.gateways(); ++d)
@@ -145,19 +142,22 @@ void orchestrator_state::on_begin_status(const begin_status& m) {
 
 // -- trainers' reports
 
-void orchestrator_state::on_training_report(address from, const training_report& r) {
+void orchestrator_state::on(const inbound<training_report>& m) {
+  const auto& r = m.body;
   auto& records = parts_->records;
   // Only the trainer of the job's last lease counts. Its last report may arrive after the lease's
   // end.
   const auto* j = records.book().job(r.job);
-  if (!j || j->lease != r.lease || j->where.empty() || from != node_address(j->where.front().node))
-    return;
+  if (!j || j->lease != r.lease || j->where.empty() ||
+      m.from != node_address(j->where.front().node))
+    return commit_soon();
   if (auto kept = records.trainings().to_keep(r))
     records.record(training_progress{std::move(*kept)});
   records.trainings().add(r);
   report_progress(r.job);
   // The trainer repeats the report until then, so what it acknowledges must be durable.
-  records.reply(from, training_report_ack{r.lease, r.sequence});
+  records.reply(m.from, training_report_ack{r.lease, r.sequence});
+  commit_soon();
 }
 
 void orchestrator_state::report_progress(job_id job) {
@@ -184,7 +184,7 @@ std::string reason_to_give_up(const job_record& j, const std::string& why) {
 
 /// Decisions are carried out in their order, each on what those before it have left. A refusal
 /// stops none of the others: the policy sees the result in the next state, and decides again.
-void orchestrator_state::on_proposal(const proposal& p) {
+void orchestrator_state::on(const proposal& p) {
   auto& records = parts_->records;
   auto& leases = parts_->leases;
   proposal_result result{p.number, {}};
@@ -209,11 +209,17 @@ void orchestrator_state::on_proposal(const proposal& p) {
   // Until then the scheduler proposes nothing more: its snapshot does not have these leases yet.
   records.when_durable(
       [this, result = std::move(result)] { links_.self->send(links_.scheduler, result); });
+  commit_soon();
+}
+
+void orchestrator_state::on(const job_planned& m) {
+  parts_->clients.on_job_planned(m);
+  commit_soon();
 }
 
 // -- time
 
-void orchestrator_state::on_tick() {
+void orchestrator_state::on(const tick&) {
   auto& p = *parts_;
   if (auto ok = p.records.host().journal->check(); !ok) throw std::runtime_error(ok.error().text);
   p.reports.on_tick();
@@ -227,9 +233,8 @@ void orchestrator_state::on_tick() {
   p.orders.send_due();
   state_serving();
   p.records.compact(options_.limits.compact_after, options_.limits.keep_ended);
-  links_.self->delayed_send(orchestrator_actor{links_.self},
-                            nanoseconds_of(p.records.present_cluster().settings.heartbeat_s),
-                            tick{});
+  send_later(links_.self, p.records.present_cluster().settings.heartbeat_s, tick{});
+  commit_soon();
 }
 
 /// To every front and gateway; repeated, since it may be lost and they may be new. A cluster
@@ -247,47 +252,6 @@ void orchestrator_state::state_serving() {
     if (!c.fronts[f].removed) records.reply(front_address(f), all);
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
     if (!c.datacenters[d].removed) records.reply(gateway_address(d), all);
-}
-
-namespace {
-
-/// Hands messages of type T to one part of the orchestrator, and commits what that has recorded.
-template <class T, class Part>
-auto handler(orchestrator_state& s, Part& (orchestrator_state::*part)()) {
-  return [&s, part](const inbound<T>& m) { (s.*part)().on(m), s.commit_soon(); };
-}
-
-}  // namespace
-
-orchestrator_actor::behavior_type orchestrator(
-    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
-    orchestrator_options options) {
-  using state = orchestrator_state;
-  auto& s = self->state;
-  begin_actor(self, "orchestrator", [&] { s.start(self, std::move(h), std::move(options)); });
-  return {
-      handler<node_report>(s, &state::reports),
-      handler<gateway_report>(s, &state::reports),
-      handler<submit_job>(s, &state::clients),
-      handler<cancel_job>(s, &state::clients),
-      handler<suspend_job>(s, &state::clients),
-      handler<requeue_job>(s, &state::clients),
-      handler<move_job>(s, &state::clients),
-      handler<read_log>(s, &state::clients),
-      handler<query_training>(s, &state::clients),
-      handler<reconfigure>(s, &state::cluster),
-      handler<drain_nodes>(s, &state::cluster),
-      [&s](const inbound<training_report>& m) {
-        s.on_training_report(m.from, m.body), s.commit_soon();
-      },
-      [&s](const proposal& p) { s.on_proposal(p), s.commit_soon(); },
-      [&s](const job_planned& m) { s.clients().on_job_planned(m), s.commit_soon(); },
-      [&s](const begin_scheduling& m) { s.on_begin_scheduling(m); },
-      [&s](const begin_status& m) { s.on_begin_status(m); },
-      [&s](const subscribe& m) { s.on_subscribe(m); },
-      [&s](const commit_now&) { s.on_commit_now(); },
-      [&s](const tick&) { s.on_tick(), s.commit_soon(); },
-  };
 }
 
 }  // namespace troupe::actors

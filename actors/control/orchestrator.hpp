@@ -7,7 +7,7 @@
 #include "actors/control/client_desk.hpp"
 #include "actors/control/cluster_keeper.hpp"
 #include "actors/control/cluster_state.hpp"
-#include "actors/control/controller_links.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/host_reports.hpp"
 #include "actors/control/host_table.hpp"
 #include "actors/control/interfaces.hpp"
@@ -16,25 +16,10 @@
 #include "actors/control/recorder.hpp"
 #include "actors/control/served_jobs.hpp"
 #include "actors/control/time_limits.hpp"
-#include "runtime/host/shared_cluster.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-/// When the journal is compacted, and how much history is kept.
-struct journal_limits {
-  std::uint64_t compact_after = 10'000;  // entries more than twice those of a snapshot
-  std::size_t keep_ended = 10'000;       // ended jobs; older ones are forgotten
-};
-
-struct orchestrator_options {
-  shared_cluster cluster;
-  /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
-  bool local = false;
-  journal_limits limits;
-  /// Which start of the machine its monotonic clock counts from; 0: unknown.
-  std::uint64_t boot = 0;
-};
 
 /// The only owner of the resource ledger. Every change goes through here: it is checked, journaled,
 /// and only then acted on. Nodes receive their complete desired state (node_orders) and report
@@ -55,27 +40,34 @@ struct orchestrator_options {
 /// has what was recorded committed together, and publishes the state.
 class orchestrator_state {
  public:
-  orchestrator_state() = default;
-  void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
+  using interface = orchestrator_actor;
+  static constexpr const char* actor_name = "orchestrator";
 
-  client_desk& clients() { return parts_->clients; }
-  cluster_keeper& cluster() { return parts_->cluster; }
-  host_reports& reports() { return parts_->reports; }
+  void start(orchestrator_actor::pointer self, runtime::host h, controller_options options);
 
-  void on_training_report(address from, const training_report& r);
-  void on_proposal(const proposal& p);
-  void on_begin_scheduling(const begin_scheduling& m);
-  void on_begin_status(const begin_status& m);
-  void on_subscribe(const subscribe& m);
-  void on_tick();
-  /// At the end of a handler: commits what it has recorded soon, together with the results of all
-  /// messages that are already waiting.
-  void commit_soon();
-  void on_commit_now();
+  /// Other hosts' messages go to the part that takes them.
+  template <class T>
+  void on(const inbound<T>& m) {
+    if constexpr (requires { parts_->reports.on(m); })
+      parts_->reports.on(m);
+    else if constexpr (requires { parts_->clients.on(m); })
+      parts_->clients.on(m);
+    else
+      parts_->cluster.on(m);
+    commit_soon();
+  }
+  void on(const inbound<training_report>& m);
+  void on(const proposal& p);
+  void on(const job_planned& m);
+  void on(const begin_scheduling& m);
+  void on(const begin_status& m);
+  void on(const subscribe& m);
+  void on(const commit_now&);
+  void on(const tick&);
 
  private:
   struct parts {
-    parts(const runtime::host& h, const orchestrator_options& o, const controller_links& links)
+    parts(const runtime::host& h, const controller_options& o, const controller_links& links)
         : records{h, *o.cluster, o.boot},
           hosts{records, o.local},
           orders{records, hosts, o.local},
@@ -97,6 +89,9 @@ class orchestrator_state {
   };
 
   void resume();
+  /// At the end of a handler: commits what it has recorded soon, together with the results of all
+  /// messages that are already waiting.
+  void commit_soon();
   void on_recorded(const journal_entry& e, const std::vector<job_id>& jobs);
   void publish(const std::vector<job_id>& jobs);
   std::shared_ptr<const cluster_state> state();
@@ -104,7 +99,7 @@ class orchestrator_state {
   void report_progress(job_id job);
   void state_serving();
 
-  orchestrator_options options_;
+  controller_options options_;
   controller_links links_;
   std::unique_ptr<parts> parts_;  // from start() on
   std::vector<state_subscriber> subscribers_;
@@ -112,9 +107,5 @@ class orchestrator_state {
   bool serving_changed_ = false;  // since the last statement
   bool commit_asked_ = false;
 };
-
-orchestrator_actor::behavior_type orchestrator(
-    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
-    orchestrator_options options);
 
 }  // namespace troupe::actors

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/control/desired_work.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -23,16 +24,16 @@ void order_desk::send(node_index n) {
     TROUPE_INVARIANT(book.lease(id) != nullptr);  // a lease ends with its last part
     const auto& l = *book.lease(id);
     const auto part = part_on(l, n);
-    const auto grace = grace_until_s_.find(id);
+    const auto* grace_until_s = find_in(grace_until_s_, id);
     // A node that has followed these orders and does not have the lease will not start it.
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
     // Whether it ever started is not known: the node must report at once, for the GPUs' sake.
     if (l.revoked && !node.reached.contains(id)) orders.answer = true;
-    if (l.revoked && grace == grace_until_s_.end()) continue;
+    if (l.revoked && !grace_until_s) continue;
     orders.work.push_back(
         work_of(records_.present_cluster(), book, records_.trainings(), l, part, local_));
     if (l.revoked)
-      orders.work.back().stop_within_s = std::max(1e-3, grace->second - records_.now());
+      orders.work.back().stop_within_s = std::max(1e-3, *grace_until_s - records_.now());
   }
   // Held back with the entries that they follow from: a node must not run what a crash could undo.
   records_.reply(node_address(n), std::move(orders));
@@ -48,11 +49,6 @@ void order_desk::end_graces() {
   const auto all = grace_until_s_;
   for (const auto& [id, until_s] : all)
     if (records_.now() >= until_s || !records_.book().lease(id)) end_grace(id);
-}
-
-std::optional<std::uint64_t> order_desk::first_without(lease_id id, node_index n) const {
-  const auto at = left_out_.find({id, n});
-  return at == left_out_.end() ? std::nullopt : std::optional{at->second};
 }
 
 /// A renewal stands for orders that would repeat the last ones.

@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "actors/control/host_table.hpp"
 #include "actors/control/recorder.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
@@ -41,8 +40,10 @@ class order_desk {
   void end_graces();
   void forget_grace(lease_id id) { grace_until_s_.erase(id); }
 
-  /// The first orders of this epoch that did not contain the revoked lease; none: not sent yet.
-  std::optional<std::uint64_t> first_without(lease_id id, node_index n) const;
+  /// The first orders of this epoch that did not contain the revoked lease; null: not sent yet.
+  const std::uint64_t* first_without(lease_id id, node_index n) const {
+    return find_in(left_out_, std::pair{id, n});
+  }
   void forget_part(lease_id id, node_index n) { left_out_.erase({id, n}); }
 
   /// Confirms the node's lease, if its last report is known.

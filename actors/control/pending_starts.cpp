@@ -7,11 +7,6 @@
 
 namespace troupe::actors {
 
-const planners::decision* pending_starts::find(job_id job) const {
-  const auto at = starts_.find(job);
-  return at == starts_.end() ? nullptr : &at->second;
-}
-
 /// In the order of jobs' numbers; each takes its GPUs, so that two never start on the same.
 std::vector<planners::decision> pending_starts::possible(const cluster& c,
                                                          const planners::idle_index& idle) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
@@ -20,7 +21,7 @@ class pending_starts {
     starts_[start.job] = std::move(start);
   }
   void remove(job_id job) { starts_.erase(job); }
-  const planners::decision* find(job_id job) const;
+  const planners::decision* find(job_id job) const { return find_in(starts_, job); }
   bool empty() const { return starts_.empty(); }
 
   /// The starts whose GPUs are idle now.

@@ -54,7 +54,7 @@ bool recorder::record(const journal_entry& e) {
     return false;
   }
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
-  batch_.add(e);
+  entries_.push_back(e);
   listener_.on_recorded(e, jobs);
   if (std::holds_alternative<training_progress>(e)) return true;  // does not change the ledger
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
@@ -82,7 +82,7 @@ std::vector<job_id> recorder::jobs_of(const journal_entry& e) const {
 void recorder::note_change() {
   if (std::exchange(publish_asked_, true)) return;
   when_durable([this] {
-    TROUPE_INVARIANT(batch_.empty());  // no subscriber sees a state that a crash could undo
+    TROUPE_INVARIANT(entries_.empty());  // no subscriber sees a state that a crash could undo
     publish_asked_ = false;
     listener_.publish(std::exchange(changed_jobs_, {}));
   });
@@ -90,12 +90,14 @@ void recorder::note_change() {
 
 /// Journal before act: the receiver must not know what a crash would undo.
 void recorder::reply(address to, message m) {
-  batch_.when_durable([this, to, m = std::move(m)] { send_message(host_, to, m); });
+  when_durable([this, to, m = std::move(m)] { send_message(host_, to, m); });
 }
 
 void recorder::commit() {
-  if (batch_.empty()) return;
-  if (auto ok = batch_.commit(*host_.journal); !ok) throw std::runtime_error(ok.error().text);
+  if (entries_.empty()) return;
+  if (auto ok = host_.journal->append(entries_); !ok) throw std::runtime_error(ok.error().text);
+  entries_.clear();
+  for (const auto& act : std::exchange(actions_, {})) act();
 }
 
 void recorder::record_first_cluster(const cluster_changed& first) {
@@ -104,7 +106,7 @@ void recorder::record_first_cluster(const cluster_changed& first) {
   const bool is_new = host_.journal->size() == 0;
   if (auto ok = ledger_.apply(first); !ok) throw std::runtime_error(ok.error().text);
   if (is_new)
-    batch_.add(first);
+    entries_.push_back(first);
   else
     rewrite_journal();
 }

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "actors/control/commit_batch.hpp"
 #include "actors/control/ledger.hpp"
 #include "actors/control/training_history.hpp"
 #include "messages/wire/message.hpp"
@@ -56,14 +55,17 @@ class recorder {
   /// True: the journal is an older copy that was accepted under a new id.
   bool begin_epoch();
 
-  /// Runs `act` once all that is recorded by now is durable, in order.
+  /// Runs `act` once all that is recorded by now is durable, in order; now, if it is already.
   template <class F>
   void when_durable(F&& act) {
-    batch_.when_durable(std::forward<F>(act));
+    if (entries_.empty())
+      act();
+    else
+      actions_.emplace_back(std::forward<F>(act));
   }
   void reply(address to, message m);
 
-  std::size_t uncommitted() const { return batch_.size(); }
+  std::size_t uncommitted() const { return entries_.size(); }
   /// Throws if the journal fails, which ends the controller: it must not act on entries that are
   /// not durable, and after a failed append it does not know which of them are.
   void commit();
@@ -87,7 +89,9 @@ class recorder {
   training_history training_;
   std::shared_ptr<const cluster> cluster_;
   double ahead_s_ = 0;  // the journal's time, less the monotonic clock
-  commit_batch batch_;
+  // Group commit: entries that are not durable yet, and what is done once they are.
+  std::vector<journal_entry> entries_;
+  std::vector<std::function<void()>> actions_;
   listener listener_;
   std::vector<job_id> changed_jobs_;  // since the state was published
   bool publish_asked_ = false;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -53,9 +54,8 @@ class merger {
 
   expected<merged_cluster> merge(std::uint64_t version) {
     if (present_.name != file_.name)
-      return refuse(reason::kind::invalid,
-                    fmt::format("the file is of cluster '{}', and this is cluster '{}'", file_.name,
-                                present_.name));
+      return refuse(reason::kind::invalid, "the file is of cluster '{}', and this is cluster '{}'",
+                    file_.name, present_.name);
     merge_types();
     merge_datacenters();
     if (auto ok = merge_nodes(); !ok) return refuse(ok.error());
@@ -63,9 +63,9 @@ class merger {
     for (const auto& f : out_.fronts)
       if (!f.removed && index_of(out_.nodes, f.name) < out_.nodes.size())
         return refuse(reason::kind::invalid,
-                      fmt::format("front '{}' has the name of a node that was removed: the journal "
-                                  "keeps that name for the node; choose another",
-                                  f.name));
+                      "front '{}' has the name of a node that was removed: the journal "
+                      "keeps that name for the node; choose another",
+                      f.name);
     merge_links();
     out_.controller = file_.controller;
     out_.settings = file_.settings;
@@ -142,14 +142,12 @@ class merger {
     const bool same = old.gpu == by.gpu && old.gpus == by.gpus && old.datacenter == by.datacenter;
     if (old.removed && busy_(n))
       return refuse(reason::kind::unavailable,
-                    fmt::format("node {} was removed, and its work has not ended yet: add it again "
-                                "once it has",
-                                old.name));
+                    "node {} was removed, and its work has not ended yet: add it again once it has",
+                    old.name);
     if (!same && !old.removed && busy_(n))
       return refuse(reason::kind::unavailable,
-                    fmt::format("node {} has {} and cannot become {} while it has work: drain it "
-                                "first",
-                                old.name, hardware(out_, old), hardware(out_, by)));
+                    "node {} has {} and cannot become {} while it has work: drain it first",
+                    old.name, hardware(out_, old), hardware(out_, by));
     if (old.removed)
       what_.added.push_back(old.name);
     else if (!same)

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "actors/control/job_progress.hpp"
-#include "actors/protocol/actor_failure.hpp"
+#include "actors/control/job_views.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
+#include "messages/base/find_in.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -16,7 +16,7 @@
 namespace troupe::actors {
 
 void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
-                            scheduler_options options, orchestrator_actor orchestrator,
+                            controller_options options, orchestrator_actor orchestrator,
                             estimator_actor estimator) {
   self_ = self;
   host_ = std::move(h);
@@ -27,14 +27,13 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   const auto& how = cluster().settings;
   // A node reports within a heartbeat of noticing the new controller; after three, or when leases
   // would expire, the nodes that are still missing are taken for absent.
-  self_->delayed_send(scheduler_actor{self_},
-                      nanoseconds_of(std::min(3 * how.heartbeat_s, how.lease_s)), startup_over{});
+  send_later(self_, std::min(3 * how.heartbeat_s, how.lease_s), startup_over{});
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
 // -- the state of the cluster
 
-void scheduler_state::on_state_changed(const state_changed& m) {
+void scheduler_state::on(const state_changed& m) {
   if (!state_ || state_->cluster->version != m.now->cluster->version) {
     begin_with(m.now);
   } else {
@@ -49,7 +48,7 @@ void scheduler_state::on_state_changed(const state_changed& m) {
   bool all = true;
   for (node_index n = 0; n < cluster().nodes.size(); ++n)
     all = all && ((*state_->nodes_present)[n] || cluster().nodes[n].removed);
-  if (all) on_startup_over();
+  if (all) on(startup_over{});
   something_changed();
 }
 
@@ -89,7 +88,7 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
   if (granted && before->state != job_state::waiting) something_changed();
 }
 
-void scheduler_state::on_plans_reply(const plans_reply& p) {
+void scheduler_state::on(const plans_reply& p) {
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   // The estimator plans for the cluster that it knows. Its plans are for another one, so it is
@@ -108,12 +107,12 @@ void scheduler_state::on_plans_reply(const plans_reply& p) {
   update_views(*j);
 }
 
-void scheduler_state::on_job_progress(const job_progress& p) {
+void scheduler_state::on(const job_progress& p) {
   auto& known = progress_[p.job];
   take_newer(known, p);
-  const auto view = running_.find(p.job);
-  if (const auto* j = book().job(p.job); j && view != running_.end())
-    view->second.reported = reported_progress_of(*j, known);
+  auto* view = find_in(running_, p.job);
+  if (const auto* j = book().job(p.job); j && view)
+    view->reported = reported_progress_of(*j, known);
 }
 
 /// At most one request for each job and memory factor is under way.
@@ -126,8 +125,8 @@ void scheduler_state::want_plans(const job_record& j) {
 /// Updates the job's entry in the lists of waiting and running jobs.
 void scheduler_state::update_views(const job_record& j) {
   // Policies do not see a job without plans.
-  const auto plans = plans_.find(j.id);
-  const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
+  const auto* plans = find_in(plans_, j.id);
+  const bool known = plans && plans->memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
   if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
   const auto* next = pending_.find(j.id);
@@ -186,7 +185,7 @@ void scheduler_state::decide_soon() {
   self_->send(scheduler_actor{self_}, decide_now{});
 }
 
-void scheduler_state::on_startup_over() {
+void scheduler_state::on(const startup_over&) {
   if (!std::exchange(starting_, false)) return;
   show_counts();
   begin_placing();
@@ -198,7 +197,7 @@ void scheduler_state::begin_placing() {
   something_changed();
 }
 
-void scheduler_state::on_decide_now() {
+void scheduler_state::on(const decide_now&) {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   withdraw_hopeless();
@@ -244,18 +243,17 @@ void scheduler_state::decide_again_in(double seconds) {
   const double at_s = host_.clock->now_s() + seconds;
   if (again_at_s_ && *again_at_s_ <= at_s) return;
   again_at_s_ = at_s;
-  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(seconds), tick{});
+  send_later(self_, seconds, tick{});
 }
 
-void scheduler_state::on_tick() {
+void scheduler_state::on(const tick&) {
   const double round_s = options_.policy->round_s();
   if (round_s == 0) {
-    constexpr double rounding_s = 1e-6;  // a timer may fire that much early
-    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + rounding_s) again_at_s_.reset();
+    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + timer_rounding_s) again_at_s_.reset();
     return decide_soon();
   }
   begin_round();
-  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(round_s), tick{});
+  send_later(self_, round_s, tick{});
 }
 
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
@@ -291,7 +289,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   self_->send(orchestrator_, std::move(p));
 }
 
-void scheduler_state::on_proposal_result(const proposal_result& s) {
+void scheduler_state::on(const proposal_result& s) {
   in_flight_ = false;
   counts_.refused += s.refused.size();
   if (!s.refused.empty()) show_counts();
@@ -352,7 +350,7 @@ bool scheduler_state::start_pending() {
 
 /// Clients repeat requests until they are answered: one that was answered gets the same answer, one
 /// that is under way waits for its own.
-void scheduler_state::on_move_request(const move_request& w) {
+void scheduler_state::on(const move_request& w) {
   if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
       done != move_replies_.end()) {
     send_message(host_, w.from, *done);
@@ -360,8 +358,7 @@ void scheduler_state::on_move_request(const move_request& w) {
   }
   const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
   if (std::ranges::any_of(move_requests_, same)) return;
-  if (const auto at = proposed_moves_.find(w.move.job);
-      at != proposed_moves_.end() && same(at->second))
+  if (const auto* proposed = find_in(proposed_moves_, w.move.job); proposed && same(*proposed))
     return;
   move_requests_.push_back(w);
   something_changed();
@@ -401,13 +398,13 @@ bool scheduler_state::make_moves() {
   auto rest = pending_.rest(*state_->idle, not_kept_);
   for (auto& w : std::exchange(move_requests_, {})) {
     const auto& m = w.move;
-    const auto running = running_.find(m.job);
-    if (running == running_.end() || !running->second.training || proposed_moves_.contains(m.job)) {
+    const auto* running = find_in(running_, m.job);
+    if (!running || !running->training || proposed_moves_.contains(m.job)) {
       reply_to_move(w, refuse(why_immovable(m.job)));
       continue;
     }
     auto to =
-        planners::plan_move(cluster(), rest, running->second,
+        planners::plan_move(cluster(), rest, *running,
                             {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
     if (!to) {
       reply_to_move(w, refuse(to.error()));
@@ -432,7 +429,7 @@ bool scheduler_state::make_moves() {
 
 // -- what others want to know
 
-void scheduler_state::on_watch_scheduling(const watch_scheduling& m) {
+void scheduler_state::on(const watch_scheduling& m) {
   status_ = m.who;
   for (const auto& [id, p] : plans_) self_->send(status_, p);
   show_counts();
@@ -443,8 +440,8 @@ void scheduler_state::show_counts() {
 }
 
 /// Asks the policy nothing while it would not be asked to place the job either.
-policy_view scheduler_state::on_why_waiting(job_id job) {
-  const auto* j = state_ ? book().job(job) : nullptr;
+policy_view scheduler_state::on(const why_waiting& m) {
+  const auto* j = state_ ? book().job(m.job) : nullptr;
   if (!j) return {};
   auto now = policy_snapshot();
   std::vector<planners::unusable_node> unusable;
@@ -455,33 +452,11 @@ policy_view scheduler_state::on_why_waiting(job_id job) {
       unusable.push_back({n, "drained"});
   now.unusable = unusable;
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
-  const auto known = plans_.find(job);
-  if (j->state == job_state::waiting && !j->suspended && !starting_ && known != plans_.end() &&
-      known->second.memory_factor == j->memory_factor)
-    result.why_waiting = why_waiting_text(*options_.policy, now, job, known->second.plans.get());
+  const auto* known = find_in(plans_, m.job);
+  if (j->state == job_state::waiting && !j->suspended && !starting_ && known &&
+      known->memory_factor == j->memory_factor)
+    result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->plans.get());
   return result;
-}
-
-scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
-                                         runtime::host h, scheduler_options options,
-                                         orchestrator_actor orchestrator,
-                                         estimator_actor estimator) {
-  auto& s = self->state;
-  begin_actor(self, "scheduler", [&] {
-    s.start(self, std::move(h), std::move(options), std::move(orchestrator), std::move(estimator));
-  });
-  return {
-      [&s](const state_changed& m) { s.on_state_changed(m); },
-      [&s](const startup_over&) { s.on_startup_over(); },
-      [&s](const plans_reply& m) { s.on_plans_reply(m); },
-      [&s](const decide_now&) { s.on_decide_now(); },
-      [&s](const proposal_result& m) { s.on_proposal_result(m); },
-      [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const move_request& m) { s.on_move_request(m); },
-      [&s](const tick&) { s.on_tick(); },
-      [&s](const watch_scheduling& m) { s.on_watch_scheduling(m); },
-      [&s](const why_waiting& m) { return s.on_why_waiting(m.job); },
-  };
 }
 
 }  // namespace troupe::actors

@@ -1,51 +1,43 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
-#include "actors/control/job_views.hpp"
 #include "actors/control/pending_starts.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
-#include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct scheduler_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;
-  /// Called after each decide() with its duration in real microseconds and the number of jobs it
-  /// started or stopped.
-  std::function<void(double, std::size_t)> on_decision;
-};
 
 /// Shows the policy the published state whenever something changed, and proposes its decisions. It
 /// makes no decisions and changes nothing itself: the orchestrator does.
 class scheduler_state {
  public:
-  scheduler_state() = default;
-  void start(scheduler_actor::pointer self, runtime::host h, scheduler_options options,
+  using interface = scheduler_actor;
+  static constexpr const char* actor_name = "scheduler";
+
+  void start(scheduler_actor::pointer self, runtime::host h, controller_options options,
              orchestrator_actor orchestrator, estimator_actor estimator);
 
-  void on_state_changed(const state_changed& m);
-  void on_plans_reply(const plans_reply& m);
-  void on_proposal_result(const proposal_result& m);
-  void on_job_progress(const job_progress& m);
-  void on_move_request(const move_request& m);
-  void on_startup_over();
-  void on_decide_now();
-  void on_tick();
-  void on_watch_scheduling(const watch_scheduling& m);
-  policy_view on_why_waiting(job_id job);
+  void on(const state_changed& m);
+  void on(const plans_reply& m);
+  void on(const proposal_result& m);
+  void on(const job_progress& m);
+  void on(const move_request& m);
+  void on(const startup_over&);
+  void on(const decide_now&);
+  void on(const tick&);
+  void on(const watch_scheduling& m);
+  policy_view on(const why_waiting& m);
 
  private:
   const ledger& book() const { return state_->book; }
@@ -76,7 +68,7 @@ class scheduler_state {
 
   scheduler_actor::pointer self_ = nullptr;
   runtime::host host_;
-  scheduler_options options_;
+  controller_options options_;
   orchestrator_actor orchestrator_;
   estimator_actor estimator_;
   status_actor status_;                         // null: none watches
@@ -106,10 +98,5 @@ class scheduler_state {
   bool asked_ = false;      // a decide_now has been sent
   bool changed_ = false;
 };
-
-scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
-                                         runtime::host h, scheduler_options options,
-                                         orchestrator_actor orchestrator,
-                                         estimator_actor estimator);
 
 }  // namespace troupe::actors

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -55,15 +57,15 @@ expected<void> served_jobs::may_serve(const ledger& book, const job_spec& spec,
   if (!j) return {};
   if (spec.serve && j->owner != owner)
     return refuse(reason::kind::refused,
-                  fmt::format("model '{}' is served by job {} of {}: a name has one owner; serve "
-                              "yours under another `name`",
-                              asked->name, j->id, j->owner));
+                  "model '{}' is served by job {} of {}: a name has one owner; serve "
+                  "yours under another `name`",
+                  asked->name, j->id, j->owner);
   const auto why = difference(j->spec->serve->model, *asked);
   if (why.empty()) return {};
   return refuse(reason::kind::invalid,
-                fmt::format("model '{}' is served by job {} {}: a name has one model; choose "
-                            "another `name`, or cancel job {} first",
-                            asked->name, j->id, why, j->id));
+                "model '{}' is served by job {} {}: a name has one model; choose "
+                "another `name`, or cancel job {} first",
+                asked->name, j->id, why, j->id);
 }
 
 /// Complete each time, like orders: fronts and gateways replace what they know, so none can be lost

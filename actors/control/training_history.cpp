@@ -132,11 +132,6 @@ std::optional<training_report> training_history::recent(job_id job) const {
   return result;
 }
 
-const training_history::history* training_history::of(job_id job) const {
-  const auto it = jobs_.find(job);
-  return it == jobs_.end() ? nullptr : &it->second;
-}
-
 const training_history::history* training_history::before(job_id job, lease_id lease) const {
   const auto* h = of(job);
   return h && h->newest.lease < lease && !h->empty() ? h : nullptr;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/units.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -73,7 +74,7 @@ class training_history {
     void add(const iteration_record& i);
     bool empty() const { return older.empty() && exact.empty(); }
   };
-  const history* of(job_id job) const;
+  const history* of(job_id job) const { return find_in(jobs_, job); }
   /// The history of earlier leases, or null.
   const history* before(job_id job, lease_id lease) const;
 

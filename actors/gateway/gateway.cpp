@@ -4,10 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {
@@ -21,12 +19,13 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h, shared_c
   guard_ = frame_guard{host_, cluster_};
   router_ = tensor_router{host_, cluster_, std::move(wan)};
   prefills_ = prefill_controller{cluster_, datacenter_of(host_.self), host_.incarnation};
-  on_tick();
+  on(tick{});
 }
 
 /// Frames that pass through are not decoded: the envelope decides the route, and a tensor's body is
 /// never touched. The router returns the credit of those that it takes.
-void gateway_state::on_frame(const frame& f) {
+void gateway_state::on(const arrived& a) {
+  const auto& f = a.what;
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope)) return host_.net->handled(f);
   if (envelope->to == host_.self && envelope->type != type_id<stripe>) {
@@ -40,7 +39,7 @@ void gateway_state::on_frame(const frame& f) {
 
 /// CAF cannot cancel a delayed message, so a timer that an earlier one has replaced still fires:
 /// its number tells.
-void gateway_state::on_crossing_due(const crossing_due& m) {
+void gateway_state::on(const crossing_due& m) {
   if (m.number != timer_number_) return;
   timer_at_ = never_ns;
   router_.on_event_due();
@@ -53,9 +52,8 @@ void gateway_state::set_timer() {
   if (at >= timer_at_) return;
   timer_at_ = at;
   const auto now = std::llround(host_.clock->now_s() * 1e9);
-  self_->delayed_send(gateway_actor{self_},
-                      std::chrono::nanoseconds{std::max<time_ns>(at - now, 0)},
-                      crossing_due{++timer_number_});
+  send_later(self_, std::chrono::nanoseconds{std::max<time_ns>(at - now, 0)},
+             crossing_due{++timer_number_});
 }
 
 bool gateway_state::is_local(node_index n) const {
@@ -92,12 +90,10 @@ void gateway_state::send_all(const prefill_controller::outbox& out) {
   const double at_s = prefills_.next_s();
   if (at_s >= prefills_at_s_) return;
   prefills_at_s_ = at_s;
-  self_->delayed_send(gateway_actor{self_},
-                      nanoseconds_of(std::max(0.0, at_s - host_.clock->now_s())),
-                      prefills_due{++prefills_number_});
+  send_later(self_, std::max(0.0, at_s - host_.clock->now_s()), prefills_due{++prefills_number_});
 }
 
-void gateway_state::on_prefills_due(const prefills_due& m) {
+void gateway_state::on(const prefills_due& m) {
   if (m.number != prefills_number_) return;
   prefills_at_s_ = never;
   send_all(prefills_.on_time(host_.clock->now_s() + timer_rounding_s));
@@ -109,9 +105,7 @@ void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
   // A node speaks for itself: a forged heartbeat would keep a dead node's leases alive.
   if (!is_local(h.node) || from != node_address(h.node)) return;
   if (heartbeats_.empty())
-    self_->delayed_send(gateway_actor{self_},
-                        nanoseconds_of(batching * cluster_->settings.heartbeat_s),
-                        heartbeats_due{});
+    send_later(self_, batching * cluster_->settings.heartbeat_s, heartbeats_due{});
   // Only the newest counts, since sequence numbers grow; an older one would be refused anyway.
   heartbeats_[h.node] = h;
   needed_s_ = host_.clock->now_s();
@@ -145,7 +139,7 @@ void gateway_state::report() {
   send_message(host_, controller_address, take_report());
 }
 
-void gateway_state::on_heartbeats_due() {
+void gateway_state::on(const heartbeats_due&) {
   if (!heartbeats_.empty()) report();
 }
 
@@ -153,7 +147,7 @@ bool gateway_state::is_removed() const {
   return cluster_->datacenters[datacenter_of(host_.self)].removed;
 }
 
-void gateway_state::on_tick() {
+void gateway_state::on(const tick&) {
   const auto now_s = host_.clock->now_s();
   // A removed gateway stays until its nodes have been silent for a lease: their programs have their
   // grace, and their last reports pass here.
@@ -162,23 +156,7 @@ void gateway_state::on_tick() {
   report();
   router_.on_tick();
   set_timer();
-  self_->delayed_send(gateway_actor{self_}, nanoseconds_of(cluster_->settings.heartbeat_s), tick{});
-}
-
-gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, shared_cluster c, wan_options wan,
-                                     std::function<void()> on_removed) {
-  auto& s = self->state;
-  begin_actor(self, "gateway", [&] {
-    s.start(self, std::move(h), std::move(c), std::move(wan), std::move(on_removed));
-  });
-  return {
-      [&s](const arrived& a) { s.on_frame(a.what); },
-      [&s](const crossing_due& d) { s.on_crossing_due(d); },
-      [&s](const heartbeats_due&) { s.on_heartbeats_due(); },
-      [&s](const prefills_due& d) { s.on_prefills_due(d); },
-      [&s](const tick&) { s.on_tick(); },
-  };
+  send_later(self_, cluster_->settings.heartbeat_s, tick{});
 }
 
 }  // namespace troupe::actors

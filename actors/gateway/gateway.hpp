@@ -3,11 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 
 #include "actors/gateway/tensor_router.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill/prefill_controller.hpp"
 #include "messages/base/time.hpp"
 #include "runtime/host/log_limiter.hpp"
@@ -29,9 +28,7 @@ struct prefills_due {
   std::uint64_t number = 0;
 };
 
-using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
-                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<prefills_due>,
-                                       caf::reacts_to<tick>>;
+using gateway_actor = actor_of<arrived, crossing_due, heartbeats_due, prefills_due, tick>;
 
 /// The gateway actor: a datacenter's connection to the controller and to other datacenters.
 ///
@@ -50,14 +47,16 @@ using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<c
 /// It has no durable state: after a restart nodes and stages resend what was lost.
 class gateway_state {
  public:
-  gateway_state() = default;
+  using interface = gateway_actor;
+  static constexpr const char* actor_name = "gateway";
+
   void start(gateway_actor::pointer self, runtime::host h, shared_cluster c, wan_options wan,
              std::function<void()> on_removed);
-  void on_frame(const frame& f);
-  void on_crossing_due(const crossing_due& m);
-  void on_heartbeats_due();
-  void on_prefills_due(const prefills_due& m);
-  void on_tick();
+  void on(const arrived& a);
+  void on(const crossing_due& m);
+  void on(const heartbeats_due&);
+  void on(const prefills_due& m);
+  void on(const tick&);
 
  private:
   void set_timer();
@@ -91,12 +90,4 @@ class gateway_state {
   std::uint64_t timer_number_ = 0;
 };
 
-gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, shared_cluster c, wan_options wan,
-                                     std::function<void()> on_removed);
-
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::prefills_due)

@@ -5,7 +5,6 @@
 #include <optional>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "messages/base/time.hpp"
 #include "messages/wire/frame.hpp"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/gateway/retry_queue.hpp"
+#include "actors/gateway/slot_table.hpp"
 #include "actors/gateway/stripe_reassembler.hpp"
 #include "actors/gateway/striping.hpp"
 #include "actors/gateway/transfer.hpp"
@@ -39,8 +40,8 @@ struct wan_options {
 ///     retry_queue -> transport -> local node
 ///   anything else: forwarded at once; to another datacenter after the link's delay, if paced
 ///
-/// Each part has a class of its own; this one connects them and owns the frames (transfer_table).
-/// transfer_state has the states of a frame.
+/// Each part has a class of its own; this one connects them and owns the frames (slot_table, by
+/// token). transfer_state has the states of a frame.
 ///
 /// - A tensor with a body crosses as stripes, over the lanes of its path. A simulated tensor
 /// without
@@ -134,7 +135,7 @@ class tensor_router {
   retry_queue retry_queue_;
   stripe_reassembler reassembler_;
   stripe_numbers numbers_;
-  transfer_table<transfer> transfers_;
+  slot_table<transfer> transfers_;        // by token
   std::vector<std::uint32_t> unhandled_;  // unacknowledged frames, by node
   /// Tensors whose resends are dropped, until that time; never_ns: while they are here.
   std::map<tensor_key, time_ns> crossing_;

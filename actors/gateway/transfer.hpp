@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "messages/base/invariant.hpp"
 #include "messages/domain/address.hpp"
@@ -80,36 +79,6 @@ class transfer_state {
   phase phase_ = phase::over;
   std::uint32_t parts_ = 0, parts_sent_ = 0, queued_ = 0;
   bool link_through_ = false, credited_ = false;
-};
-
-/// The frames that a gateway holds, by token. Tokens of erased transfers are reused.
-template <class Transfer>
-class transfer_table {
- public:
-  std::uint32_t add(Transfer t) {
-    if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(all_.size()));
-      all_.emplace_back();
-    }
-    const auto token = free_.back();
-    free_.pop_back();
-    all_[token] = std::move(t);
-    return token;
-  }
-  void erase(std::uint32_t token) {
-    TROUPE_INVARIANT(all_[token].state.now() == transfer_state::phase::over);
-    all_[token] = {};
-    free_.push_back(token);
-  }
-  Transfer& operator[](std::uint32_t token) {
-    TROUPE_INVARIANT(token < all_.size());
-    return all_[token];
-  }
-  std::size_t size() const { return all_.size() - free_.size(); }
-
- private:
-  std::vector<Transfer> all_;
-  std::vector<std::uint32_t> free_;
 };
 
 }  // namespace troupe::actors

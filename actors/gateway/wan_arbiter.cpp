@@ -32,27 +32,15 @@ std::optional<std::uint32_t> wan_arbiter::take_started() {
   return token;
 }
 
-/// Indices stay valid while a hop is in use; a forgotten one is reused, so that ended trainings
-/// leave nothing behind.
+/// Indices stay valid while a hop is known.
 std::uint32_t wan_arbiter::hop_of(time_ns now, const hop_key& k) {
-  const auto known = by_key_.find(k);
-  if (known != by_key_.end()) {
-    hops_[known->second].last_used = now;
-    return known->second;
+  auto known = by_key_.find(k);
+  if (known == by_key_.end()) {
+    if (hops_.size() >= max_hops) return none;
+    known = by_key_.emplace(k, hops_.add({})).first;
   }
-  if (hops() >= max_hops) return none;
-  if (free_hops_.empty()) {
-    free_hops_.push_back(static_cast<std::uint32_t>(hops_.size()));
-    hops_.emplace_back();
-  }
-  const auto i = free_hops_.back();
-  free_hops_.pop_back();
-  hops_[i] = {};
-  hops_[i].key = k;
-  hops_[i].used = true;
-  hops_[i].last_used = now;
-  by_key_.emplace(k, i);
-  return i;
+  hops_[known->second].last_used = now;
+  return known->second;
 }
 
 std::uint32_t wan_arbiter::cell_of(hop& h, std::uint32_t first) {
@@ -126,13 +114,12 @@ void wan_arbiter::on_finished(std::uint32_t token) {
 }
 
 void wan_arbiter::forget(time_ns before) {
-  for (std::uint32_t i = 0; i < hops_.size(); ++i) {
-    auto& h = hops_[i];
-    if (!h.used || h.unfinished > 0 || h.last_used >= before) continue;
-    by_key_.erase(h.key);
-    h = {};
-    free_hops_.push_back(i);
-  }
+  std::erase_if(by_key_, [&](const auto& known) {
+    const auto& h = hops_[known.second];
+    if (h.unfinished > 0 || h.last_used >= before) return false;
+    hops_.erase(known.second);
+    return true;
+  });
 }
 
 }  // namespace troupe::actors

@@ -4,9 +4,9 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
+#include "actors/gateway/slot_table.hpp"
 #include "messages/base/time.hpp"
 #include "messages/wire/stage.hpp"
 
@@ -55,7 +55,7 @@ class wan_arbiter {
 
   /// Forgets links without transfers that were last used before a time.
   void forget(time_ns before);
-  std::size_t hops() const { return hops_.size() - free_hops_.size(); }
+  std::size_t hops() const { return hops_.size(); }
 
   static constexpr std::uint32_t max_pairs = 4096;
   static constexpr std::uint32_t max_hops = 16384;
@@ -86,8 +86,6 @@ class wan_arbiter {
     std::vector<flow> flows;         // by pipeline
   };
   struct hop {
-    hop_key key;
-    bool used = false;
     time_ns last_used = 0;
     std::uint32_t unfinished = 0;  // transfers
     std::vector<cell> cells;
@@ -111,8 +109,7 @@ class wan_arbiter {
   std::deque<std::uint32_t> started_;
   std::vector<cell_index> cells_by_token_;  // by token
   std::map<hop_key, std::uint32_t> by_key_;
-  std::deque<hop> hops_;
-  std::vector<std::uint32_t> free_hops_;
+  slot_table<hop> hops_;
 };
 
 }  // namespace troupe::actors

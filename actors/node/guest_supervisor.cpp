@@ -2,20 +2,16 @@
 
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/serving/prefill/guest_device.hpp"
-#include "gpu/device/device_type.hpp"
 #include "gpu/device/simulated_executor.hpp"
-#include "messages/domain/device_kind.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-using timer_actor = caf::typed_actor<caf::reacts_to<call_now>>;
+using timer_actor = actor_of<call_now>;
 
 timer_actor::behavior_type late_calls(timer_actor::pointer) {
   return {[](const call_now& c) { c.what(); }};
@@ -29,30 +25,17 @@ bool same_guest(const guest_setup& a, const guest_setup& b) {
 
 /// Can the stage's device have a guest?
 expected<void> can_lend(const stage_setup& s) {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::infeasible, std::move(why));
-  };
   if (!facts_of_device(s.backend).lends_to_guests)
-    return failure(fmt::format("devices of kind {} have no guests yet; use kind {}", s.backend,
-                               real_devices(&device_facts::lends_to_guests)));
+    return refuse(reason::kind::infeasible, "devices of kind {} have no guests yet; use kind {}",
+                  s.backend, real_devices(&device_facts::lends_to_guests));
   if (s.devices.size() != 1)
-    return failure(
-        fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
-                    s.devices.size()));
+    return refuse(reason::kind::infeasible,
+                  "a stage on {} devices has no guest; use one without tensor parallelism",
+                  s.devices.size());
   return {};
 }
 
 }  // namespace
-
-void guest_supervisor::start(node_actor::pointer self, runtime::host h, shared_cluster c) {
-  self_ = self;
-  host_ = std::move(h);
-  cluster_ = std::move(c);
-}
-
-address guest_supervisor::gateway() const {
-  return gateway_address(cluster_->nodes[node_of(host_.self)].datacenter);
-}
 
 // One executor for each device, shared by the stage and its guest, because it is what gives the
 // training its precedence. It stays when a stage is replaced. The timers of simulated ones run in
@@ -62,10 +45,10 @@ std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_
   if (known) return known;
   const auto* type = gpu::type_of(*device_kind_of(s.backend));  // can_lend() knows the kind
   if (type) return known = type->make_executor();
-  if (!timers_) timers_ = self_->spawn<caf::linked>(late_calls);
+  if (!timers_) timers_ = node_.self->spawn<caf::linked>(late_calls);
   return known = std::make_shared<gpu::simulated_executor>(
-             [clock = host_.clock] { return clock->now_s(); },
-             [self = self_, to = timers_](double after_s, std::function<void()> what) {
+             [clock = node_.host.clock] { return clock->now_s(); },
+             [self = node_.self, to = timers_](double after_s, std::function<void()> what) {
                self->delayed_send(to, nanoseconds_of(after_s), call_now{std::move(what)});
              });
 }
@@ -95,12 +78,12 @@ std::shared_ptr<gpu::device_executor> guest_supervisor::set_up(const stage_setup
 
 void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
   guest_options o;
-  o.messenger = messenger{host_, node_actor{self_}};
-  auto shape = shape_of(e.setup, host_.self);
+  o.messenger = node_.messenger();
+  auto shape = shape_of(e.setup, node_.host.self);
   if (!shape) {
     refused = shape.error();
     o.shape.setup = e.setup;
-    o.shape.node = host_.self;
+    o.shape.node = node_.host.self;
   } else {
     o.shape = std::move(*shape);
   }
@@ -114,49 +97,42 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
     o.create = [kind = s.backend](guest_shape& on, guest_engine::listener done) {
       return open_guest_device(on, std::move(done), kind);
     };
-  if (computes)
-    e.actor = self_->spawn<caf::linked + caf::detached>(guest, std::move(o));
-  else
-    e.actor = self_->spawn<caf::linked>(guest, std::move(o));
+  e.actor = node_.spawn<guest_state>(computes, std::move(o));
 }
 
 // The guest may be inside a call that takes minutes, on its own thread. The loan ends at once, from
 // here: the device goes back to the training, and a model that is opened later does not get it.
-void guest_supervisor::end(entry& e) {
-  self_->unlink_from(e.actor->address());
-  caf::anon_send_exit(e.actor, caf::exit_reason::kill);
+void guest_supervisor::end(const entry& e) const {
+  node_.kill(e.actor);
   if (e.loan) e.loan->end();
 }
 
 void guest_supervisor::stop(lease_id lease) {
-  for (auto it = guests_.begin(); it != guests_.end();) {
-    if (it->first.lease != lease) {
-      ++it;
-      continue;
-    }
-    end(it->second);
-    it = guests_.erase(it);
-  }
+  std::erase_if(guests_, [&](const auto& guest) {
+    if (guest.first.lease != lease) return false;
+    end(guest.second);
+    return true;
+  });
 }
 
 // An order names its guest by the stage; without that stage here, the answer spares the controller
 // its limit.
 void guest_supervisor::on_order(address from, const prefill_order& o, const payload& body) {
   const auto& group = o.group.guests;
-  const auto at = o.guest < group.size() ? guests_.find(group[o.guest].stage) : guests_.end();
-  if (at != guests_.end()) return caf::anon_send(at->second.actor, guest_message{from, o, body});
-  prefill_progress gone;
-  gone.name = o.name;
-  gone.guest = o.guest;
-  gone.now = prefill_progress::state::gone;
-  gone.why = {reason::kind::unavailable, "the stage of this guest is not here"};
-  send_message(host_, from, gone);
+  const auto* e = o.guest < group.size() ? find_in(guests_, group[o.guest].stage) : nullptr;
+  if (e) return caf::anon_send(e->actor, guest_message{from, o, body});
+  send_message(
+      node_.host, from,
+      prefill_progress{.name = o.name,
+                       .guest = o.guest,
+                       .now = prefill_progress::state::gone,
+                       .why = {reason::kind::unavailable, "the stage of this guest is not here"}});
 }
 
 void guest_supervisor::on_message(address from, const message& m, const payload& body) {
   const bool of_gateway =
       std::holds_alternative<prefill_order>(m) || std::holds_alternative<cancel_prefill>(m);
-  if (of_gateway && from != gateway()) return;
+  if (of_gateway && from != node_.gateway()) return;
   if (const auto* o = std::get_if<prefill_order>(&m)) return on_order(from, *o, body);
   if (!of_gateway && !std::holds_alternative<prefill_block>(m) &&
       !std::holds_alternative<blocks_received>(m))

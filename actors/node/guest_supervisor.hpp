@@ -4,11 +4,10 @@
 #include <map>
 #include <memory>
 
-#include "actors/protocol/node_interface.hpp"
+#include "actors/node/node_context.hpp"
 #include "actors/serving/prefill/guest.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/stage.hpp"
-#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 
@@ -16,7 +15,7 @@ namespace troupe::actors {
 /// outlive a stage that is replaced. Owned by the training_supervisor.
 class guest_supervisor {
  public:
-  void start(node_actor::pointer self, runtime::host h, shared_cluster c);
+  explicit guest_supervisor(const node_context& n) : node_{n} {}
 
   /// A stage is being set up: its guest runs beside it from now on; one with the same layers of the
   /// same model goes on. Returns the device's executor; null: the stage has no guest, or one that
@@ -41,16 +40,13 @@ class guest_supervisor {
 
   std::shared_ptr<gpu::device_executor> executor_of(const stage_setup& s);
   void spawn(entry& e, const stage_setup& s, reason refused);
-  void end(entry& e);
+  void end(const entry& e) const;
   void on_order(address from, const prefill_order& o, const payload& body);
-  address gateway() const;
 
-  node_actor::pointer self_ = nullptr;
-  runtime::host host_;
-  shared_cluster cluster_;
+  node_context node_;
   std::map<std::uint16_t, std::shared_ptr<gpu::device_executor>> devices_;
   std::map<stage_name, entry> guests_;
-  caf::typed_actor<caf::reacts_to<call_now>> timers_;  // of simulated devices
+  actor_of<call_now> timers_;  // of simulated devices
 };
 
 }  // namespace troupe::actors

@@ -15,7 +15,8 @@
 
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
-#include "actors/protocol/launch_environment.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -59,8 +60,8 @@ class local_process_runner final : public process_runner {
     fs::create_directories(logs_, failed);
     if (!failed) fs::create_directories(records_, failed);
     if (failed)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: cannot be created: {}", logs_.string(), failed.message()));
+      return refuse(reason::kind::invalid, "{}: cannot be created: {}", logs_.string(),
+                    failed.message());
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
       runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier process",
                    {{"groups", killed.size()}});
@@ -79,8 +80,8 @@ class local_process_runner final : public process_runner {
 
   expected<void> start(const work_order& w) override {
     if (w.port && !runtime::is_free_port(*w.port))
-      return refuse(reason::kind::stale,
-                    fmt::format("its port {} (MASTER_PORT) is in use on this node", *w.port));
+      return refuse(reason::kind::stale, "its port {} (MASTER_PORT) is in use on this node",
+                    *w.port);
     // A full disk is this machine's problem and not the job's: the node takes no more work, and the
     // job is queued again.
     if (auto ok = files_.prepare(w.lease); !ok) {
@@ -125,16 +126,15 @@ class local_process_runner final : public process_runner {
   }
 
   void stop(lease_id lease, bool at_once) override {
-    auto it = running_.find(lease);
-    if (it == running_.end()) return;
-    auto& r = it->second;
+    auto* r = find_in(running_, lease);
+    if (!r) return;
     // A second graceful stop must not start the grace again.
     if (at_once)
-      r.program->kill();
-    else if (!r.stopping)
-      r.program->terminate(r.order.grace_s);
-    r.stopping = true;
-    r.killed = r.killed || at_once;
+      r->program->kill();
+    else if (!r->stopping)
+      r->program->terminate(r->order.grace_s);
+    r->stopping = true;
+    r->killed = r->killed || at_once;
   }
 
   std::vector<part_report> poll() override {
@@ -170,8 +170,7 @@ class local_process_runner final : public process_runner {
   // From disk and not from memory, so that logs of earlier attempts and of ended leases can be read
   // as well.
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
-    const auto none =
-        refuse(reason::kind::unknown, fmt::format("no log of lease {} on this node", lease));
+    const auto none = refuse(reason::kind::unknown, "no log of lease {} on this node", lease);
     const auto file = files_.newest_log(lease);
     if (file.empty()) return none;
     auto piece = troupe::read_piece(file, offset, chunk_bytes);

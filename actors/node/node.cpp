@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "messages/base/find_in.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::actors {
@@ -46,10 +43,13 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
     options_.process_runner->watch(
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
-  training_.start(self, host_, options_.cluster, options_.backend, options_.make_cuda);
-  serving_.start(self, host_, options_.cluster, options_.backend);
   guard_ = frame_guard{host_, options_.cluster};
-  on_tick();
+  on(tick{});
+}
+
+void node_state::on(const arrived& a) {
+  on_frame(a.what);
+  host_.net->handled(a.what);
 }
 
 void node_state::on_frame(const frame& f) {
@@ -63,7 +63,7 @@ void node_state::on_frame(const frame& f) {
   if (const auto* orders = std::get_if<node_orders>(&m))
     on_node_orders(*orders);
   else if (const auto* renewal = std::get_if<lease_renewal>(&m);
-           renewal && envelope.from == my_gateway())
+           renewal && envelope.from == me_.gateway())
     on_lease_renewal(*renewal);
   else if (const auto* changed = std::get_if<cluster_update>(&m))
     on_cluster_update(*changed);
@@ -90,8 +90,8 @@ void node_state::on_node_orders(const node_orders& o) {
   followed_ = orders_;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.work) {
-    if (auto it = parts_.find(w.lease); it != parts_.end()) {
-      it->second.ordered = true;
+    if (auto* p = find_in(parts_, w.lease)) {
+      p->ordered = true;
       if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
     } else if (w.stop_within_s > 0)
       continue;
@@ -188,13 +188,12 @@ void node_state::begin(const work_order& w) {
   changed_ = true;
   if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
-    training_.begin(w, options_.slowdown);
+    training_.begin(w);
   } else if (p.serving) {
-    serving_.begin(w, options_.slowdown);
+    serving_.begin(w);
   } else if (p.simulated) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
-    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
-                        work_done{w.lease, p.start});
+    send_later(self_, (w.start_s + work_s) * p.slowdown, work_done{w.lease, p.start});
     // A start that fails is an end that is reported, so that the controller frees the GPUs; for
     // what other machines may have the job is queued again (not_started).
   } else if (auto ok = options_.process_runner->start(w); !ok) {
@@ -214,52 +213,50 @@ void node_state::notify_end(const part& p) const {
   if (options_.observer) options_.observer->on_end(p.order, p.report);
 }
 
-void node_state::on_work_done(const work_done& w) {
-  auto it = parts_.find(w.lease);
-  if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
-  auto& p = it->second;
-  p.report.now =
-      p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
-  p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
-  if (p.order.out_of_memory)
-    p.report.detail = "out of memory (simulated: the memory formula says so)";
+void node_state::report_end(const part& p) {
   notify_end(p);
   report();
+}
+
+void node_state::on(const work_done& w) {
+  auto* p = find_in(parts_, w.lease);
+  if (!p || p->start != w.start || is_over(p->report)) return;
+  const bool out_of_memory = p->order.out_of_memory;
+  p->report.now = out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
+  p->report.iterations = out_of_memory ? 0 : p->order.iterations;
+  if (out_of_memory) p->report.detail = "out of memory (simulated: the memory formula says so)";
+  report_end(*p);
 }
 
 /// A lost device is remembered although its part may have ended already: the GPU stays unusable,
 /// whatever the job did.
-void node_state::on_training_over(training_over over) {
+void node_state::on(training_over over) {
   if (is_lost_device(over) && lost_.empty()) {
     lost_ = over.detail;
     changed_ = true;
   }
-  auto it = parts_.find(over.lease);
-  if (it == parts_.end() || is_over(it->second.report) || !training_.on_training_over(over)) return;
-  auto& p = it->second;
-  p.report.now = over.how;
-  p.report.iterations = p.order.iterations;
-  p.report.detail = over.detail;
+  auto* p = find_in(parts_, over.lease);
+  if (!p || is_over(p->report) || !training_.on_training_over(over)) return;
+  p->report.now = over.how;
+  p->report.iterations = p->order.iterations;
+  p->report.detail = over.detail;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
-  notify_end(p);
-  report();
+  report_end(*p);
 }
 
-void node_state::on_training_event(const training_event& e) {
+void node_state::on(const training_event& e) {
   if (options_.process_runner && parts_.contains(e.lease))
     options_.process_runner->append_log(e.lease, e.sentence);
 }
 
-void node_state::on_serving_over(const serving_over& over) {
-  auto it = parts_.find(over.lease);
-  if (it == parts_.end() || is_over(it->second.report) || !it->second.serving) return;
-  auto& p = it->second;
+void node_state::on(const serving_over& over) {
+  auto* p = find_in(parts_, over.lease);
+  if (!p || is_over(p->report) || !p->serving) return;
   serving_.stop(over.lease);
-  p.report.now = part_report::state::failed;
-  p.report.exit_code = 1;
-  p.report.detail = over.detail;
-  notify_end(p);
-  report();
+  p->report.now = part_report::state::failed;
+  p->report.exit_code = 1;
+  p->report.detail = over.detail;
+  report_end(*p);
 }
 
 /// Simulated work makes progress by the clock alone.
@@ -287,28 +284,28 @@ void node_state::stop(part& p, bool at_once) {
 void node_state::poll_programs() {
   if (!options_.process_runner) return;
   for (auto& r : options_.process_runner->poll()) {
-    auto it = parts_.find(r.lease);
-    if (it == parts_.end() || is_over(it->second.report)) continue;
+    auto* p = find_in(parts_, r.lease);
+    if (!p || is_over(p->report)) continue;
     // The reason for which this node stopped it says more than its exit status.
-    if (r.detail.empty()) r.detail = std::move(it->second.report.detail);
-    it->second.report = std::move(r);
-    if (!is_over(it->second.report)) continue;
+    if (r.detail.empty()) r.detail = std::move(p->report.detail);
+    p->report = std::move(r);
+    if (!is_over(p->report)) continue;
     changed_ = true;
-    notify_end(it->second);
+    notify_end(*p);
   }
   if (lost() != last_report_.lost) changed_ = true;
 }
 
-void node_state::on_programs_changed() {
+void node_state::on(const programs_changed&) {
   poll_programs();
   if (changed_) report();
 }
 
 /// The lease is checked by the node's own clock, also without any message. A tick that comes late,
 /// as in a process that was stopped, is covered by the keepers, which measure the lease themselves.
-void node_state::on_tick() {
+void node_state::on(const tick&) {
   poll_programs();
-  if (options_.on_removed && options_.cluster->nodes[index()].removed && parts_.empty())
+  if (options_.on_removed && options_.cluster->nodes[me_.index()].removed && parts_.empty())
     options_.on_removed();
   training_.remove_released();
   training_.return_memory();
@@ -323,7 +320,7 @@ void node_state::on_tick() {
   if (changed_ || now() >= report_due_s_) report();
   const double wait_s =
       options_.process_runner ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
-  self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
+  send_later(self_, wait_s, tick{});
 }
 
 /// Why nothing can be started here: it may not last, unless a device is lost.
@@ -369,8 +366,8 @@ void node_state::report() {
   r.sequence = last_report_.sequence;
   if (r != last_report_ || r.sequence == 0 || acknowledged_ < r.sequence)
     return send_report(std::move(r));
-  send_message(host_, my_gateway(),
-               node_heartbeat{index(), host_.incarnation, next_sequence(), r.sequence});
+  send_message(host_, me_.gateway(),
+               node_heartbeat{me_.index(), host_.incarnation, next_sequence(), r.sequence});
 }
 
 void node_state::send_report(node_report r) {
@@ -385,8 +382,8 @@ void node_state::send_report(node_report r) {
 /// Read in pieces: a client asks for the next one from where this one ends.
 void node_state::on_read_log(address from, const read_log& r) {
   log_chunk reply{r.request, r.lease, r.offset, true, {}};
-  auto it = parts_.find(r.lease);
-  const bool running = it != parts_.end() && !is_over(it->second.report);
+  const auto* p = find_in(parts_, r.lease);
+  const bool running = p && !is_over(p->report);
   payload bytes;
   if (!options_.process_runner) {
     reply.why = {reason::kind::unavailable, "simulated work has no log"};
@@ -399,26 +396,6 @@ void node_state::on_read_log(address from, const read_log& r) {
     reply.why = read.error();
   }
   send_message(host_, from, reply, std::move(bytes));
-}
-
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
-                               node_options options) {
-  auto& s = self->state;
-  auto net = h.net;
-  begin_actor(self, "node", [&] { s.start(self, std::move(h), std::move(options)); });
-  return {
-      [&s, net](const arrived& a) {
-        s.on_frame(a.what);
-        net->handled(a.what);
-      },
-      [&s](const local_frame& p) { s.on_frame(p.what); },
-      [&s](const programs_changed&) { s.on_programs_changed(); },
-      [&s](const work_done& w) { s.on_work_done(w); },
-      [&s](const training_over& over) { s.on_training_over(over); },
-      [&s](const training_event& e) { s.on_training_event(e); },
-      [&s](const serving_over& over) { s.on_serving_over(over); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

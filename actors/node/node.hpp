@@ -2,40 +2,17 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "actors/node/process_runner.hpp"
+#include "actors/node/node_context.hpp"
 #include "actors/node/serving_supervisor.hpp"
 #include "actors/node/training_supervisor.hpp"
-#include "actors/node/work_observer.hpp"
-#include "actors/protocol/node_interface.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "runtime/host/shared_cluster.hpp"
-#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct node_options {
-  shared_cluster cluster;
-  /// Null: all work is simulated, whether it has a command or not.
-  std::shared_ptr<actors::process_runner> process_runner;
-  /// Its state directory is new: processes of an earlier start are unknown.
-  bool new_state = false;
-  /// The device kind of jobs that name none, for training and serving.
-  std::string backend = name_of(device_kind::sim);
-  /// Creates the CUDA devices of its stages; null: this machine's GPUs.
-  gpu::cuda_device_maker make_cuda;
-  /// Slowdown factor of simulated work that starts now; null: none.
-  std::function<double()> slowdown;
-  std::shared_ptr<work_observer> observer;  // null: none
-  /// Called once the node was removed from the cluster and its work has ended; null: it stays.
-  std::function<void()> on_removed;
-};
 
 /// The node agent. It executes the latest orders and nothing else. Without contact to the
 /// controller for the duration of a lease it stops all work, which the controller may then grant
@@ -50,15 +27,18 @@ struct node_options {
 ///   end
 class node_state {
  public:
-  node_state() = default;
+  using interface = node_actor;
+  static constexpr const char* actor_name = "node";
+
   void start(node_actor::pointer self, runtime::host h, node_options options);
-  void on_frame(const frame& f);
-  void on_work_done(const work_done& w);
-  void on_training_over(training_over over);
-  void on_training_event(const training_event& e);
-  void on_serving_over(const serving_over& over);
-  void on_programs_changed();
-  void on_tick();
+  void on(const arrived& a);
+  void on(const local_frame& p) { on_frame(p.what); }
+  void on(const work_done& w);
+  void on(training_over over);
+  void on(const training_event& e);
+  void on(const serving_over& over);
+  void on(const programs_changed&);
+  void on(const tick&);
 
  private:
   struct part {
@@ -74,6 +54,7 @@ class node_state {
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
   };
 
+  void on_frame(const frame& f);
   void on_node_orders(const node_orders& o);
   void on_lease_renewal(const lease_renewal& r);
   void on_cluster_update(const cluster_update& u);
@@ -84,6 +65,7 @@ class node_state {
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
   void notify_end(const part& p) const;
+  void report_end(const part& p);
   void poll_programs();
   node_report make_report();
   std::string lost() const;
@@ -92,18 +74,15 @@ class node_state {
   void send_report(node_report r);
   std::uint64_t iterations_by_now(const part& p) const;
   double now() const { return host_.clock->now_s(); }
-  node_index index() const { return node_of(host_.self); }
-  address my_gateway() const {
-    return gateway_address(options_.cluster->nodes[index()].datacenter);
-  }
   const cluster_settings& settings() const { return options_.cluster->settings; }
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;
   node_options options_;
   std::map<lease_id, part> parts_;
-  training_supervisor training_;
-  serving_supervisor serving_;
+  const node_context me_{self_, host_, options_};
+  training_supervisor training_{me_};
+  serving_supervisor serving_{me_};
   frame_guard guard_;
   std::uint64_t journal_ = 0;             // of its orders; 0: there are none yet
   std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders
@@ -119,8 +98,5 @@ class node_state {
   std::string lost_;  // a device is lost, so nothing more is started: the reason
   bool changed_ = false;
 };
-
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
-                               node_options options);
 
 }  // namespace troupe::actors

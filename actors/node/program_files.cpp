@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe::actors {
@@ -84,8 +85,8 @@ std::error_code program_files::make(lease_id lease) const {
 
 expected<void> program_files::prepare(lease_id lease) const {
   if (const auto failed = make(lease))
-    return refuse(reason::kind::unavailable, fmt::format("cannot create a directory in {}: {}",
-                                                         logs_.string(), failed.message()));
+    return refuse(reason::kind::unavailable, "cannot create a directory in {}: {}", logs_.string(),
+                  failed.message());
   // On a full disk there may be room for a directory, but not for any output.
   const auto probe = directory(lease) / "probe";
   const auto written = troupe::append_to(probe.string(), std::string(probe_bytes, '.'));

@@ -2,58 +2,44 @@
 
 #include <utility>
 
-#include "actors/protocol/messenger.hpp"
 #include "actors/serving/decoder/batch_thread.hpp"
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "actors/serving/decoder/decoder.hpp"
-#include "actors/serving/decoder/decoder_backend.hpp"
-#include "messages/domain/device_kind.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
-void serving_supervisor::start(node_actor::pointer self, runtime::host h, shared_cluster c,
-                               std::string backend) {
-  self_ = self;
-  host_ = std::move(h);
-  cluster_ = std::move(c);
-  backend_ = std::move(backend);
-}
-
 // A real decoder is detached: its end waits for the device's last round, which must not block the
 // threads that all actors share.
-void serving_supervisor::begin(const work_order& w, std::function<double()> slowdown) {
+void serving_supervisor::begin(const work_order& w) {
   stop(w.lease);
-  decoder_options o;
-  o.cluster = cluster_;
-  o.lease = w.lease;
-  o.incarnation = host_.incarnation;
-  o.what = *w.serve;
-  o.messenger = messenger{host_, node_actor{self_}};
-  o.slowdown = std::move(slowdown);
-  o.start_s = w.start_s;
-  if (is_simulated(backend_)) {
-    decoders_[w.lease] = self_->spawn<caf::linked>(decoder, std::move(o));
-    return;
-  }
-  o.executor = std::make_shared<batch_thread>(
-      [what = o.what, backend = backend_] { return load_model(what, backend); });
-  decoders_[w.lease] = self_->spawn<caf::linked + caf::detached>(decoder, std::move(o));
+  const bool computes = !is_simulated(node_.options.backend);
+  decoder_options o{.cluster = node_.options.cluster,
+                    .lease = w.lease,
+                    .incarnation = node_.host.incarnation,
+                    .what = *w.serve,
+                    .messenger = node_.messenger(),
+                    .slowdown = node_.options.slowdown,
+                    .start_s = w.start_s};
+  if (computes)
+    o.executor = std::make_shared<batch_thread>(
+        [what = o.what, backend = node_.options.backend] { return load_model(what, backend); });
+  decoders_[w.lease] = node_.spawn<decoder_behavior>(computes, std::move(o));
 }
 
 void serving_supervisor::stop(lease_id lease) {
   const auto it = decoders_.find(lease);
   if (it == decoders_.end()) return;
-  self_->unlink_from(it->second->address());
+  node_.self->unlink_from(it->second->address());
   caf::anon_send(it->second, stop_serving{});
   decoders_.erase(it);
 }
 
 template <class T>
 bool serving_supervisor::to_decoder(lease_id lease, address from, T& m, const payload& body) {
-  const auto it = decoders_.find(lease);
-  if (it == decoders_.end()) return false;
-  caf::anon_send(it->second, inbound<T>{from, std::move(m), body, {}});
-  return true;
+  const auto* to = find_in(decoders_, lease);
+  if (to) caf::anon_send(*to, inbound<T>{from, std::move(m), body, {}});
+  return to != nullptr;
 }
 
 /// Spares the front the time until it notices that the decoder is gone.
@@ -63,7 +49,7 @@ void serving_supervisor::answer_for_lost(address to, const request_name& n, leas
   g.lease = lease;
   g.finish = generated::ending::failed;
   g.why = {reason::kind::unavailable, "the decoder is not on this node any more"};
-  send_message(host_, to, g);
+  send_message(node_.host, to, g);
 }
 
 // Each message names the lease of its decoder. One for a decoder that is not here (any more) gets
@@ -84,8 +70,7 @@ bool serving_supervisor::on_message(address from, message& m, const payload& bod
     to_decoder(p->name.lease, from, *p, body);
   } else if (auto* b = std::get_if<prefill_block>(&m);
              b && b->what != prefill_block::kind::hidden) {
-    if (!to_decoder(b->name.lease, from, *b, body))
-      messenger{host_, node_actor{self_}}.send(from, not_needed(*b));
+    if (!to_decoder(b->name.lease, from, *b, body)) node_.messenger().send(from, not_needed(*b));
   } else {
     return false;
   }

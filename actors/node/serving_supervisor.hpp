@@ -1,15 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <map>
-#include <string>
 
-#include "actors/protocol/node_interface.hpp"
+#include "actors/node/node_context.hpp"
 #include "actors/serving/decoder/interface.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/work.hpp"
-#include "runtime/host/shared_cluster.hpp"
-#include "runtime/world/host.hpp"
 
 namespace troupe::actors {
 
@@ -17,12 +13,10 @@ namespace troupe::actors {
 /// them. Owned by the node actor, which receives a serving_over at a decoder's end.
 class serving_supervisor {
  public:
-  /// `backend`: the name of this node's device kind.
-  void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend);
+  explicit serving_supervisor(const node_context& n) : node_{n} {}
 
   /// Starts the decoder of an order with `serve`. It loads its model on a thread of its own.
-  /// `slowdown`: factor for simulated devices.
-  void begin(const work_order& w, std::function<double()> slowdown);
+  void begin(const work_order& w);
   /// Its decoder ends its requests, and then itself. Unknown leases are ignored.
   void stop(lease_id lease);
 
@@ -35,10 +29,7 @@ class serving_supervisor {
   bool to_decoder(lease_id lease, address from, T& m, const payload& body);
   void answer_for_lost(address to, const request_name& n, lease_id lease) const;
 
-  node_actor::pointer self_ = nullptr;
-  runtime::host host_;
-  shared_cluster cluster_;
-  std::string backend_;
+  node_context node_;
   std::map<lease_id, decoder_actor> decoders_;
 };
 

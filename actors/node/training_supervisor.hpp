@@ -2,21 +2,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
-#include <utility>
 
 #include "actors/node/guest_supervisor.hpp"
-#include "actors/protocol/node_interface.hpp"
+#include "actors/node/node_context.hpp"
 #include "actors/training/stage.hpp"
-#include "gpu/device/device_type.hpp"
 #include "messages/wire/message.hpp"
 #include "messages/wire/work.hpp"
-#include "runtime/host/shared_cluster.hpp"
 
 namespace troupe::actors {
 
@@ -24,14 +18,11 @@ namespace troupe::actors {
 /// Owned by the node actor.
 class training_supervisor {
  public:
-  /// `backend`: the name of this node's device kind. `make_cuda`: of CUDA devices; null:
-  /// this machine's.
-  void start(node_actor::pointer self, runtime::host h, shared_cluster c, std::string backend,
-             gpu::cuda_device_maker make_cuda = nullptr);
+  explicit training_supervisor(const node_context& n) : node_{n}, guests_{n} {}
 
-  /// Starts a part of a training; on the first part's node, its trainer as well. `slowdown`: factor
-  /// for simulated devices. Real stages have their own threads, so that the node keeps reporting.
-  void begin(const work_order& w, std::function<double()> slowdown);
+  /// Starts a part of a training; on the first part's node, its trainer as well. Real stages have
+  /// their own threads, so that the node keeps reporting.
+  void begin(const work_order& w);
 
   /// Ends everything of this lease on this node.
   void stop(lease_id lease);
@@ -54,7 +45,6 @@ class training_supervisor {
  private:
   struct part {
     work_order order;
-    std::function<double()> slowdown;
     trainer_actor trainer;  // on the first part's node
     struct entry {
       stage_actor actor;
@@ -69,20 +59,19 @@ class training_supervisor {
     std::optional<double> released_s;  // when, on this host's clock
   };
 
-  bool may_send(address from, const message& m);
-  void on_stage_setup(address trainer, stage_setup s);
-  void report_failure(address trainer, const stage_setup& s, const reason& why);
-  void report_starting(address trainer, const stage_setup& s);
-  template <class T>
-  void to_stage(const stage_name& who, address from, T& m, const payload& body);
-  part* part_of(lease_id lease);
+  // Messages from hosts that may not send them in their lease are dropped.
+  void on(address from, stage_setup& s, const payload& body);
+  void on(address from, stage_run& r, const payload& body);
+  void on(address from, stage_report& r, const payload& body);
+  void on(address from, tensor& t, const payload& body);
+  void on(address from, tensor_request& r, const payload& body);
+  void on(address from, training_report_ack& a, const payload& body);
+  void set_up(address trainer, stage_setup s);
+  void report(address trainer, const stage_setup& s, const reason& why) const;
+  part::entry* stage_of(const stage_name& who);
   void return_memory_soon();
 
-  node_actor::pointer self_ = nullptr;
-  runtime::host host_;
-  shared_cluster cluster_;
-  std::string backend_;
-  gpu::cuda_device_maker make_cuda_;
+  node_context node_;
   std::map<lease_id, part> parts_;
   guest_supervisor guests_;
   std::uint64_t trainers_ = 0;

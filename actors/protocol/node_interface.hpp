@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include <caf/all.hpp>
-
 #include "actors/protocol/protocol.hpp"
-#include "messages/wire/stage.hpp"
+#include "messages/domain/stage_name.hpp"
 #include "messages/wire/work.hpp"
 
 // The interface of the node actor. It is here and not in node/ because the actors that a node runs
@@ -49,16 +47,7 @@ struct serving_over {
   std::string detail;
 };
 
-using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<local_frame>,
-                                    caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
-                                    caf::reacts_to<training_over>, caf::reacts_to<training_event>,
-                                    caf::reacts_to<serving_over>, caf::reacts_to<tick>>;
+using node_actor = actor_of<arrived, local_frame, programs_changed, work_done, training_over,
+                            training_event, serving_over, tick>;
 
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::local_frame)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::programs_changed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::work_done)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_event)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::serving_over)

@@ -1,10 +1,10 @@
 #include "actors/protocol/permissions.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/host/log.hpp"
 
@@ -140,13 +140,11 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
                        gateway_at(c, e.from) != gateway_at(c, e.to);
   if (too_far)
     return refuse(reason::kind::refused,
-                  fmt::format("{} may not send a {} to {}, which is in another datacenter",
-                              host_name(c, e.from), p->name, host_name(c, e.to)));
+                  "{} may not send a {} to {}, which is in another datacenter",
+                  host_name(c, e.from), p->name, host_name(c, e.to));
   if (allowed && !way_around) return {};
-  return refuse(
-      reason::kind::refused,
-      fmt::format("{} may not send a {} to {}", host_name(c, e.from),
-                  p ? p->name : fmt::format("message of type {}", e.type), host_name(c, e.to)));
+  return refuse(reason::kind::refused, "{} may not send a {} to {}", host_name(c, e.from),
+                p ? p->name : fmt::format("message of type {}", e.type), host_name(c, e.to));
 }
 
 bool may_act_on(const runtime::caller& who, const std::string& owner) {

@@ -31,8 +31,12 @@ struct arrived {
   frame what;
 };
 
+/// The type of an actor that takes these messages and answers none.
+template <class... Messages>
+using actor_of = caf::typed_actor<caf::reacts_to<Messages>...>;
+
 /// Receives the frames of a host's transport.
-using frame_receiver = caf::typed_actor<caf::reacts_to<arrived>>;
+using frame_receiver = actor_of<arrived>;
 
 /// Periodic tick (heartbeats, liveness, retries).
 struct tick {};
@@ -48,13 +52,18 @@ template <class Actor, class T>
 inline constexpr bool takes_inbound =
     caf::detail::tl_contains<typename Actor::signatures, caf::reacts_to<inbound<T>>>::value;
 
+/// Argument-dependent lookup finds it for the types of this namespace, and for no others.
+template <class T>
+void stays_in_process(const T&);
+
 }  // namespace troupe::actors
 
-// "Unsafe" in CAF's sense: these types are never serialized, since they do not leave the process.
+// "Unsafe" in CAF's sense: messages of this namespace are never serialized, since they do not leave
+// the process.
 namespace caf {
 template <class T>
-struct allowed_unsafe_message_type<troupe::actors::inbound<T>> : std::true_type {};
+requires requires(const T& m) {
+  stays_in_process(m);
+}
+struct allowed_unsafe_message_type<T> : std::true_type {};
 }  // namespace caf
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)

@@ -1,7 +1,6 @@
 #include "actors/training/controller_reports.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "messages/base/invariant.hpp"
 

@@ -9,10 +9,8 @@ namespace troupe::actors {
 
 bool device_stage::start(std::uint64_t iteration) {
   if (iteration == 0) return false;
-  gpu::operation o;
-  o.what = gpu::operation::kind::load;
-  o.path = checkpoint_path(setup_.how.checkpoint, iteration);
-  submit(std::move(o));
+  submit({.what = gpu::operation::kind::load,
+          .path = checkpoint_path(setup_.how.checkpoint, iteration)});
   return true;
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "actors/training/interfaces.hpp"
 #include "actors/training/stage_executor.hpp"

@@ -1,5 +1,6 @@
 #include "actors/training/device_times.hpp"
 
+#include "messages/base/find_in.hpp"
 #include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
@@ -38,13 +39,12 @@ std::optional<iteration_timeline> device_times::report(const training_plan& plan
   iteration_timeline result{iteration_, length_s_, {}};
   for (const auto& setup : plan.stages) {
     const stage_key who{setup.name.pipeline, setup.name.stage};
-    const auto busy = busy_s_.find(who);
-    if (busy == busy_s_.end()) continue;
-    const auto known = newest_.find(who);
-    const bool shown = known != newest_.end() && count <= max_tasks;
+    const auto* busy = find_in(busy_s_, who);
+    if (!busy) continue;
+    const auto* known = find_in(newest_, who);
+    const bool shown = known && count <= max_tasks;
     result.stages.push_back({who.first, who.second, node_of(setup.neighbours[setup.name.stage]),
-                             setup.devices, shown ? known->second : std::vector<timed_task>{},
-                             busy->second});
+                             setup.devices, shown ? *known : std::vector<timed_task>{}, *busy});
   }
   return result;
 }

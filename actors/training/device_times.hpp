@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "actors/training/planning/training_plan.hpp"
-#include "messages/domain/cluster.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {

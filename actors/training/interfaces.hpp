@@ -1,7 +1,5 @@
 #pragma once
 
-#include <caf/all.hpp>
-
 #include "actors/protocol/protocol.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"
@@ -21,17 +19,10 @@ struct stop_training {};
 /// To a stage: its part is over. It releases its device, and remains to resend lost tensors.
 struct release_device {};
 
-using stage_actor =
-    caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
-                     caf::reacts_to<inbound<tensor_request>>, caf::reacts_to<release_device>,
-                     caf::reacts_to<device_done>, caf::reacts_to<call_now>>;
+using stage_actor = actor_of<inbound<stage_run>, inbound<tensor>, inbound<tensor_request>,
+                             release_device, device_done, call_now>;
 
-using trainer_actor = caf::typed_actor<caf::reacts_to<inbound<stage_report>>,
-                                       caf::reacts_to<inbound<training_report_ack>>,
-                                       caf::reacts_to<stop_training>, caf::reacts_to<tick>>;
+using trainer_actor =
+    actor_of<inbound<stage_report>, inbound<training_report_ack>, stop_training, tick>;
 
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::release_device)

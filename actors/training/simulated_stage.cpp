@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "actors/protocol/timing.hpp"
+#include "actors/protocol/actor_state.hpp"
 
 namespace troupe::actors {
 
@@ -22,7 +22,7 @@ simulated_stage::simulated_stage(stage_actor::pointer self, const stage_options&
                  }} {}
 
 void simulated_stage::call_after(std::chrono::nanoseconds wait, event what) {
-  self_->delayed_send(stage_actor{self_}, wait, call_now{std::move(what)});
+  send_later(self_, wait, call_now{std::move(what)});
 }
 
 // Checkpoints have no files, so that only the start of the program takes time.

@@ -1,16 +1,17 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
-#include "actors/training/lending/stage_lending.hpp"
-#include "actors/training/make_stage_executor.hpp"
+#include "actors/training/device_stage.hpp"
+#include "actors/training/simulated_stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/stage_operations.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -18,6 +19,18 @@ namespace {
 
 using step_kind = stage_step::kind;
 using operation_kind = gpu::operation::kind;
+
+/// Libraries of devices throw; the node must learn that the maker has returned either way.
+expected<stage_backend> create_backend(stage_options& o) {
+  expected<stage_backend> made = refuse(reason::kind::unavailable, "");
+  try {
+    made = std::exchange(o.create, nullptr)();
+  } catch (const std::exception& e) {
+    made = refuse(reason::kind::unavailable, "setup failed: {}", e.what());
+  }
+  if (o.created) *o.created = true;
+  return made;
+}
 
 }  // namespace
 
@@ -28,33 +41,26 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   o_ = std::move(o);
   reports_ = {o_.messenger, o_.trainer, o_.setup, o_.received_s};
   training_.begin(o_.setup);
-  tensors_.begin({&o_, &training_, &reports_, [this] { return waits_for(); },
-                  [this](double after_s, std::function<void()> what) {
-                    self_->delayed_send(stage_actor{self_}, nanoseconds_of(after_s),
-                                        call_now{std::move(what)});
-                  }});
+  tensors_.begin({self_, &o_, &training_, &reports_, [this] { return waits_for(); }});
   if (!create_device()) return;
-  observe();
+  lending_ = stage_lending{{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()}};
+  lending_.on_plan(o_.setup);
   load();
 }
 
+/// Nothing else here distinguishes real devices from simulated ones. False: there is no device.
 bool stage_state::create_device() {
-  auto made = make_stage_executor(
-      self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
-  if (!made) {
-    fail(made.error());
+  if (!o_.create) {
+    executor_ = std::make_unique<simulated_stage>(
+        self_, o_, [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
+  } else if (auto backend = create_backend(o_)) {
+    executor_ = std::make_unique<device_stage>(self_, o_.setup, std::move(*backend));
+  } else {
+    fail(backend.error());
     return false;
   }
-  executor_ = std::move(*made);
   tensors_.set_executor(*executor_);
   return true;
-}
-
-void stage_state::observe() {
-  if (!o_.executor) return;
-  observer_ = std::make_unique<stage_lending>(
-      stage_lending::options{o_.messenger, o_.gateway, o_.executor, executor_->times_vary()});
-  observer_->on_plan(o_.setup);
 }
 
 // A stage that has nothing to load goes on at once, without a message to itself.
@@ -92,7 +98,8 @@ void stage_state::report_ready(stage_report ready) {
 // The trainer repeats this message whenever it misses a report, so that each part of it must be
 // harmless a second time: acknowledgements and limits only grow, an order counts only when it
 // allows more iterations, and a group id only before the first step.
-void stage_state::on_stage_run(const stage_run& r) {
+void stage_state::on(const inbound<stage_run>& m) {
+  const auto& r = m.body;
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   reports_.on_run(r);
   if (failed_ || device_released_) return;
@@ -118,14 +125,14 @@ void stage_state::take_plan(const stage_run& r) {
   o_.setup.forward = r.forward;
   o_.setup.backward = r.backward;
   take_times(r);
-  observer_->on_plan(o_.setup);
+  lending_.on_plan(o_.setup);
   begin_iteration();
 }
 
 void stage_state::take_times(const stage_run& r) {
   if (!o_.setup.guest || !r.guest_times) return;
   o_.setup.guest->times = *r.guest_times;
-  observer_->on_times(o_.setup);
+  lending_.on_times(o_.setup);
 }
 
 /// Completes the iteration that has begun and begins no other until the trainer names the last one.
@@ -149,11 +156,10 @@ void stage_state::report_halted() {
 
 // A tensor from another datacenter takes time in the hosts. A real transfer includes it; a
 // simulated one waits for it here.
-void stage_state::on_tensor(const tensor& t, const payload& body) {
-  const double handling_s = executor_ ? executor_->handling_s(t) : 0;
-  if (handling_s <= 0) return accept(t, body);
-  self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
-                      call_now{[this, t, body] { accept(t, body); }});
+void stage_state::on(const inbound<tensor>& m) {
+  const double handling_s = executor_ ? executor_->handling_s(m.body) : 0;
+  if (handling_s <= 0) return accept(m.body, m.raw);
+  send_later(self_, handling_s, call_now{[this, t = m.body, body = m.raw] { accept(t, body); }});
 }
 
 // A tensor may be the last that the next step or the exchange waits for.
@@ -175,7 +181,7 @@ void stage_state::accept(const tensor& t, const payload& body) {
 }
 
 /// The actor remains, without its device, to resend its last tensors should they be lost.
-void stage_state::on_release_device() {
+void stage_state::on(const release_device&) {
   device_released_ = true;
   if (executor_) executor_->release();
 }
@@ -219,7 +225,7 @@ void stage_state::begin_step(const stage_step& s) {
   }
   if (next_ == 0) {
     training_.report().begin_s = submitted_s_ - reports_.ahead_s();
-    observer_->on_iteration_begun(training_.iteration());
+    lending_.on_iteration_begun(training_.iteration());
   }
   submit(std::move(o));
 }
@@ -273,7 +279,7 @@ void stage_state::begin_gradients() {
     return advance_exchange();
   }
   phase_ = phase::gradients;
-  submit(operation_of(operation_kind::gradients));
+  submit({.what = operation_kind::gradients});
 }
 
 void stage_state::begin_exchange(gpu::outcome o) {
@@ -290,11 +296,8 @@ void stage_state::advance_exchange() {
   auto& gradients = training_.gradients();
   if (const auto& error = gradients.error(); !error.empty())
     return fail({reason::kind::malformed, error});
-  if (auto inputs = gradients.take_device_inputs()) {
-    auto o = operation_of(operation_kind::sum);
-    o.in = std::move(*inputs);
-    return submit(std::move(o));
-  }
+  if (auto inputs = gradients.take_device_inputs())
+    return submit({.what = operation_kind::sum, .in = std::move(*inputs)});
   if (!gradients.complete()) {
     // Devices that all-reduce have no guest.
     if (!gradients.joined()) be_idle(o_.setup.order.size() + 1);
@@ -309,10 +312,10 @@ void stage_state::update(std::pair<payload, payload> sums) {
   submit(update_operation(std::move(sums), training_.gradient_scale()));
 }
 
-// The observer comes first: what it adds is part of the report.
+// The lending comes first: what it adds is part of the report.
 void stage_state::end_iteration(const gpu::outcome& o) {
   training_.report().end_s = reports_.training_time_s();
-  observer_->on_iteration_ended(training_.report());
+  lending_.on_iteration_ended(training_.report());
   training_.end_iteration(o, tensors_.received().hops());
   tensors_.end_iteration();
   training_.is_checkpoint_due() ? save() : saved();
@@ -327,9 +330,10 @@ void stage_state::save() {
     return saved();
   }
   if (!training_.writes_checkpoint()) return saved();
-  if (const auto ok = may_save(how.checkpoint, me().lease); !ok) return fail(ok.error());
+  if (const auto ok = gpu::check_fence(how.checkpoint, me().lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
-  submit(save_operation(checkpoint_path(how.checkpoint, training_.iteration())));
+  submit({.what = operation_kind::save,
+          .path = checkpoint_path(how.checkpoint, training_.iteration())});
 }
 
 // Also after a checkpoint that only the trainer's halt has asked for: that iteration was reported
@@ -348,23 +352,22 @@ void stage_state::submit(gpu::operation o) {
   TROUPE_INVARIANT(!busy_);
   busy_ = true;
   if (phase_ != phase::steps) submitted_s_ = now_s();
-  const double wait_s = observer_->on_busy(training_.iteration_of_window(), operation_number());
+  const double wait_s = lending_.on_busy(training_.iteration_of_window(), operation_number());
   if (wait_s <= 0) return executor_->submit(std::move(o));
   // The delay is counted as such: the operation itself takes no longer.
-  self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
-                      call_now{[this, o = std::move(o)] {
-                        submitted_s_ = now_s();
-                        executor_->submit(o);
-                      }});
+  send_later(self_, wait_s, call_now{[this, o = std::move(o)] {
+               submitted_s_ = now_s();
+               executor_->submit(o);
+             }});
 }
 
 /// Until the input of this operation arrives. May be repeated.
 void stage_state::be_idle(std::size_t operation) {
   if (busy_ || failed_ || device_released_) return;
-  observer_->on_idle(training_.iteration_of_window(), operation);
+  lending_.on_idle(training_.iteration_of_window(), operation);
 }
 
-/// The number, as stage_observer counts, of the operation that is being submitted; none: not every
+/// The number, as stage_lending counts, of the operation that is being submitted; none: not every
 /// iteration has it.
 std::optional<std::size_t> stage_state::operation_number() const {
   const auto steps = o_.setup.order.size();
@@ -469,19 +472,6 @@ void stage_state::fail(const reason& why) {
   report(std::move(r));
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
-}
-
-stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
-  auto& s = self->state;
-  begin_actor(self, "stage", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<stage_run>& m) { s.on_stage_run(m.body); },
-      [&s](const inbound<tensor>& m) { s.on_tensor(m.body, m.raw); },
-      [&s](const inbound<tensor_request>& m) { s.on_tensor_request(m.body); },
-      [&s](const release_device&) { s.on_release_device(); },
-      [&s](const device_done& d) { s.on_device_done(d.what); },
-      [](const call_now& c) { c.what(); },
-  };
 }
 
 }  // namespace troupe::actors

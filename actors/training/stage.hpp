@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "actors/protocol/actor_state.hpp"
 #include "actors/training/interfaces.hpp"
-#include "actors/training/lending/stage_observer.hpp"
+#include "actors/training/lending/stage_lending.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"
 #include "actors/training/stage_reports.hpp"
@@ -55,23 +56,24 @@ namespace troupe::actors {
 /// The class has the phases only: the order of events, and the consequence of each. The rest has
 /// classes of its own: the executor (the device, or its simulation), the training (its
 /// iterations, gradients, checkpoints and report), the tensors from and to other stages, the
-/// reports to the trainer, and the observer, which lends the idle device to a guest.
+/// reports to the trainer, and the lending of the idle device to a guest.
 class stage_state {
  public:
-  stage_state() = default;
+  using interface = stage_actor;
+  static constexpr const char* actor_name = "stage";
+
   void start(stage_actor::pointer self, stage_options o);
-  void on_stage_run(const stage_run& r);
-  void on_tensor(const tensor& t, const payload& body);
-  void on_tensor_request(const tensor_request& r) { tensors_.resend(r); }
-  void on_release_device();
-  void on_device_done(expected<gpu::outcome> r);
+  void on(const inbound<stage_run>& m);
+  void on(const inbound<tensor>& m);
+  void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
+  void on(const release_device&);
+  void on(const device_done& d) { on_device_done(d.what); }
 
  private:
   enum class phase { loading, group_id, joining, steps, gradients, exchange, update, saving };
 
   // Setting up.
   bool create_device();
-  void observe();
   void load();
   void request_group_id();
   void join_group(const stage_run& r);
@@ -102,6 +104,7 @@ class stage_state {
   void fail(const reason& why);
 
   // The device.
+  void on_device_done(expected<gpu::outcome> r);
   void submit(gpu::operation o);
   void be_idle(std::size_t operation);
   std::optional<std::size_t> operation_number() const;
@@ -121,7 +124,7 @@ class stage_state {
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
   std::unique_ptr<stage_executor> executor_;  // none: the device could not be created
-  std::unique_ptr<stage_observer> observer_ = std::make_unique<stage_observer>();
+  stage_lending lending_;
   stage_training training_;
   stage_reports reports_;
   stage_tensors tensors_;
@@ -135,7 +138,5 @@ class stage_state {
   double submitted_s_ = 0;        // when the device was last given an operation
   double exchange_began_s_ = 0;
 };
-
-stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o);
 
 }  // namespace troupe::actors

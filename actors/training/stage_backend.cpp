@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include <fmt/format.h>
-
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/tokens.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -60,9 +59,8 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
   if (kind == device_kind::cuda && make_cuda) return make_cuda(spec, indices);
   if (const auto* type = kind ? gpu::type_of(*kind) : nullptr)
     return type->make_stage(spec, indices, executor);
-  return refuse(reason::kind::infeasible,
-                fmt::format("a node's devices are of kind {}, not '{}'",
-                            real_devices(&device_facts::can_train), s.backend));
+  return refuse(reason::kind::infeasible, "a node's devices are of kind {}, not '{}'",
+                real_devices(&device_facts::can_train), s.backend);
 }
 
 }  // namespace
@@ -92,19 +90,6 @@ expected<stage_backend> make_backend(const stage_setup& s,
     return std::pair{std::move(b->tokens), std::move(b->targets)};
   };
   return result;
-}
-
-expected<void> open_checkpoints(const std::string& directory, lease_id lease) {
-  return gpu::take_fence(directory, lease);
-}
-
-expected<void> may_save(const std::string& directory, lease_id lease) {
-  return gpu::check_fence(directory, lease);
-}
-
-std::uint64_t newest_saved(const std::string& directory) {
-  const auto found = gpu::newest_checkpoint(directory);
-  return found ? found->iteration : 0;
 }
 
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {

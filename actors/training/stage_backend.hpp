@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/protocol/node_interface.hpp"
+#include "actors/training/stage_options.hpp"
 #include "actors/training/stage.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/wire/stage.hpp"
@@ -26,16 +27,6 @@ inline training_over lost_device(const stage_setup& s, const reason& why) {
 inline bool is_lost_device(const training_over& over) {
   return !over.trainer && over.how == part_report::state::stopped;
 }
-
-/// From now on this lease writes checkpoints into the directory. Fails (stale) if a newer lease has
-/// opened it, or if it is not writable.
-expected<void> open_checkpoints(const std::string& directory, lease_id lease);
-
-/// Fails (stale) if a newer lease has opened the directory since.
-expected<void> may_save(const std::string& directory, lease_id lease);
-
-/// The iterations of the newest complete checkpoint in a directory; 0: there is none.
-std::uint64_t newest_saved(const std::string& directory);
 
 /// The path of the checkpoint after that many iterations.
 std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);

@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <utility>
 
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"

@@ -7,35 +7,23 @@ namespace troupe::actors {
 
 using operation_kind = gpu::operation::kind;
 
-gpu::operation operation_of(operation_kind k) {
-  gpu::operation o;
-  o.what = k;
-  return o;
-}
-
 gpu::operation operation_of(const stage_step& s) {
-  auto o = operation_of(s.what == stage_step::kind::forward     ? operation_kind::forward
-                        : s.what == stage_step::kind::recompute ? operation_kind::recompute
-                                                                : operation_kind::backward);
-  o.microbatch = s.microbatch;
-  return o;
+  return {.what = s.what == stage_step::kind::forward     ? operation_kind::forward
+                  : s.what == stage_step::kind::recompute ? operation_kind::recompute
+                                                          : operation_kind::backward,
+          .microbatch = s.microbatch};
 }
 
 // All peers make one, since each has to find out whether its own device can.
 gpu::operation make_group_operation(const stage_setup& s) {
-  auto o = operation_of(operation_kind::make_group_id);
-  o.rank = s.name.pipeline;
-  o.size = s.pipelines;
-  return o;
+  return {.what = operation_kind::make_group_id, .rank = s.name.pipeline, .size = s.pipelines};
 }
 
 gpu::operation join_group_operation(const stage_setup& s, const std::vector<std::uint8_t>& id) {
-  auto o = operation_of(operation_kind::join_group);
-  o.rank = s.name.pipeline;
-  o.size = s.pipelines;
-  const auto bytes = std::as_bytes(std::span{id});
-  o.in = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
-  return o;
+  return {.what = operation_kind::join_group,
+          .in = {payload{id}},
+          .rank = s.name.pipeline,
+          .size = s.pipelines};
 }
 
 // The id is opaque here: only devices of the kind that has made it can read it.
@@ -48,16 +36,9 @@ std::vector<std::uint8_t> group_id_of(const gpu::outcome& o) {
 
 // A device that has summed gradients itself still gets the sum of a tied embedding from the hosts.
 gpu::operation update_operation(std::pair<payload, payload> sums, double scale) {
-  auto o = operation_of(operation_kind::update);
+  gpu::operation o{.what = operation_kind::update, .scale = scale};
   auto& [own, tied] = sums;
   if (!own.bytes().empty() || !tied.bytes().empty()) o.in = {std::move(own), std::move(tied)};
-  o.scale = scale;
-  return o;
-}
-
-gpu::operation save_operation(std::string directory) {
-  auto o = operation_of(operation_kind::save);
-  o.path = std::move(directory);
   return o;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,6 @@
 
 namespace troupe::actors {
 
-gpu::operation operation_of(gpu::operation::kind k);
 /// Without inputs.
 gpu::operation operation_of(const stage_step& s);
 
@@ -24,8 +22,5 @@ std::vector<std::uint8_t> group_id_of(const gpu::outcome& o);
 
 /// The optimizer step, with the sums of the hosts, or, if both are empty, with the device's own.
 gpu::operation update_operation(std::pair<payload, payload> sums, double scale);
-
-/// Writes the stage's file of the checkpoint in this directory.
-gpu::operation save_operation(std::string directory);
 
 }  // namespace troupe::actors

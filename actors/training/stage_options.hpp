@@ -26,25 +26,22 @@ struct stage_backend {
   token_feed tokens;  // of the first and the last stage
 };
 
-/// Everything that a stage needs of its node. The node's supervisor fills it in; the stage moves
-/// the device out of it and keeps the rest.
+/// Everything that a stage needs of its node. The node's supervisor fills it in.
 struct stage_options {
   stage_setup setup;
   double received_s = 0;  // when the setup arrived, on this host's monotonic clock
   address trainer = 0;
   actors::messenger messenger;
-  /// Creates the device, which may take minutes: the stage then has its own thread.
+  /// Creates the device, which may take minutes: the stage then has its own thread. Null: the stage
+  /// has a simulated device, `slowdown` times slower than its costs (null: as given), ready after
+  /// start_s.
   std::function<expected<stage_backend>()> create;
   /// Set once it is created; may be null.
   std::shared_ptr<std::atomic<bool>> created;
-  /// Without `create` and `device` the stage has a simulated device, `slowdown` times slower than
-  /// its costs (null: as given), ready after start_s.
-  std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
   link_cost same_node;    // simulated device: the link to other GPUs of this node,
   link_cost slowest_lan;  // and the slowest one to another node of the datacenter
-  token_feed tokens;      // real device: of the first and the last stage
   /// The device's, by which it is lent to a guest while the stage waits. Null: it has no guest.
   std::shared_ptr<gpu::device_executor> executor;
   address gateway = 0;  // of this datacenter; with a guest

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "actors/protocol/actor_state.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {
 
 namespace {
+
+/// No other stage has the tensor.
+constexpr double never_s = 3600;
 
 /// The path of tensors between peers, which never leave the datacenter.
 wan_path inside_datacenter() {
@@ -24,9 +27,6 @@ wan_path inside_datacenter() {
 void stage_tensors::begin(owner o) {
   owner_ = std::move(o);
   received_.begin(setup(), owner_.training->iteration());
-  requests_.begin(
-      {[this] { return host().now_s(); }, owner_.call_after, [this] { return missing(); },
-       [this](const tensor_request& r) { host().send(address_of(r.to_pipeline, r.to_stage), r); }});
 }
 
 address stage_tensors::address_of(std::uint32_t pipeline, std::uint32_t stage) const {
@@ -39,7 +39,7 @@ bool stage_tensors::accept(const tensor& t) {
   sent_.on_received(t);
   const double now_s = owner_.reports->training_time_s();
   // The clock offset is unknown before the first run.
-  if (owner_.training->has_begun()) requests_.add_sample(t.what, now_s - t.sent_s);
+  if (owner_.training->has_begun()) timeout_.add_sample(t.what, now_s - t.sent_s);
   if (t.path.pairs > 0) received_.add_transfer(t, now_s);
   return true;
 }
@@ -51,9 +51,9 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   if (t.path.pairs > 0) training.report().sent_bytes += t.bytes;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
     return refuse(reason::kind::infeasible,
-                  fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
-                              "job more pipelines or more stages",
-                              body.bytes().size(), runtime::largest_tensor_bytes));
+                  "a tensor of {} bytes exceeds the network's limit of {}: give the "
+                  "job more pipelines or more stages",
+                  body.bytes().size(), runtime::largest_tensor_bytes);
   t.from = training.name();
   t.iteration = training.iteration();
   t.sent_s = owner_.reports->training_time_s();
@@ -97,19 +97,47 @@ double stage_tensors::request_after_s(tensor::kind k) const {
   const auto bytes = one_microbatch  ? costs.activation_bytes
                      : between_peers ? costs.gradient_bytes
                                      : costs.tied_bytes;
-  return requests_.after_s(k, std::max(costs.wan_s, executor_->expected_transfer_s(bytes)));
+  return timeout_.after_s(k, std::max(costs.wan_s, executor_->expected_transfer_s(bytes)));
 }
 
 void stage_tensors::await(std::size_t at, const stage_step* next) {
-  const tensor_requests::place place{owner_.training->iteration(), at};
-  if (requests_.awaits(place)) return;
-  double after_s = tensor_requests::never_s;
+  const std::pair where{owner_.training->iteration(), at};
+  if (std::exchange(awaited_, where) == where) return;
+  double after_s = never_s;
   if (next)
     after_s = request_after_s(next->what == stage_step::kind::forward ? tensor::kind::activation
                                                                       : tensor::kind::gradient);
   else
     for (const auto& r : missing()) after_s = std::min(after_s, r.older_than_s);
-  requests_.await(place, after_s);
+  waiting_since_s_ = host().now_s();
+  check_at(waiting_since_s_ + after_s);
+}
+
+/// There is one timer, for the earliest time; when it fires, it is set for the next one. A timer
+/// that was set for a later time fires without effect.
+void stage_tensors::check_at(double at_s) {
+  request_at_s_ = at_s;
+  if (timer_at_s_ <= at_s) return;
+  timer_at_s_ = at_s;
+  send_later(owner_.self, at_s - host().now_s(), call_now{[this, at_s] {
+               if (timer_at_s_ != at_s) return;
+               timer_at_s_ = never;
+               request_missing();
+             }});
+}
+
+void stage_tensors::request_missing() {
+  const auto requests = missing();
+  if (requests.empty()) return;
+  const double now_s = host().now_s();
+  if (now_s + timer_rounding_s < request_at_s_) return check_at(request_at_s_);
+  double retry_s = never_s;
+  for (const auto& r : requests) {
+    host().send(address_of(r.to_pipeline, r.to_stage), r);
+    retry_s = std::min(retry_s, r.older_than_s / 2);
+  }
+  // After a long wait the cause is usually a slow stage, not a lost tensor: request less often.
+  check_at(now_s + std::max(retry_s, (now_s - waiting_since_s_) / 8));
 }
 
 /// A request to each stage on another host that has tensors which this one waits for.
@@ -142,7 +170,7 @@ std::vector<tensor_request> stage_tensors::missing() const {
 void stage_tensors::end_iteration() {
   received_.end_iteration();
   sent_.begin_iteration(owner_.training->iteration());
-  requests_.end_iteration();
+  timeout_.next_iteration();
 }
 
 }  // namespace troupe::actors

@@ -3,33 +3,39 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "actors/training/gradient_exchange.hpp"
+#include "actors/training/interfaces.hpp"
 #include "actors/training/received_tensors.hpp"
 #include "actors/training/sent_tensors.hpp"
 #include "actors/training/stage_executor.hpp"
 #include "actors/training/stage_options.hpp"
 #include "actors/training/stage_reports.hpp"
 #include "actors/training/stage_training.hpp"
-#include "actors/training/tensor_requests.hpp"
+#include "messages/base/time.hpp"
 
 namespace troupe::actors {
 
 /// The tensors between a stage and its neighbours and peers: keeps those received until they are
-/// used and those sent until they have arrived, requests those that are overdue, and knows which
-/// host has which stage. The stage decides what to send, and when it waits.
+/// used and those sent until they have arrived, and knows which host has which stage. The stage
+/// decides what to send, and when it waits.
+///
+/// Tensors may be lost. Those that are overdue, somewhat later than the slowest of their kind took
+/// before, are requested from the stages that have sent them, and again less and less often.
+/// Nothing is acknowledged, so that a tensor that arrives costs one message.
 class stage_tensors {
  public:
   /// A tensor that a stage waits for: an input of its next step, or sums of gradients.
   enum class wait { none, input, sums };
   /// The stage's own members, which outlive this.
   struct owner {
+    stage_actor::pointer self = nullptr;
     const stage_options* options = nullptr;
     stage_training* training = nullptr;
     const stage_reports* reports = nullptr;
     std::function<wait()> waits_for;
-    std::function<void(double after_s, std::function<void()>)> call_after;
   };
 
   void begin(owner o);
@@ -64,12 +70,18 @@ class stage_tensors {
   address address_of(std::uint32_t pipeline, std::uint32_t stage) const;
   double request_after_s(tensor::kind k) const;
   std::vector<tensor_request> missing() const;
+  void check_at(double at_s);
+  void request_missing();
 
   owner owner_;
   stage_executor* executor_ = nullptr;
   received_tensors received_;
   sent_tensors sent_;
-  tensor_requests requests_;
+  request_timeout timeout_;
+  // Where the stage waits: an iteration, and an operation of it.
+  std::pair<std::uint64_t, std::size_t> awaited_{~std::uint64_t{0}, 0};
+  // Since when it waits there, when the tensor is requested, and when the timer fires.
+  double waiting_since_s_ = 0, request_at_s_ = 0, timer_at_s_ = never;
 };
 
 }  // namespace troupe::actors

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/wire/task_kind.hpp"
 
 namespace troupe::actors {
@@ -126,8 +127,7 @@ void timeline::add(const stage_report& r) {
 expected<void> timeline::write(const std::string& file, const cluster& c, const training_plan& plan,
                                const job_spec& job) const {
   std::ofstream out{file};
-  if (!out)
-    return refuse(reason::kind::invalid, fmt::format("{}: the timeline cannot be written", file));
+  if (!out) return refuse(reason::kind::invalid, "{}: the timeline cannot be written", file);
   double zero_s = std::numeric_limits<double>::max();
   for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
   const auto cell_size = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;

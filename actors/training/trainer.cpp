@@ -6,12 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/training/attempt_end.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 
 namespace troupe::actors {
 
@@ -44,7 +43,7 @@ void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   o_ = std::move(o);
   wall_ahead_s_ = o_.messenger.wall_s() - now_s();
   prepare();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
+  send_later(self_, tick_s, tick{});
 }
 
 // The controller's count of iterations decides for simulated trainings only. For real ones the
@@ -80,9 +79,9 @@ void trainer_state::prepare() {
 expected<void> trainer_state::find_checkpoint() {
   const auto& directory = o_.order.spec.train->checkpoint;
   if (!directory.empty())
-    if (auto ok = open_checkpoints(directory, o_.lease); !ok) return ok;
+    if (auto ok = gpu::take_fence(directory, o_.lease); !ok) return ok;
   first_ = 0;
-  if (!directory.empty() && newest_saved(directory) > 0) {
+  if (!directory.empty() && gpu::newest_checkpoint(directory)) {
     const auto newest = gpu::newest_sound_checkpoint(directory, o_.order.spec.model);
     if (!newest) return refuse(newest.error());
     for (const auto& damaged : newest->damaged) add_event(damaged);
@@ -160,7 +159,8 @@ void trainer_state::run(std::size_t i) {
 
 // Every report counts as a sign of life and as a sample of its host's clock, also a repeated one;
 // only the one of the stage's next iteration counts as progress.
-void trainer_state::on_stage_report(const stage_report& r) {
+void trainer_state::on(const inbound<stage_report>& m) {
+  const auto& r = m.body;
   if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
       r.name.stage >= plan_.shape.stages)
     return;
@@ -193,7 +193,7 @@ void trainer_state::on_ready(std::size_t i, const stage_report& r) {
 }
 
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
-void trainer_state::on_stop_training() {
+void trainer_state::on(const stop_training&) {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (!stages_.all_ready())
     return fail(part_report::state::stopped, "stopped before its first iteration");
@@ -308,7 +308,7 @@ void trainer_state::update_checkpoint() {
 
 // -- ticks
 
-void trainer_state::on_tick() {
+void trainer_state::on(const tick&) {
   if (!ended_) {
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
@@ -320,7 +320,7 @@ void trainer_state::on_tick() {
   }
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   if (!lease_ended_) report();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
+  send_later(self_, tick_s, tick{});
 }
 
 /// Stages that are not ready may still be starting, stragglers more slowly.
@@ -374,8 +374,8 @@ void trainer_state::report() {
 }
 
 // A controller that lags behind gets the next iterations as soon as it has the last ones.
-void trainer_state::on_training_report_ack(const training_report_ack& h) {
-  if (!unreported_.acknowledge(h.sequence)) return;
+void trainer_state::on(const inbound<training_report_ack>& m) {
+  if (!unreported_.acknowledge(m.body.sequence)) return;
   if (ended_ && unreported_.empty()) return end_lease();
   if (unreported_.has_full_report() || (ended_ && unreported_.has_iterations())) report();
 }
@@ -456,18 +456,6 @@ void trainer_state::end_lease() {
 void trainer_state::add_event(const std::string& sentence) {
   unreported_.add_event(sentence);
   caf::anon_send(o_.messenger.node(), training_event{o_.lease, sentence});
-}
-
-trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
-                                     trainer_options o) {
-  auto& s = self->state;
-  begin_actor(self, "trainer", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<stage_report>& m) { s.on_stage_report(m.body); },
-      [&s](const inbound<training_report_ack>& m) { s.on_training_report_ack(m.body); },
-      [&s](const stop_training&) { s.on_stop_training(); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

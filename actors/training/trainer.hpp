@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/training/controller_reports.hpp"
 #include "actors/training/curve_file.hpp"
@@ -61,12 +62,14 @@ struct trainer_options {
 /// They may be lost and repeated; a report counts only if it is the stage's next one.
 class trainer_state {
  public:
-  trainer_state() = default;
+  using interface = trainer_actor;
+  static constexpr const char* actor_name = "trainer";
+
   void start(trainer_actor::pointer self, trainer_options o);
-  void on_stage_report(const stage_report& r);
-  void on_training_report_ack(const training_report_ack& h);
-  void on_tick();
-  void on_stop_training();
+  void on(const inbound<stage_report>& m);
+  void on(const inbound<training_report_ack>& m);
+  void on(const tick&);
+  void on(const stop_training&);
 
  private:
   // Planning.
@@ -144,8 +147,5 @@ class trainer_state {
   std::string why_;
   bool ended_ = false, lease_ended_ = false;
 };
-
-trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
-                                     trainer_options o);
 
 }  // namespace troupe::actors

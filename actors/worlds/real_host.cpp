@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <mutex>
 
-#include <fmt/format.h>
 #include <caf/all.hpp>
 
 #include "actors/node/local_process_runner.hpp"
 #include "actors/protocol/failure_watch.hpp"
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/wiring.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
@@ -291,10 +291,9 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
     if (impl_->removed)
-      return refuse(reason::kind::refused,
-                    fmt::format("{}{} was removed from the cluster",
-                                is_node(*impl_->cluster, impl_->host.self) ? "node " : "",
-                                host_name(*impl_->cluster, impl_->host.self)));
+      return refuse(reason::kind::refused, "{}{} was removed from the cluster",
+                    is_node(*impl_->cluster, impl_->host.self) ? "node " : "",
+                    host_name(*impl_->cluster, impl_->host.self));
     // A newer instance of this host is connected. Any other refusal may be resolved at the other
     // side: the transport logs it and retries, and work continues until its lease expires.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)

@@ -6,7 +6,6 @@
 #include "actors/control/status/status_desk.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/serving/front/front.hpp"
@@ -23,8 +22,8 @@ namespace {
 /// Limit of a job's description on the network.
 constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
 
-template <class Handle>
 /// The transport calls this from its own thread; an actor's mailbox is the only way in.
+template <class Handle>
 std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   auto receiver = caf::actor_cast<caf::actor>(first);
   h.net->listen([receiver](frame f) { caf::anon_send(receiver, arrived{std::move(f)}); });
@@ -35,19 +34,25 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// node's reply to a client).
 class frame_dispatcher {
  public:
-  frame_dispatcher(runtime::host h, shared_cluster c, orchestrator_actor o, status_actor s)
-      : host_{std::move(h)},
-        guard_{std::make_shared<frame_guard>(host_, std::move(c))},
-        orchestrator_{std::move(o)},
-        status_{std::move(s)} {}
+  using interface = frame_receiver;
+  static constexpr const char* actor_name = "controller";
+
+  void start(frame_receiver::pointer, runtime::host h, const shared_cluster& c,
+             orchestrator_actor o, status_actor s) {
+    guard_ = frame_guard{h, c};
+    host_ = std::move(h);
+    orchestrator_ = std::move(o);
+    status_ = std::move(s);
+  }
 
   // The credit goes back to the sender when the last copy of this pointer is gone: with the message
   // in the actor that it is handed to, or here if it is handed to none.
-  void on_frame(const frame& f) const {
+  void on(const arrived& a) {
+    const auto& f = a.what;
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
-    if (!envelope || !guard_->admits(*envelope)) return;
+    if (!envelope || !guard_.admits(*envelope)) return;
     // The controller is the hub between clients and nodes; it changes nothing in what it forwards.
     if (envelope->to != host_.self) {
       host_.net->send(envelope->to, f);
@@ -89,37 +94,28 @@ class frame_dispatcher {
   }
 
   runtime::host host_;
-  std::shared_ptr<frame_guard> guard_;  // shared by copies; only one is used
+  frame_guard guard_;
   orchestrator_actor orchestrator_;
   status_actor status_;
 };
-
-frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, frame_dispatcher d) {
-  begin_actor(self, "controller", [] {});
-  return {[d = std::move(d)](const arrived& a) { d.on_frame(a.what); }};
-}
 
 }  // namespace
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  auto o = system.spawn(
-      orchestrator, h,
-      orchestrator_options{options.cluster, options.local, options.limits, options.boot});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
-  const auto policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
+  auto own = options;
+  own.policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
       planners::with_trainings(std::make_shared<const planners::checked_policy>(
           options.policy, fmt::format("the policy '{}'", options.policy->name()))))));
+  auto o = spawn_actor<orchestrator_state>(system, h, own);
   // On a real host planning has its own thread, so that a job that is hard to plan delays no
   // decision. In virtual time nothing may depend on threads.
-  auto e = options.virtual_time
-               ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
-               : system.spawn<caf::detached>(estimator,
-                                             estimator_options{options.cluster, policy, h.clock});
-  auto s = system.spawn(scheduler, h,
-                        scheduler_options{options.cluster, policy, options.on_decision}, o, e);
-  auto desk = system.spawn(status_desk, h, status_desk_options{options.cluster, policy}, o, s);
-  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, desk});
+  auto e = options.virtual_time ? spawn_actor<estimator_state>(system, h, own)
+                                : spawn_actor<estimator_state, caf::detached>(system, h, own);
+  auto s = spawn_actor<scheduler_state>(system, h, own, o, e);
+  auto desk = spawn_actor<status_desk_state>(system, h, own, o, s);
+  auto d = spawn_actor<frame_dispatcher>(system, h, options.cluster, o, desk);
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));
   result.all.push_back(caf::actor_cast<caf::actor>(e));
@@ -138,22 +134,24 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
   wan.pacing = std::make_shared<runtime::paced_links>(*c, datacenter_of(h.self), !virtual_time,
                                                       h.random, std::move(slow_links));
   wan.rounds = virtual_time ? rounds_of_an_instant : 0;
-  return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan), std::move(on_removed)));
+  return listen(h, spawn_actor<gateway_state>(system, h, std::move(c), std::move(wan),
+                                              std::move(on_removed)));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options) {
-  return listen(h, system.spawn(node, h, std::move(options)));
+  return listen(h, spawn_actor<node_state>(system, h, std::move(options)));
 }
 
 std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
                                     shared_cluster c, completions local,
                                     std::function<void()> on_removed) {
-  return listen(h, system.spawn(front, h, std::move(c), std::move(local), std::move(on_removed)));
+  return listen(h, spawn_actor<front_state>(system, h, std::move(c), std::move(local),
+                                            std::move(on_removed)));
 }
 
 client_actor start_client(caf::actor_system& system, const runtime::host& h) {
-  auto c = system.spawn(client, h);
+  auto c = spawn_actor<client_state>(system, h);
   listen(h, c);
   return c;
 }

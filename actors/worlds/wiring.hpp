@@ -12,7 +12,6 @@
 #include "actors/node/node.hpp"
 #include "actors/serving/front/completions.hpp"
 #include "messages/domain/cluster.hpp"
-#include "planners/policy/policy.hpp"
 #include "runtime/host/shared_cluster.hpp"
 #include "runtime/virtual/paced_links.hpp"
 #include "runtime/world/host.hpp"
@@ -20,16 +19,6 @@
 // Connects the actors to a host of some world. Only the host knows which world it is.
 
 namespace troupe::actors {
-
-struct controller_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;
-  bool local = false;                                         // all nodes are on this machine
-  bool virtual_time = false;                                  // else planning has its own thread
-  std::function<void(double us, std::size_t n)> on_decision;  // cost of each decision
-  journal_limits limits;
-  std::uint64_t boot = 0;  // which start of the machine the monotonic clock counts from
-};
 
 struct controller_actors {
   std::vector<caf::actor> all;  // the frame receiver first

@@ -69,12 +69,12 @@ expected<beside_frenzy> planning_s() {
 }
 
 expected<beside_frenzy> replay_s(const std::filesystem::path& philly, int runs) {
-  const auto rows = formats::import_philly(philly);
-  if (!rows) return refuse(rows.error());
+  const auto trace = formats::import_jobs("philly", philly);
+  if (!trace) return refuse(trace.error());
   const auto c = formats::load_cluster(formats::configs_directory() / "clusters" / "philly.yaml");
   if (!c) return refuse(c.error());
   return both(runs, [&](const std::string& name) -> expected<void> {
-    auto run = cli::comparison_of(*rows, "frenzy", nullptr, 1, *c);
+    auto run = cli::comparison_of(trace->rows, "frenzy", nullptr, 1, *c);
     if (!run) return refuse(run.error());
     const auto found = cli::find_policy(name);
     if (!found) return refuse(found.error());

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu_training/parts.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu_training/parts.hpp"
 #include "planners/model/stage_memory.hpp"
@@ -138,7 +138,7 @@ nlohmann::json measure_memory(const options& o) {
       const auto spec = spec_of(s, rows);
       json row{{"model", s.name},
                {"rows", rows},
-               {"marp_bytes", planners::marp_bytes(spec.model, rows, 1, 1)}};
+               {"marp_bytes", planners::marp_memory(spec.model, rows, 1, 1).total()}};
       row["engine"] = gpu ? really(spec) : json{{"asked_bytes", asked_for(spec)}};
       for (const std::string kind : {"plain", "fused"}) {
         if (!no_peer.empty()) break;

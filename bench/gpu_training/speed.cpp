@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/cuda/host/graphs.hpp"
 #include "gpu_training/parts.hpp"

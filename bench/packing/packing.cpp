@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "bubbletea/prefill_replay.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "harness/clock.hpp"
 #include "messages/base/random.hpp"
-#include "planners/bubbletea/prefill_replay.hpp"
 
 namespace troupe::bench {
 namespace {
@@ -95,7 +95,8 @@ void print_replay(const load& on, const std::vector<formats::inference_row>& tra
   for (std::uint64_t i = 0; i < 50'000; ++i)
     requests.push_back(request(i, static_cast<double>(i) * horizon_s / 1.1 / 50'000, trace));
   const double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);
-  const auto done = replay_prefills({{}, on.groups, on.windows}, on.windows.size(), requests);
+  const auto done =
+      bubbletea::replay_prefills({{}, on.groups, on.windows}, on.windows.size(), requests);
   const double s = clock_s(CLOCK_THREAD_CPUTIME_ID) - begin;
   fmt::print("\nreplay, 12 devices: {:.0f} prompts/s of processor time; {} served, {} declined\n",
              static_cast<double>(requests.size()) / s, done.served.size(), done.all_declined());

@@ -50,8 +50,10 @@ rows densest(rows all, double hours) {
 
 expected<rows> load_any(const fs::path& file) {
   if (auto own = formats::load_trace(file)) return own;
-  if (auto philly = formats::import_philly(file)) return philly;
-  return formats::import_itp(file);
+  auto imported = formats::import_jobs("philly", file);
+  if (!imported) imported = formats::import_jobs("itp", file);
+  if (!imported) return refuse(imported.error());
+  return std::move(imported->rows);
 }
 
 }  // namespace

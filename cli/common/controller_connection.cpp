@@ -112,6 +112,13 @@ expected<std::pair<message, payload>> remote::ask_any(message request) {
   return host_->ask(std::move(request), patience_s_).reply;
 }
 
+expected<job_id> remote::submit(const job_spec& job) {
+  const auto reply = ask<submit_reply>(submit_job{0, job});
+  if (!reply) return refuse(reply.error());
+  if (reply->job == 0) return refuse(reply->why);
+  return reply->job;
+}
+
 expected<message> remote::ask_anything(message request) {
   auto reply = ask_any(std::move(request));
   if (!reply) return refuse(reply.error());

@@ -35,6 +35,9 @@ class remote {
     return refuse(reason::kind::malformed, "unexpected answer from the controller");
   }
 
+  /// The number of a new job, or why it was not accepted.
+  expected<job_id> submit(const job_spec& job);
+
   /// Sends a request; the reply may be any message.
   expected<message> ask_anything(message request);
 

@@ -1,7 +1,5 @@
 #include "cli/common/interrupt.hpp"
 
-#include <ctime>
-
 namespace troupe::cli {
 
 interrupt::interrupt() {

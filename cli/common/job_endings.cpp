@@ -1,6 +1,5 @@
 #include "cli/common/job_endings.hpp"
 
-#include <algorithm>
 #include <set>
 
 #include "runtime/host/pause.hpp"

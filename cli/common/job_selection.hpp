@@ -55,47 +55,4 @@ class chosen_jobs {
   job_selection selection_;
 };
 
-/// The outcome of a verb for one job. Null document: it was not done, and only the reason is known.
-struct job_result {
-  json document;
-  std::string line;             // for people, if it was done
-  std::optional<reason> why{};  // it was not
-};
-
-/// Acts on every job. The document of one number is the job's own, that of several, of a range and
-/// of a selection is {"jobs": [...]}, however many there are. The exit status is 1 if anything was
-/// not done.
-template <class Act>
-int for_each_job(output& out, remote& r, const chosen_jobs& chosen, Act act) {
-  const auto ids = chosen.ids(r);
-  if (!ids)
-    return ids.error().code == reason::kind::invalid ? out.bad(ids.error())
-                                                     : out.failure(ids.error());
-  if (chosen.is_one()) {
-    const job_result one = act(ids->front());
-    if (!one.document.is_null()) out.document(one.document);
-    if (one.why) return out.failure(*one.why);
-    out.line("{}", one.line);
-    return exit_done;
-  }
-  json all = json::array();
-  bool failed = false;
-  for (const auto id : *ids) {
-    const job_result one = act(id);
-    const bool silent = one.why && one.why->code == reason::kind::unavailable;
-    if (silent && all.empty()) return out.failure(*one.why);
-    all.push_back(one.document.is_null() ? json{{"job", id}, {"reason", one.why->text}}
-                                         : one.document);
-    if (one.why)
-      out.note("troupe: {}", one.why->text);
-    else
-      out.line("{}", one.line);
-    failed = failed || one.why;
-    if (silent) break;
-  }
-  if (ids->empty()) out.line("No such jobs.");
-  out.document({{"jobs", all}});
-  return failed ? exit_no : exit_done;
-}
-
 }  // namespace troupe::cli

@@ -11,7 +11,6 @@
 
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/controller_connection.hpp"
-#include "cli/common/policy_plugin.hpp"
 #include "cli/common/socket_directory.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/whole_file.hpp"

@@ -2,11 +2,9 @@
 
 #include <map>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "cli/common/policy_plugin.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
 

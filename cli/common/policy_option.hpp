@@ -15,7 +15,7 @@ inline constexpr const char* default_policy = "troupe";
 /// "frenzy, opportunistic, ..., or a plug-in file": for help texts.
 std::string known_policies();
 
-/// The policy named by --policy: a built-in one, or a plug-in's (cli/common/policy_plugin.hpp). For
+/// The policy named by --policy: a built-in one, or a plug-in's. For
 /// an unknown name the error suggests the most similar one and lists all.
 expected<std::shared_ptr<const planners::policy>> find_policy(const std::string& word);
 
@@ -23,5 +23,13 @@ using policy_list = std::vector<std::shared_ptr<const planners::policy>>;
 
 /// The same for several; their names must differ, since they identify the results.
 expected<policy_list> find_policies(const std::vector<std::string>& words);
+
+/// Is it a plug-in file rather than a policy's name? It contains a slash or ends in ".so".
+bool is_plugin(const std::string& word);
+
+/// The policy of a plug-in (planners/policy/policy_plugin.hpp). Its code runs with this program's
+/// rights and stays loaded. Its exceptions and invalid decisions become planners::policy_failure;
+/// every error begins with the file.
+expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file);
 
 }  // namespace troupe::cli

@@ -1,4 +1,4 @@
-#include "cli/common/policy_plugin.hpp"
+#include "cli/common/policy_option.hpp"
 
 #include <dlfcn.h>
 

@@ -17,8 +17,8 @@ namespace troupe::cli {
 namespace {
 
 /// A number of a policy's options.
+// One table per policy serves parsing, range checks, error messages and help.
 template <class Options>
-// One table a policy serves parsing, range checks, error messages and help.
 struct parameter {
   std::string name;
   std::variant<double Options::*, std::uint32_t Options::*, std::uint64_t Options::*,

@@ -1,7 +1,5 @@
 #include "cli/common/table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "cli/common/human.hpp"

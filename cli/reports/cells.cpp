@@ -6,7 +6,6 @@
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "planners/cluster/gpu_pools.hpp"
-#include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"

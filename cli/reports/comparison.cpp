@@ -136,10 +136,6 @@ std::string failure_notes(const comparison& c) {
   return t.empty() ? "" : "\n" + t.text(terminal_columns());
 }
 
-}  // namespace
-
-namespace {
-
 struct replayed {
   policy_result result;
   std::map<job_id, std::string> failures;

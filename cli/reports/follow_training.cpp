@@ -28,18 +28,17 @@ expected<training_report> follow_training(
     remote& cluster, const job_spec& job,
     const std::function<void(const job_status&, const training_report&)>& progress,
     interrupt* stop) {
-  const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
+  const auto accepted = cluster.submit(job);
   if (!accepted) return refuse(accepted.error());
-  if (accepted->job == 0) return refuse(accepted->why);
   training_report known;  // all iterations seen so far: the controller thins its history
   std::uint64_t position = 0;
   for (;;) {
-    const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
+    const auto jobs = cluster.ask<query_reply>(query_jobs{0, *accepted});
     if (!jobs) return refuse(jobs.error());
     // The controller forgets ended jobs after a while.
     if (jobs->jobs.empty())
       return refuse(reason::kind::unknown,
-                    fmt::format("the controller no longer knows job {}", accepted->job));
+                    fmt::format("the controller no longer knows job {}", *accepted));
     const auto& j = jobs->jobs.front();
     if (progress) progress(j, known);
     // Queried after the state: if the job has ended, this has everything.

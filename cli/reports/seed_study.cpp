@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <optional>
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "formats/parse/value.hpp"
 #include "messages/base/statistics.hpp"
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::cli {
 
@@ -20,13 +19,6 @@ namespace {
 constexpr std::size_t max_seeds = 1000;
 /// Points of a distribution, if more jobs finished.
 constexpr std::size_t max_points = 1000;
-
-std::optional<std::uint64_t> whole(std::string_view text) {
-  std::uint64_t n = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), n);
-  return read.ec == std::errc{} && read.ptr == text.data() + text.size() ? std::optional{n}
-                                                                         : std::nullopt;
-}
 
 /// A figure over the seeds that have it.
 struct spread {
@@ -120,8 +112,9 @@ expected<std::vector<std::uint64_t>> parse_seeds(std::string_view text) {
     const auto comma = std::min(left.find(','), left.size());
     const auto part = left.substr(0, comma);
     const auto dash = std::min(part.find('-'), part.size());
-    const auto first = whole(part.substr(0, dash));
-    const auto last = dash < part.size() ? whole(part.substr(dash + 1)) : first;
+    const auto first = whole_number<std::uint64_t>(part.substr(0, dash));
+    const auto last =
+        dash < part.size() ? whole_number<std::uint64_t>(part.substr(dash + 1)) : first;
     if (!first || !last || *last < *first || *last - *first >= max_seeds) return bad();
     for (auto seed = *first;; ++seed) {
       if (std::ranges::find(seeds, seed) != seeds.end() || seeds.size() == max_seeds) return bad();

@@ -24,15 +24,6 @@ std::vector<double> lengths(const training_report& r) {
   return s;
 }
 
-double utilization(const training_report& r) {
-  double busy = 0, all = 0;
-  for (const auto& i : r.iterations) {
-    busy += i.busy_s;
-    all += (i.end_s - i.begin_s) * r.stages * r.pipelines;
-  }
-  return all > 0 ? busy / all : 0;
-}
-
 json costs_document(const stage_costs& k) {
   return {{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
           {"backward_s", k.backward_s},         {"update_s", k.update_s},
@@ -42,6 +33,15 @@ json costs_document(const stage_costs& k) {
 }
 
 }  // namespace
+
+double utilization(const training_report& r) {
+  double busy = 0, all = 0;
+  for (const auto& i : r.iterations) {
+    busy += i.busy_s;
+    all += (i.end_s - i.begin_s) * r.stages * r.pipelines;
+  }
+  return all > 0 ? busy / all : 0;
+}
 
 double mean_iteration_s(const training_report& r) {
   const auto all = lengths(r);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "bubbletea/prefill_replay.hpp"
 #include "harness/figures.hpp"
 #include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
@@ -56,8 +57,8 @@ planners::idle_windows until(const planners::idle_windows& windows, double to_s)
 
 /// Adds the shares of the devices' time up to span_s.
 void count(filling& f, const lender& from, const std::vector<planners::idle_windows>& windows,
-           const planners::prefill_replay& done,
-           const std::vector<planners::prefill_prompt>& requests, const filling_options& o) {
+           const prefill_replay& done, const std::vector<planners::prefill_prompt>& requests,
+           const filling_options& o) {
   std::vector<double> offered_s;
   // A saturated run offers a prompt as often as the trace is repeated.
   for (std::uint64_t n = 0; n < f.offered; ++n)
@@ -153,9 +154,8 @@ filling fill(const lender& from, const std::vector<formats::inference_row>& trac
   f.before = training_s(from.times) / devices_s;
   for (const auto& stage : from.times.tails)
     for (const auto& t : stage) f.tails += (t.exchange - t.begin + t.end - t.update) / devices_s;
-  const auto done =
-      planners::replay_prefills({o.packing, from.groups, windows}, windows.size(), requests,
-                                {o.saturated, o.saturated > 0 ? o.horizon_s : never});
+  const auto done = replay_prefills({o.packing, from.groups, windows}, windows.size(), requests,
+                                    {o.saturated, o.saturated > 0 ? o.horizon_s : never});
   f.offered = done.offered;
   f.served = done.served.size();
   std::vector<double> ttft, with_transfer;

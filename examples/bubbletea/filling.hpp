@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "formats/traces/trace.hpp"
-#include "planners/bubbletea/prefill_replay.hpp"
+#include "planners/bubbletea/prefill_packing.hpp"
 #include "studies/prefill_bubbles.hpp"
 
 // Trainings whose bubbles are filled with the prompts of a trace.

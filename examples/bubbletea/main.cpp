@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "bubbletea/figures.hpp"
+#include "bubbletea/pipeline_overhead.hpp"
 #include "harness/figures.hpp"
 
 using namespace troupe;
@@ -77,7 +78,7 @@ void figure13(figures& f) {
         for (const auto hops : {gpus, gpus - 1})
           f.figure13.push_back(
               {tokens, gpus, hops, gbit_s,
-               1e3 * planners::pipeline_overhead_s(llama_8b(), gbit_s, tokens, hops)});
+               1e3 * bubbletea::pipeline_overhead_s(llama_8b(), gbit_s, tokens, hops)});
 }
 
 /// "before to after, after, ...": the used share by packing rule, in %.
@@ -99,7 +100,7 @@ void compare(const figures& f, double gpt_a_c) {
       planners::prefill_s(
           planners::prefill_rate_of(layer, cluster_named("atlas-testbed")->gpu_of(0)), 32, 8192, 0);
   const auto overhead_ms = [&](std::uint32_t hops, double gbit_s) {
-    return 1e3 * planners::pipeline_overhead_s(layer, gbit_s, 8192, hops);
+    return 1e3 * bubbletea::pipeline_overhead_s(layer, gbit_s, 8192, hops);
   };
   const double ms = overhead_ms(32, 200);
   compared = {

@@ -8,6 +8,7 @@
 #include "messages/base/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 #include "planners/schedule/schedule.hpp"
 
 using namespace troupe::planners;

@@ -63,8 +63,9 @@ int main(int argc, char** argv) {
                      superposed(trace_named("philly-6h"), e.copies, 6));
   if (next < argc) {
     const double hours = next + 1 < argc ? std::atof(argv[next + 1]) : 168;
-    figures16_17_and20(fmt::format("Philly, {:g} hours", hours),
-                       must(formats::import_philly(argv[next], {"2017-10-16", hours, {}})));
+    figures16_17_and20(
+        fmt::format("Philly, {:g} hours", hours),
+        must(formats::import_jobs("philly", argv[next], {"2017-10-16", hours, {}})).rows);
   }
   figure19(e);
   figure20(e);

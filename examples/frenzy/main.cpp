@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "frenzy/measure.hpp"
+#include "frenzy/megatron_memory.hpp"
 #include "planners/model/stage_memory.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/policy/policy.hpp"
@@ -106,8 +107,8 @@ void figure6() {
       for (const auto d : {1u, 2u}) {
         fmt::print("\n{:12}{:4}{:4}", name, batch, d);
         for (const auto t : {1u, 2u, 4u, 8u}) {
-          const double marp = planners::marp_bytes(m, batch, d, t),
-                       full = planners::megatron_memory(m, batch / d, t).total();
+          const double marp = planners::marp_memory(m, batch, d, t).total(),
+                       full = frenzy::megatron_memory(m, batch / d, t).total();
           const double accuracy = 1 - std::abs(marp / full - 1);
           min = std::min(min, accuracy), max = std::max(max, accuracy);
           fmt::print("{:>22}", fmt::format("{:.2f} / {:.2f} {:3.0f} %", marp / 1e9, full / 1e9,
@@ -127,7 +128,7 @@ int main(int argc, char** argv) {
   const auto day = trace_named("philly-day");
   for (const auto* c : {"frenzy-sim", "frenzy-testbed"}) figure5b("Philly, one day", c, day, 3);
   for (int i = 1; i < argc; ++i)
-    figure5b(argv[i], "frenzy-sim", must(formats::import_itp(argv[i])), 1);
+    figure5b(argv[i], "frenzy-sim", must(formats::import_jobs("itp", argv[i])).rows, 1);
   figure6();
   print_compared(58, 13, 36);
 }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
-#include "formats/load/profile_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 
 namespace troupe::formats {

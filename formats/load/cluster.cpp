@@ -4,7 +4,7 @@
 #include <map>
 
 #include "formats/load/load.hpp"
-#include "formats/load/profile_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
 
@@ -18,13 +18,6 @@ namespace {
 constexpr std::size_t max_nodes = 262'144;
 constexpr std::uint32_t max_gpus_a_node = 1024;
 constexpr std::size_t max_fronts = 1024;
-
-template <class T>
-std::vector<std::string> names_of(std::span<const T> things) {
-  std::vector<std::string> names;
-  for (const auto& t : things) names.push_back(t.name);
-  return names;
-}
 
 /// State of reading one cluster file.
 class cluster_loader {
@@ -42,20 +35,13 @@ class cluster_loader {
     map_reader map{found_, tree, ""};
     map.read_name("name", out_.name, need::required);
     read_endpoint(map, "controller", out_.controller);
-    if (const auto* list = map.list("datacenters", 1, need::required))
-      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
-        read_datacenter(list->items[i], inside("datacenters", i));
-    if (const auto* list = map.list("fronts"))
-      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
-        read_front(list->items[i], inside("fronts", i));
-    if (const auto* list = map.list("wan"))
-      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
-        read_wan(list->items[i], inside("wan", i));
+    map.each(
+        "datacenters", [&](auto&&... at) { read_datacenter(at...); }, 1, need::required);
+    map.each("fronts", [&](auto&&... at) { read_front(at...); });
+    map.each("wan", [&](auto&&... at) { read_wan(at...); });
     if (const auto* v = map.find("settings")) read_settings(*v);
     if (const auto* v = map.find("gpus")) read_overrides(*v);
-    if (const auto* list = map.list("prices"))
-      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
-        read_price(list->items[i], inside("prices", i));
+    map.each("prices", [&](auto&&... at) { read_price(at...); });
     map.finish();
     return std::move(out_);
   }
@@ -98,9 +84,8 @@ class cluster_loader {
     read_endpoint(map, "gateway", dc.gateway);
     const auto index = static_cast<std::uint32_t>(out_.datacenters.size());
     out_.datacenters.push_back(std::move(dc));
-    if (const auto* list = map.list("nodes", 1, need::required))
-      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
-        read_nodes(list->items[i], inside(inside(place, "nodes"), i), index);
+    map.each(
+        "nodes", [&](auto&&... at) { read_nodes(at..., index); }, 1, need::required);
     map.finish();
   }
 
@@ -225,7 +210,7 @@ class cluster_loader {
     for (std::size_t i = 0; i < out_.datacenters.size(); ++i)
       if (out_.datacenters[i].name == name) return static_cast<std::uint32_t>(i);
     map.fail(key, fmt::format("unknown datacenter '{}'{}", shown(name),
-                              hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
+                              hint(name, names_of(out_.datacenters))));
     return 0;
   }
 
@@ -300,7 +285,7 @@ class cluster_loader {
 
   /// The index of a type that some node has.
   expected<gpu_index> used_gpu(const std::string& name) const {
-    const auto used = names_of(std::span<const gpu_type>{out_.gpus});
+    const auto used = names_of(out_.gpus);
     if (const auto at = std::ranges::find(used, name); at != used.end())
       return static_cast<gpu_index>(at - used.begin());
     return refuse(reason::kind::invalid, fmt::format("no node of this cluster has GPU '{}'{}",

@@ -24,7 +24,7 @@ void read_window(map_reader& map, double& from_s, double& until_s, need n) {
 }
 
 // b may be missing: then the partition separates `a` from all others.
-void read_partition(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+void read_partition(findings& found, fault_plan& plan, const value& v, const std::string& place) {
   map_reader map{found, v, place};
   timed_partition p;
   if (!map.read("a", p.a)) map.find("a", need::required);
@@ -35,7 +35,7 @@ void read_partition(findings& found, const value& v, const std::string& place, f
   plan.partitions.push_back(std::move(p));
 }
 
-void read_crash(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+void read_crash(findings& found, fault_plan& plan, const value& v, const std::string& place) {
   map_reader map{found, v, place};
   timed_crash c;
   map.read("host", c.host, need::required);
@@ -45,7 +45,7 @@ void read_crash(findings& found, const value& v, const std::string& place, fault
   plan.crashes.push_back(std::move(c));
 }
 
-void read_slow(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+void read_slow(findings& found, fault_plan& plan, const value& v, const std::string& place) {
   map_reader map{found, v, place};
   slow_node s;
   map.read("node", s.node, need::required);
@@ -55,7 +55,7 @@ void read_slow(findings& found, const value& v, const std::string& place, fault_
   plan.slow_nodes.push_back(std::move(s));
 }
 
-void read_slow_link(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+void read_slow_link(findings& found, fault_plan& plan, const value& v, const std::string& place) {
   map_reader map{found, v, place};
   slow_link s;
   std::vector<std::string> between;
@@ -67,14 +67,6 @@ void read_slow_link(findings& found, const value& v, const std::string& place, f
     map.fail("between", fmt::format("found {} datacenters, expected two", between.size()));
   if (between.size() == 2) s.a = between[0], s.b = between[1];
   plan.slow_links.push_back(std::move(s));
-}
-
-using entry_reader = void (*)(findings&, const value&, const std::string&, fault_plan&);
-
-void read_entries(map_reader& map, const char* key, fault_plan& plan, entry_reader read) {
-  if (const auto* list = map.list(key))
-    for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i)
-      read(map.found(), list->items[i], inside(key, i), plan);
 }
 
 // Rates without the size of the fault would be faults without effect, and a test that passes for
@@ -115,10 +107,10 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
   map.read("wall_skew_s", p.wall_skew_s, fault_time);
   map.read("wall_steps_per_hour", p.wall_steps_per_hour, rate);
   map.read("clock_drift", p.clock_drift, {0, 0.5});
-  read_entries(map, "partitions", p, read_partition);
-  read_entries(map, "crashes", p, read_crash);
-  read_entries(map, "slow_nodes", p, read_slow);
-  read_entries(map, "slow_links", p, read_slow_link);
+  map.each("partitions", [&](auto&&... at) { read_partition(found, p, at...); });
+  map.each("crashes", [&](auto&&... at) { read_crash(found, p, at...); });
+  map.each("slow_nodes", [&](auto&&... at) { read_slow(found, p, at...); });
+  map.each("slow_links", [&](auto&&... at) { read_slow_link(found, p, at...); });
   map.finish();
   check_random(map, p);
   if (!found.good()) return found.result();
@@ -127,13 +119,10 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
 
 // A misspelled host would be a fault that never happens.
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file) {
-  std::vector<std::string> hosts{"controller"}, nodes, places, datacenters;
-  for (const auto& dc : c.datacenters) {
-    hosts.push_back(dc.name + "/gateway");
-    places.push_back(dc.name);
-    datacenters.push_back(dc.name);
-  }
-  for (const auto& n : c.nodes) nodes.push_back(n.name);
+  std::vector<std::string> hosts{"controller"};
+  for (const auto& dc : c.datacenters) hosts.push_back(dc.name + "/gateway");
+  const auto nodes = names_of(c.nodes), datacenters = names_of(c.datacenters);
+  auto places = datacenters;
   hosts.insert(hosts.end(), nodes.begin(), nodes.end());
   places.insert(places.end(), hosts.begin(), hosts.end());
 

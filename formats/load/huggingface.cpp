@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "formats/load/model_reader.hpp"
+#include "formats/load/part_readers.hpp"
 
 namespace troupe::formats {
 

@@ -4,13 +4,9 @@
 #include <system_error>
 
 #include "formats/load/foreign_keys.hpp"
-#include "formats/load/job_text.hpp"
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
-#include "formats/load/memory_reader.hpp"
-#include "formats/load/model_reader.hpp"
-#include "formats/load/serving_reader.hpp"
-#include "formats/load/training_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/environment.hpp"
 
@@ -95,14 +91,11 @@ void read_environment(map_reader& map, job_spec& job) {
 /// Checks against the catalog, and the controller's own checks.
 void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
-  const bool known = std::any_of(catalogue.begin(), catalogue.end(),
-                                 [&](const gpu_type& t) { return t.name == job.gpu_type; });
-  if (!job.gpu_type.empty() && !catalogue.empty() && !known) {
-    std::vector<std::string> names;
-    for (const auto& t : catalogue) names.push_back(t.name);
+  const auto names = names_of(catalogue);
+  if (!job.gpu_type.empty() && !names.empty() &&
+      std::ranges::find(names, job.gpu_type) == names.end())
     map.fail("gpu_type",
              fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
-  }
   // In a slot job, `train` only selects the schedule.
   if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);

@@ -44,6 +44,10 @@ expected<job_spec> load_job(const std::filesystem::path& file,
                             std::span<const gpu_type> catalogue = {},
                             std::vector<std::string>* notices = nullptr);
 
+/// A job without a file: keys and values as JSON. `name` takes the file's place in errors; paths
+/// are relative to the current directory.
+expected<job_spec> parse_job(const std::string& name, const std::string& json);
+
 /// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);
 /// Does every host of the plan exist in the cluster? `file` is for the error.

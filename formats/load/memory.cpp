@@ -1,10 +1,8 @@
 #include <array>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "formats/load/key_reader.hpp"
-#include "formats/load/memory_reader.hpp"
+#include "formats/load/part_readers.hpp"
 
 namespace troupe::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include "formats/load/model_reader.hpp"
+#include "formats/load/part_readers.hpp"
 
 #include <fmt/format.h>
 

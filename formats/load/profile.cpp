@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "formats/load/load.hpp"
-#include "formats/load/profile_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/domain/device_kind.hpp"
 
@@ -75,17 +75,15 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
   map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, 10'000'000, need::required);
   map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, 100'000'000, need::required);
   map.read("tied_head", m.tied_head);
-  if (const auto* list = map.list("points", 1, need::required))
-    for (std::size_t i = 0; i < list->items.size() && found.good(); ++i) {
-      const auto at = inside(inside(place, "points"), i);
-      m.points.push_back(read_point(found, list->items[i], at));
-      const auto& p = m.points.back();
-      const auto same = [&](const profile_point& o) { return place_of(o) == place_of(p); };
-      if (std::count_if(m.points.begin(), m.points.end(), same) > 1)
-        found.add(list->items[i].line, at,
-                  fmt::format("duplicate point: {} rows of {} tokens, tensor_parallel {}", p.rows,
-                              p.sequence, p.tensor_parallel));
-    }
+  const auto add = [&](const value& point, const std::string& at) {
+    m.points.push_back(read_point(found, point, at));
+    const auto& p = m.points.back();
+    if (std::ranges::count(m.points, place_of(p), place_of) > 1)
+      found.add(point.line, at,
+                fmt::format("duplicate point: {} rows of {} tokens, tensor_parallel {}", p.rows,
+                            p.sequence, p.tensor_parallel));
+  };
+  map.each("points", add, 1, need::required);
   map.finish();
   std::ranges::sort(m.points, {}, place_of);
   return m;
@@ -107,19 +105,14 @@ copy_rates read_copies(map_reader& map) {
   map.read("from_device_gbytes_s", c.from_device_gbytes_s, rate);
   map.read("on_device_gbytes_s", c.on_device_gbytes_s, rate);
   map.read("all_reduce", c.all_reduce);
-  if (const auto* list = map.list("all_reduces"))
-    for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
-      const auto at = inside(inside(map.place(), "all_reduces"), i);
-      const auto r = read_sums(map.found(), list->items[i], at);
-      const auto same = [&](const auto& o) { return o.devices == r.devices; };
-      if (std::any_of(c.all_reduces.begin(), c.all_reduces.end(), same))
-        map.found().add(list->items[i].line, at,
-                        fmt::format("duplicate entry for {} devices", r.devices));
-      c.all_reduces.push_back(r);
-    }
+  map.each("all_reduces", [&](const value& v, const std::string& at) {
+    const auto r = read_sums(map.found(), v, at);
+    if (std::ranges::count(c.all_reduces, r.devices, &all_reduce_rate::devices) > 0)
+      map.found().add(v.line, at, fmt::format("duplicate entry for {} devices", r.devices));
+    c.all_reduces.push_back(r);
+  });
   map.finish();
-  std::sort(c.all_reduces.begin(), c.all_reduces.end(),
-            [](const auto& a, const auto& b) { return a.devices < b.devices; });
+  std::ranges::sort(c.all_reduces, {}, &all_reduce_rate::devices);
   return c;
 }
 
@@ -208,9 +201,10 @@ expected<device_profile> load_profile(const fs::path& file) {
   map.read("date", p.date, need::required);
   map.read_whole<std::uint32_t>("busy", p.busy, 1, 100'000);
   read_rest(map, p);
-  if (const auto* list = map.list("models", 0, need::required))
-    for (std::size_t i = 0; i < list->items.size() && found.good(); ++i)
-      p.models.push_back(read_profiled_model(found, list->items[i], inside("models", i)));
+  const auto add = [&](const value& v, const std::string& at) {
+    p.models.push_back(read_profiled_model(found, v, at));
+  };
+  map.each("models", add, 0, need::required);
   map.finish();
   if (!found.good()) return found.result();
   return p;

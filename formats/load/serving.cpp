@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
-#include "formats/load/model_reader.hpp"
-#include "formats/load/serving_reader.hpp"
-#include "formats/load/training_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/domain/model_files.hpp"
 

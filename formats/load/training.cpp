@@ -7,10 +7,7 @@
 
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
-#include "formats/load/model_reader.hpp"
-#include "formats/load/profile_reader.hpp"
-#include "formats/load/serving_reader.hpp"
-#include "formats/load/training_reader.hpp"
+#include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/domain/device_kind.hpp"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +20,14 @@ std::optional<std::string> nearest_name(std::string_view found, std::span<const 
 
 /// "; did you mean 'x'?", or "; known: a, b, c" if they are few, or nothing.
 std::string hint(std::string_view found, std::span<const std::string> known);
+
+/// The known names of nodes, GPU types, ...
+template <class List>
+std::vector<std::string> names_of(const List& all) {
+  std::vector<std::string> names;
+  for (const auto& one : all) names.emplace_back(one.name);
+  return names;
+}
 
 /// The first error of a file.
 class findings {
@@ -85,6 +92,13 @@ class map_reader {
   /// A list with at least `min_items` items; null if missing or invalid.
   const value* list(std::string_view key, std::size_t min_items = 0, need n = need::optional);
 
+  /// Calls read(item, its path in the file) for the items of such a list, until one is invalid.
+  template <class Read>
+  void each(std::string_view key, Read read, std::size_t min_items = 0, need n = need::optional) {
+    const auto* all = list(key, min_items, n);
+    for (std::size_t i = 0; all && i < all->items.size() && found_.good(); ++i)
+      read(all->items[i], inside(inside(place_, key), i));
+  }
   /// Reports the first unknown key. Call it last.
   void finish();
 

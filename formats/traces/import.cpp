@@ -26,29 +26,22 @@ bool never_ran_in(csv_reader& csv, const char* column, const trace_window& windo
 
 // Philly with one CSV row per job, as later works publish it. Names are made from line numbers,
 // which stay the same under every window.
-expected<imported_trace> import_philly_rows(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"timestamp", "duration", "num_gpus", "cluster"}, {"gpu_time"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+expected<imported_trace> import_philly(const fs::path& file, const trace_window& window) {
+  const auto row = [&](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = fmt::format("philly-{}", csv.line() - 1);  // the published rows have no names
     r.submit_s = timestamp(csv, "timestamp");
-    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpus", window)) {
-      sink.leave_out(never_ran);
-      continue;
-    }
+    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpus", window))
+      return sink.leave_out(never_ran);
     r.duration_s = csv.number("duration", {0, 1e9, true});
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpus", {1, 1e6}));
     sink.keep(std::move(r), csv.field("cluster"));
-  }
-  return std::move(sink).result(true);
+  };
+  return import_csv(file, window, true, {"timestamp", "duration", "num_gpus", "cluster"},
+                    {"gpu_time"}, row);
 }
 
-expected<imported_trace> import_itp_rows(const fs::path& file, const trace_window& window) {
+expected<imported_trace> import_itp(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
   // ElasticFlow's later files have models and deadlines beside the same jobs.
@@ -77,9 +70,9 @@ using importer = expected<imported_trace> (*)(const fs::path&, const trace_windo
 
 const auto& importers() {
   static const std::array<std::pair<std::string, importer>, 9> all{
-      {{"philly", import_philly_rows},
+      {{"philly", import_philly},
        {"philly-json", import_philly_json},
-       {"itp", import_itp_rows},
+       {"itp", import_itp},
        {"elasticflow", import_elasticflow},
        {"helios", import_helios},
        {"pai", import_pai},
@@ -87,11 +80,6 @@ const auto& importers() {
        {"sia", import_sia},
        {"gavel", import_gavel}}};
   return all;
-}
-
-expected<std::vector<trace_row>> rows_of(expected<imported_trace> imported) {
-  if (!imported) return refuse(imported.error());
-  return std::move(imported->rows);
 }
 
 }  // namespace
@@ -108,14 +96,6 @@ expected<imported_trace> import_jobs(std::string_view format, const fs::path& fi
     if (name == format) return import(file, window);
   return refuse(reason::kind::invalid, fmt::format("unknown format '{}'{}", shown(format),
                                                    hint(format, job_trace_formats())));
-}
-
-expected<std::vector<trace_row>> import_philly(const fs::path& file, const trace_window& window) {
-  return rows_of(import_philly_rows(file, window));
-}
-
-expected<std::vector<trace_row>> import_itp(const fs::path& file, const trace_window& window) {
-  return rows_of(import_itp_rows(file, window));
 }
 
 // Azure's LLM inference trace: one row a request, with the lengths of prompt and answer and without

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -60,14 +59,7 @@ double seconds_between(csv_reader& csv, const char* from, const char* to) {
 // SenseTime's Helios (Hu et al., SC 2021). `duration` is the time of running, without the queue;
 // rows without GPUs are CPU jobs.
 expected<imported_trace> import_helios(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"job_id", "gpu_num", "submit_time", "duration"},
-             {"user", "vc", "cpu_num", "node_num", "state", "start_time", "end_time", "queue"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = fmt::format("helios-{}", csv.field("job_id"));
     r.submit_s = timestamp(csv, "submit_time");
@@ -75,57 +67,39 @@ expected<imported_trace> import_helios(const fs::path& file, const trace_window&
     const bool started = !csv.has("start_time") || !is_nothing(csv.field("start_time"));
     r.duration_s =
         started && !is_nothing(csv.field("duration")) ? csv.number("duration", {0, 1e9}) : 0;
-    if (gpus == 0) {
-      sink.leave_out(without_gpus);
-    } else if (r.duration_s == 0) {
-      sink.leave_out(never_ran);
-    } else {
-      r.gpus = static_cast<std::uint32_t>(gpus);
-      sink.add(csv, "job_id", std::move(r), csv.field("vc"));
-    }
-  }
-  return std::move(sink).result(true);
+    if (gpus == 0) return sink.leave_out(without_gpus);
+    if (r.duration_s == 0) return sink.leave_out(never_ran);
+    r.gpus = static_cast<std::uint32_t>(gpus);
+    sink.add(csv, "job_id", std::move(r), csv.field("vc"));
+  };
+  return import_csv(
+      file, window, true, {"job_id", "gpu_num", "submit_time", "duration"},
+      {"user", "vc", "cpu_num", "node_num", "state", "start_time", "end_time", "queue"}, row);
 }
 
 // Alibaba's OpenB (Weng et al., ATC 2023): pods that share GPUs in thousandths. This scheduler
 // gives whole GPUs, so a part counts as one, which is noted.
 expected<imported_trace> import_openb(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time"},
-             {"cpu_milli", "memory_mib", "gpu_spec", "qos", "pod_phase"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = csv.field("name");
     r.submit_s = csv.number("creation_time", trace_seconds);
     const auto gpus = csv.whole("num_gpu", {0, 1e6});
     const auto milli = csv.whole("gpu_milli", {0, 1000});
-    if (gpus == 0) {
-      sink.leave_out(without_gpus);
-      continue;
-    }
-    if (is_nothing(csv.field("scheduled_time"))) {
-      sink.leave_out(never_ran);
-      continue;
-    }
-    if (is_nothing(csv.field("deletion_time"))) {
-      sink.leave_out(still_running);
-      continue;
-    }
+    if (gpus == 0) return sink.leave_out(without_gpus);
+    if (is_nothing(csv.field("scheduled_time"))) return sink.leave_out(never_ran);
+    if (is_nothing(csv.field("deletion_time"))) return sink.leave_out(still_running);
     r.duration_s = seconds_between(csv, "scheduled_time", "deletion_time");
-    if (r.duration_s == 0) {
-      sink.leave_out(never_ran);
-      continue;
-    }
+    if (r.duration_s == 0) return sink.leave_out(never_ran);
     if (milli < 1000) sink.note_change(rounded_up);
     r.gpus = static_cast<std::uint32_t>(gpus);
     set_type(r, sink, csv.field("gpu_spec"));
     sink.add(csv, "name", std::move(r));
-  }
-  return std::move(sink).result(false);
+  };
+  return import_csv(
+      file, window, false,
+      {"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time"},
+      {"cpu_milli", "memory_mib", "gpu_spec", "qos", "pod_phase"}, row);
 }
 
 namespace {

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "formats/traces/importers.hpp"
@@ -17,13 +15,7 @@ namespace fs = std::filesystem;
 // Sia (Jayaram Subramanya et al., SOSP 2023) and Pollux: a row has an application of their
 // simulator, whose speed comes from measured tables (--throughputs), and no duration.
 expected<imported_trace> import_sia(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"name", "time", "application", "num_replicas", "batch_size"}, {"samples"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = csv.field("name");
     r.submit_s = csv.number("time", trace_seconds);
@@ -32,32 +24,24 @@ expected<imported_trace> import_sia(const fs::path& file, const trace_window& wi
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_replicas", {1, 1e6}));
     r.global_batch = static_cast<std::uint32_t>(csv.whole("batch_size", {1, 1e8}));
     sink.add(csv, "name", std::move(r));
-  }
-  return std::move(sink).result(false);
+  };
+  return import_csv(file, window, false,
+                    {"name", "time", "application", "num_replicas", "batch_size"}, {"samples"},
+                    row);
 }
 
 // ElasticFlow (Gu et al., ASPLOS 2023): iterations of a named model, and a deadline (`ddl`) as a
 // time, which becomes relative to the submission.
 expected<imported_trace> import_elasticflow(const fs::path& file, const trace_window& window) {
-  const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return refuse(text.error());
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect(
-      {"job_id", "submit_time", "iteration", "model_name", "batch_size", "num_gpu", "duration"},
-      {"ddl"});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [&](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = csv.field("job_id");
     r.submit_s = csv.number("submit_time", trace_seconds);
     r.iterations = static_cast<std::uint64_t>(csv.whole("iteration", {1, 1e12}));
     r.model = csv.field("model_name");
     r.global_batch = static_cast<std::uint32_t>(csv.whole("batch_size", {1, 1e8}));
-    if (window.skip && (csv.field("duration") == "0" || csv.field("num_gpu") == "0")) {
-      sink.leave_out(never_ran);
-      continue;
-    }
+    if (window.skip && (csv.field("duration") == "0" || csv.field("num_gpu") == "0"))
+      return sink.leave_out(never_ran);
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpu", {1, 1e6}));
     r.duration_s = csv.number("duration", {0, 1e9, true});
     if (!csv.field("ddl").empty()) {
@@ -69,8 +53,11 @@ expected<imported_trace> import_elasticflow(const fs::path& file, const trace_wi
                                     csv.field("ddl"), csv.field("submit_time")));
     }
     sink.add(csv, "job_id", std::move(r));
-  }
-  return std::move(sink).result(false);
+  };
+  return import_csv(
+      file, window, false,
+      {"job_id", "submit_time", "iteration", "model_name", "batch_size", "num_gpu", "duration"},
+      {"ddl"}, row);
 }
 
 namespace {

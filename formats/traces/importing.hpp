@@ -101,4 +101,20 @@ class row_sink {
   std::set<std::string> names_;
 };
 
+/// Imports a CSV file with these columns: `row` gives each of its rows to the sink. `dated`: times
+/// are since 1970.
+template <class Row>
+expected<imported_trace> import_csv(const std::filesystem::path& file, const trace_window& window,
+                                    bool dated, const std::vector<std::string>& required,
+                                    const std::vector<std::string>& optional, Row row) {
+  const auto text = read_text(file, trace_limit_bytes);
+  if (!text) return refuse(text.error());
+  findings found{file.string()};
+  csv_reader csv{found, *text};
+  csv.expect(required, optional);
+  row_sink sink{found, window};
+  while (csv.next()) row(csv, sink);
+  return std::move(sink).result(dated);
+}
+
 }  // namespace troupe::formats

@@ -59,11 +59,10 @@ class measured_jobs {
           if (means_gpu(r.gpu_type, g)) return {};
         types.insert(r.gpu_type);
       }
-    std::vector<std::string> present;
-    for (const auto& g : cluster_.gpus) present.push_back(g.name);
     return refuse(reason::kind::invalid,
                   fmt::format("{}: found speeds on {}, expected some on the cluster's GPUs ({})",
-                              speeds_.file, fmt::join(types, ", "), fmt::join(present, ", ")));
+                              speeds_.file, fmt::join(types, ", "),
+                              fmt::join(names_of(cluster_.gpus), ", ")));
   }
 
   expected<void> add(const trace_row& row, replayed_trace& out) const {

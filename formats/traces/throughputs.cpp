@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "formats/parse/csv.hpp"
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::formats {
 
@@ -73,11 +73,10 @@ std::optional<std::pair<std::string, std::uint32_t>> job_type(std::string_view k
     if (!key.starts_with(before) || !key.ends_with(after) || at == key.npos) return {};
     const auto first = at + between.size();
     if (at <= before.size() || first + after.size() >= key.size()) return {};
-    const auto digits = key.substr(first, key.size() - after.size() - first);
-    std::uint32_t gpus = 0;
-    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), gpus);
-    if (read.ec != std::errc{} || read.ptr != digits.data() + digits.size() || gpus == 0) return {};
-    return std::pair{std::string{key.substr(before.size(), at - before.size())}, gpus};
+    const auto gpus =
+        whole_number<std::uint32_t>(key.substr(first, key.size() - after.size() - first));
+    if (gpus.value_or(0) == 0) return {};
+    return std::pair{std::string{key.substr(before.size(), at - before.size())}, *gpus};
   };
   if (key.starts_with("('")) return parts("('", "', ", ")");
   if (key.empty() || key.starts_with("(")) return {};

@@ -95,8 +95,7 @@ expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   }
   if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
   if (!found.good()) return found.result();
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](auto& a, auto& b) { return a.submit_s < b.submit_s; });
+  std::ranges::stable_sort(rows, {}, &trace_row::submit_s);
   return rows;
 }
 
@@ -143,8 +142,7 @@ expected<std::vector<inference_row>> load_inference_trace(const fs::path& file) 
                     static_cast<std::uint32_t>(csv.whole("generated_tokens", {0, 1e8}))});
   if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
   if (!found.good()) return found.result();
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](auto& a, auto& b) { return a.arrival_s < b.arrival_s; });
+  std::ranges::stable_sort(rows, {}, &inference_row::arrival_s);
   return rows;
 }
 

@@ -68,12 +68,6 @@ expected<imported_trace> import_jobs(std::string_view format, const std::filesys
                                      const trace_window& window = {});
 std::vector<std::string> job_trace_formats();
 
-/// Microsoft Philly as published with Sia: timestamp,duration,num_gpus,gpu_time,cluster.
-expected<std::vector<trace_row>> import_philly(const std::filesystem::path& file,
-                                               const trace_window& window = {});
-/// Microsoft ITP as published with ElasticFlow: job_id,submission_time,duration,num_gpu.
-expected<std::vector<trace_row>> import_itp(const std::filesystem::path& file,
-                                            const trace_window& window = {});
 /// Azure's LLM inference traces of 2023 and 2024: TIMESTAMP,ContextTokens,GeneratedTokens.
 expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
                                                       const trace_window& window = {});

@@ -1,29 +1,20 @@
 #include "gpu/cpu/inference_device.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "gpu/cpu/inference_work.hpp"
 #include "gpu/cpu/matrix.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
-
-namespace {
-
-tl::unexpected<reason> invalid(std::string text) {
-  return refuse(reason::kind::invalid, std::move(text));
-}
-
-}  // namespace
 
 expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const inference_spec& s) {
   const auto end = 1ull * s.first_sublayer + s.sublayers, all = 2ull * s.model.layers;
   if (end > all)
-    return invalid(fmt::format("sublayers {} to {} were requested, but {} has {}", s.first_sublayer,
-                               end, s.model.name, all));
+    return refuse(reason::kind::invalid, "sublayers {} to {} were requested, but {} has {}",
+                  s.first_sublayer, end, s.model.name, all);
   auto maths = cpu::inference_maths::make(s);
   if (!maths) return refuse(maths.error());
   return std::make_unique<cpu::cpu_inference_device>(s, std::move(*maths));
@@ -41,19 +32,18 @@ std::uint32_t cpu_inference_device::attention_layers() const {
 // Two refusals: too long for the model is final, too few free pages may pass.
 expected<void> cpu_inference_device::reserve(sequence_id s, std::uint32_t positions) {
   if (positions > spec_.model.positions)
-    return invalid(fmt::format("{} positions are more than the {} of {}", positions,
-                               spec_.model.positions, spec_.model.name));
+    return refuse(reason::kind::invalid, "{} positions are more than the {} of {}", positions,
+                  spec_.model.positions, spec_.model.name);
   if (cache_.reserve(s, positions)) return {};
-  return refuse(reason::kind::insufficient,
-                fmt::format("{} positions need {} pages; {} of {} are free", positions,
-                            pages_for(positions), cache_.free_pages(), spec_.pages));
+  return refuse(reason::kind::insufficient, "{} positions need {} pages; {} of {} are free",
+                positions, pages_for(positions), cache_.free_pages(), spec_.pages);
 }
 
 expected<void> cpu_inference_device::check_tokens(std::span<const std::uint32_t> tokens) const {
   for (const auto t : tokens)
     if (t >= spec_.model.vocabulary)
-      return invalid(
-          fmt::format("token {} is beyond the vocabulary of {}", t, spec_.model.vocabulary));
+      return refuse(reason::kind::invalid, "token {} is beyond the vocabulary of {}", t,
+                    spec_.model.vocabulary);
   return {};
 }
 
@@ -61,7 +51,7 @@ expected<std::size_t> cpu_inference_device::hidden_rows(const payload& in) const
   const auto row = spec_.model.hidden * sizeof(float);
   const auto bytes = in.bytes().size();
   if (bytes == 0 || bytes % row != 0)
-    return invalid(fmt::format("{} bytes are no hidden states of {} each", bytes, row));
+    return refuse(reason::kind::invalid, "{} bytes are no hidden states of {} each", bytes, row);
   return bytes / row;
 }
 
@@ -69,8 +59,9 @@ expected<const kv_cache::sequence*> cpu_inference_device::pages_of(sequence_id s
                                                                    std::uint32_t end) const {
   const auto* pages = cache_.find(s);
   if (!pages || pages->size() < pages_for(end))
-    return invalid(fmt::format("sequence {} has pages for {} positions, but {} are needed", s,
-                               pages ? pages->size() * tile_positions : 0, end));
+    return refuse(reason::kind::invalid,
+                  "sequence {} has pages for {} positions, but {} are needed", s,
+                  pages ? pages->size() * tile_positions : 0, end);
   return pages;
 }
 
@@ -89,15 +80,15 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
                                                                         std::uint32_t first,
                                                                         const payload& in) {
   if (first % tile_positions != 0)
-    return invalid(fmt::format("a chunk begins at position {}, expected a multiple of {}", first,
-                               tile_positions));
-  if (spec_.sublayers == 0) return invalid("a part without layers has no prefill");
+    return refuse(reason::kind::invalid, "a chunk begins at position {}, expected a multiple of {}",
+                  first, tile_positions);
+  if (spec_.sublayers == 0)
+    return refuse(reason::kind::invalid, "a part without layers has no prefill");
   std::size_t rows = in.bytes().size() / sizeof(std::uint32_t);
   std::vector<std::uint32_t> tokens;
   if (spec_.embeds) {
-    if (rows == 0) return invalid("a chunk needs at least one token");
-    tokens.resize(rows);
-    std::memcpy(tokens.data(), in.bytes().data(), rows * sizeof(std::uint32_t));
+    if (rows == 0) return refuse(reason::kind::invalid, "a chunk needs at least one token");
+    tokens = in.values<std::uint32_t>();
     if (auto ok = check_tokens(tokens); !ok) return refuse(ok.error());
   } else {
     const auto given = hidden_rows(in);
@@ -105,8 +96,8 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
     rows = *given;
   }
   if (rows > spec_.model.positions - std::min(first, spec_.model.positions))
-    return invalid(fmt::format("{} positions from {} on are more than the {} of {}", rows, first,
-                               spec_.model.positions, spec_.model.name));
+    return refuse(reason::kind::invalid, "{} positions from {} on are more than the {} of {}", rows,
+                  first, spec_.model.positions, spec_.model.name);
   const auto pages = pages_of(s, first + static_cast<std::uint32_t>(rows));
   if (!pages) return refuse(pages.error());
   return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in);
@@ -115,17 +106,18 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence
 // A sequence may occur once per decode: its second position would need the first one's result.
 expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
     const std::vector<decode_row>& rows, const payload& in) {
-  if (rows.empty() || spec_.sublayers == 0) return invalid("there is nothing to decode");
+  if (rows.empty() || spec_.sublayers == 0)
+    return refuse(reason::kind::invalid, "there is nothing to decode");
   std::vector<const kv_cache::sequence*> pages;
   std::set<sequence_id> different;
   for (const auto& r : rows) {
     if (spec_.embeds)
       if (auto ok = check_tokens({&r.token, 1}); !ok) return refuse(ok.error());
     if (!different.insert(r.sequence).second)
-      return invalid(fmt::format("sequence {} is twice in one decode", r.sequence));
+      return refuse(reason::kind::invalid, "sequence {} is twice in one decode", r.sequence);
     if (r.position >= spec_.model.positions)
-      return invalid(fmt::format("position {} is beyond the {} of {}", r.position,
-                                 spec_.model.positions, spec_.model.name));
+      return refuse(reason::kind::invalid, "position {} is beyond the {} of {}", r.position,
+                    spec_.model.positions, spec_.model.name);
     const auto found = pages_of(r.sequence, r.position + 1);
     if (!found) return refuse(found.error());
     pages.push_back(*found);
@@ -134,13 +126,14 @@ expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
     const auto given = hidden_rows(in);
     if (!given) return refuse(given.error());
     if (*given != rows.size())
-      return invalid(fmt::format("{} hidden states for {} sequences", *given, rows.size()));
+      return refuse(reason::kind::invalid, "{} hidden states for {} sequences", *given,
+                    rows.size());
   }
   return std::make_unique<decode_work>(*this, rows, std::move(pages), in);
 }
 
 expected<std::unique_ptr<inference_work>> cpu_inference_device::head(const payload& in) {
-  if (!spec_.predicts) return invalid("this part of the model has no head");
+  if (!spec_.predicts) return refuse(reason::kind::invalid, "this part of the model has no head");
   const auto rows = hidden_rows(in);
   if (!rows) return refuse(rows.error());
   return std::make_unique<head_work>(*this, *rows, in);
@@ -153,13 +146,15 @@ expected<const kv_cache::sequence*> cpu_inference_device::check_kv(sequence_id s
                                                                    std::uint32_t pages) const {
   const auto end = first_attention() + attention_layers();
   if (first_layer < first_attention() || first_layer > end || layers > end - first_layer)
-    return invalid(fmt::format("{} layers from {} on were requested, but the cache has {} to {}",
-                               layers, first_layer, first_attention(), end));
+    return refuse(reason::kind::invalid,
+                  "{} layers from {} on were requested, but the cache has {} to {}", layers,
+                  first_layer, first_attention(), end);
   const auto* all = cache_.find(s);
   const auto have = all ? all->size() : 0;
   if (first_page > have || pages > have - first_page)
-    return invalid(fmt::format("{} pages from {} on were requested, but sequence {} has {}", pages,
-                               first_page, s, have));
+    return refuse(reason::kind::invalid,
+                  "{} pages from {} on were requested, but sequence {} has {}", pages, first_page,
+                  s, have);
   return all;
 }
 
@@ -187,8 +182,8 @@ expected<void> cpu_inference_device::put_kv(sequence_id s, std::uint32_t first_l
   if (!all) return refuse(all.error());
   const auto n = cache_.layer_values();
   if (in.bytes().size() != 1ull * layers * pages * n * sizeof(float))
-    return invalid(fmt::format("{} bytes of keys and values, expected {}", in.bytes().size(),
-                               1ull * layers * pages * n * sizeof(float)));
+    return refuse(reason::kind::invalid, "{} bytes of keys and values, expected {}",
+                  in.bytes().size(), 1ull * layers * pages * n * sizeof(float));
   const auto* from = in.bytes().data();
   for (std::uint32_t l = 0; l < layers; ++l)
     for (std::uint32_t p = 0; p < pages; ++p, from += n * sizeof(float))

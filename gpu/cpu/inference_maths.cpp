@@ -1,11 +1,11 @@
 #include "gpu/cpu/inference_maths.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "gpu/cpu/matrix.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -31,8 +31,8 @@ expected<void> check_memory(const inference_spec& s) {
                       static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (need <= have) return {};
   return refuse(reason::kind::insufficient,
-                fmt::format("the weights of {} need {:.1f} GB, this host has {:.1f} GB",
-                            s.model.name, need / 1e9, have / 1e9));
+                "the weights of {} need {:.1f} GB, this host has {:.1f} GB", s.model.name,
+                need / 1e9, have / 1e9);
 }
 
 /// Values that a tile's widest intermediate result has in a row.

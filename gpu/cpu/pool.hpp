@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "messages/wire/frame.hpp"
 

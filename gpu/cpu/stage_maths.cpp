@@ -35,8 +35,8 @@ stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_g
 
 template <class T>
 T* stage_maths<T>::find(T* values, const std::string& name) const {
-  const auto p = std::find_if(parameters_.begin(), parameters_.end(),
-                              [&](const parameter& q) { return q.name == name; });
+  const auto p =
+      std::ranges::find_if(parameters_, [&](const parameter& q) { return q.name == name; });
   assert(p != parameters_.end());
   return values + position(*p);
 }

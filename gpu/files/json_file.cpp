@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
@@ -79,7 +80,7 @@ template <class Json>
 expected<Json> parse(std::string_view text, const std::filesystem::path& file,
                      unique_names* names = nullptr) {
   const auto failure = [&](const std::string& why) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", file.string(), why));
+    return refuse(reason::kind::malformed, "{}: {}", file.string(), why);
   };
   const auto e = extent_of(text);
   if (e.depth > max_depth)
@@ -126,6 +127,13 @@ expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view tex
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file,
                                         std::size_t limit_bytes) {
   return read<nlohmann::json>(file, limit_bytes);
+}
+
+expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file,
+                                               std::size_t limit_bytes) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return nlohmann::json{};
+  return read_json_file(file, limit_bytes);
 }
 
 expected<nlohmann::ordered_json> read_ordered_json_file(const std::filesystem::path& file,

@@ -22,6 +22,9 @@ expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view tex
 /// The same of a file. Fails, with the file's name, if it cannot be read, is larger than
 /// `limit_bytes` or is something else.
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file, std::size_t limit_bytes);
+/// null: there is no such file.
+expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file,
+                                               std::size_t limit_bytes);
 expected<nlohmann::ordered_json> read_ordered_json_file(const std::filesystem::path& file,
                                                         std::size_t limit_bytes);
 

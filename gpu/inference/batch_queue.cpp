@@ -149,7 +149,7 @@ batch_round batch_queue::next() {
 // do.
 bool batch_queue::idle() const {
   return released_.empty() && admitted_.empty() && parts_.empty() && last_.empty() &&
-         std::none_of(running_.begin(), running_.end(), [this](sequence_id id) {
+         std::ranges::none_of(running_, [this](sequence_id id) {
            const auto& s = sequences_.at(id);
            return s.decodes() || s.prefills();
          });

@@ -17,7 +17,7 @@ completion::completion(const completion_request& asked, std::vector<std::string>
 // may take several tokens, and stop texts are compared with whole characters.
 std::string completion::add(const weighed_token& t) {
   if (finished_ != finish::none) return {};
-  const bool last = std::count(last_tokens_.begin(), last_tokens_.end(), t.token) > 0;
+  const bool last = std::ranges::count(last_tokens_, t.token) > 0;
   std::string fresh;
   if (words_ && !last) fresh = utf8_.add(words_->text_of(t.token, false));
   tokens_.push_back(t.token);

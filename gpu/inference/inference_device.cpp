@@ -3,12 +3,7 @@
 namespace troupe::gpu {
 
 inference_spec whole_model(const inference_model& m, std::uint32_t pages) {
-  inference_spec s;
-  s.model = m;
-  s.sublayers = 2 * m.layers;
-  s.embeds = s.predicts = true;
-  s.pages = pages;
-  return s;
+  return {.model = m, .sublayers = 2 * m.layers, .embeds = true, .predicts = true, .pages = pages};
 }
 
 std::uint64_t page_bytes(const inference_model& m) {

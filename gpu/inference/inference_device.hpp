@@ -31,8 +31,8 @@ inline constexpr std::uint32_t decode_rows = 8;
 
 struct inference_spec {
   inference_model model;
-  std::filesystem::path weights;      // a model folder
-  std::optional<std::uint64_t> seed;  // instead of it: random weights
+  std::filesystem::path weights{};      // a model folder
+  std::optional<std::uint64_t> seed{};  // instead of it: random weights
   // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
   // its MLP.
   std::uint32_t first_sublayer = 0, sublayers = 0;

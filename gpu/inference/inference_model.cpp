@@ -59,10 +59,12 @@ class config_reader {
     const auto what =
         found ? admission::shown(found->dump(-1, ' ', false, json::error_handler_t::replace))
               : "nothing";
-    refuse_with(fmt::format("{}: found {}, expected {}", key, what, wanted));
+    refuse_with("{}: found {}, expected {}", key, what, wanted);
   }
-  void refuse_with(const std::string& text) {
-    if (good()) problem_ = reason{reason::kind::invalid, fmt::format("{}: {}", file_, text)};
+  template <class... Values>
+  void refuse_with(fmt::format_string<Values...> text, Values&&... values) {
+    const auto why = fmt::format(text, std::forward<Values>(values)...);
+    if (good()) problem_ = reason{reason::kind::invalid, fmt::format("{}: {}", file_, why)};
   }
   void add(const reason& why) {
     if (good()) problem_ = why;
@@ -136,10 +138,10 @@ void check_window(config_reader& c, const inference_model& m, bool used) {
   std::uint32_t window = m.positions;
   c.whole("sliding_window", window, 0, admission::max_sequence);
   if (used && window < m.positions)
-    c.refuse_with(fmt::format(
+    c.refuse_with(
         "sliding_window: found {}, expected null or at least max_position_embeddings ({}): "
         "attention within a window is not supported",
-        window, m.positions));
+        window, m.positions);
   if (const auto* types = c.find("layer_types"); types && types->is_array())
     for (const auto& t : *types)
       if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
@@ -195,21 +197,20 @@ void read_tokens(config_reader& c, const char* key, const inference_model& m,
 void check_sizes(config_reader& c, inference_model& m) {
   if (!c.good()) return;
   const bool gpt2 = m.kind == inference_model::family::gpt2;
-  const auto failure = [&](const std::string& text) { c.refuse_with(text); };
   if (m.head_width == 0) {
     if (m.hidden % m.heads != 0)
-      return failure(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+      return c.refuse_with("{} heads do not divide a hidden size of {}", m.heads, m.hidden);
     m.head_width = m.hidden / m.heads;
   }
   if (m.heads % m.kv_heads != 0)
-    return failure(fmt::format("num_key_value_heads: found {}, expected a divisor of {} heads",
-                               m.kv_heads, m.heads));
+    return c.refuse_with("num_key_value_heads: found {}, expected a divisor of {} heads",
+                         m.kv_heads, m.heads);
   if (!gpt2 && m.head_width % 2 != 0)
-    return failure(fmt::format("heads of {} values cannot have rotary positions", m.head_width));
+    return c.refuse_with("heads of {} values cannot have rotary positions", m.head_width);
   constexpr std::uint64_t max = 10'000'000;
   if (1ull * m.heads * m.head_width > max)
-    return failure(fmt::format("{} heads of {} values: expected at most {} values", m.heads,
-                               m.head_width, max));
+    return c.refuse_with("{} heads of {} values: expected at most {} values", m.heads, m.head_width,
+                         max);
 }
 
 /// The authors' sampling (generation_config.json). Keys that would change the choice of tokens and
@@ -262,15 +263,13 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   if (!first.empty()) m.first_token = first.front();
   read_tokens(c, "eos_token_id", m, m.last_tokens);
   if (!c.good()) return refuse(c.problem());
-  std::error_code error;
-  if (const auto more = folder / "generation_config.json"; fs::exists(more, error)) {
-    const auto generation = read_json_file(more, limit_bytes);
-    if (!generation) return refuse(generation.error());
-    config_reader g{*generation, more.string()};
-    read_tokens(g, "eos_token_id", m, m.last_tokens);
-    read_defaults(g, m);
-    if (!g.good()) return refuse(g.problem());
-  }
+  const auto more = folder / "generation_config.json";
+  const auto generation = read_json_file_if_any(more, limit_bytes);
+  if (!generation) return refuse(generation.error());
+  config_reader g{*generation, more.string()};
+  read_tokens(g, "eos_token_id", m, m.last_tokens);
+  read_defaults(g, m);
+  if (!g.good()) return refuse(g.problem());
   return m;
 }
 

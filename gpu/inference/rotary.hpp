@@ -19,8 +19,6 @@ class rotary {
   const float* cosines(std::uint32_t position) const { return &cosines_[position * half()]; }
   const float* sines(std::uint32_t position) const { return &sines_[position * half()]; }
 
-  const std::vector<float>& frequencies() const { return frequencies_; }
-
  private:
   std::size_t half() const { return frequencies_.size(); }
 

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include <fmt/format.h>
-
 #include "gpu/model/finite.hpp"
 #include "messages/base/random.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -122,9 +121,8 @@ expected<void> check_logits(std::span<const float> logits, std::uint64_t positio
   const auto token = first_not_finite(logits);
   if (!token) return {};
   return refuse(reason::kind::infeasible,
-                fmt::format("position {}: the model's logit of token {} is {}, expected finite "
-                            "numbers",
-                            position, *token, logits[*token]));
+                "position {}: the model's logit of token {} is {}, expected finite numbers",
+                position, *token, logits[*token]);
 }
 
 double log_probability_of(std::span<const float> logits, std::uint32_t token) {

@@ -1,12 +1,12 @@
 #include "gpu/inference/weights.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "gpu/model/checkpoint.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -111,10 +111,6 @@ bool is_ignored(std::string_view name, const inference_model& m) {
 
 constexpr std::string_view optional_prefix = "transformer.";
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {
   for (const auto& t : w.tensors) {
     if (w.vector)
@@ -168,9 +164,8 @@ expected<model_weights> model_weights::open(const fs::path& folder, const infere
   const auto names = checkpoint_files(fs::is_regular_file(alone, error) ? alone : folder);
   if (!names && names.error().code != reason::kind::unknown) return refuse(names.error());
   if (!names)
-    return refuse(
-        reason::kind::unknown,
-        fmt::format("{}: has no *.safetensors with the model's weights", folder.string()));
+    return refuse(reason::kind::unknown, "{}: has no *.safetensors with the model's weights",
+                  folder.string());
   model_weights w;
   auto files = safetensors::open_all(*names);
   if (!files) return refuse(files.error());
@@ -187,15 +182,12 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
   for (const auto& wanted : tensors_of(m)) {
     const auto found = find(wanted.name);
     if (!found.tensor)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: has no tensor '{}' of 32- or 16-bit floats",
-                                files_.size() == 1 ? files_[0].file().string() : folder.string(),
-                                wanted.name));
+      return refuse(reason::kind::invalid, "{}: has no tensor '{}' of 32- or 16-bit floats",
+                    files_.size() == 1 ? files_[0].file().string() : folder.string(), wanted.name);
     if (found.tensor->shape != wanted.shape)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: '{}': found shape {}, expected {} by config.json",
-                                found.file->file().string(), found.tensor->name,
-                                shape_text(found.tensor->shape), shape_text(wanted.shape)));
+      return refuse(reason::kind::invalid, "{}: '{}': found shape {}, expected {} by config.json",
+                    found.file->file().string(), found.tensor->name,
+                    shape_text(found.tensor->shape), shape_text(wanted.shape));
     known.insert(wanted.name);
   }
   for (const auto& file : files_)
@@ -205,18 +197,15 @@ expected<void> model_weights::check(const fs::path& folder, const inference_mode
                              : name;
       if (!known.contains(plain) && !is_ignored(plain, m))
         return refuse(reason::kind::invalid,
-                      fmt::format("{}: has a tensor '{}', which a model with this config.json "
-                                  "does not have",
-                                  file.file().string(), name));
+                      "{}: has a tensor '{}', which a model with this config.json does not have",
+                      file.file().string(), name);
     }
   return {};
 }
 
-model_weights::place model_weights::find(const std::string& name) const {
-  for (const auto& wanted : {name, std::string{optional_prefix} + name})
-    for (const auto& file : files_)
-      if (const auto* t = file.find(wanted)) return {&file, t};
-  return {};
+found_tensor model_weights::find(const std::string& name) const {
+  const auto plain = find_tensor(files_, name);
+  return plain.tensor ? plain : find_tensor(files_, std::string{optional_prefix} + name);
 }
 
 // A matrix that is stored as it is used is read in place; others go through a buffer, a tensor at a

@@ -69,11 +69,7 @@ class model_weights {
   expected<void> read(const weight_matrix& m, std::span<float> out) const;
 
  private:
-  struct place {
-    const safetensors* file = nullptr;
-    const stored_tensor* tensor = nullptr;
-  };
-  place find(const std::string& name) const;
+  found_tensor find(const std::string& name) const;
   expected<void> check(const std::filesystem::path& folder, const inference_model& m) const;
 
   std::vector<safetensors> files_;

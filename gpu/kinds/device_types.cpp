@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -48,13 +49,12 @@ constexpr std::array<device_type, device_kinds.size()> all_types{{
 }};
 
 /// A kind's abilities promise makers, and the other way round.
-constexpr bool agrees(std::size_t i) {
-  const auto& [facts, type] = std::pair{device_kinds[i], all_types[i]};
+constexpr bool agrees(const device_facts& facts, const device_type& type) {
   return facts.computes == (type.make_stage != nullptr) &&
          (facts.computes && facts.can_serve) == (type.make_inference != nullptr) &&
          (facts.computes && facts.lends_to_guests) == (type.make_executor != nullptr);
 }
-static_assert(agrees(0) && agrees(1) && agrees(2));
+static_assert(std::ranges::equal(device_kinds, all_types, agrees));
 
 }  // namespace
 

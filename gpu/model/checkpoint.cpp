@@ -11,6 +11,7 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -31,19 +32,11 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return n;
 }
 
-auto malformed(std::string text) {
-  return refuse(reason::kind::malformed, std::move(text));
-}
-
 // The index records the model, so that an export needs no job file.
 json to_json(const troupe::model& m) {
   return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
           {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
           {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
-}
-
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 /// A training cannot go on from other values.
@@ -52,9 +45,8 @@ expected<void> check_finite(const saved_values& all, std::uint64_t iteration) {
        {std::pair{std::string{}, all.weights}, std::pair{first_moment, all.first_moments},
         std::pair{second_moment, all.second_moments}})
     if (const auto wrong = not_finite(values); !wrong.empty())
-      return refuse(reason::kind::invalid,
-                    fmt::format("iteration {}: '{}{}': {}; no checkpoint is written", iteration,
-                                prefix, all.what->name, wrong));
+      return refuse(reason::kind::invalid, "iteration {}: '{}{}': {}; no checkpoint is written",
+                    iteration, prefix, all.what->name, wrong);
   return {};
 }
 
@@ -73,12 +65,13 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
     if (!read) return refuse(read.error());
     const auto& index = *read;
     if (!index.contains("weight_map") || !index["weight_map"].is_object())
-      return malformed(fmt::format("{} has no weight_map", (path / checkpoint_index).string()));
+      return refuse(reason::kind::malformed, "{} has no weight_map",
+                    (path / checkpoint_index).string());
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
       if (plain.empty() || plain != plain.filename())
-        return malformed(fmt::format("{} names no file next to it for '{}'",
-                                     (path / checkpoint_index).string(), name));
+        return refuse(reason::kind::malformed, "{} names no file next to it for '{}'",
+                      (path / checkpoint_index).string(), name);
       files.insert(path / plain);
     }
   } else {
@@ -86,8 +79,7 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
       if (entry.path().extension() == ".safetensors" && files.size() <= max_safetensors_files)
         files.insert(entry.path());
   }
-  if (files.empty())
-    return refuse(reason::kind::unknown, fmt::format("no checkpoint in {}", path.string()));
+  if (files.empty()) return refuse(reason::kind::unknown, "no checkpoint in {}", path.string());
   return std::vector<fs::path>{files.begin(), files.end()};
 }
 
@@ -115,8 +107,8 @@ expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::u
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{} cannot be created: {}", directory.string(), error.message()));
+    return refuse(reason::kind::unavailable, "{} cannot be created: {}", directory.string(),
+                  error.message());
   std::vector<tensor_to_store> tensors;
   for (const auto& one : all) {
     tensors.push_back({one.what->name, one.what->shape(), one.weights});
@@ -141,7 +133,8 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   if (!opened) return refuse(opened.error());
   for (const auto& file : *opened) {
     if (file.iteration() != std::to_string(iteration))
-      return malformed(fmt::format("{} is not of iteration {}", file.file().string(), iteration));
+      return refuse(reason::kind::malformed, "{} is not of iteration {}", file.file().string(),
+                    iteration);
     for (const auto& [tensor, about] : file.tensors()) {
       if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
       map[tensor] = file.file().filename().string();
@@ -150,7 +143,8 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   }
   for (const auto& p : parameters_of(m))
     if (!map.contains(p.name))
-      return malformed(fmt::format("no stage saved '{}' in {}", p.name, directory.string()));
+      return refuse(reason::kind::malformed, "no stage saved '{}' in {}", p.name,
+                    directory.string());
   json index;
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
@@ -234,57 +228,54 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
   for (const auto& file : c.files_) {
     const auto word = file.iteration().value_or("0");
     if (iteration_text.value_or(word) != word)
-      return malformed(fmt::format("the files in {} are of different iterations: {:.32} and {:.32}",
-                                   path.string(), *iteration_text, word));
+      return refuse(reason::kind::malformed,
+                    "the files in {} are of different iterations: {:.32} and {:.32}", path.string(),
+                    *iteration_text, word);
     iteration_text = word;
   }
   const auto n = number(iteration_text.value_or("0"));
   if (!n)
-    return malformed(fmt::format("{} is of iteration '{:.32}'", path.string(), *iteration_text));
+    return refuse(reason::kind::malformed, "{} is of iteration '{:.32}'", path.string(),
+                  *iteration_text);
   c.iteration_ = *n;
   return c;
 }
 
-checkpoint::place checkpoint::find(const std::string& name) const {
-  for (const auto& file : files_)
-    if (const auto* t = file.find(name)) return {&file, t};
-  return {};
-}
+namespace {
 
 // A training with shorter sequences may start from a model with more positions: it uses the first
 // ones.
-expected<void> checkpoint::check_shape(const place& from, const parameter& p) const {
+expected<void> check_shape(const found_tensor& from, const parameter& p) {
   auto shape = from.tensor->shape;
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
   if (shape == wanted) return {};
-  return refuse(
-      reason::kind::invalid,
-      fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
-                  shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted)));
+  return refuse(reason::kind::invalid, "'{}' is {} in {}, but {} in the model", from.tensor->name,
+                shape_text(from.tensor->shape), from.file->file().string(), shape_text(wanted));
 }
 
-expected<void> checkpoint::read_one(const place& from, const parameter& p,
-                                    std::span<float> out) const {
+expected<void> read_one(const found_tensor& from, const parameter& p, std::span<float> out) {
   if (auto ok = check_shape(from, p); !ok) return ok;
   return from.file->read(*from.tensor, out);
 }
 
+}  // namespace
+
 // Published GPT-2 files have the names with or without a prefix.
-expected<checkpoint::place> checkpoint::place_of(const parameter& p) const {
-  auto from = find(p.name);
-  if (!from.tensor) from = find("transformer." + p.name);
+expected<found_tensor> checkpoint::weights_of(const parameter& p) const {
+  auto from = find_tensor(files_, p.name);
+  if (!from.tensor) from = find_tensor(files_, "transformer." + p.name);
   if (!from.tensor)
-    return refuse(reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string()));
+    return refuse(reason::kind::unknown, "'{}' is not in {}", p.name, path_.string());
   return from;
 }
 
 expected<void> checkpoint::check(const parameter& p) const {
-  const auto from = place_of(p);
+  const auto from = weights_of(p);
   if (!from) return refuse(from.error());
   if (auto ok = check_shape(*from, p); !ok) return ok;
   for (const auto& prefix : {first_moment, second_moment})
-    if (const auto moment = find(prefix + p.name); moment.tensor)
+    if (const auto moment = find_tensor(files_, prefix + p.name); moment.tensor)
       if (auto ok = check_shape(moment, p); !ok) return ok;
   return {};
 }
@@ -293,12 +284,12 @@ expected<void> checkpoint::check(const parameter& p) const {
 expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
                                 std::span<float> first_moments,
                                 std::span<float> second_moments) const {
-  const auto from = place_of(p);
+  const auto from = weights_of(p);
   if (!from) return refuse(from.error());
   if (auto ok = read_one(*from, p, weights); !ok) return ok;
   for (const auto& [prefix, out] :
        {std::pair{&first_moment, first_moments}, std::pair{&second_moment, second_moments}}) {
-    const auto moment = find(*prefix + p.name);
+    const auto moment = find_tensor(files_, *prefix + p.name);
     if (!moment.tensor) {
       std::fill(out.begin(), out.end(), 0.0f);
     } else if (auto ok = read_one(moment, p, out); !ok) {

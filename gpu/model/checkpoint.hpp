@@ -88,15 +88,8 @@ class checkpoint {
                       std::span<float> second_moments) const;
 
  private:
-  struct place {
-    const safetensors* file = nullptr;
-    const stored_tensor* tensor = nullptr;
-  };
-  place find(const std::string& name) const;
-  /// Place of its weights; fails if there is none.
-  expected<place> place_of(const parameter& p) const;
-  expected<void> check_shape(const place& from, const parameter& p) const;
-  expected<void> read_one(const place& from, const parameter& p, std::span<float> out) const;
+  /// Its weights; fails if there are none.
+  expected<found_tensor> weights_of(const parameter& p) const;
 
   std::filesystem::path path_;
   std::shared_ptr<const reading_lock> lock_;

@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 
 #include "gpu/device/clock.hpp"
+#include "messages/base/descriptor.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -27,26 +29,22 @@ constexpr double patience_s = 10;  // for the lock, whose holder writes only a s
 class fence {
  public:
   explicit fence(const fs::path& root) : file_{root / "fence"} {}
-  ~fence() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  fence(const fence&) = delete;
 
   // A link is refused and a fifo does not block: a job's programs may write in the directory.
   // flock() has no time limit, so the lock is polled; closing the file releases it, also when the
   // process dies.
   expected<void> open() {
-    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    fd_ = descriptor{
+        ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644)};
     if (fd_ < 0) return failure("opened");
     struct stat about {};
     if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode))
-      return refuse(reason::kind::invalid, fmt::format("{} is not a regular file", file_.string()));
+      return refuse(reason::kind::invalid, "{} is not a regular file", file_.string());
     const double until_s = now_s() + patience_s;
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return failure("locked");
       if (now_s() > until_s)
-        return refuse(reason::kind::unavailable,
-                      fmt::format("{} is locked by another process", file_.string()));
+        return refuse(reason::kind::unavailable, "{} is locked by another process", file_.string());
       ::usleep(10'000);
     }
     char text[24] = {};
@@ -57,9 +55,8 @@ class fence {
   // Leases grow, so a larger number in the file means that a newer training owns the directory.
   expected<void> allows(std::uint64_t lease) const {
     if (lease >= newest_) return {};
-    return refuse(reason::kind::stale,
-                  fmt::format("lease {} has taken over {}: lease {} may no longer write", newest_,
-                              file_.parent_path().string(), lease));
+    return refuse(reason::kind::stale, "lease {} has taken over {}: lease {} may no longer write",
+                  newest_, file_.parent_path().string(), lease);
   }
 
   /// A single write of constant size, so that it is atomic.
@@ -80,19 +77,19 @@ class fence {
     const auto [at, wrong] = std::from_chars(text.data(), text.data() + end, newest_);
     if (end > 0 && (wrong != std::errc{} || newest_ > largest))
       return refuse(reason::kind::malformed,
-                    fmt::format("{}: found lease '{}', expected at most {}: remove the file if no "
-                                "training uses this directory",
-                                file_.string(), text.substr(0, end), largest));
+                    "{}: found lease '{}', expected at most {}: remove the file if no training "
+                    "uses this directory",
+                    file_.string(), text.substr(0, end), largest);
     return {};
   }
 
   tl::unexpected<reason> failure(const char* what) const {
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{} cannot be {}: {}", file_.string(), what, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "{} cannot be {}: {}", file_.string(), what,
+                  std::strerror(errno));
   }
 
   fs::path file_;
-  int fd_ = -1;
+  descriptor fd_;
   std::uint64_t newest_ = 0;
 };
 
@@ -103,8 +100,8 @@ expected<void> take_fence(const fs::path& root, std::uint64_t lease) {
   std::error_code failed;
   fs::create_directories(root, failed);
   if (failed)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{} cannot be created: {}", root.string(), failed.message()));
+    return refuse(reason::kind::unavailable, "{} cannot be created: {}", root.string(),
+                  failed.message());
   fence f{root};
   if (auto ok = f.open(); !ok) return ok;
   if (auto ok = f.allows(lease); !ok) return ok;

@@ -3,15 +3,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "gpu/model/checkpoint.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -25,19 +23,16 @@ bool is_stage_file(const fs::path& file) {
 }
 
 /// A job's programs may write there, so the index may be a fifo: opening never waits.
-int open_at_once(const fs::path& index, int how) {
-  return ::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how);
+descriptor open_at_once(const fs::path& index, int how) {
+  return descriptor{::open(index.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how)};
 }
 
 /// Without its index it is no checkpoint any more, so that goes first: what is left after a crash
 /// is removed with a later one.
 void remove_checkpoint(const fs::path& directory) {
   const auto index = directory / checkpoint_index;
-  const int fd = open_at_once(index, O_NOFOLLOW);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {  // a reader has it open
-    ::close(fd);
-    return;
-  }
+  const auto fd = open_at_once(index, O_NOFOLLOW);
+  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) return;  // a reader has it open
   std::error_code ignored;
   fs::remove(index, ignored);
   std::vector<fs::path> files;
@@ -45,7 +40,6 @@ void remove_checkpoint(const fs::path& directory) {
     if (is_stage_file(entry.path())) files.push_back(entry.path());
   for (const auto& file : files) fs::remove(file, ignored);
   fs::remove(directory, ignored);  // unless it has files of others
-  if (fd >= 0) ::close(fd);
 }
 
 }  // namespace
@@ -54,25 +48,18 @@ void remove_checkpoint(const fs::path& directory) {
 // file's link count shows whether it was removed between open() and flock().
 expected<std::shared_ptr<const reading_lock>> reading_lock::of(const fs::path& checkpoint) {
   const auto index = checkpoint / checkpoint_index;
-  const int fd = open_at_once(index, 0);
-  std::shared_ptr<const reading_lock> lock{new reading_lock{fd}};
+  auto fd = open_at_once(index, 0);
   struct stat s {};
   if (fd >= 0 && ::fstat(fd, &s) == 0 && !S_ISREG(s.st_mode))
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: is a {}, expected a regular file", index.string(),
-                              S_ISDIR(s.st_mode)    ? "directory"
-                              : S_ISFIFO(s.st_mode) ? "fifo"
-                                                    : "device"));
+    return refuse(reason::kind::invalid, "{}: is a {}, expected a regular file", index.string(),
+                  S_ISDIR(s.st_mode)    ? "directory"
+                  : S_ISFIFO(s.st_mode) ? "fifo"
+                                        : "device");
   if (fd >= 0 && (::flock(fd, LOCK_SH | LOCK_NB) != 0 || ::fstat(fd, &s) != 0 || s.st_nlink == 0))
     return refuse(reason::kind::unavailable,
-                  fmt::format("the checkpoint {} is being removed: the training that writes it has "
-                              "newer ones",
-                              checkpoint.string()));
-  return lock;
-}
-
-reading_lock::~reading_lock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+                  "the checkpoint {} is being removed: the training that writes it has newer ones",
+                  checkpoint.string());
+  return std::shared_ptr<const reading_lock>{new reading_lock{std::move(fd)}};
 }
 
 /// Only complete checkpoints count for `keep`; incomplete ones that are older than the last one

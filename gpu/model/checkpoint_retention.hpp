@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 // Which checkpoints of a training stay. Whoever reads one holds a lock on its index, and one that
@@ -17,12 +19,10 @@ class reading_lock {
   /// A folder without an index, or a file, is no checkpoint and needs no lock. Refuses
   /// (unavailable) if the checkpoint is being removed.
   static expected<std::shared_ptr<const reading_lock>> of(const std::filesystem::path& checkpoint);
-  ~reading_lock();
-  reading_lock(const reading_lock&) = delete;
 
  private:
-  explicit reading_lock(int descriptor) : descriptor_{descriptor} {}
-  int descriptor_;
+  explicit reading_lock(descriptor index) : index_{std::move(index)} {}
+  descriptor index_;
 };
 
 /// Removes the files that trainings have written in checkpoints older than the newest `keep`

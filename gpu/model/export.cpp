@@ -1,12 +1,11 @@
 #include "gpu/model/export.hpp"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/text/byte_level.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -109,9 +108,8 @@ expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
     std::error_code error;
     fs::copy_file(w.tokenizer / name, w.to / name, fs::copy_options::overwrite_existing, error);
     if (error)
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("{}: cannot be copied: {}", (w.tokenizer / name).string(), error.message()));
+      return refuse(reason::kind::unavailable, "{}: cannot be copied: {}",
+                    (w.tokenizer / name).string(), error.message());
   }
   return write_json(w.to / "tokenizer_config.json",
                     {{"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", m.sequence}});
@@ -122,12 +120,11 @@ expected<void> make_target(const fs::path& to) {
   std::error_code error;
   for (const auto* name : {"config.json", "model.safetensors"})
     if (fs::exists(to / name, error))
-      return refuse(reason::kind::refused,
-                    fmt::format("{}: already exists; use another directory", (to / name).string()));
+      return refuse(reason::kind::refused, "{}: already exists; use another directory",
+                    (to / name).string());
   fs::create_directories(to, error);
   if (error)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: cannot be made: {}", to.string(), error.message()));
+    return refuse(reason::kind::invalid, "{}: cannot be made: {}", to.string(), error.message());
   return {};
 }
 
@@ -141,9 +138,8 @@ expected<exported> export_model(const export_wish& w) {
   if (!read) return refuse(read.error());
   const auto model = w.model ? w.model : model_of_checkpoint(from);
   if (!model)
-    return refuse(
-        reason::kind::unknown,
-        fmt::format("{} does not record its model; give its job with --job", from.string()));
+    return refuse(reason::kind::unknown, "{} does not record its model; give its job with --job",
+                  from.string());
   auto ok = make_target(w.to);
   if (ok) ok = export_weights(from, *model, w.to / "model.safetensors");
   // A vocabulary of 256 without files is of bytes.

@@ -1,20 +1,15 @@
 #include "gpu/model/operations.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "gpu/model/parameters.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
 namespace {
 
 using kind = operation::kind;
-
-auto failure(std::string text) {
-  return refuse(reason::kind::invalid, std::move(text));
-}
 
 std::uint64_t activation_bytes(const stage_spec& s) {
   return tokens_of(s) * s.model.hidden * sizeof(float);
@@ -25,14 +20,14 @@ expected<void> check_tokens(const stage_spec& s, const payload& p) {
   const auto count = tokens_of(s);
   const auto bytes = p.bytes();
   if (bytes.size() != count * sizeof(std::uint32_t))
-    return failure(
-        fmt::format("a micro-batch has {} tokens of 4 bytes; got {} bytes", count, bytes.size()));
+    return refuse(reason::kind::invalid, "a micro-batch has {} tokens of 4 bytes; got {} bytes",
+                  count, bytes.size());
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t token = 0;
     std::memcpy(&token, bytes.data() + i * sizeof token, sizeof token);
     if (token >= s.model.vocabulary)
-      return failure(
-          fmt::format("token {} is not in a vocabulary of {}", token, s.model.vocabulary));
+      return refuse(reason::kind::invalid, "token {} is not in a vocabulary of {}", token,
+                    s.model.vocabulary);
   }
   return {};
 }
@@ -40,21 +35,21 @@ expected<void> check_tokens(const stage_spec& s, const payload& p) {
 expected<void> check_forward(const stage_spec& s, const operation& o) {
   const std::size_t wanted = s.has_head ? 2 : 1;
   if (o.in.size() != wanted)
-    return failure(
-        fmt::format("forward on this stage takes {} payloads, got {}", wanted, o.in.size()));
+    return refuse(reason::kind::invalid, "forward on this stage takes {} payloads, got {}", wanted,
+                  o.in.size());
   if (s.has_embedding) {
     if (auto ok = check_tokens(s, o.in[0]); !ok) return ok;
   } else if (o.in[0].bytes().size() != activation_bytes(s)) {
-    return failure(fmt::format("an activation has {} bytes; got {}", activation_bytes(s),
-                               o.in[0].bytes().size()));
+    return refuse(reason::kind::invalid, "an activation has {} bytes; got {}", activation_bytes(s),
+                  o.in[0].bytes().size());
   }
   return s.has_head ? check_tokens(s, o.in[1]) : expected<void>{};
 }
 
 expected<void> check_backward(const stage_spec& s, const operation& o) {
   if (s.has_head || (o.in.size() == 1 && o.in[0].bytes().size() == activation_bytes(s))) return {};
-  return failure(
-      fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
+  return refuse(reason::kind::invalid, "backward takes one payload, a gradient of {} bytes",
+                activation_bytes(s));
 }
 
 // A tied embedding that is split over two stages has half of its gradient on each: an update with
@@ -64,7 +59,8 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   if (o.in.empty()) {
     // After the all-reduce the first stage has the whole sum.
     if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
-      return failure(
+      return refuse(
+          reason::kind::invalid,
           "a tied embedding split over two stages must be updated with the summed gradient");
     return {};
   }
@@ -73,9 +69,9 @@ expected<void> check_update(const stage_spec& s, const operation& o, bool summed
   };
   if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
       !fits(o.in[1], size.tied_parameters))
-    return failure(
-        fmt::format("update takes no payload, or gradients of {} own and {} tied parameters",
-                    size.own_parameters, size.tied_parameters));
+    return refuse(reason::kind::invalid,
+                  "update takes no payload, or gradients of {} own and {} tied parameters",
+                  size.own_parameters, size.tied_parameters);
   return {};
 }
 
@@ -85,10 +81,10 @@ expected<void> check_sum(const stage_spec& s, const operation& o) {
   if (o.in.empty() ||
       (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
     return {};
-  return failure(fmt::format(
-      "sum takes no payload, or on the first stage another stage's gradients of {} tied "
-      "parameters",
-      tied));
+  return refuse(
+      reason::kind::invalid,
+      "sum takes no payload, or on the first stage another stage's gradients of {} tied parameters",
+      tied);
 }
 
 }  // namespace
@@ -98,13 +94,14 @@ expected<void> microbatch_progress::check(const operation& o) const {
   const auto found = kept_.find(o.microbatch);
   const bool held = found != kept_.end();
   if (o.what == kind::forward && held)
-    return failure(fmt::format("micro-batch {} has already run forward", o.microbatch));
+    return refuse(reason::kind::invalid, "micro-batch {} has already run forward", o.microbatch);
   if (o.what == kind::recompute && !held)
-    return failure(fmt::format("micro-batch {} has not run forward yet", o.microbatch));
+    return refuse(reason::kind::invalid, "micro-batch {} has not run forward yet", o.microbatch);
   if (o.what == kind::backward && (!held || !found->second))
-    return failure(fmt::format(
+    return refuse(
+        reason::kind::invalid,
         "micro-batch {}: activations not available; run forward with keep or recompute first",
-        o.microbatch));
+        o.microbatch);
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include "messages/base/name_hash.hpp"
 #include "messages/base/random.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -115,11 +116,8 @@ std::vector<parameter> parameters_of(const stage_spec& s) {
 
 // The whole model as one stage, for checks of completeness and for exports.
 std::vector<parameter> parameters_of(const troupe::model& m) {
-  stage_spec whole;
-  whole.model = m;
-  whole.sublayers = 2 * m.layers;
-  whole.has_embedding = whole.has_head = true;
-  return parameters_of(whole);
+  return parameters_of(
+      stage_spec{.model = m, .sublayers = 2 * m.layers, .has_embedding = true, .has_head = true});
 }
 
 // A parameter is a sequence of runs; of each run, every device has one slice, by rank. With one run
@@ -174,40 +172,43 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
 // are made in 64 bits.
 expected<void> check(const stage_spec& s) {
   const auto& m = s.model;
-  const auto failure = [](std::string text) {
-    return refuse(reason::kind::invalid, std::move(text));
-  };
   if (m.family != "gpt" || !m.operators.empty())
-    return failure(
-        fmt::format("the built-in trainer supports models of family gpt, not '{}'", m.family));
+    return refuse(reason::kind::invalid,
+                  "the built-in trainer supports models of family gpt, not '{}'", m.family);
   if (m.kv_heads != 0 && m.kv_heads != m.heads)
-    return failure(fmt::format("{} key and value heads for {} heads: GPT-2 needs equal numbers",
-                               m.kv_heads, m.heads));
+    return refuse(reason::kind::invalid,
+                  "{} key and value heads for {} heads: GPT-2 needs equal numbers", m.kv_heads,
+                  m.heads);
   if (m.hidden == 0 || m.heads == 0 || m.sequence == 0 || m.vocabulary == 0 || m.layers == 0)
-    return failure(
+    return refuse(
+        reason::kind::invalid,
         "a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
   if (m.hidden % m.heads != 0)
-    return failure(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+    return refuse(reason::kind::invalid, "{} heads do not divide a hidden size of {}", m.heads,
+                  m.hidden);
   if (s.shards == 0 || s.shard >= s.shards)
-    return failure(fmt::format("shard {} of {} does not exist", s.shard, s.shards));
+    return refuse(reason::kind::invalid, "shard {} of {} does not exist", s.shard, s.shards);
   if (m.heads % s.shards != 0 || inner_width(m) % s.shards != 0)
-    return failure(
-        fmt::format("{} devices cannot share a stage: they must divide both the head count ({}) "
-                    "and the MLP width ({})",
-                    s.shards, m.heads, inner_width(m)));
-  if (s.rows == 0) return failure("a micro-batch needs at least one sequence");
+    return refuse(reason::kind::invalid,
+                  "{} devices cannot share a stage: they must divide both the head count ({}) and "
+                  "the MLP width ({})",
+                  s.shards, m.heads, inner_width(m));
+  if (s.rows == 0)
+    return refuse(reason::kind::invalid, "a micro-batch needs at least one sequence");
   const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
   if (end > all)
-    return failure(fmt::format(
-        "sublayers {} to {} were requested, but the model has {}, two per layer", first, end, all));
+    return refuse(reason::kind::invalid,
+                  "sublayers {} to {} were requested, but the model has {}, two per layer", first,
+                  end, all);
   if (s.has_embedding && first != 0)
-    return failure(
-        fmt::format("the stage with the embedding must begin with sublayer 0, not {}", first));
+    return refuse(reason::kind::invalid,
+                  "the stage with the embedding must begin with sublayer 0, not {}", first);
   if (s.has_head && end != all)
-    return failure(
-        fmt::format("the stage with the head must end with sublayer {}, not {}", all, end));
+    return refuse(reason::kind::invalid,
+                  "the stage with the head must end with sublayer {}, not {}", all, end);
   if (s.sublayers == 0 && !s.has_embedding && !s.has_head)
-    return failure("a stage needs at least one sublayer, the embedding or the head");
+    return refuse(reason::kind::invalid,
+                  "a stage needs at least one sublayer, the embedding or the head");
   return {};
 }
 

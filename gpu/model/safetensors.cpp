@@ -10,6 +10,7 @@
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::gpu {
@@ -138,10 +139,8 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path) {
 expected<std::vector<safetensors>> safetensors::open_all(
     const std::vector<std::filesystem::path>& files) {
   if (files.size() > max_safetensors_files)
-    return refuse(
-        reason::kind::malformed,
-        fmt::format("{}: found {} *.safetensors, expected at most {}",
-                    files[0].parent_path().string(), files.size(), max_safetensors_files));
+    return refuse(reason::kind::malformed, "{}: found {} *.safetensors, expected at most {}",
+                  files[0].parent_path().string(), files.size(), max_safetensors_files);
   std::vector<safetensors> all;
   std::uint64_t used = 0;
   for (const auto& name : files) {
@@ -159,7 +158,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
   auto file = untrusted_file::open(path.string());
   if (!file) return refuse(file.error());
   const auto failure = [&](const std::string& text) {
-    return refuse(reason::kind::malformed, fmt::format("{} {}", path.string(), text));
+    return refuse(reason::kind::malformed, "{} {}", path.string(), text);
   };
   const auto size = file->size();
   if (size < prefix) return failure("is too short for a safetensors file");
@@ -199,6 +198,16 @@ const stored_tensor* safetensors::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+found_tensor find_tensor(std::span<const safetensors> files, const std::string& name) {
+  for (const auto& file : files)
+    if (const auto* t = file.find(name)) return {&file, t};
+  return {};
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
 /// Values from `first` on.
 /// 16-bit formats widen exactly; bf16 is the upper half of a 32-bit value.
 expected<void> safetensors::read_block(const stored_tensor& t, std::uint64_t first,
@@ -220,8 +229,7 @@ expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) c
     const auto block = out.subspan(done, std::min(block_values, out.size() - done));
     if (auto ok = read_block(t, done, block); !ok) return ok;
     if (const auto wrong = not_finite(block, done); !wrong.empty())
-      return refuse(reason::kind::malformed,
-                    fmt::format("{}: '{}': {}", file().string(), t.name, wrong));
+      return refuse(reason::kind::malformed, "{}: '{}': {}", file().string(), t.name, wrong);
   }
   return {};
 }

@@ -62,6 +62,17 @@ class safetensors {
   std::uint64_t data_ = 0;  // where it begins
 };
 
+/// A tensor and the file that has it; nulls: there is none.
+struct found_tensor {
+  const safetensors* file = nullptr;
+  const stored_tensor* tensor = nullptr;
+};
+/// In the first of the files that has the name.
+found_tensor find_tensor(std::span<const safetensors> files, const std::string& name);
+
+/// For errors: "[2, 3]".
+std::string shape_text(const std::vector<std::uint64_t>& shape);
+
 /// A tensor to write.
 struct tensor_to_store {
   std::string name;

@@ -8,6 +8,7 @@
 
 #include "gpu/text/tokenizer.hpp"
 #include "messages/base/random.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -21,17 +22,11 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
   return random_source{seed ^ (value + 0x9e3779b97f4a7c15ull) * 0xd1342543de82ef95ull}.next();
 }
 
-payload as_bytes(std::vector<std::uint32_t> tokens) {
-  auto owner = std::make_shared<std::vector<std::uint32_t>>(std::move(tokens));
-  const auto view = std::as_bytes(std::span{*owner});
-  return payload{std::move(owner), view};
-}
-
 template <class... T>
 tl::unexpected<reason> bad_data(const untrusted_file& f, fmt::format_string<T...> text,
                                 T&&... values) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {}", f.path(), fmt::format(text, std::forward<T>(values)...)));
+  return refuse(reason::kind::invalid, "{}: {}", f.path(),
+                fmt::format(text, std::forward<T>(values)...));
 }
 
 /// Where a file's tokens are.
@@ -120,9 +115,6 @@ expected<token_place> place_of_tokens(const untrusted_file& f, unsigned width) {
 expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const std::filesystem::path& vocabulary,
                                       const troupe::model& m) {
-  const auto failure = [](std::string text) {
-    return refuse(reason::kind::invalid, std::move(text));
-  };
   auto opened = untrusted_file::open(file.string());
   if (!opened) return refuse(opened.error());
   token_data d;
@@ -150,13 +142,13 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   d.count_ = size / d.width_;
   if (d.tokens_.empty()) d.file_ = std::make_shared<const untrusted_file>(std::move(*opened));
   if (m.vocabulary < words)
-    return failure(
-        fmt::format("{} has {} different tokens, the model's vocabulary only {}",
-                    vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(), words,
-                    m.vocabulary));
+    return refuse(
+        reason::kind::invalid, "{} has {} different tokens, the model's vocabulary only {}",
+        vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(), words, m.vocabulary);
   if (d.count_ < 1ull + m.sequence)
-    return failure(fmt::format("{} has {} tokens; one sequence and the following token need {}",
-                               file.string(), d.count_, 1ull + m.sequence));
+    return refuse(reason::kind::invalid,
+                  "{} has {} tokens; one sequence and the following token need {}", file.string(),
+                  d.count_, 1ull + m.sequence);
   return d;
 }
 
@@ -186,7 +178,7 @@ expected<token_data::batch> token_data::sample(std::uint64_t seed, std::uint64_t
     tokens.insert(tokens.end(), row.begin(), row.end() - 1);
     targets.insert(targets.end(), row.begin() + 1, row.end());
   }
-  return batch{as_bytes(std::move(tokens)), as_bytes(std::move(targets))};
+  return batch{payload{std::move(tokens)}, payload{std::move(targets)}};
 }
 
 }  // namespace troupe::gpu

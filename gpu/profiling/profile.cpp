@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <ctime>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -58,14 +56,13 @@ answer ask(stage_device& d, operation o) {
 // computes with the same inputs. Its upper bits are used, since the lower ones have short periods.
 template <class T, class Make>
 payload filled(std::size_t n, Make make) {
-  auto values = std::make_shared<std::vector<T>>(n);
+  std::vector<T> values(n);
   std::uint64_t state = 1;
-  for (auto& v : *values) {
+  for (auto& v : values) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     v = make(state >> 33);
   }
-  const auto bytes = std::as_bytes(std::span<const T>{*values});
-  return payload{std::shared_ptr<const void>{values, values->data()}, bytes};
+  return payload{std::move(values)};
 }
 
 /// The inputs of a stage's steps: the same every time.
@@ -240,12 +237,8 @@ std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence
                                          std::uint32_t rows, double emulate_speed) {
   m.sequence = sequence;
   m.layers = few_layers + 2;
-  stage_spec s;
-  s.model = m;
-  s.rows = rows;
-  s.emulate_speed = emulate_speed;
   std::array<stage_spec, places> all;
-  all.fill(s);
+  all.fill({.model = m, .rows = rows, .emulate_speed = emulate_speed});
   const auto have = [&](place p, std::uint32_t first, std::uint32_t count) {
     all[p].first_sublayer = first;
     all[p].sublayers = count;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_type.hpp"
 #include "gpu/profiling/profile.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -141,9 +141,7 @@ device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
 
 expected<device_profile> describe_device(const std::string& device, int index) {
   const auto* type = type_of(device_kind_of(device).value_or(device_kind::sim));
-  if (!type)
-    return refuse(reason::kind::invalid,
-                  fmt::format("devices of kind '{}' compute nothing", device));
+  if (!type) return refuse(reason::kind::invalid, "devices of kind '{}' compute nothing", device);
   auto p = type->describe(index);
   if (p) p->date = utc_now();
   return p;

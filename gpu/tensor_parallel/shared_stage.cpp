@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -13,17 +12,6 @@ namespace troupe::gpu {
 namespace {
 
 using kind = operation::kind;
-
-std::vector<float> floats_of(const payload& p) {
-  std::vector<float> v(p.bytes().size() / sizeof(float));
-  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(float));
-  return v;
-}
-
-payload payload_of(std::vector<float> values) {
-  const auto owner = std::make_shared<const std::vector<float>>(std::move(values));
-  return payload{owner, std::as_bytes(std::span{*owner})};
-}
 
 // A part shares its owner's memory: nothing is copied.
 payload part(const payload& whole, std::size_t which, std::size_t parts) {
@@ -133,7 +121,7 @@ operation shared_stage::part_of(const operation& o, std::uint32_t member) const 
 
 // The member's own gradients, in the layout that it has: its slices, one parameter after another.
 payload shared_stage::own_part(const payload& own, std::uint32_t member) const {
-  const auto values = floats_of(own);
+  const auto values = own.values<float>();
   std::vector<float> mine;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto &whole = parameters_[i], &p = of_member_[member][i];
@@ -143,7 +131,7 @@ payload shared_stage::own_part(const payload& own, std::uint32_t member) const {
     take_share(p, std::span{values}.subspan(whole.offset, whole.values()),
                std::span{mine}.subspan(at));
   }
-  return payload_of(std::move(mine));
+  return payload{std::move(mine)};
 }
 
 // Replicated parameters are equal on all members, so those of the first are taken.
@@ -165,7 +153,7 @@ expected<outcome> shared_stage::save(const operation& o, const std::vector<outco
   std::vector<std::vector<float>> values;  // weights, first and second moments
   for (std::size_t what = 0; what < 3; ++what) {
     std::vector<std::vector<float>> of_members;
-    for (const auto& p : parts) of_members.push_back(floats_of(p.out[what]));
+    for (const auto& p : parts) of_members.push_back(p.out[what].values<float>());
     values.push_back(joined(of_members));
   }
   const auto ok = save_values(o.path, whole_, parts[0].steps,
@@ -194,18 +182,18 @@ expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome
   } else if (o.what == kind::values) {
     for (std::size_t what = 0; what < result.out.size(); ++what) {
       std::vector<std::vector<float>> of_members;
-      for (const auto& p : parts) of_members.push_back(floats_of(p.out[what]));
-      result.out[what] = payload_of(joined(of_members));
+      for (const auto& p : parts) of_members.push_back(p.out[what].values<float>());
+      result.out[what] = payload{joined(of_members)};
     }
   } else if (o.what == kind::gradients || o.what == kind::weights) {
     std::vector<std::vector<float>> of_members;
     for (const auto& p : parts) {
-      auto both = floats_of(p.out[0]);
-      const auto tied = floats_of(p.out[1]);
+      auto both = p.out[0].values<float>();
+      const auto tied = p.out[1].values<float>();
       both.insert(both.end(), tied.begin(), tied.end());
       of_members.push_back(std::move(both));
     }
-    const auto all = payload_of(joined(of_members));
+    const auto all = payload{joined(of_members)};
     const auto own = own_ * sizeof(float);
     result.out = {payload{all.owner(), all.bytes().subspan(0, own)},
                   payload{all.owner(), all.bytes().subspan(own)}};

@@ -1,4 +1,5 @@
 #include "gpu/tensor_parallel/thread_group.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <fmt/format.h>
 
@@ -22,9 +23,8 @@ class table {
     if (auto ok = barrier(rank); !ok) return ok;
     for (const auto& other : values_)
       if (other.size() != values.size())
-        return refuse(reason::kind::invalid,
-                      fmt::format("members of a group submitted {} values and {}", other.size(),
-                                  values.size()));
+        return refuse(reason::kind::invalid, "members of a group submitted {} values and {}",
+                      other.size(), values.size());
     add_share(rank);
     return barrier(rank);
   }
@@ -62,9 +62,8 @@ class table {
                            arrived_, size(), patience_s_);
       wake_.notify_all();
     }
-    return refuse(
-        reason::kind::unavailable,
-        fmt::format("member {} of a group of {} devices failed: {}", rank, size(), ended_));
+    return refuse(reason::kind::unavailable, "member {} of a group of {} devices failed: {}", rank,
+                  size(), ended_);
   }
 
   /// Sums this member's slice over all members, in the order of their ranks.

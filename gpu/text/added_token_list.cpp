@@ -1,10 +1,9 @@
 #include "gpu/text/added_token_list.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -47,15 +46,12 @@ std::uint32_t added_token_list::next_number() const {
 expected<void> added_token_list::check(const std::filesystem::path& file, std::uint32_t number,
                                        const std::string& name) const {
   if (const auto other = number_of(name); other && *other != number)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: token '{}' has the number {}, in the vocabulary {}",
-                              file.string(), admission::shown(name), number, *other));
+    return refuse(reason::kind::invalid, "{}: token '{}' has the number {}, in the vocabulary {}",
+                  file.string(), admission::shown(name), number, *other);
   if (const auto found = by_number_.find(number);
       found != by_number_.end() && found->second != name)
-    return refuse(
-        reason::kind::invalid,
-        fmt::format("{}: number {} is the token '{}', in the vocabulary '{}'", file.string(),
-                    number, admission::shown(name), admission::shown(found->second)));
+    return refuse(reason::kind::invalid, "{}: number {} is the token '{}', in the vocabulary '{}'",
+                  file.string(), number, admission::shown(name), admission::shown(found->second));
   return {};
 }
 

@@ -8,16 +8,13 @@
 
 #include "gpu/text/byte_level.hpp"
 #include "gpu/text/characters.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
 namespace {
 
 using nlohmann::json;
-
-tl::unexpected<reason> malformed_model(std::string text) {
-  return refuse(reason::kind::malformed, std::move(text));
-}
 
 /// A merge's two tokens: "a b", or ["a", "b"].
 std::pair<std::string, std::string> halves_of(const json& merge) {
@@ -45,13 +42,13 @@ expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   m.whole_words_ = flag_of(model, "ignore_merges");
   for (const auto* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model.contains(affix) && !model[affix].is_null() && model[affix] != "")
-      return malformed_model(fmt::format("model: {} is not supported", affix));
+      return refuse(reason::kind::malformed, "model: {} is not supported", affix);
   if (model.contains("dropout") && !model["dropout"].is_null() && model["dropout"] != 0.0)
-    return malformed_model("model: dropout is not supported");
+    return refuse(reason::kind::malformed, "model: dropout is not supported");
   for (const auto& [token, number] : model.at("vocab").items()) {
     const auto n = number.get<std::uint64_t>();
     if (n >= std::numeric_limits<std::uint32_t>::max())
-      return malformed_model(fmt::format("model: vocab: '{}' has the number {}", token, n));
+      return refuse(reason::kind::malformed, "model: vocab: '{}' has the number {}", token, n);
     const auto id = static_cast<std::uint32_t>(n);
     const auto bytes = byte_level ? byte_level_bytes(token).value_or(token) : token;
     m.numbers_[bytes] = id;
@@ -82,8 +79,8 @@ expected<void> bpe_model::read_merges(const json& merges, bool byte_level) {
     const auto a = numbers_.find(first), b = numbers_.find(second),
                sum = numbers_.find(first + second);
     if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
-      return malformed_model(
-          fmt::format("model: merges[{}] has tokens that vocab does not have", rank));
+      return refuse(reason::kind::malformed,
+                    "model: merges[{}] has tokens that vocab does not have", rank);
     merges_.add(a->second, b->second, rank++, sum->second);
   }
   return {};
@@ -99,7 +96,7 @@ void bpe_model::add_unknown(std::string_view character, std::vector<std::uint32_
   const auto has_token = [&](char c) {
     return byte_fallback_ && bytes_[static_cast<unsigned char>(c)].has_value();
   };
-  if (std::all_of(character.begin(), character.end(), has_token)) {
+  if (std::ranges::all_of(character, has_token)) {
     for (const char c : character) out.push_back(*bytes_[static_cast<unsigned char>(c)]);
   } else if (unknown_ && !(fuse_unknown_ && !out.empty() && out.back() == *unknown_)) {
     out.push_back(*unknown_);
@@ -130,7 +127,7 @@ std::optional<std::uint32_t> bpe_model::number_of(const std::string& token) cons
 /// Every byte becomes at least one token if it has one of its own.
 bool bpe_model::keeps_all_text() const {
   if (byte_fallback_)
-    return std::all_of(bytes_.begin(), bytes_.end(), [](const auto& b) { return b.has_value(); });
+    return std::ranges::all_of(bytes_, [](const auto& b) { return b.has_value(); });
   for (unsigned b = 0; byte_level_ && b < 256; ++b)
     if (!numbers_.contains(std::string(1, static_cast<char>(b)))) return false;
   return byte_level_;

@@ -1,11 +1,8 @@
 #include "gpu/text/chat_template.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
-#include "gpu/files/json_file.hpp"
 #include "gpu/text/jinja_template.hpp"
 #include "gpu/text/special_names.hpp"
 #include "messages/base/untrusted_file.hpp"
@@ -176,9 +173,9 @@ chat_template chat_template::of(const fs::path& folder, const tokenizer& t) {
 /// The last one needs no tokens, so the search always finds one.
 chat_template chat_template::own(const tokenizer& t, const token_names& names) {
   const auto& all = own_templates();
-  const auto chosen = std::find_if(all.begin(), all.end(), [&](const own_template& o) {
-    return std::all_of(o.needs.begin(), o.needs.end(),
-                       [&](std::string_view name) { return t.special(name).has_value(); });
+  const auto chosen = std::ranges::find_if(all, [&](const own_template& o) {
+    return std::ranges::all_of(o.needs,
+                               [&](std::string_view name) { return t.special(name).has_value(); });
   });
   const auto made = of_text(chosen->source, std::string{chosen->name}, own_tokens(chosen->name, t));
   auto c = std::make_shared<content>(*made.content_);
@@ -208,8 +205,7 @@ const std::vector<std::uint32_t>& chat_template::ends() const {
 /// none.
 void chat_template::find_ends(content& c, const tokenizer& t) {
   const auto add = [&](std::optional<std::uint32_t> token) {
-    if (token && std::find(c.ends.begin(), c.ends.end(), *token) == c.ends.end())
-      c.ends.push_back(*token);
+    if (token && std::ranges::find(c.ends, *token) == c.ends.end()) c.ends.push_back(*token);
   };
   if (const auto eos = c.tokens.find("eos_token"); eos != c.tokens.end())
     add(t.special(eos->second));

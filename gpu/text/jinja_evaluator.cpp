@@ -26,7 +26,7 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
   const std::vector<value>& items() const { return items_; }
   void move_to(std::size_t i) { at_ = i; }
 
-  value attribute(const std::string& name) const override {
+  value attribute(const std::string& name) override {
     const auto number = [](std::size_t n) { return value{static_cast<std::int64_t>(n)}; };
     if (name == "index") return number(at_ + 1);
     if (name == "index0") return number(at_);
@@ -41,6 +41,14 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
       return at_ > 0 ? items_[at_ - 1] : value::missing("there is no previous item");
     if (name == "nextitem")
       return at_ + 1 < items_.size() ? items_[at_ + 1] : value::missing("there is no next item");
+    if (name == "cycle" || name == "changed")
+      return callable_value(
+          "method of a loop",
+          [self = shared_from_this(), cycles = name == "cycle"](evaluator& e,
+                                                                const arguments& given) {
+            return cycles ? self->cycle(given) : self->changed(given, e);
+          },
+          depth_);
     return object::attribute(name);
   }
 
@@ -70,22 +78,6 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
   std::optional<value> before_;
 };
 
-class loop_method final : public object {
- public:
-  loop_method(std::shared_ptr<loop_object> loop, bool cycle)
-      : loop_{std::move(loop)}, cycle_{cycle} {}
-  std::string_view kind() const override { return "method of a loop"; }
-  unsigned depth() const override { return loop_->depth(); }
-  bool callable() const override { return true; }
-  value call(evaluator& e, const arguments& given) override {
-    return cycle_ ? loop_->cycle(given) : loop_->changed(given, e);
-  }
-
- private:
-  std::shared_ptr<loop_object> loop_;
-  bool cycle_;
-};
-
 /// A macro sees the names of the place where it is defined, not of the place that calls it: it
 /// holds that scope, and the statement stays alive with the template.
 class macro_object final : public object {
@@ -112,7 +104,7 @@ class evaluator::deeper {
  public:
   explicit deeper(evaluator& e) : evaluator_{e} {
     constexpr unsigned max_levels = 500;
-    if (e.depth_ >= max_levels) fail(fmt::format("nests calls deeper than {} levels", max_levels));
+    if (e.depth_ >= max_levels) fail("nests calls deeper than {} levels", max_levels);
     ++e.depth_;
     e.work_.steps(1);
   }
@@ -211,7 +203,7 @@ evaluator::flow evaluator::run_inside(const statement& s) {
 void evaluator::print(const text& t) {
   work_.bytes(t.size() + t.from_message().size() * sizeof(text_range));
   if (out_->size() + t.size() > max_prompt_bytes)
-    fail(fmt::format("writes more than {} bytes, expected fewer", max_prompt_bytes));
+    fail("writes more than {} bytes, expected fewer", max_prompt_bytes);
   out_->add(t);
 }
 
@@ -315,17 +307,17 @@ value evaluator::call_macro(const statement& macro, const std::shared_ptr<scope>
   const deeper one{*this};
   const auto name = macro.name.empty() ? std::string{"caller"} : macro.name;
   if (given.positional.size() > macro.parameters.size())
-    fail(fmt::format("{}: found {} arguments, expected at most {}", name, given.positional.size(),
-                     macro.parameters.size()));
+    fail("{}: found {} arguments, expected at most {}", name, given.positional.size(),
+         macro.parameters.size());
   const auto inside = std::make_shared<scope>(where);
   for (std::size_t i = 0; i < given.positional.size(); ++i)
     inside->names[macro.parameters[i].name] = given.positional[i];
   for (const auto& [key, v] : given.named) {
-    const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
-                                   [&](const parameter& p) { return p.name == key; });
-    if (!known && key != "caller") fail(fmt::format("{}: has no argument '{}'", name, key));
+    const bool known =
+        std::ranges::any_of(macro.parameters, [&](const parameter& p) { return p.name == key; });
+    if (!known && key != "caller") fail("{}: has no argument '{}'", name, key);
     if (!inside->names.emplace(key, v).second)
-      fail(fmt::format("{}: the argument '{}' is there twice", name, key));
+      fail("{}: the argument '{}' is there twice", name, key);
   }
   const auto before = std::exchange(scope_, inside);
   const auto line = line_;
@@ -347,7 +339,7 @@ void evaluator::give(const target& to, const value& v) {
     const auto all = items_of(v, work_);
     if (v.is_undefined()) check_defined(v);
     if (all.size() != to.several.size())
-      fail(fmt::format("found {} values for {} names", all.size(), to.several.size()));
+      fail("found {} values for {} names", all.size(), to.several.size());
     for (std::size_t i = 0; i < all.size(); ++i) give(to.several[i], all[i]);
     return;
   }
@@ -361,9 +353,7 @@ void evaluator::give(const target& to, const value& v) {
 void evaluator::give_attribute(const target& to, const value& v) {
   const auto there = look_up(to.name);
   auto* s = dynamic_cast<space*>(there.as_object());
-  if (!s)
-    fail(fmt::format("sets an attribute of '{}', a {}, expected a namespace", to.name,
-                     type_of(there)));
+  if (!s) fail("sets an attribute of '{}', a {}, expected a namespace", to.name, type_of(there));
   work_.bytes(sizeof(value));
   s->attributes[to.attribute] = v;
 }
@@ -380,7 +370,7 @@ value evaluator::look_up(const std::string& name) {
 value evaluator::call(const value& callee, const arguments& given) {
   check_defined(callee);
   auto* o = callee.as_object();
-  if (!o || !o->callable()) fail(fmt::format("a {} cannot be called", type_of(callee)));
+  if (!o || !o->callable()) fail("a {} cannot be called", type_of(callee));
   return o->call(*this, given);
 }
 
@@ -389,14 +379,7 @@ value evaluator::call(const value& callee, const arguments& given) {
 value evaluator::attribute_of(const value& v, const std::string& name) {
   check_defined(v);
   if (has_method(v, name)) return method_of(v, name);
-  if (auto* o = v.as_object()) {
-    if (auto* l = dynamic_cast<loop_object*>(o); l && (name == "cycle" || name == "changed")) {
-      // The loop is the one whose variable this is.
-      const auto loop = std::static_pointer_cast<loop_object>(v.shared_object());
-      return std::shared_ptr<object>{std::make_shared<loop_method>(loop, name == "cycle")};
-    }
-    return o->attribute(name);
-  }
+  if (auto* o = v.as_object()) return o->attribute(name);
   if (const auto* d = v.as_dictionary())
     if (const auto* found = d->find(name)) return *found;
   return value::missing(fmt::format("a {} has no attribute '{}'", type_of(v), name));
@@ -405,8 +388,7 @@ value evaluator::attribute_of(const value& v, const std::string& name) {
 value evaluator::evaluate(const expression& e) {
   const deeper one{*this};
   line_ = e.line;
-  auto v = evaluate_inner(e);
-  return v;
+  return evaluate_inner(e);
 }
 
 }  // namespace troupe::gpu::jinja

@@ -113,11 +113,32 @@ bool contains(evaluator& e, const value& in, const value& what);
 text formatted(const text& format, const std::vector<value>& given, work& w);
 value sliced(const value& v, const value* first, const value* last, const value* step, work& w);
 
+/// An object that can be called and has no attributes. `depth` is that of the values it holds.
+class callable_object final : public object {
+ public:
+  using function = std::function<value(evaluator&, const arguments&)>;
+  callable_object(std::string_view kind, function f, unsigned depth)
+      : kind_{kind}, function_{std::move(f)}, depth_{depth} {}
+  std::string_view kind() const override { return kind_; }
+  unsigned depth() const override { return depth_; }
+  bool callable() const override { return true; }
+  value call(evaluator& e, const arguments& given) override { return function_(e, given); }
+
+ private:
+  std::string_view kind_;
+  function function_;
+  unsigned depth_;
+};
+inline value callable_value(std::string_view kind, callable_object::function f,
+                            unsigned depth = 0) {
+  return std::shared_ptr<object>{std::make_shared<callable_object>(kind, std::move(f), depth)};
+}
+
 /// A namespace: attributes that `set` may change.
 class space final : public object {
  public:
   std::string_view kind() const override { return "namespace"; }
-  value attribute(const std::string& name) const override;
+  value attribute(const std::string& name) override;
   std::map<std::string, value> attributes;
 };
 

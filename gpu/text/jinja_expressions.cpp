@@ -30,10 +30,9 @@ value item_by_number(const value& v, std::int64_t n, work& w) {
 /// `x[name]` prefers an entry to an attribute, the other way round than `x.name`.
 value evaluator::item_of(const value& v, const value& key) {
   check_defined(v);
-  std::int64_t n = 0;
   if (const auto* d = v.as_dictionary()) {
     if (const auto* found = d->find(key, work_)) return *found;
-  } else if (const auto* i = key.integer_like(n);
+  } else if (const auto i = key.integer_like();
              i && (v.as_text() || (v.as_list() && v.as_list()->has_items()))) {
     return item_by_number(v, *i, work_);
   }
@@ -50,9 +49,7 @@ value evaluator::item_by_path(value v, const value& path) {
   if (!t) return item_of(v, path);
   for (const auto& part : split(*t, ".", -1, work_)) {
     const auto& p = part.bytes();
-    const bool number = !p.empty() && p.size() < 10 && std::all_of(p.begin(), p.end(), [](char c) {
-      return c >= '0' && c <= '9';
-    });
+    const bool number = !p.empty() && p.size() < 10 && std::ranges::all_of(p, is_digit);
     v = item_of(v, number ? value{static_cast<std::int64_t>(std::stoll(p))} : value{part});
   }
   return v;

@@ -1,19 +1,11 @@
 #pragma once
 
-#include <string_view>
+#include <span>
 
 #include "gpu/text/jinja_evaluator.hpp"
 
 namespace troupe::gpu::jinja {
 
-/// A filter by its name.
-struct filter {
-  std::string_view name;
-  value (*apply)(evaluator&, const value&, const arguments&);
-};
-
-/// Null: there is none of that name.
-const filter* find_text_filter(std::string_view name);
-const filter* find_list_filter(std::string_view name);
+std::span<const named_function> text_filters();
 
 }  // namespace troupe::gpu::jinja

@@ -15,10 +15,6 @@ namespace {
 /// string, so the number is bounded before the parser builds a tree from them.
 constexpr std::size_t max_tokens = 200'000;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// Names are ASCII here. Jinja takes any identifier of Python, letters of other scripts included;
 /// the refusal names the character.
 bool begins_name(char c) {
@@ -89,11 +85,14 @@ class lexer {
   }
 
  private:
-  [[noreturn]] void failure(std::string why) const { throw located_error{line_, std::move(why)}; }
+  template <class... Values>
+  [[noreturn]] void failure(fmt::format_string<Values...> text, Values&&... values) const {
+    throw located_error{line_, fmt::format(text, std::forward<Values>(values)...)};
+  }
 
   void add(token::kind k, std::string t) {
     if (tokens_.size() >= max_tokens)
-      failure(fmt::format("has more than {} tokens, expected fewer", max_tokens));
+      failure("has more than {} tokens, expected fewer", max_tokens);
     tokens_.push_back({k, std::move(t), line_});
   }
 
@@ -185,7 +184,7 @@ class lexer {
   // The first #} ends a comment; comments do not nest. A '-' or '+' directly before it is the sign.
   void take_comment() {
     const auto end = s_.find("#}", at_);
-    if (end == s_.npos) failure("a comment does not end, expected #}");
+    if (end == s_.npos) failure("a comment does not end, expected #}}");
     const char before = end > at_ ? s_[end - 1] : ' ';
     const char sign = before == '-' || before == '+' ? before : ' ';
     move_to(sign == ' ' ? end : end - 1);
@@ -207,7 +206,7 @@ class lexer {
     at_ += 3;
     skip_space();
     const auto sign = at_ < s_.size() ? ends_here("%}") : std::nullopt;
-    if (!sign || *sign == '+') failure("found something behind 'raw', expected %}");
+    if (!sign || *sign == '+') failure("found something behind 'raw', expected %}}");
     leave(*sign, false);
     for (auto begin = s_.find("{%", at_); begin != s_.npos; begin = s_.find("{%", begin + 2)) {
       auto to = begin + 2;
@@ -219,11 +218,11 @@ class lexer {
       move_to(to + 6);
       skip_space();
       const auto end = at_ < s_.size() ? ends_here("%}") : std::nullopt;
-      if (!end) failure("found something behind 'endraw', expected %}");
+      if (!end) failure("found something behind 'endraw', expected %}}");
       leave(*end, true);
       return true;
     }
-    failure("'raw' does not end, expected {% endraw %}");
+    failure("'raw' does not end, expected {{% endraw %}}");
   }
 
   // The end of a tag counts only with all brackets closed, so that the two braces which close a
@@ -245,7 +244,7 @@ class lexer {
       else
         take_sign(open);
     }
-    failure(fmt::format("a tag does not end, expected {}", end));
+    failure("a tag does not end, expected {}", end);
   }
 
   void take_name() {
@@ -282,7 +281,7 @@ class lexer {
     std::string written{s_.substr(at_, to - at_)};
     std::erase(written, '_');
     if (to < s_.size() && in_name(s_[to]))
-      failure(fmt::format("found '{}{}', expected a decimal number", written, s_[to]));
+      failure("found '{}{}', expected a decimal number", written, s_[to]);
     add(real ? token::kind::real : token::kind::integer, std::move(written));
     at_ = to;
   }
@@ -300,17 +299,16 @@ class lexer {
       if (sign == "[") open += ']';
       if (sign == "{") open += '}';
       if (sign == ")" || sign == "]" || sign == "}") {
-        if (open.empty()) failure(fmt::format("found '{}', which closes nothing", sign));
-        if (open.back() != sign[0])
-          failure(fmt::format("found '{}', expected '{}'", sign, open.back()));
+        if (open.empty()) failure("found '{}', which closes nothing", sign);
+        if (open.back() != sign[0]) failure("found '{}', expected '{}'", sign, open.back());
         open.pop_back();
       }
       add(token::kind::sign, std::string{sign});
       at_ += sign.size();
       return;
     }
-    failure(fmt::format("found the character '{}' in a tag, expected an expression",
-                        s_.substr(at_, character_size(s_, at_))));
+    failure("found the character '{}' in a tag, expected an expression",
+            s_.substr(at_, character_size(s_, at_)));
   }
 
   // A backslash takes the next character along, so an escaped quote does not end the string.

@@ -19,40 +19,34 @@ list lazy(values all) {
   return {std::move(all), list::kind::iterator};
 }
 
-value length(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"length", given, {}};
+value length(evaluator& e, const value& v, const bound&) {
   if (const auto* t = v.as_text()) e.work().steps(t->size() / 64);
   return static_cast<std::int64_t>(length_of(v));
 }
 
 /// Replaces undefined values only; with `boolean` also false ones.
-value default_filter(evaluator&, const value& v, const arguments& given) {
-  const bound args{"default", given, {"default_value", "boolean"}};
+value default_filter(evaluator&, const value& v, const bound& args) {
   if (!v.is_undefined() && !(args.truth(1, false) && !truth_of(v))) return v;
   return args[0] ? *args[0] : value{""};
 }
 
-value first(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"first", given, {}};
+value first(evaluator& e, const value& v, const bound&) {
   const auto all = items_of(v, e.work());
   return all.empty() ? value::missing("there is no first item") : all.front();
 }
 
-value last(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"last", given, {}};
+value last(evaluator& e, const value& v, const bound&) {
   check_defined(v);
   if (v.as_list() && !v.as_list()->has_length()) fail("last: found a generator, expected a list");
   const auto all = items_of(v, e.work());
   return all.empty() ? value::missing("there is no last item") : all.back();
 }
 
-value as_list(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"list", given, {}};
+value as_list(evaluator& e, const value& v, const bound&) {
   return list{items_of(v, e.work())};
 }
 
-value reverse(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"reverse", given, {}};
+value reverse(evaluator& e, const value& v, const bound&) {
   check_defined(v);
   auto all = items_of(v, e.work());
   std::reverse(all.begin(), all.end());
@@ -88,7 +82,7 @@ values sorted(evaluator& e, std::vector<keyed> all, bool backwards) {
   auto& w = e.work();
   // A comparison that fails ends the sorting, and fails once it has ended.
   std::optional<error> failed;
-  std::stable_sort(all.begin(), all.end(), [&](const keyed& a, const keyed& b) {
+  std::ranges::stable_sort(all, [&](const keyed& a, const keyed& b) {
     if (failed) return false;
     try {
       const auto order = compare(a.key, b.key, "<", w);
@@ -104,22 +98,19 @@ values sorted(evaluator& e, std::vector<keyed> all, bool backwards) {
   return out;
 }
 
-value sort(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"sort", given, {"reverse", "case_sensitive", "attribute"}};
+value sort(evaluator& e, const value& v, const bound& args) {
   std::vector<keyed> all;
   for (const auto& one : items_of(v, e.work()))
     all.push_back({key_of(e, one, args[2], args.truth(1, false)), one});
   return list{sorted(e, std::move(all), args.truth(0, false))};
 }
 
-value dictsort(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"dictsort", given, {"case_sensitive", "by", "reverse"}};
+value dictsort(evaluator& e, const value& v, const bound& args) {
   const auto by = args.optional_text(1).value_or("key");
-  if (by != "key" && by != "value")
-    fail(fmt::format("dictsort: found '{}', expected key or value", by));
+  if (by != "key" && by != "value") fail("dictsort: found '{}', expected key or value", by);
   check_defined(v);
   const auto* d = v.as_dictionary();
-  if (!d) fail(fmt::format("dictsort: found a {}, expected a dict", type_of(v)));
+  if (!d) fail("dictsort: found a {}, expected a dict", type_of(v));
   std::vector<keyed> all;
   for (const auto& [key, one] : d->entries)
     all.push_back({folded(by == "key" ? key : one, args.truth(0, false)),
@@ -128,13 +119,11 @@ value dictsort(evaluator& e, const value& v, const arguments& given) {
 }
 
 /// Quadratic in the number of different items, as values have no hash; each comparison is charged.
-value unique(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"unique", given, {"case_sensitive", "attribute"}};
+value unique(evaluator& e, const value& v, const bound& args) {
   values seen, out;
   for (const auto& one : items_of(v, e.work())) {
     auto key = key_of(e, one, args[1], args.truth(0, false));
-    if (std::any_of(seen.begin(), seen.end(),
-                    [&](const value& s) { return equal(s, key, e.work()); }))
+    if (std::ranges::any_of(seen, [&](const value& s) { return equal(s, key, e.work()); }))
       continue;
     seen.push_back(std::move(key));
     out.push_back(one);
@@ -142,14 +131,13 @@ value unique(evaluator& e, const value& v, const arguments& given) {
   return lazy(std::move(out));
 }
 
-/// The smallest by a sign: "<" or ">".
-value extreme(evaluator& e, const value& v, const arguments& given, std::string_view sign) {
-  const bound args{sign == "<" ? "min" : "max", given, {"case_sensitive", "attribute"}};
+template <bool largest>
+value extreme(evaluator& e, const value& v, const bound& args) {
   value best, best_key;
   bool any = false;
   for (const auto& one : items_of(v, e.work())) {
     auto key = key_of(e, one, args[1], args.truth(0, false));
-    if (any && !compared(e, sign, key, best_key)) continue;
+    if (any && !compared(e, largest ? ">" : "<", key, best_key)) continue;
     best = one;
     best_key = std::move(key);
     any = true;
@@ -157,15 +145,7 @@ value extreme(evaluator& e, const value& v, const arguments& given, std::string_
   return any ? best : value::missing("there is no item to compare");
 }
 
-value minimum(evaluator& e, const value& v, const arguments& given) {
-  return extreme(e, v, given, "<");
-}
-value maximum(evaluator& e, const value& v, const arguments& given) {
-  return extreme(e, v, given, ">");
-}
-
-value sum(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"sum", given, {"attribute", "start"}};
+value sum(evaluator& e, const value& v, const bound& args) {
   value total = args[1] ? *args[1] : value{std::int64_t{0}};
   for (const auto& one : items_of(v, e.work()))
     total = calculated(e, "+", total, args[0] ? e.item_by_path(one, *args[0]) : one);
@@ -173,19 +153,17 @@ value sum(evaluator& e, const value& v, const arguments& given) {
 }
 
 /// Unlike the method, the filter takes an undefined value for an empty dictionary.
-value items(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"items", given, {}};
+value items(evaluator& e, const value& v, const bound&) {
   if (v.is_undefined()) return lazy({});
   const auto* d = v.as_dictionary();
-  if (!d) fail(fmt::format("items: found a {}, expected a dict", type_of(v)));
+  if (!d) fail("items: found a {}, expected a dict", type_of(v));
   values all;
   e.work().bytes(d->entries.size() * 4 * sizeof(value));
   for (const auto& [key, one] : d->entries) all.emplace_back(list{{key, one}, list::kind::tuple});
   return lazy(std::move(all));
 }
 
-value attr(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"attr", given, {"name"}};
+value attr(evaluator& e, const value& v, const bound& args) {
   const auto& name = args.needed_text(0).bytes();
   // Attributes only: items are none.
   if (v.as_object() || has_method(v, name)) return e.attribute_of(v, name);
@@ -193,10 +171,9 @@ value attr(evaluator& e, const value& v, const arguments& given) {
 }
 
 /// The values in groups of so many, the last filled up.
-value batch(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"batch", given, {"linecount", "fill_with"}};
+value batch(evaluator& e, const value& v, const bound& args) {
   const auto size = args.integer(0, 0);
-  if (!args[0] || size < 1) fail(fmt::format("batch: found {}, expected at least 1", size));
+  if (!args[0] || size < 1) fail("batch: found {}, expected at least 1", size);
   values out, group;
   for (auto& one : items_of(v, e.work())) {
     if (static_cast<std::int64_t>(group.size()) == size)
@@ -216,8 +193,7 @@ value batch(evaluator& e, const value& v, const arguments& given) {
 
 /// Sorted first, so equal keys are neighbours. A group shows the key of its first item as it is
 /// written, although the case does not count.
-value group_by(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"groupby", given, {"attribute", "default", "case_sensitive"}};
+value group_by(evaluator& e, const value& v, const bound& args) {
   const bool case_sensitive = args.truth(2, false);
   const auto looked_up = [&](const value& one) {
     auto found = e.item_by_path(one, args.needed(0));
@@ -253,11 +229,12 @@ arguments behind(const arguments& given, std::size_t first_ones) {
 
 std::string name_in(std::string_view what, const arguments& given, std::size_t i) {
   const auto* t = i < given.positional.size() ? given.positional[i].as_text() : nullptr;
-  if (!t) fail(fmt::format("{}: expected a name, found none", what));
+  if (!t) fail("{}: expected a name, found none", what);
   return t->bytes();
 }
 
-value map(evaluator& e, const value& v, const arguments& given) {
+value map(evaluator& e, const value& v, const bound& all) {
+  const auto& given = all.all();
   values out;
   if (given.positional.empty()) {
     const bound args{"map", given, {"attribute", "default"}};
@@ -276,7 +253,8 @@ value map(evaluator& e, const value& v, const arguments& given) {
 /// Four filters in one: keep or reject, by the item or by an attribute. Without a test the truth of
 /// the value decides.
 template <bool keeps, bool by_attribute>
-value select(evaluator& e, const value& v, const arguments& given) {
+value select(evaluator& e, const value& v, const bound& args) {
+  const auto& given = args.all();
   constexpr std::string_view what = by_attribute ? "selectattr" : "select";
   constexpr std::size_t before_test = by_attribute ? 1 : 0;
   if (by_attribute && given.positional.empty()) fail("selectattr: the attribute is missing");
@@ -292,51 +270,45 @@ value select(evaluator& e, const value& v, const arguments& given) {
   return lazy(std::move(out));
 }
 
-constexpr filter list_filters[] = {
+constexpr named_function of_lists[] = {
     {"length", length},
     {"count", length},
-    {"default", default_filter},
-    {"d", default_filter},
+    {"default", default_filter, {"default_value", "boolean"}},
+    {"d", default_filter, {"default_value", "boolean"}},
     {"first", first},
     {"last", last},
     {"list", as_list},
     {"reverse", reverse},
-    {"sort", sort},
-    {"dictsort", dictsort},
-    {"unique", unique},
-    {"min", minimum},
-    {"max", maximum},
-    {"sum", sum},
+    {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"dictsort", dictsort, {"case_sensitive", "by", "reverse"}},
+    {"unique", unique, {"case_sensitive", "attribute"}},
+    {"min", extreme<false>, {"case_sensitive", "attribute"}},
+    {"max", extreme<true>, {"case_sensitive", "attribute"}},
+    {"sum", sum, {"attribute", "start"}},
     {"items", items},
-    {"attr", attr},
-    {"batch", batch},
-    {"groupby", group_by},
-    {"map", map},
-    {"select", select<true, false>},
-    {"reject", select<false, false>},
-    {"selectattr", select<true, true>},
-    {"rejectattr", select<false, true>},
+    {"attr", attr, {"name"}},
+    {"batch", batch, {"linecount", "fill_with"}},
+    {"groupby", group_by, {"attribute", "default", "case_sensitive"}},
+    {"map", map, {"*"}},
+    {"select", select<true, false>, {"*"}},
+    {"reject", select<false, false>, {"*"}},
+    {"selectattr", select<true, true>, {"*"}},
+    {"rejectattr", select<false, true>, {"*"}},
 };
 
 }  // namespace
 
-const filter* find_list_filter(std::string_view name) {
-  const auto found = std::find_if(std::begin(list_filters), std::end(list_filters),
-                                  [&](const filter& f) { return f.name == name; });
-  return found == std::end(list_filters) ? nullptr : found;
-}
-
 bool is_filter(std::string_view name) {
-  return find_text_filter(name) || find_list_filter(name);
+  return find_named(text_filters(), name) || find_named(of_lists, name);
 }
 
 value apply_filter(evaluator& e, std::string_view name, const value& input,
                    const arguments& given) {
-  const auto* f = find_text_filter(name);
-  if (!f) f = find_list_filter(name);
-  if (!f) fail(fmt::format("the filter '{}' is not supported", name));
+  const auto* f = find_named(text_filters(), name);
+  if (!f) f = find_named(of_lists, name);
+  if (!f) fail("the filter '{}' is not supported", name);
   e.work().steps(1);
-  return f->apply(e, input, given);
+  return (*f)(e, input, given);
 }
 
 }  // namespace troupe::gpu::jinja

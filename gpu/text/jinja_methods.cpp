@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "gpu/text/jinja_evaluator.hpp"
@@ -8,8 +6,6 @@
 namespace troupe::gpu::jinja {
 
 namespace {
-
-using apply = value (*)(evaluator&, const value&, const arguments&);
 
 const text& self(const value& v) {
   return *v.as_text();
@@ -22,52 +18,45 @@ value listed_texts(std::vector<text> parts) {
 }
 
 template <sides where>
-value strip(evaluator&, const value& v, const arguments& given) {
-  const bound args{"strip", given, {"chars"}};
+value strip(evaluator&, const value& v, const bound& args) {
   return stripped(self(v), args.optional_text(0), where);
 }
 
 template <bool right>
-value split_text(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"split", given, {"sep", "maxsplit"}};
+value split_text(evaluator& e, const value& v, const bound& args) {
   const auto limit = args.integer(1, -1);
   return listed_texts(
       (right ? split_from_right : split)(self(v), args.optional_text(0), limit, e.work()));
 }
 
-value splitlines(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"splitlines", given, {"keepends"}};
+value splitlines(evaluator& e, const value& v, const bound& args) {
   return listed_texts(split_lines(self(v), args.truth(0, false), e.work()));
 }
 
 /// str.startswith and str.endswith: with one of several, which are a tuple. Python's start and end
 /// positions are not supported here, nor in find, index and count.
 template <bool ends>
-value begins(evaluator&, const value& v, const arguments& given) {
-  const bound args{ends ? "endswith" : "startswith", given, {"prefix"}};
+value begins(evaluator&, const value& v, const bound& args) {
   const auto& s = self(v).bytes();
   const auto has = [&](const value& part) {
     const auto* t = part.as_text();
     if (!t) {
       check_defined(part);
-      fail(fmt::format("{}: found a {}, expected a str", ends ? "endswith" : "startswith",
-                       type_of(part)));
+      fail("{}: found a {}, expected a str", ends ? "endswith" : "startswith", type_of(part));
     }
     return ends ? s.ends_with(t->bytes()) : s.starts_with(t->bytes());
   };
   const auto* several = args.needed(0).as_list();
   if (!several || several->what != list::kind::tuple) return has(args.needed(0));
-  return std::any_of(several->items.begin(), several->items.end(), has);
+  return std::ranges::any_of(several->items, has);
 }
 
-value replace(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"replace", given, {"old", "new", "count"}};
+value replace(evaluator& e, const value& v, const bound& args) {
   return replaced(self(v), args.needed_text(0), args.needed_text(1), args.integer(2, -1), e.work());
 }
 
 template <text (*change)(const text&)>
-value change_text(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"a method of str", given, {}};
+value change_text(evaluator& e, const value& v, const bound&) {
   e.work().bytes(2 * self(v).size());
   return change(self(v));
 }
@@ -93,12 +82,11 @@ std::int64_t place_of(evaluator& e, const value& v, const bound& args, bool last
 }
 
 template <bool last>
-value find_text(evaluator& e, const value& v, const arguments& given) {
-  return place_of(e, v, {"find", given, {"sub"}}, last);
+value find_text(evaluator& e, const value& v, const bound& args) {
+  return place_of(e, v, args, last);
 }
 
-value index(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"index", given, {"sub"}};
+value index(evaluator& e, const value& v, const bound& args) {
   if (const auto* l = v.as_list()) {
     for (std::size_t i = 0; i < l->items.size(); ++i)
       if (equal(l->items[i], args.needed(0), e.work())) return static_cast<std::int64_t>(i);
@@ -109,8 +97,7 @@ value index(evaluator& e, const value& v, const arguments& given) {
   return at;
 }
 
-value count(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"count", given, {"sub"}};
+value count(evaluator& e, const value& v, const bound& args) {
   std::int64_t n = 0;
   if (const auto* l = v.as_list()) {
     for (const auto& one : l->items) n += equal(one, args.needed(0), e.work());
@@ -123,21 +110,19 @@ value count(evaluator& e, const value& v, const arguments& given) {
   return n;
 }
 
-value join(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"join", given, {"iterable"}};
+value join(evaluator& e, const value& v, const bound& args) {
   std::vector<text> parts;
   check_defined(args.needed(0));
   for (const auto& one : items_of(args.needed(0), e.work())) {
     const auto* t = one.as_text();
-    if (!t) fail(fmt::format("join: found a {}, expected str", type_of(one)));
+    if (!t) fail("join: found a {}, expected str", type_of(one));
     parts.push_back(*t);
   }
   return joined(parts, self(v), e.work());
 }
 
 template <bool (*all)(std::string_view)>
-value only(evaluator&, const value& v, const arguments& given) {
-  const bound args{"a method of str", given, {}};
+value only(evaluator&, const value& v, const bound&) {
   const std::string_view s = self(v).bytes();
   for (std::size_t at = 0; at < s.size();) {
     const auto size = character_size(s, at);
@@ -147,23 +132,18 @@ value only(evaluator&, const value& v, const arguments& given) {
   return !s.empty();
 }
 
-/// ASCII only; str.isdigit() also accepts digits of other scripts.
 bool digit(std::string_view c) {
-  return c.size() == 1 && c[0] >= '0' && c[0] <= '9';
+  return c.size() == 1 && is_digit(c[0]);
 }
 
-template <bool upper_case>
-value only_case(evaluator&, const value& v, const arguments&) {
-  const auto& t = self(v);
-  const auto same = (upper_case ? upper : lower)(t);
-  const auto other = (upper_case ? lower : upper)(t);
-  return same == t && !(other == t);
+template <bool (*is)(const text&)>
+value whole(evaluator&, const value& v, const bound&) {
+  return is(self(v));
 }
 
 /// Without what it begins or ends with.
 template <bool end>
-value removed(evaluator&, const value& v, const arguments& given) {
-  const bound args{"removeprefix", given, {"prefix"}};
+value removed(evaluator&, const value& v, const bound& args) {
   const auto& t = self(v);
   const auto& part = args.needed_text(0).bytes();
   if (end) return t.bytes().ends_with(part) ? t.part(0, t.size() - part.size()) : t;
@@ -171,8 +151,7 @@ value removed(evaluator&, const value& v, const arguments& given) {
 }
 
 template <bool last>
-value partition(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"partition", given, {"sep"}};
+value partition(evaluator& e, const value& v, const bound& args) {
   const auto& t = self(v);
   const auto& part = args.needed_text(0).bytes();
   if (part.empty()) fail("partition: found an empty separator");
@@ -188,7 +167,8 @@ value partition(evaluator& e, const value& v, const arguments& given) {
 /// str.format with {} , {0} and {name}. Conversions, format specifications and access to attributes
 /// are refused: the last is the known way out of Jinja's sandbox, and the width of a specification
 /// could make a long text.
-value format(evaluator& e, const value& v, const arguments& given) {
+value format(evaluator& e, const value& v, const bound& args) {
+  const auto& given = args.all();
   const auto& t = self(v);
   const auto& s = t.bytes();
   text out;
@@ -204,15 +184,14 @@ value format(evaluator& e, const value& v, const arguments& given) {
     const auto end = s.find('}', at);
     if (s[at] == '}' || end == s.npos) fail("format: found a brace without its other one");
     const auto name = s.substr(at + 1, end - at - 1);
-    const bool number =
-        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number = std::ranges::all_of(name, is_digit);
     if (name.find_first_of(":!.[") != name.npos || name.size() > 64)
-      fail(fmt::format("format: '{{{}}}' is not supported, expected a number or a name", name));
+      fail("format: '{{{}}}' is not supported, expected a number or a name", name);
     const auto i = name.empty() ? next++ : number ? std::min(std::stoul(name), 1000ul) : 0;
     const value* found = number && i < given.positional.size() ? &given.positional[i] : nullptr;
     for (const auto& [key, v_of_key] : given.named)
       if (!number && key == name) found = &v_of_key;
-    if (!found) fail(fmt::format("format: there is no value for '{{{}}}'", name));
+    if (!found) fail("format: there is no value for '{{{}}}'", name);
     const auto one = shown(*found, e.work());
     e.work().bytes(one.size());
     out.add(one);
@@ -229,8 +208,7 @@ const dictionary& entries_of(const value& v) {
 
 /// Views of Python follow their dictionary; here a copy is the same, since it cannot change.
 template <bool with_keys, bool with_values>
-value view(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"a method of dict", given, {}};
+value view(evaluator& e, const value& v, const bound&) {
   std::vector<value> all;
   const auto& d = entries_of(v);
   e.work().bytes(d.entries.size() * 4 * sizeof(value));
@@ -243,15 +221,13 @@ value view(evaluator& e, const value& v, const arguments& given) {
   return list{std::move(all), list::kind::view};
 }
 
-value get(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"get", given, {"key", "default"}};
+value get(evaluator& e, const value& v, const bound& args) {
   if (const auto* found = entries_of(v).find(args.needed(0), e.work())) return *found;
   return args[1] ? *args[1] : value{none{}};
 }
 
 /// Values are constant, so the copy is the value itself.
-value copy(evaluator&, const value& v, const arguments& given) {
-  const bound args{"copy", given, {}};
+value copy(evaluator&, const value& v, const bound&) {
   return v;
 }
 
@@ -259,75 +235,63 @@ value copy(evaluator&, const value& v, const arguments& given) {
 /// transformers evaluates templates in Jinja's ImmutableSandboxedEnvironment, which refuses these
 /// too. They have entries of their own so that the refusal names the reason and not a missing
 /// method.
-value change(evaluator&, const value& v, const arguments&) {
-  fail(fmt::format("changes a {}, which a template may not", type_of(v)));
+value change(evaluator&, const value& v, const bound&) {
+  fail("changes a {}, which a template may not", type_of(v));
 }
 
-struct known_method {
-  std::string_view name;
-  apply made;
-};
-
-constexpr known_method of_text[] = {
-    {"strip", strip<sides::both>},
-    {"lstrip", strip<sides::left>},
-    {"rstrip", strip<sides::right>},
-    {"split", split_text<false>},
-    {"rsplit", split_text<true>},
-    {"splitlines", splitlines},
-    {"startswith", begins<false>},
-    {"endswith", begins<true>},
-    {"replace", replace},
+constexpr named_function of_text[] = {
+    {"strip", strip<sides::both>, {"chars"}},
+    {"lstrip", strip<sides::left>, {"chars"}},
+    {"rstrip", strip<sides::right>, {"chars"}},
+    {"split", split_text<false>, {"sep", "maxsplit"}},
+    {"rsplit", split_text<true>, {"sep", "maxsplit"}},
+    {"splitlines", splitlines, {"keepends"}},
+    {"startswith", begins<false>, {"prefix"}},
+    {"endswith", begins<true>, {"prefix"}},
+    {"replace", replace, {"old", "new", "count"}},
     {"upper", change_text<upper>},
     {"lower", change_text<lower>},
     {"title", change_text<titled>},
     {"capitalize", change_text<capitalized>},
-    {"find", find_text<false>},
-    {"rfind", find_text<true>},
-    {"index", index},
-    {"count", count},
-    {"join", join},
+    {"find", find_text<false>, {"sub"}},
+    {"rfind", find_text<true>, {"sub"}},
+    {"index", index, {"sub"}},
+    {"count", count, {"sub"}},
+    {"join", join, {"iterable"}},
     {"isdigit", only<digit>},
     {"isspace", only<is_space>},
-    {"isupper", only_case<true>},
-    {"islower", only_case<false>},
-    {"removeprefix", removed<false>},
-    {"removesuffix", removed<true>},
-    {"partition", partition<false>},
-    {"rpartition", partition<true>},
-    {"format", format},
+    {"isupper", whole<is_upper>},
+    {"islower", whole<is_lower>},
+    {"removeprefix", removed<false>, {"prefix"}},
+    {"removesuffix", removed<true>, {"prefix"}},
+    {"partition", partition<false>, {"sep"}},
+    {"rpartition", partition<true>, {"sep"}},
+    {"format", format, {"*"}},
 };
-constexpr known_method of_dictionary[] = {
+constexpr named_function of_dictionary[] = {
     {"items", view<true, true>},
     {"keys", view<true, false>},
     {"values", view<false, true>},
-    {"get", get},
+    {"get", get, {"key", "default"}},
     {"copy", copy},
-    {"pop", change},
-    {"update", change},
-    {"setdefault", change},
-    {"clear", change},
-    {"popitem", change},
+    {"pop", change, {"*"}},
+    {"update", change, {"*"}},
+    {"setdefault", change, {"*"}},
+    {"clear", change, {"*"}},
+    {"popitem", change, {"*"}},
 };
-constexpr known_method of_list[] = {
-    {"index", index},   {"count", count},    {"copy", copy},    {"append", change},
-    {"extend", change}, {"insert", change},  {"pop", change},   {"remove", change},
-    {"sort", change},   {"reverse", change}, {"clear", change},
+constexpr named_function of_list[] = {
+    {"index", index, {"sub"}},  {"count", count, {"sub"}}, {"copy", copy},
+    {"append", change, {"*"}},  {"extend", change, {"*"}}, {"insert", change, {"*"}},
+    {"pop", change, {"*"}},     {"remove", change, {"*"}}, {"sort", change, {"*"}},
+    {"reverse", change, {"*"}}, {"clear", change, {"*"}},
 };
 
-template <std::size_t n>
-apply find_method(const known_method (&all)[n], std::string_view name) {
-  for (const auto& m : all)
-    if (m.name == name) return m.made;
-  return nullptr;
-}
-
-apply method_for(const value& v, std::string_view name) {
-  if (v.as_text()) return find_method(of_text, name);
-  if (v.as_dictionary()) return find_method(of_dictionary, name);
+const named_function* method_for(const value& v, std::string_view name) {
+  if (v.as_text()) return find_named(of_text, name);
+  if (v.as_dictionary()) return find_named(of_dictionary, name);
   const auto* l = v.as_list();
-  const bool plain = l && l->has_items();
-  return plain ? find_method(of_list, name) : nullptr;
+  return l && l->has_items() ? find_named(of_list, name) : nullptr;
 }
 
 }  // namespace
@@ -339,7 +303,7 @@ bool has_method(const value& v, std::string_view name) {
 /// Every method of a text may read or copy all of it, and is charged for that up front.
 value call_method(evaluator& e, const value& v, std::string_view name, const arguments& given) {
   if (const auto* t = v.as_text()) e.work().bytes(t->size());
-  return method_for(v, name)(e, v, given);
+  return (*method_for(v, name))(e, v, given);
 }
 
 /// For the parser, which refuses unknown methods when the template is read. The type of the value
@@ -347,8 +311,8 @@ value call_method(evaluator& e, const value& v, std::string_view name, const arg
 bool is_method(std::string_view name) {
   // Methods of a loop and of a cycler.
   constexpr std::string_view others[] = {"cycle", "changed", "next", "reset"};
-  return find_method(of_text, name) || find_method(of_dictionary, name) ||
-         find_method(of_list, name) ||
+  return find_named(of_text, name) || find_named(of_dictionary, name) ||
+         find_named(of_list, name) ||
          std::find(std::begin(others), std::end(others), name) != std::end(others);
 }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +11,7 @@ namespace {
 [[noreturn]] void unsuitable(std::string_view sign, const value& a, const value& b) {
   check_defined(a);
   check_defined(b);
-  fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
+  fail("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b));
 }
 
 /// Integers of Python grow; here they have 64 bits and an overflow is refused rather than wrapped.
@@ -96,13 +94,6 @@ value floats(std::string_view sign, double a, double b) {
   return std::floor((a - rest) / b + 0.5);
 }
 
-std::optional<double> number_in(const value& v) {
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n)) return static_cast<double>(*i);
-  if (const auto* d = v.as_float()) return *d;
-  return std::nullopt;
-}
-
 /// As markupsafe does: with markup on one side, the other side is escaped.
 value added_texts(const text& a, const text& b, work& w) {
   w.bytes(a.size() + b.size() +
@@ -148,9 +139,8 @@ value sequences(std::string_view sign, const value& a, const value& b, work& w) 
   const bool lists = is_plain_sequence(a) && is_plain_sequence(b);
   if (sign == "+" && lists && a.as_list()->what == b.as_list()->what)
     return added_lists(*a.as_list(), *b.as_list(), w);
-  std::int64_t n = 0;
   const auto& sequence = t || is_plain_sequence(a) ? a : b;
-  const auto* times = (&sequence == &a ? b : a).integer_like(n);
+  const auto times = (&sequence == &a ? b : a).integer_like();
   if (sign == "*" && times && sequence.as_text()) return repeated(*sequence.as_text(), *times, w);
   if (sign == "*" && times && is_plain_sequence(sequence))
     return repeated_list(*sequence.as_list(), *times, w);
@@ -163,9 +153,8 @@ value sequences(std::string_view sign, const value& a, const value& b, work& w) 
 std::int64_t bound_of(const value* v, std::int64_t size, bool backwards, bool first) {
   const std::int64_t low = backwards ? -1 : 0, high = backwards ? size - 1 : size;
   if (!v) return first == backwards ? high : low;
-  std::int64_t n = 0;
-  const auto* given = v->integer_like(n);
-  if (!given) fail(fmt::format("a slice has a {}, expected integers", type_of(*v)));
+  const auto given = v->integer_like();
+  if (!given) fail("a slice has a {}, expected integers", type_of(*v));
   const auto at = *given < 0 ? *given + size : *given;
   return std::clamp(at, low, high);
 }
@@ -185,24 +174,21 @@ text sliced_text(const text& t, std::int64_t at, std::int64_t end, std::int64_t 
 }  // namespace
 
 value calculated(evaluator& e, std::string_view sign, const value& a, const value& b) {
-  std::int64_t n = 0, m = 0;
-  const auto* i = a.integer_like(n);
-  const auto* j = b.integer_like(m);
+  const auto i = a.integer_like(), j = b.integer_like();
   if (i && j) return integers(sign, *i, *j);
-  const auto x = number_in(a), y = number_in(b);
+  const auto x = a.number_like(), y = b.number_like();
   if (x && y) return floats(sign, *x, *y);
   return sequences(sign, a, b, e.work());
 }
 
 value negated(const value& v) {
   check_defined(v);
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n)) {
+  if (const auto i = v.integer_like()) {
     if (*i == INT64_MIN) too_large();
     return -*i;
   }
   if (const auto* d = v.as_float()) return -*d;
-  fail(fmt::format("a sign before a {}, expected a number", type_of(v)));
+  fail("a sign before a {}, expected a number", type_of(v));
 }
 
 /// Nothing is in an undefined value, which iterates as an empty sequence in Jinja. A dictionary is
@@ -214,14 +200,14 @@ bool contains(evaluator& e, const value& in, const value& what) {
     const auto* part = what.as_text();
     if (!part) {
       check_defined(what);
-      fail(fmt::format("looks for a {} in a str, expected a str", type_of(what)));
+      fail("looks for a {} in a str, expected a str", type_of(what));
     }
     w.steps(t->size() / 64);
     return find_in(t->bytes(), part->bytes()) != std::string::npos;
   }
   if (const auto* d = in.as_dictionary()) return d->find(what, w) != nullptr;
   const auto all = items_of(in, w);
-  return std::any_of(all.begin(), all.end(), [&](const value& v) { return equal(v, what, w); });
+  return std::ranges::any_of(all, [&](const value& v) { return equal(v, what, w); });
 }
 
 bool compared(evaluator& e, std::string_view sign, const value& a, const value& b) {
@@ -231,7 +217,7 @@ bool compared(evaluator& e, std::string_view sign, const value& a, const value& 
   if (sign == "in") return contains(e, b, a);
   if (sign == "not in") return !contains(e, b, a);
   // Nothing is less or more than what is no number.
-  const auto x = number_in(a), y = number_in(b);
+  const auto x = a.number_like(), y = b.number_like();
   if (x && y && (std::isnan(*x) || std::isnan(*y))) return false;
   const auto order = compare(a, b, sign, w);
   if (sign == "<") return order < 0;
@@ -246,12 +232,11 @@ value sliced(const value& v, const value* first, const value* last, const value*
   const auto* t = v.as_text();
   const auto* l = v.as_list();
   if (!t && !(l && l->has_items()))
-    fail(fmt::format("takes a slice of a {}, expected a str or a list", type_of(v)));
+    fail("takes a slice of a {}, expected a str or a list", type_of(v));
   const auto starts = t ? character_starts(t->bytes(), w) : std::vector<std::size_t>{};
   const auto size = static_cast<std::int64_t>(t ? starts.size() - 1 : l->items.size());
-  std::int64_t n = 1;
-  const auto* by = step ? step->integer_like(n) : &n;
-  if (!by) fail(fmt::format("a slice has a {}, expected integers", type_of(*step)));
+  const auto by = step ? step->integer_like() : 1;
+  if (!by) fail("a slice has a {}, expected integers", type_of(*step));
   if (*by == 0) fail("a slice has the step 0");
   // A longer step than the sequence takes one item.
   const auto by_items = std::clamp(*by, -size - 1, size + 1);

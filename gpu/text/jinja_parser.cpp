@@ -12,24 +12,17 @@ namespace {
 using kind = expression::kind;
 
 std::string shown_token(const token& t) {
-  switch (t.what) {
-    case token::kind::end:
-      return "the end of the template";
-    case token::kind::data:
-      return "text";
-    case token::kind::print_begin:
-      return "'{{'";
-    case token::kind::print_end:
-      return "'}}'";
-    case token::kind::block_begin:
-      return "'{%'";
-    case token::kind::block_end:
-      return "'%}'";
-    case token::kind::string:
-      return "a string";
-    default:
-      return fmt::format("'{}'", t.text);
-  }
+  constexpr std::pair<token::kind, const char*> descriptions[] = {
+      {token::kind::end, "the end of the template"},
+      {token::kind::data, "text"},
+      {token::kind::print_begin, "'{{'"},
+      {token::kind::print_end, "'}}'"},
+      {token::kind::block_begin, "'{%'"},
+      {token::kind::block_end, "'%}'"},
+      {token::kind::string, "a string"}};
+  for (const auto& [what, text] : descriptions)
+    if (t.what == what) return text;
+  return fmt::format("'{}'", t.text);
 }
 
 std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr) {
@@ -45,7 +38,7 @@ std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr
 parser::level::level(parser& p) : parser_{p} {
   if (++p.level_ <= max_nesting) return;
   --p.level_;
-  p.failure(fmt::format("nests expressions deeper than {} levels", max_nesting));
+  p.failure("nests expressions deeper than {} levels", max_nesting);
 }
 
 bool parser::skip_sign(std::string_view s) {
@@ -61,18 +54,18 @@ bool parser::skip_name(std::string_view s) {
 }
 
 void parser::expect_sign(std::string_view s) {
-  if (!skip_sign(s)) failure(fmt::format("found {}, expected '{}'", shown_token(now()), s));
+  if (!skip_sign(s)) failure("found {}, expected '{}'", shown_token(now()), s);
 }
 
 void parser::expect(token::kind k, std::string_view what) {
-  if (now().what != k) failure(fmt::format("found {}, expected {}", shown_token(now()), what));
+  if (now().what != k) failure("found {}, expected {}", shown_token(now()), what);
   take();
 }
 
 std::string parser::expect_name(std::string_view what) {
-  if (now().what != token::kind::name)
-    failure(fmt::format("found {}, expected {}", shown_token(now()), what));
-  return take().text;
+  auto name = now().text;
+  expect(token::kind::name, what);
+  return name;
 }
 
 /// Loops build deep trees without recursion (a + a + a + ...), yet the evaluator and the destructor
@@ -82,8 +75,7 @@ void parser::count_depth(expression& e) const {
   for (const auto& p : e.parts)
     if (p) inner = std::max(inner, p->depth);
   for (const auto& [name, p] : e.named) inner = std::max(inner, p->depth);
-  if (inner >= max_depth)
-    failure(fmt::format("has an expression of more than {} levels", max_depth));
+  if (inner >= max_depth) failure("has an expression of more than {} levels", max_depth);
   e.depth = inner + 1;
 }
 
@@ -125,39 +117,37 @@ expression_ptr parser::read_expressions(bool conditional) {
     tuple = true;
   }
   if (tuple) return made(kind::tuple, line, std::move(all));
-  if (all.empty()) failure(fmt::format("found {}, expected an expression", shown_token(now())));
+  if (all.empty()) failure("found {}, expected an expression", shown_token(now()));
   return std::move(all[0]);
 }
 
 template <class Inner>
-expression_ptr parser::left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs) {
+expression_ptr parser::left_to_right(kind k, Inner&& inner,
+                                     std::initializer_list<std::string_view> operators) {
   auto left = inner();
   for (;;) {
-    const auto& t = now();
-    const auto found =
-        std::find_if(signs.begin(), signs.end(), [&](std::string_view s) { return t.is_sign(s); });
-    if (found == signs.end()) return left;
-    const auto line = take().line;
-    left = made(kind::calculation, line, list_of(std::move(left), inner()), std::string{*found});
+    const auto is_now = [&](std::string_view o) { return now().is_sign(o) || now().is_name(o); };
+    if (std::ranges::none_of(operators, is_now)) return left;
+    auto t = take();
+    left = made(k, t.line, list_of(std::move(left), inner()), std::move(t.text));
   }
+}
+
+template <class One>
+void parser::read_list_until(std::string_view close, One&& one) {
+  while (!now().is_sign(close)) {
+    one();
+    if (!skip_sign(",")) break;
+  }
+  expect_sign(close);
 }
 
 expression_ptr parser::read_or() {
-  auto left = read_and();
-  while (now().is_name("or")) {
-    const auto line = take().line;
-    left = made(kind::either, line, list_of(std::move(left), read_and()));
-  }
-  return left;
+  return left_to_right(kind::either, [&] { return read_and(); }, {"or"});
 }
 
 expression_ptr parser::read_and() {
-  auto left = read_not();
-  while (now().is_name("and")) {
-    const auto line = take().line;
-    left = made(kind::both, line, list_of(std::move(left), read_not()));
-  }
-  return left;
+  return left_to_right(kind::both, [&] { return read_not(); }, {"and"});
 }
 
 expression_ptr parser::read_not() {
@@ -195,7 +185,7 @@ expression_ptr parser::read_comparison() {
 }
 
 expression_ptr parser::read_sum() {
-  return left_to_right([&] { return read_concatenation(); }, {"+", "-"});
+  return left_to_right(kind::calculation, [&] { return read_concatenation(); }, {"+", "-"});
 }
 
 expression_ptr parser::read_concatenation() {
@@ -208,12 +198,12 @@ expression_ptr parser::read_concatenation() {
 }
 
 expression_ptr parser::read_product() {
-  return left_to_right([&] { return read_power(); }, {"*", "/", "//", "%"});
+  return left_to_right(kind::calculation, [&] { return read_power(); }, {"*", "/", "//", "%"});
 }
 
 /// Left to right and looser than signs, as in Jinja and unlike Python: -2 ** 2 is 4.
 expression_ptr parser::read_power() {
-  return left_to_right([&] { return read_unary(true); }, {"**"});
+  return left_to_right(kind::calculation, [&] { return read_unary(true); }, {"**"});
 }
 
 expression_ptr parser::read_unary(bool filters) {
@@ -243,8 +233,7 @@ expression_ptr parser::read_primary() {
     e->constant = value{std::move(all)};
     return e;
   }
-  if (t.what != token::kind::name)
-    failure(fmt::format("found {}, expected an expression", shown_token(t)));
+  if (t.what != token::kind::name) failure("found {}, expected an expression", shown_token(t));
   const auto name = take().text;
   if (name == "true" || name == "True" || name == "false" || name == "False") {
     e->constant = value{name[0] == 't' || name[0] == 'T'};
@@ -268,9 +257,9 @@ expression_ptr parser::read_number() {
   } else {
     std::int64_t n = 0;
     if (std::from_chars(written.data(), written.data() + written.size(), n).ec != std::errc{})
-      failure(fmt::format("found the number {}, expected at most 63 bits", written));
+      failure("found the number {}, expected at most 63 bits", written);
     if (written.size() > 1 && written[0] == '0' && n != 0)
-      failure(fmt::format("found the number {}, expected none with leading zeros", written));
+      failure("found the number {}, expected none with leading zeros", written);
     e->constant = value{n};
   }
   take();
@@ -280,24 +269,18 @@ expression_ptr parser::read_number() {
 expression_ptr parser::read_list() {
   const auto line = take().line;
   std::vector<expression_ptr> all;
-  while (!now().is_sign("]")) {
-    all.push_back(read_expression());
-    if (!skip_sign(",")) break;
-  }
-  expect_sign("]");
+  read_list_until("]", [&] { all.push_back(read_expression()); });
   return made(kind::list, line, std::move(all));
 }
 
 expression_ptr parser::read_dictionary() {
   const auto line = take().line;
   std::vector<expression_ptr> all;
-  while (!now().is_sign("}")) {
+  read_list_until("}", [&] {
     all.push_back(read_expression());
     expect_sign(":");
     all.push_back(read_expression());
-    if (!skip_sign(",")) break;
-  }
-  expect_sign("}");
+  });
   return made(kind::dictionary, line, std::move(all));
 }
 
@@ -336,7 +319,7 @@ expression_ptr parser::read_filters(expression_ptr e) {
 expression_ptr parser::read_filter(expression_ptr e) {
   const auto line = now().line;
   auto name = expect_name("the name of a filter");
-  if (!is_filter(name)) failure(fmt::format("the filter '{}' is not supported", name));
+  if (!is_filter(name)) failure("the filter '{}' is not supported", name);
   std::vector<expression_ptr> input;
   input.push_back(std::move(e));
   auto f = made(kind::filter, line, std::move(input), std::move(name));
@@ -352,11 +335,11 @@ void parser::check_named_function(const expression& f) const {
   };
   const auto& name = f.text;
   if (const auto* filter = named_by(1); name == "map" && filter && !is_filter(filter->bytes()))
-    failure(fmt::format("the filter '{}' is not supported", filter->bytes()));
+    failure("the filter '{}' is not supported", filter->bytes());
   const bool by_test = name == "select" || name == "reject";
   const auto* test = named_by(by_test ? 1 : 2);
   if ((by_test || name == "selectattr" || name == "rejectattr") && test && !is_test(test->bytes()))
-    failure(fmt::format("the test '{}' is not supported", test->bytes()));
+    failure("the test '{}' is not supported", test->bytes());
 }
 
 bool parser::begins_test_argument() const {
@@ -371,7 +354,7 @@ expression_ptr parser::read_test(expression_ptr e) {
   const auto line = take().line;
   const bool inverse = skip_name("not");
   auto name = expect_name("the name of a test");
-  if (!is_test(name)) failure(fmt::format("the test '{}' is not supported", name));
+  if (!is_test(name)) failure("the test '{}' is not supported", name);
   auto t = made(kind::test, line, list_of(std::move(e)), std::move(name));
   if (now().is_sign("(")) {
     read_arguments(*t);
@@ -407,7 +390,7 @@ expression_ptr parser::read_subscript(expression_ptr e) {
     return made(kind::item, sign.line, std::move(parts));
   }
   while (parts.size() < 4 && skip_sign(":")) part();
-  if (parts.size() < 3) failure(fmt::format("found {}, expected a subscript", shown_token(now())));
+  if (parts.size() < 3) failure("found {}, expected a subscript", shown_token(now()));
   parts.resize(4);
   expect_sign("]");
   return made(kind::slice, sign.line, std::move(parts));
@@ -416,7 +399,7 @@ expression_ptr parser::read_subscript(expression_ptr e) {
 expression_ptr parser::read_call(expression_ptr e) {
   const auto line = now().line;
   if (e->what == kind::attribute && !is_method(e->text))
-    failure(fmt::format("the method '{}' is not supported", e->text));
+    failure("the method '{}' is not supported", e->text);
   auto call = made(kind::call, line, list_of(std::move(e)));
   read_arguments(*call);
   return call;
@@ -425,7 +408,7 @@ expression_ptr parser::read_call(expression_ptr e) {
 void parser::read_arguments(expression& call) {
   const level one{*this};
   expect_sign("(");
-  while (!now().is_sign(")")) {
+  read_list_until(")", [&] {
     if (now().is_sign("*") || now().is_sign("**")) failure("arguments with '*' are not supported");
     if (now().what == token::kind::name && next().is_sign("=")) {
       auto name = take().text;
@@ -435,9 +418,7 @@ void parser::read_arguments(expression& call) {
       if (!call.named.empty()) failure("found an argument without a name behind named ones");
       call.parts.push_back(read_expression());
     }
-    if (!skip_sign(",")) break;
-  }
-  expect_sign(")");
+  });
   count_depth(call);
 }
 
@@ -448,7 +429,7 @@ target parser::read_one_target(bool attributes) {
   if (attributes && skip_sign(".")) t.attribute = expect_name("the name of an attribute");
   constexpr std::string_view constants[] = {"true", "false", "none", "True", "False", "None"};
   if (std::find(std::begin(constants), std::end(constants), t.name) != std::end(constants))
-    failure(fmt::format("'{}' cannot be set", t.name));
+    failure("'{}' cannot be set", t.name);
   return t;
 }
 
@@ -474,16 +455,14 @@ expression_ptr parser::read_block_filter(bool begins) {
 std::vector<parameter> parser::read_parameters() {
   std::vector<parameter> all;
   expect_sign("(");
-  while (!now().is_sign(")")) {
+  read_list_until(")", [&] {
     parameter p{expect_name("the name of a parameter"), nullptr};
     if (skip_sign("="))
       p.otherwise = read_expression();
     else if (!all.empty() && all.back().otherwise)
-      failure(fmt::format("the parameter '{}' has no default, but one before it has", p.name));
+      failure("the parameter '{}' has no default, but one before it has", p.name);
     all.push_back(std::move(p));
-    if (!skip_sign(",")) break;
-  }
-  expect_sign(")");
+  });
   return all;
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "gpu/text/jinja_lexer.hpp"
 #include "gpu/text/jinja_tree.hpp"
@@ -12,8 +15,10 @@ class parser {
  public:
   explicit parser(std::vector<token> tokens) : tokens_{std::move(tokens)} {}
 
-  [[noreturn]] void failure(std::string why) const {
-    throw located_error{now().line, std::move(why)};
+  /// Throws an error at the present line with a text for fmt::format and its values.
+  template <class... Values>
+  [[noreturn]] void failure(fmt::format_string<Values...> text, Values&&... values) const {
+    throw located_error{now().line, fmt::format(text, std::forward<Values>(values)...)};
   }
   const token& now() const { return tokens_[at_]; }
   const token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
@@ -58,7 +63,11 @@ class parser {
                       std::string text = {}) const;
   void count_depth(expression& e) const;
   template <class Inner>
-  expression_ptr left_to_right(Inner&& inner, std::initializer_list<std::string_view> signs);
+  expression_ptr left_to_right(expression::kind k, Inner&& inner,
+                               std::initializer_list<std::string_view> operators);
+  /// Elements with commas between them, and the sign behind the last.
+  template <class One>
+  void read_list_until(std::string_view close, One&& one);
 
   expression_ptr read_or();
   expression_ptr read_and();

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "gpu/text/jinja_parser.hpp"
@@ -16,10 +14,7 @@ class statement_parser {
  public:
   explicit statement_parser(std::string_view source) : p_{tokens_of(source)} {}
 
-  body run() {
-    auto all = read({});
-    return all;
-  }
+  body run() { return read({}); }
 
  private:
   using names = std::vector<std::string_view>;
@@ -28,15 +23,15 @@ class statement_parser {
   /// bounds the recursion of parser and evaluator against a template of nothing but blocks. It is
   /// not restored after a failure, because that ends the whole parse.
   body read(const names& ends) {
-    if (++level_ > max_blocks) p_.failure(fmt::format("nests blocks deeper than {}", max_blocks));
+    if (++level_ > max_blocks) p_.failure("nests blocks deeper than {}", max_blocks);
     body all;
     for (; p_.now().what != token::kind::end; all.push_back(read_one())) {
       if (p_.now().what != token::kind::block_begin) continue;
       const auto& name = p_.next().text;
-      if (std::find(ends.begin(), ends.end(), name) != ends.end()) break;
+      if (std::ranges::find(ends, name) != ends.end()) break;
     }
     if (!ends.empty() && p_.now().what == token::kind::end)
-      p_.failure(fmt::format("ends within a block, expected '{}'", ends.back()));
+      p_.failure("ends within a block, expected '{}'", ends.back());
     --level_;
     return all;
   }
@@ -98,12 +93,12 @@ class statement_parser {
       s.what = statement::kind::scope;
       s.inner = read_apart("endgeneration");
     } else {
-      p_.failure(fmt::format("the tag '{}' is not supported here", name));
+      p_.failure("the tag '{}' is not supported here", name);
     }
   }
 
   void read_jump(const std::string& name, statement& s) {
-    if (loops_ == 0) p_.failure(fmt::format("found '{}' outside of a loop", name));
+    if (loops_ == 0) p_.failure("found '{}' outside of a loop", name);
     s.what = name == "break" ? statement::kind::leave : statement::kind::again;
     close();
   }

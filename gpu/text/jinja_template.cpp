@@ -4,6 +4,7 @@
 
 #include "gpu/text/jinja_evaluator.hpp"
 #include "gpu/text/jinja_lexer.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::jinja {
 
@@ -18,9 +19,8 @@ struct parsed {
 expected<compiled> compiled::read(std::string_view source, std::string name) {
   constexpr std::size_t max_source_bytes = 1u << 20;
   if (source.size() > max_source_bytes)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: the template has {} bytes, expected at most {}", name,
-                              source.size(), max_source_bytes));
+    return refuse(reason::kind::invalid, "{}: the template has {} bytes, expected at most {}", name,
+                  source.size(), max_source_bytes);
   try {
     auto p = std::make_shared<parsed>();
     p->whole = parse_template(source);
@@ -29,9 +29,9 @@ expected<compiled> compiled::read(std::string_view source, std::string name) {
     c.parsed_ = std::move(p);
     return c;
   } catch (const located_error& e) {
-    return refuse(reason::kind::invalid, fmt::format("{} line {}: {}", name, e.line, e.text));
+    return refuse(reason::kind::invalid, "{} line {}: {}", name, e.line, e.text);
   } catch (const error& e) {
-    return refuse(reason::kind::invalid, fmt::format("{}: {}", name, e.what()));
+    return refuse(reason::kind::invalid, "{}: {}", name, e.what());
   }
 }
 
@@ -48,8 +48,8 @@ expected<text> compiled::evaluate(std::map<std::string, value, std::less<>> name
   try {
     return e.run(parsed_->whole);
   } catch (const refusal& r) {
-    return refuse(reason::kind::refused,
-                  fmt::format("{} refuses the conversation: {}", parsed_->name, r.what()));
+    return refuse(reason::kind::refused, "{} refuses the conversation: {}", parsed_->name,
+                  r.what());
   } catch (const error& why) {
     return refuse(reason::kind::invalid, at(why.what()));
   }

@@ -1,8 +1,4 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-
-#include "gpu/text/jinja_filters.hpp"
+#include "gpu/text/jinja_evaluator.hpp"
 
 // Tests: `x is defined` and the like.
 namespace troupe::gpu::jinja {
@@ -25,8 +21,7 @@ bool is_number(const value& v) {
 /// Jinja.
 std::int64_t rest_of(evaluator& e, const value& v, const value& by) {
   const auto rest = calculated(e, "%", v, by);
-  std::int64_t n = 0;
-  const auto* i = rest.integer_like(n);
+  const auto i = rest.integer_like();
   return i ? *i : rest.as_float() && *rest.as_float() == 0 ? 0 : 2;
 }
 
@@ -52,36 +47,24 @@ bool callable(evaluator&, const value& v, given_values) {
   return v.as_object() && v.as_object()->callable();
 }
 
-/// A text that changing the case leaves as it is, and the other change does not. The second
-/// condition is Python's: a text without any letter has neither case.
 template <bool upper_case>
 bool has_case(evaluator& e, const value& v, given_values) {
   const auto t = shown(v, e.work());
   e.work().bytes(2 * t.size());
-  return (upper_case ? upper : lower)(t) == t && !((upper_case ? lower : upper)(t) == t);
+  return upper_case ? is_upper(t) : is_lower(t);
 }
 
-bool equal_to(evaluator& e, const value& v, given_values given) {
-  return equal(v, given[0], e.work());
+/// As the operator of this sign.
+template <char... sign>
+bool compares(evaluator& e, const value& v, given_values given) {
+  constexpr char letters[] = {sign...};
+  return compared(e, {letters, sizeof letters}, v, given[0]);
 }
-bool not_equal_to(evaluator& e, const value& v, given_values given) {
-  return !equal(v, given[0], e.work());
-}
-bool less(evaluator& e, const value& v, given_values given) {
-  return compared(e, "<", v, given[0]);
-}
-bool greater(evaluator& e, const value& v, given_values given) {
-  return compared(e, ">", v, given[0]);
-}
-bool at_most(evaluator& e, const value& v, given_values given) {
-  return compared(e, "<=", v, given[0]);
-}
-bool at_least(evaluator& e, const value& v, given_values given) {
-  return compared(e, ">=", v, given[0]);
-}
+
 bool is_in(evaluator& e, const value& v, given_values given) {
   return contains(e, given[0], v);
 }
+
 /// Templates may ask before they use a filter; the answer is about those supported here.
 bool is_a_filter(evaluator&, const value& v, given_values) {
   return v.as_text() && is_filter(v.as_text()->bytes());
@@ -123,41 +106,35 @@ constexpr test tests[] = {
     {"filter", 0, is_a_filter},
     {"test", 0, is_a_test},
     {"in", 1, is_in},
-    {"eq", 1, equal_to},
-    {"equalto", 1, equal_to},
-    {"==", 1, equal_to},
-    {"ne", 1, not_equal_to},
-    {"!=", 1, not_equal_to},
-    {"lt", 1, less},
-    {"lessthan", 1, less},
-    {"<", 1, less},
-    {"gt", 1, greater},
-    {"greaterthan", 1, greater},
-    {">", 1, greater},
-    {"le", 1, at_most},
-    {"<=", 1, at_most},
-    {"ge", 1, at_least},
-    {">=", 1, at_least},
+    {"eq", 1, compares<'=', '='>},
+    {"equalto", 1, compares<'=', '='>},
+    {"==", 1, compares<'=', '='>},
+    {"ne", 1, compares<'!', '='>},
+    {"!=", 1, compares<'!', '='>},
+    {"lt", 1, compares<'<'>},
+    {"lessthan", 1, compares<'<'>},
+    {"<", 1, compares<'<'>},
+    {"gt", 1, compares<'>'>},
+    {"greaterthan", 1, compares<'>'>},
+    {">", 1, compares<'>'>},
+    {"le", 1, compares<'<', '='>},
+    {"<=", 1, compares<'<', '='>},
+    {"ge", 1, compares<'>', '='>},
+    {">=", 1, compares<'>', '='>},
 };
-
-const test* find_test(std::string_view name) {
-  const auto found = std::find_if(std::begin(tests), std::end(tests),
-                                  [&](const test& t) { return t.name == name; });
-  return found == std::end(tests) ? nullptr : found;
-}
 
 }  // namespace
 
 bool is_test(std::string_view name) {
-  return find_test(name) != nullptr;
+  return find_named(tests, name) != nullptr;
 }
 
 bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given) {
-  const auto* t = find_test(name);
-  if (!t) fail(fmt::format("the test '{}' is not supported", name));
+  const auto* t = find_named(tests, name);
+  if (!t) fail("the test '{}' is not supported", name);
   if (!given.named.empty() || given.positional.size() != t->arguments)
-    fail(fmt::format("{}: found {} arguments, expected {}", name,
-                     given.positional.size() + given.named.size(), t->arguments));
+    fail("{}: found {} arguments, expected {}", name, given.positional.size() + given.named.size(),
+         t->arguments);
   e.work().steps(1);
   return t->holds(e, v, given.positional);
 }

@@ -305,6 +305,14 @@ text lower(const text& t) {
       t, [](auto one, bool) { return lower_of(one); }, [](auto) { return true; });
 }
 
+bool is_upper(const text& t) {
+  return upper(t) == t && !(lower(t) == t);
+}
+
+bool is_lower(const text& t) {
+  return lower(t) == t && !(upper(t) == t);
+}
+
 namespace {
 
 std::string cased(std::string_view one, bool first) {

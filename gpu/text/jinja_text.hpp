@@ -3,10 +3,8 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "gpu/text/jinja_work.hpp"
@@ -28,8 +26,6 @@ class text {
   /// Bytes from a message: sorted, disjoint, not adjacent.
   const std::vector<text_range>& from_message() const { return from_message_; }
   bool mixed() const { return !from_message_.empty(); }
-  /// The same bytes, all from a message if any are.
-  text as_one() const { return {bytes_, mixed()}; }
 
   void add(const text& more);
   void add_plain(std::string_view template_text) { bytes_ += template_text; }
@@ -50,6 +46,10 @@ std::size_t character_size(std::string_view s, std::size_t at);
 std::size_t count_characters(std::string_view s);
 /// Where characters begin, and the end.
 std::vector<std::size_t> character_starts(std::string_view s, work& w);
+/// ASCII only; Python's str.isdigit() also accepts digits of other scripts.
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 /// Python's str.isspace() of one character.
 bool is_space(std::string_view character);
 
@@ -79,6 +79,10 @@ bool is_letter(std::string_view character);
 bool is_printable(std::string_view character);
 text upper(const text& t);
 text lower(const text& t);
+/// Changing the case leaves such a text as it is, and the other change does not. The second
+/// condition is Python's: a text without any letter has neither case.
+bool is_upper(const text& t);
+bool is_lower(const text& t);
 /// The first character in upper case, the others in lower.
 text capitalized(const text& t);
 /// Each word capitalized; words are runs of letters.

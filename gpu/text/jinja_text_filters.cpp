@@ -20,34 +20,28 @@ text as_text(evaluator& e, const value& v) {
   return t;
 }
 
-value trim(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"trim", given, {"chars"}};
+value trim(evaluator& e, const value& v, const bound& args) {
   return stripped(as_text(e, v), args.optional_text(0), sides::both);
 }
 
 template <text (*change)(const text&)>
-value change_case(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"a filter of the case", given, {}};
+value change_case(evaluator& e, const value& v, const bound&) {
   return change(as_text(e, v));
 }
 
-value as_string(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"string", given, {}};
+value as_string(evaluator& e, const value& v, const bound&) {
   return as_text(e, v);
 }
 
-value safe(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"safe", given, {}};
+value safe(evaluator& e, const value& v, const bound&) {
   return as_text(e, v).as_markup();
 }
 
-value escape(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"escape", given, {}};
+value escape(evaluator& e, const value& v, const bound&) {
   return escaped(as_text(e, v));
 }
 
-value replace_filter(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"replace", given, {"old", "new", "count"}};
+value replace_filter(evaluator& e, const value& v, const bound& args) {
   return replaced(as_text(e, v), shown(args.needed(0), e.work()), shown(args.needed(1), e.work()),
                   args.integer(2, -1), e.work());
 }
@@ -59,8 +53,7 @@ text margin_of(const bound& args, std::size_t i, std::int64_t otherwise, work& w
 }
 
 /// The added newline makes the end of the text a line of its own, as in Jinja's do_indent().
-value indent(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"indent", given, {"width", "first", "blank"}};
+value indent(evaluator& e, const value& v, const bound& args) {
   if (!v.as_text()) check_defined(v);
   auto& w = e.work();
   const auto margin = margin_of(args, 0, 4, w);
@@ -80,8 +73,7 @@ value indent(evaluator& e, const value& v, const arguments& given) {
 /// The tojson of transformers rather than Jinja's: json.dumps() without escapes of HTML, and
 /// characters beyond ASCII as they are. With an indent no space follows the comma, as the line ends
 /// there.
-value to_json(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"tojson", given, {"ensure_ascii", "indent", "separators", "sort_keys"}};
+value to_json(evaluator& e, const value& v, const bound& args) {
   json_style style;
   style.ascii = args.truth(0, false);
   style.sorted = args.truth(3, false);
@@ -100,22 +92,20 @@ value to_json(evaluator& e, const value& v, const arguments& given) {
   return json_text(v, style, e.work());
 }
 
-value join_filter(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"join", given, {"d", "attribute"}};
+value join_filter(evaluator& e, const value& v, const bound& args) {
   std::vector<text> parts;
   for (const auto& one : items_of(v, e.work()))
     parts.push_back(shown(args[1] ? e.item_by_path(one, *args[1]) : one, e.work()));
   return joined(parts, args[0] ? shown(*args[0], e.work()) : text{}, e.work());
 }
 
-value format_filter(evaluator& e, const value& v, const arguments& given) {
-  if (!given.named.empty()) fail("format: named values are not supported");
-  return formatted(as_text(e, v), given.positional, e.work());
+value format_filter(evaluator& e, const value& v, const bound& args) {
+  if (!args.all().named.empty()) fail("format: named values are not supported");
+  return formatted(as_text(e, v), args.all().positional, e.work());
 }
 
 /// An odd space goes where str.center() puts it: to the left if the width is odd, too.
-value center(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"center", given, {"width"}};
+value center(evaluator& e, const value& v, const bound& args) {
   const auto t = as_text(e, v);
   const auto left_over =
       args.integer(0, 80) - static_cast<std::int64_t>(count_characters(t.bytes()));
@@ -130,8 +120,7 @@ value center(evaluator& e, const value& v, const arguments& given) {
 
 /// Letters without case, such as Chinese ones, do not count as parts of words here, but do in
 /// Jinja.
-value word_count(evaluator& e, const value& v, const arguments& given) {
-  const bound args{"wordcount", given, {}};
+value word_count(evaluator& e, const value& v, const bound&) {
   const auto t = as_text(e, v);
   const std::string_view s = t.bytes();
   std::int64_t words = 0;
@@ -139,7 +128,7 @@ value word_count(evaluator& e, const value& v, const arguments& given) {
   for (std::size_t at = 0; at < s.size();) {
     const auto size = character_size(s, at);
     const auto c = s.substr(at, size);
-    const bool word = is_letter(c) || c == "_" || (c.size() == 1 && c[0] >= '0' && c[0] <= '9');
+    const bool word = is_letter(c) || c == "_" || (c.size() == 1 && is_digit(c[0]));
     words += word && !inside;
     inside = word;
     at += size;
@@ -179,13 +168,11 @@ std::optional<std::int64_t> whole_of(double d) {
 }
 
 /// A text that is no number gives the default instead of an error, as in Jinja; "1.9" gives 1.
-value to_integer(evaluator&, const value& v, const arguments& given) {
-  const bound args{"int", given, {"default", "base"}};
+value to_integer(evaluator&, const value& v, const bound& args) {
   const auto base = args.integer(1, 10);
-  if (base < 2 || base > 36) fail(fmt::format("int: found the base {}, expected 2 to 36", base));
+  if (base < 2 || base > 36) fail("int: found the base {}, expected 2 to 36", base);
   check_defined(v);
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n)) return *i;
+  if (const auto i = v.integer_like()) return *i;
   std::optional<std::int64_t> made;
   if (const auto* d = v.as_float()) {
     made = whole_of(*d);
@@ -196,44 +183,38 @@ value to_integer(evaluator&, const value& v, const arguments& given) {
   return made ? value{*made} : args[0] ? *args[0] : value{std::int64_t{0}};
 }
 
-value to_float(evaluator&, const value& v, const arguments& given) {
-  const bound args{"float", given, {"default"}};
+value to_float(evaluator&, const value& v, const bound& args) {
   check_defined(v);
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n)) return static_cast<double>(*i);
-  if (v.as_float()) return v;
+  if (const auto d = v.number_like()) return *d;
   const auto* t = v.as_text();
   if (const auto d = t ? read_float(*t) : std::nullopt) return *d;
   return args[0] ? *args[0] : value{0.0};
 }
 
-value absolute(evaluator&, const value& v, const arguments& given) {
-  const bound args{"abs", given, {}};
+value absolute(evaluator&, const value& v, const bound&) {
   if (const auto* d = v.as_float()) return std::abs(*d);
-  std::int64_t n = 0;
-  const auto* i = v.integer_like(n);
+  const auto i = v.integer_like();
   return i && *i >= 0 ? value{*i} : negated(v);
 }
 
 /// For the method `common`, Python rounds the exact binary value to decimal digits, ties to even;
 /// writing the number with that many digits and reading it back does the same, where a
 /// multiplication by a power of ten would not.
-value round_filter(evaluator&, const value& v, const arguments& given) {
-  const bound args{"round", given, {"precision", "method"}};
+value round_filter(evaluator&, const value& v, const bound& args) {
   check_defined(v);
   const auto precision = args.integer(0, 0);
   const auto method = args.optional_text(1).value_or("common");
   if (precision < -15 || precision > 15)
-    fail(fmt::format("round: found the precision {}, expected -15 to 15", precision));
-  std::int64_t n = 0;
-  const auto* i = v.integer_like(n);
-  if (!i && !v.as_float()) fail(fmt::format("round: found a {}, expected a number", type_of(v)));
-  const double d = i ? static_cast<double>(*i) : *v.as_float();
+    fail("round: found the precision {}, expected -15 to 15", precision);
+  const auto i = v.integer_like();
+  const auto number = v.number_like();
+  if (!number) fail("round: found a {}, expected a number", type_of(v));
+  const double d = *number;
   const double scale = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return std::ceil(d * scale) / scale;
   if (method == "floor") return std::floor(d * scale) / scale;
   if (method != "common")
-    fail(fmt::format("round: found the method '{}', expected common, ceil or floor", method));
+    fail("round: found the method '{}', expected common, ceil or floor", method);
   if (i && precision >= 0) return *i;
   if (precision < 0) {
     const auto rounded = std::nearbyint(d * scale) / scale;
@@ -242,8 +223,8 @@ value round_filter(evaluator&, const value& v, const arguments& given) {
   return std::strtod(fmt::format("{:.{}f}", d, precision).c_str(), nullptr);
 }
 
-constexpr filter text_filters[] = {
-    {"trim", trim},
+constexpr named_function of_texts[] = {
+    {"trim", trim, {"chars"}},
     {"upper", change_case<upper>},
     {"lower", change_case<lower>},
     {"capitalize", change_case<capitalized>},
@@ -252,17 +233,17 @@ constexpr filter text_filters[] = {
     {"safe", safe},
     {"escape", escape},
     {"e", escape},
-    {"replace", replace_filter},
-    {"indent", indent},
-    {"tojson", to_json},
-    {"join", join_filter},
-    {"format", format_filter},
-    {"center", center},
+    {"replace", replace_filter, {"old", "new", "count"}},
+    {"indent", indent, {"width", "first", "blank"}},
+    {"tojson", to_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
+    {"join", join_filter, {"d", "attribute"}},
+    {"format", format_filter, {"*"}},
+    {"center", center, {"width"}},
     {"wordcount", word_count},
-    {"int", to_integer},
-    {"float", to_float},
+    {"int", to_integer, {"default", "base"}},
+    {"float", to_float, {"default"}},
     {"abs", absolute},
-    {"round", round_filter},
+    {"round", round_filter, {"precision", "method"}},
 };
 
 /// A conversion of formatted(): what is between % and its letter.
@@ -277,8 +258,7 @@ conversion read_conversion(std::string_view s, std::size_t& at) {
   conversion c;
   const auto number = [&] {
     std::int64_t n = 0;
-    for (; at < s.size() && s[at] >= '0' && s[at] <= '9' && n < 1000; ++at)
-      n = n * 10 + s[at] - '0';
+    for (; at < s.size() && is_digit(s[at]) && n < 1000; ++at) n = n * 10 + s[at] - '0';
     return n;
   };
   for (; at < s.size() && (s[at] == '0' || s[at] == '-' || s[at] == '+'); ++at)
@@ -297,22 +277,20 @@ conversion read_conversion(std::string_view s, std::size_t& at) {
 /// %s, %r, %d, %i and %f. Zeros of the padding go between sign and digits.
 text converted(const conversion& c, const value& v, work& w) {
   text out;
-  std::int64_t n = 0;
-  const auto* i = v.integer_like(n);
-  const auto* d = v.as_float();
+  const auto i = v.integer_like();
+  const auto d = v.number_like();
   if (c.letter == 's' || c.letter == 'r') {
     out = c.letter == 's' ? shown(v, w) : represented(v, w);
     if (c.precision >= 0) fail("a format has a precision of a text, which is not supported");
-  } else if ((c.letter == 'd' || c.letter == 'i') && (i || d)) {
-    const auto whole = i ? std::optional{*i} : whole_of(*d);
+  } else if ((c.letter == 'd' || c.letter == 'i') && d) {
+    const auto whole = i ? i : whole_of(*d);
     if (!whole) fail("a format has a number that is too large");
     out = c.plus ? fmt::format("{:+}", *whole) : fmt::format("{}", *whole);
-  } else if (c.letter == 'f' && (i || d)) {
-    const auto number = i ? static_cast<double>(*i) : *d;
+  } else if (c.letter == 'f' && d) {
     const auto digits = c.precision < 0 ? 6 : c.precision;
-    out = c.plus ? fmt::format("{:+.{}f}", number, digits) : fmt::format("{:.{}f}", number, digits);
+    out = c.plus ? fmt::format("{:+.{}f}", *d, digits) : fmt::format("{:.{}f}", *d, digits);
   } else {
-    fail(fmt::format("a format has '%{}' for a {}, which is not supported", c.letter, type_of(v)));
+    fail("a format has '%{}' for a {}, which is not supported", c.letter, type_of(v));
   }
   const auto missing = c.width - static_cast<std::int64_t>(count_characters(out.bytes()));
   if (missing <= 0) return out;
@@ -359,10 +337,8 @@ text formatted(const text& format, const std::vector<value>& given, work& w) {
   return out;
 }
 
-const filter* find_text_filter(std::string_view name) {
-  const auto found = std::find_if(std::begin(text_filters), std::end(text_filters),
-                                  [&](const filter& f) { return f.name == name; });
-  return found == std::end(text_filters) ? nullptr : found;
+std::span<const named_function> text_filters() {
+  return of_texts;
 }
 
 }  // namespace troupe::gpu::jinja

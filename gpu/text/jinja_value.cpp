@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace troupe::gpu::jinja {
 
@@ -15,21 +14,8 @@ constexpr unsigned max_depth = 64;
 /// A container knows its depth when it is made, so the check costs nothing per use. Lists and
 /// dictionaries are constant once shared and cannot contain themselves.
 unsigned checked_depth(unsigned inner) {
-  if (inner >= max_depth) fail(fmt::format("nests values deeper than {} levels", max_depth));
+  if (inner >= max_depth) fail("nests values deeper than {} levels", max_depth);
   return inner + 1;
-}
-
-/// A number as Python compares it. Integers beyond 2^53 lose digits in a comparison with a float,
-/// which Python would do exactly.
-bool as_number(const value& v, double& out) {
-  std::int64_t n = 0;
-  if (const auto* i = v.integer_like(n))
-    out = static_cast<double>(*i);
-  else if (const auto* d = v.as_float())
-    out = *d;
-  else
-    return false;
-  return true;
 }
 
 int order(double a, double b) {
@@ -57,12 +43,12 @@ bool equal_lists(const list& a, const list& b, work& w) {
 
 }  // namespace
 
-value object::attribute(const std::string& name) const {
+value object::attribute(const std::string& name) {
   return value::missing(fmt::format("'{}' has no attribute '{}'", kind(), name));
 }
 
 value object::call(evaluator&, const arguments&) {
-  fail(fmt::format("a '{}' cannot be called", kind()));
+  fail("a '{}' cannot be called", kind());
 }
 
 list::list(std::vector<value> all, kind k) : items{std::move(all)}, what{k} {
@@ -80,12 +66,16 @@ value value::missing(std::string why) {
 }
 
 /// bool is a subclass of int in Python: True + 1 is 2.
-const std::int64_t* value::integer_like(std::int64_t& space) const {
-  if (const auto* b = as_bool()) {
-    space = *b;
-    return &space;
-  }
-  return as_integer();
+std::optional<std::int64_t> value::integer_like() const {
+  if (const auto* b = as_bool()) return *b;
+  const auto* i = as_integer();
+  return i ? std::optional{*i} : std::nullopt;
+}
+
+std::optional<double> value::number_like() const {
+  if (const auto i = integer_like()) return static_cast<double>(*i);
+  const auto* d = as_float();
+  return d ? std::optional{*d} : std::nullopt;
 }
 
 /// Python's `is`: identity for what is shared, equality for small values, which have no identity
@@ -128,7 +118,7 @@ const value* dictionary::find(std::string_view key) const {
 void dictionary::set(value key, value v, work& w) {
   const auto* l = key.as_list();
   if ((l && l->what != list::kind::tuple) || key.as_dictionary())
-    fail(fmt::format("a key of a dict may not be a {}", type_of(key)));
+    fail("a key of a dict may not be a {}", type_of(key));
   depth = std::max(depth, checked_depth(std::max(key.depth(), v.depth())));
   if (const auto* there = find(key, w)) {
     const_cast<value&>(*there) = std::move(v);  // an entry of this, which is not const
@@ -140,18 +130,19 @@ void dictionary::set(value key, value v, work& w) {
 
 /// Binds arguments to parameters as a call in Python: by place, then by name, each at most once.
 /// Parameters that a filter or method has in Python but not here are refused as unknown names.
-bound::bound(std::string_view what, const arguments& given,
-             std::vector<std::string_view> parameters)
-    : what_{what}, parameters_{std::move(parameters)}, given_(parameters_.size(), nullptr) {
-  if (given.positional.size() > parameters_.size())
-    fail(fmt::format("{}: found {} arguments, expected at most {}", what_, given.positional.size(),
-                     parameters_.size()));
+bound::bound(std::string_view what, const arguments& given, const parameter_names& parameters)
+    : what_{what}, all_{given}, parameters_{parameters} {
+  if (parameters_[0] == "*") return;
+  const auto end = std::ranges::find(parameters_, "");
+  const auto count = static_cast<std::size_t>(end - parameters_.begin());
+  if (given.positional.size() > count)
+    fail("{}: found {} arguments, expected at most {}", what_, given.positional.size(), count);
   for (std::size_t i = 0; i < given.positional.size(); ++i) given_[i] = &given.positional[i];
   for (const auto& [name, v] : given.named) {
-    const auto at = std::find(parameters_.begin(), parameters_.end(), name);
-    if (at == parameters_.end()) fail(fmt::format("{}: has no argument '{}'", what_, name));
+    const auto at = std::find(parameters_.begin(), end, name);
+    if (at == end) fail("{}: has no argument '{}'", what_, name);
     auto& slot = given_[static_cast<std::size_t>(at - parameters_.begin())];
-    if (slot) fail(fmt::format("{}: the argument '{}' is there twice", what_, name));
+    if (slot) fail("{}: the argument '{}' is there twice", what_, name);
     slot = &v;
   }
 }
@@ -162,23 +153,19 @@ bool bound::truth(std::size_t i, bool otherwise) const {
 
 std::int64_t bound::integer(std::size_t i, std::int64_t otherwise) const {
   if (!given_[i] || given_[i]->is_none()) return otherwise;
-  std::int64_t n = 0;
-  const auto* found = given_[i]->integer_like(n);
-  if (!found)
-    fail(
-        fmt::format("{}: {} is a {}, expected an int", what_, parameters_[i], type_of(*given_[i])));
+  const auto found = given_[i]->integer_like();
+  if (!found) fail("{}: {} is a {}, expected an int", what_, parameters_[i], type_of(*given_[i]));
   return *found;
 }
 
 const value& bound::needed(std::size_t i) const {
-  if (!given_[i]) fail(fmt::format("{}: the argument '{}' is missing", what_, parameters_[i]));
+  if (!given_[i]) fail("{}: the argument '{}' is missing", what_, parameters_[i]);
   return *given_[i];
 }
 
 const text& bound::needed_text(std::size_t i) const {
   const auto* t = needed(i).as_text();
-  if (!t)
-    fail(fmt::format("{}: {} is a {}, expected a str", what_, parameters_[i], type_of(*given_[i])));
+  if (!t) fail("{}: {} is a {}, expected a str", what_, parameters_[i], type_of(*given_[i]));
   return *t;
 }
 
@@ -216,12 +203,9 @@ bool truth_of(const value& v) {
 /// comparison is a step, and long texts count for their bytes, so nested values cannot hide work.
 bool equal(const value& a, const value& b, work& w) {
   w.steps(1);
-  std::int64_t n = 0, m = 0;
-  const auto* i = a.integer_like(n);
-  const auto* j = b.integer_like(m);
+  const auto i = a.integer_like(), j = b.integer_like();
   if (i && j) return *i == *j;
-  double x = 0, y = 0;
-  if (as_number(a, x)) return as_number(b, y) && x == y;
+  if (const auto x = a.number_like()) return x == b.number_like();
   if (a.is_undefined()) return b.is_undefined();
   if (a.is_none()) return b.is_none();
   if (const auto* t = a.as_text(), *u = b.as_text(); t && u) {
@@ -238,12 +222,10 @@ bool equal(const value& a, const value& b, work& w) {
 /// UTF-8 is the order of code points that Python has. Sequences compare by their first difference.
 int compare(const value& a, const value& b, std::string_view sign, work& w) {
   w.steps(1);
-  std::int64_t n = 0, m = 0;
-  const auto* i = a.integer_like(n);
-  const auto* j = b.integer_like(m);
+  const auto i = a.integer_like(), j = b.integer_like();
   if (i && j) return *i < *j ? -1 : *i > *j;
-  double x = 0, y = 0;
-  if (as_number(a, x) && as_number(b, y)) return order(x, y);
+  const auto x = a.number_like(), y = b.number_like();
+  if (x && y) return order(*x, *y);
   if (const auto* t = a.as_text(), *u = b.as_text(); t && u) {
     w.steps(std::min(t->size(), u->size()) / 64);
     return t->bytes().compare(u->bytes());
@@ -260,7 +242,7 @@ int compare(const value& a, const value& b, std::string_view sign, work& w) {
   }
   check_defined(a);
   check_defined(b);
-  fail(fmt::format("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b)));
+  fail("'{}' is not supported between {} and {}", sign, type_of(a), type_of(b));
 }
 
 /// A value per character is many times the text's bytes, and is charged for before it is made.
@@ -294,7 +276,7 @@ std::vector<value> items_of(const value& v, work& w) {
     for (const auto& e : d->entries) keys.push_back(e.first);
     return keys;
   }
-  fail(fmt::format("a {} has no items to go through", type_of(v)));
+  fail("a {} has no items to go through", type_of(v));
 }
 
 std::size_t length_of(const value& v) {
@@ -302,13 +284,13 @@ std::size_t length_of(const value& v) {
   if (const auto* t = v.as_text()) return count_characters(t->bytes());
   if (const auto* l = v.as_list(); l && l->has_length()) return l->items.size();
   if (const auto* d = v.as_dictionary()) return d->entries.size();
-  fail(fmt::format("a {} has no length", type_of(v)));
+  fail("a {} has no length", type_of(v));
 }
 
 void check_defined(const value& v) {
   if (!v.is_undefined()) return;
   const auto& why = v.as_undefined().why;
-  fail(why ? *why : "uses a value that is undefined");
+  fail("{}", why ? *why : "uses a value that is undefined");
 }
 
 }  // namespace troupe::gpu::jinja

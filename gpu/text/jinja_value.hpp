@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +37,7 @@ class object {
   object& operator=(const object&) = delete;
   virtual ~object() = default;
   virtual std::string_view kind() const = 0;
-  virtual value attribute(const std::string& name) const;
+  virtual value attribute(const std::string& name);
   /// Levels of lists and dictionaries in it.
   virtual unsigned depth() const { return 0; }
   virtual bool callable() const { return false; }
@@ -74,10 +78,12 @@ class value {
     const auto* p = std::get_if<std::shared_ptr<object>>(&any_);
     return p ? p->get() : nullptr;
   }
-  std::shared_ptr<object> shared_object() const { return std::get<std::shared_ptr<object>>(any_); }
   const undefined& as_undefined() const { return std::get<undefined>(any_); }
   /// An integer, or a truth value as one.
-  const std::int64_t* integer_like(std::int64_t& space) const;
+  std::optional<std::int64_t> integer_like() const;
+  /// A number as Python compares it with a float, except that integers beyond 2^53 lose digits,
+  /// where Python would compare exactly.
+  std::optional<double> number_like() const;
   /// The same object in memory, as Python's `is`.
   bool same_as(const value& other) const;
   /// Levels of lists and dictionaries.
@@ -131,10 +137,14 @@ struct arguments {
   std::vector<std::pair<std::string, value>> named;
 };
 
+/// Names of parameters, unused places empty. {"*"}: any arguments, which all() has.
+using parameter_names = std::array<std::string_view, 4>;
+
 /// Arguments by the names of parameters. Fails for too many and for names that are no parameters.
 class bound {
  public:
-  bound(std::string_view what, const arguments& given, std::vector<std::string_view> parameters);
+  bound(std::string_view what, const arguments& given, const parameter_names& parameters);
+  const arguments& all() const { return all_; }
   /// Null: not given.
   const value* operator[](std::size_t i) const { return given_[i]; }
   bool truth(std::size_t i, bool otherwise) const;
@@ -146,10 +156,29 @@ class bound {
   std::optional<std::string> optional_text(std::size_t i) const;
 
  private:
-  std::string what_;
-  std::vector<std::string_view> parameters_;
-  std::vector<const value*> given_;
+  std::string_view what_;
+  const arguments& all_;
+  parameter_names parameters_;
+  std::array<const value*, std::tuple_size_v<parameter_names>> given_{};
 };
+
+/// A filter, method or function by its name. `on` is the filter's input or the method's object.
+struct named_function {
+  std::string_view name;
+  value (*apply)(evaluator& e, const value& on, const bound& args);
+  parameter_names parameters{};
+
+  value operator()(evaluator& e, const value& on, const arguments& given) const {
+    return apply(e, on, {name, given, parameters});
+  }
+};
+
+/// The element of that name; null: there is none.
+template <class Table>
+auto find_named(const Table& all, std::string_view name) {
+  const auto found = std::ranges::find(all, name, [](const auto& one) { return one.name; });
+  return found == std::end(all) ? nullptr : &*found;
+}
 
 /// Python's name of its type, for errors.
 std::string type_of(const value& v);

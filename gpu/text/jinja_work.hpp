@@ -1,9 +1,11 @@
 #pragma once
 
-#include <cstddef>
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace troupe::gpu::jinja {
 
@@ -13,8 +15,10 @@ class error : public std::runtime_error {
   explicit error(const std::string& text) : std::runtime_error{text} {}
 };
 
-[[noreturn]] inline void fail(const std::string& text) {
-  throw error{text};
+/// Throws an error with a text for fmt::format and its values.
+template <class... Values>
+[[noreturn]] void fail(fmt::format_string<Values...> text, Values&&... values) {
+  throw error{fmt::format(text, std::forward<Values>(values)...)};
 }
 
 /// The work of one evaluation. A template comes from outside, so its steps and what they write into

@@ -52,7 +52,7 @@ text quoted(const text& t, work& w) {
 /// meant for a prompt. A tuple of one item has a comma.
 text listed(const list& l, work& w) {
   if (l.what == list::kind::iterator || l.what == list::kind::view || l.what == list::kind::range)
-    fail(fmt::format("writes a {}; make it a list before", type_of(value{l})));
+    fail("writes a {}; make it a list before", type_of(value{l}));
   const bool tuple = l.what == list::kind::tuple;
   text out{tuple ? "(" : "["};
   for (std::size_t i = 0; i < l.items.size(); ++i) {
@@ -112,7 +112,7 @@ text represented(const value& v, work& w) {
   if (const auto* t = v.as_text()) return quoted(*t, w);
   if (const auto* l = v.as_list()) return listed(*l, w);
   if (const auto* d = v.as_dictionary()) return mapped_entries(*d, w);
-  fail(fmt::format("writes a {}, which is no text", type_of(v)));
+  fail("writes a {}, which is no text", type_of(v));
 }
 
 namespace {
@@ -174,12 +174,12 @@ class json_writer {
     if (v.is_none()) return {"null"};
     if (const auto* b = v.as_bool()) return {*b ? "true" : "false"};
     if (v.as_integer() || v.as_float()) return shown(v, work_);
-    fail(fmt::format("tojson: a key is a {}, expected a str", type_of(v)));
+    fail("tojson: a key is a {}, expected a str", type_of(v));
   }
 
   void add_items(const list& l, unsigned level) {
     if (l.what != list::kind::list && l.what != list::kind::tuple)
-      fail(fmt::format("tojson: found a {}, which JSON cannot have", type_of(value{l})));
+      fail("tojson: found a {}, which JSON cannot have", type_of(value{l}));
     if (l.items.empty()) return put("[]");
     put("[");
     for (std::size_t i = 0; i < l.items.size(); ++i) {
@@ -196,7 +196,7 @@ class json_writer {
     if (d.entries.empty()) return put("{}");
     auto entries = d.entries;
     if (style_.sorted)
-      std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
+      std::ranges::stable_sort(entries, [&](const auto& a, const auto& b) {
         return compare(a.first, b.first, "<", work_) < 0;
       });
     put("{");
@@ -220,7 +220,7 @@ class json_writer {
     if (const auto* t = v.as_text()) return add_string(*t);
     if (const auto* l = v.as_list()) return add_items(*l, level);
     if (const auto* d = v.as_dictionary()) return add_entries(*d, level);
-    fail(fmt::format("tojson: found a {}, which JSON cannot have", type_of(v)));
+    fail("tojson: found a {}, which JSON cannot have", type_of(v));
   }
 
   const json_style& style_;

@@ -10,6 +10,7 @@
 #include "gpu/text/bpe_model.hpp"
 #include "gpu/text/text_steps.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -68,7 +69,7 @@ class json_tokenizer final : public tokenizer {
 };
 
 tl::unexpected<reason> not_supported(const std::string& what) {
-  return refuse(reason::kind::invalid, fmt::format("{} is not supported", what));
+  return refuse(reason::kind::invalid, "{} is not supported", what);
 }
 
 bool has_flag(const json& one, const char* key) {
@@ -96,8 +97,8 @@ expected<void> json_tokenizer::read_added(const json& all) {
     if (t.content.empty()) continue;
     if (const auto number = model_.number_of(t.content); number && *number != t.number)
       return refuse(reason::kind::invalid,
-                    fmt::format("added_tokens: '{}' has the number {}, the vocabulary has {}",
-                                admission::shown(t.content), t.number, *number));
+                    "added_tokens: '{}' has the number {}, the vocabulary has {}",
+                    admission::shown(t.content), t.number, *number);
     added_.push_back(std::move(t));
   }
   for (const bool special : {true, false})
@@ -307,7 +308,7 @@ expected<std::unique_ptr<tokenizer>> make_json_tokenizer(const tokenizer_documen
     if (!t) return refuse(t.error().code, fmt::format("{}: {}", d.file.string(), t.error().text));
     return t;
   } catch (const json::exception& e) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", d.file.string(), e.what()));
+    return refuse(reason::kind::malformed, "{}: {}", d.file.string(), e.what());
   }
 }
 

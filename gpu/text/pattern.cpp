@@ -1,7 +1,7 @@
 #include "gpu/text/pattern.hpp"
+#include "messages/base/refuse.hpp"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
 #include <pcre2.h>
 
 #include <array>
@@ -29,9 +29,8 @@ expected<pattern> pattern::compile(const std::string& expression) {
   if (code == nullptr) {
     std::array<PCRE2_UCHAR, 128> text{};
     pcre2_get_error_message(wrong, text.data(), text.size());
-    return refuse(reason::kind::malformed,
-                  fmt::format("not a regular expression, at character {}: {}", where,
-                              reinterpret_cast<const char*>(text.data())));
+    return refuse(reason::kind::malformed, "not a regular expression, at character {}: {}", where,
+                  reinterpret_cast<const char*>(text.data()));
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional
   pattern p;

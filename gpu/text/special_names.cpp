@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "gpu/files/json_file.hpp"
 
@@ -14,12 +13,6 @@ using nlohmann::json;
 using names = std::map<std::string, std::string>;
 
 constexpr std::size_t max_config_bytes = 16u << 20;
-
-expected<json> read_optional(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return json::object();
-  return read_json_file(file, max_config_bytes);
-}
 
 /// A token as it is written: a text, or an object with one.
 std::optional<std::string> token_in(const json& one) {
@@ -66,7 +59,7 @@ void take(names& all, const json& from, bool others) {
 }  // namespace
 
 expected<json> read_config(const std::filesystem::path& folder) {
-  return read_optional(folder / "tokenizer_config.json");
+  return read_json_file_if_any(folder / "tokenizer_config.json", max_config_bytes);
 }
 
 /// Later sources overwrite earlier ones: the class, then the configuration, then the map.
@@ -75,7 +68,7 @@ expected<names> of(const std::filesystem::path& folder, const json& config) {
   take(all, config, true);
   // Newer files have everything in the configuration, and the map does not count.
   if (config.contains("added_tokens_decoder")) return all;
-  const auto map = read_optional(folder / "special_tokens_map.json");
+  const auto map = read_json_file_if_any(folder / "special_tokens_map.json", max_config_bytes);
   if (!map) return refuse(map.error());
   take(all, *map, false);
   return all;

@@ -9,7 +9,7 @@
 
 namespace troupe::gpu::special_names {
 
-/// tokenizer_config.json of a folder; an empty object: it has none.
+/// tokenizer_config.json of a folder; null: it has none.
 expected<nlohmann::json> read_config(const std::filesystem::path& folder);
 
 /// Names of tokens in templates: `bos_token` and the like, by tokenizer_config.json,

@@ -7,6 +7,7 @@
 
 #include "gpu/text/characters.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -21,8 +22,7 @@ constexpr char byte_level_words[] =
 constexpr std::size_t max_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: '{}' is not supported", what, admission::shown(found)));
+  return refuse(reason::kind::invalid, "{}: '{}' is not supported", what, admission::shown(found));
 }
 
 /// A flag that is null counts as missing: files written by several versions of the library have
@@ -196,8 +196,7 @@ std::string normalizer::apply(std::string_view text) const {
 }
 
 bool normalizer::prepends() const {
-  return std::any_of(steps_.begin(), steps_.end(),
-                     [](const step& s) { return s.what == step::kind::prepend; });
+  return std::ranges::any_of(steps_, [](const step& s) { return s.what == step::kind::prepend; });
 }
 
 /// The steps run one after another, so their factors multiply. A pattern may match any number of
@@ -292,7 +291,7 @@ expected<void> pretokenizer::add(const json& one) {
 
 /// Removed text has no tokens, hence no bound of bytes per token holds.
 bool pretokenizer::removes() const {
-  return std::any_of(steps_.begin(), steps_.end(), [](const step& s) {
+  return std::ranges::any_of(steps_, [](const step& s) {
     return s.what == step::kind::split && s.becomes == step::match::removed;
   });
 }

@@ -1,9 +1,8 @@
 #include "gpu/text/tokenizer.hpp"
 
-#include <fmt/format.h>
-
 #include "gpu/text/json_tokenizer.hpp"
 #include "gpu/text/tokenizer_document.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -45,9 +44,8 @@ expected<std::unique_ptr<tokenizer>> open_tokenizer(const fs::path& folder,
     return vocabulary == 256 ? std::make_unique<byte_tokenizer>() : std::unique_ptr<tokenizer>{};
   auto opened = make_json_tokenizer(**document);
   if (opened && (*opened)->size() > vocabulary)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: has {} tokens, the model's vocabulary only {}",
-                              (*document)->file.string(), (*opened)->size(), vocabulary));
+    return refuse(reason::kind::invalid, "{}: has {} tokens, the model's vocabulary only {}",
+                  (*document)->file.string(), (*opened)->size(), vocabulary);
   return opened;
 }
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <system_error>
 
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -27,9 +27,8 @@ bool is_true(const json& value) {
 }
 
 tl::unexpected<reason> not_supported(const fs::path& file, const char* key, const json& value) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {} is {}, which is not supported", file.string(), key,
-                            admission::shown(value.dump())));
+  return refuse(reason::kind::invalid, "{}: {} is {}, which is not supported", file.string(), key,
+                admission::shown(value.dump()));
 }
 
 /// The name of a token: a text, or an object with flags.
@@ -63,25 +62,16 @@ const json& tokenizer_settings::file::at(const char* key) const {
 
 /// The files are optional, since tokenizer.json alone is enough; one that exists must be readable.
 /// The limit is that of tokenizer.json, as added_tokens_decoder may list thousands of tokens.
-expected<tokenizer_settings::file> tokenizer_settings::read_file(fs::path path) {
-  constexpr std::size_t limit_bytes = 64u << 20;
-  std::error_code error;
-  file f{std::move(path), {}};
-  if (!fs::exists(f.path, error)) return f;
-  auto all = read_json_file(f.path, limit_bytes);
-  if (!all) return refuse(all.error());
-  f.content = std::move(*all);
-  return f;
-}
-
 expected<tokenizer_settings> tokenizer_settings::read(const fs::path& folder) {
+  constexpr std::size_t limit_bytes = 64u << 20;
   tokenizer_settings s;
   for (auto [to, name] :
        {std::pair{&s.config_, "tokenizer_config.json"},
         std::pair{&s.map_, "special_tokens_map.json"}, std::pair{&s.added_, "added_tokens.json"}}) {
-    auto f = read_file(folder / name);
-    if (!f) return refuse(f.error());
-    *to = std::move(*f);
+    to->path = folder / name;
+    auto all = read_json_file_if_any(to->path, limit_bytes);
+    if (!all) return refuse(all.error());
+    to->content = std::move(*all);
   }
   return s;
 }
@@ -92,7 +82,7 @@ bool tokenizer_settings::is_of_class(std::initializer_list<const char*> names) c
   if (!found.is_string()) return false;
   auto name = found.get<std::string>();
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
+  return std::ranges::any_of(names, [&](const char* n) { return name == n; });
 }
 
 /// The configuration wins over special_tokens_map.json; null there means that there is no such
@@ -124,7 +114,7 @@ expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
   for (const auto* f : {&config_, &map_})
     each_special(f->content, [&](const json& one) { specials.push_back(name_of(one)); });
   const auto is_special = [&](const std::string& name) {
-    return std::find(specials.begin(), specials.end(), name) != specials.end();
+    return std::ranges::find(specials, name) != specials.end();
   };
   if (const auto& all = config_.at("added_tokens_decoder"); !all.is_null())
     for (const auto& [key, token] : all.items()) {
@@ -153,9 +143,8 @@ expected<std::vector<std::uint32_t>> tokenizer_settings::frame(const added_token
   if (const auto number = list.number_of(name)) return std::vector{*number};
   const auto wish = fmt::format("add_{}", key);
   if (!is_true(config_.at(wish.c_str()))) return std::vector<std::uint32_t>{};
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: {} is true, but {} '{}' is no token", config_.path.string(), wish,
-                            key, admission::shown(name)));
+  return refuse(reason::kind::invalid, "{}: {} is true, but {} '{}' is no token",
+                config_.path.string(), wish, key, admission::shown(name));
 }
 
 /// add_bos_token and add_eos_token decide, where they are given, over any post_processor. In the
@@ -208,7 +197,7 @@ expected<void> tokenizer_settings::apply(tokenizer_document& d) const {
     d.splits_special = is_true(config_.at("split_special_tokens"));
     return ok;
   } catch (const json::exception& e) {
-    return refuse(reason::kind::malformed, fmt::format("{}: {}", at->string(), e.what()));
+    return refuse(reason::kind::malformed, "{}: {}", at->string(), e.what());
   }
 }
 

@@ -30,7 +30,6 @@ class tokenizer_settings {
     /// A member; null: it, or the file, is not there.
     const nlohmann::json& at(const char* key) const;
   };
-  static expected<file> read_file(std::filesystem::path path);
 
   expected<void> refuse_unknown() const;
   expected<void> add_tokens(added_token_list& list) const;

@@ -1,6 +1,5 @@
 #include "gpu/text/utf8_stream.hpp"
 
-#include <algorithm>
 #include <cstddef>
 
 namespace troupe::gpu {

@@ -6,11 +6,11 @@
 #include <limits>
 #include <set>
 #include <string>
-#include <system_error>
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/text/byte_level.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe::gpu {
@@ -31,14 +31,12 @@ constexpr char qwen2_words[] =
 enum class split { gpt2, qwen2 };
 
 auto malformed(const fs::path& file, const std::string& text) {
-  return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
+  return refuse(reason::kind::malformed, "{} {}", file.string(), text);
 }
 
 /// A string member of a file's object; empty: the file, or the member, is not there.
 expected<std::string> member_of(const fs::path& file, const char* key) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return std::string{};
-  const auto all = read_json_file(file, max_file_bytes);
+  const auto all = read_json_file_if_any(file, max_file_bytes);
   if (!all) return refuse(all.error());
   const auto found = all->find(key);
   return found != all->end() && found->is_string() ? found->get<std::string>() : std::string{};
@@ -55,17 +53,17 @@ expected<split> split_of(const fs::path& folder) {
   if (*name == "Qwen2Tokenizer") return split::qwen2;
   if (!name->empty() && *name != "PreTrainedTokenizer")
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: tokenizer_class '{}' is not supported with vocab.json; expected "
-                              "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
-                              file.string(), admission::shown(*name)));
+                  "{}: tokenizer_class '{}' is not supported with vocab.json; expected "
+                  "GPT2Tokenizer, Qwen2Tokenizer or a tokenizer.json",
+                  file.string(), admission::shown(*name));
   const auto type = member_of(config, "model_type");
   if (!type) return refuse(type.error());
   if (type->empty() || *type == "gpt2") return split::gpt2;
   if (type->starts_with("qwen2") || type->starts_with("qwen3")) return split::qwen2;
   return refuse(reason::kind::invalid,
-                fmt::format("{}: model_type '{}' does not say how vocab.json splits text; expected "
-                            "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
-                            config.string(), admission::shown(*type), file.string()));
+                "{}: model_type '{}' does not say how vocab.json splits text; expected "
+                "tokenizer_class GPT2Tokenizer or Qwen2Tokenizer in {}",
+                config.string(), admission::shown(*type), file.string());
 }
 
 /// All 256 single bytes must have tokens, because a byte-level encoding has no unknown token: a

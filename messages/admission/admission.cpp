@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <span>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -147,59 +146,52 @@ std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
   const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
   if (job.pipeline.stages > parts)
-    return objection{
-        "pipeline",
-        fmt::format("{} stages are more than the {} {} of '{}'", job.pipeline.stages, parts,
-                    m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
+    return failure("pipeline", "{} stages are more than the {} {} of '{}'", job.pipeline.stages,
+                   parts, m.operators.empty() ? "sublayers" : "operators", shown(m.name));
   if (const auto& cut = job.pipeline.cut; !cut.empty()) {
     const auto what = m.operators.empty() ? "sublayers (two per layer)" : "operators";
     const auto sum = std::accumulate(cut.begin(), cut.end(), std::uint64_t{0});
     if (cut.size() != job.pipeline.stages)
-      return objection{"pipeline", fmt::format("cut has {} stages, but stages is {}", cut.size(),
-                                               job.pipeline.stages)};
+      return failure("pipeline", "cut has {} stages, but stages is {}", cut.size(),
+                     job.pipeline.stages);
     if (sum != parts)
-      return objection{"pipeline", fmt::format("cut covers {} {} of the {} of '{}'", sum, what,
-                                               parts, shown(m.name))};
+      return failure("pipeline", "cut covers {} {} of the {} of '{}'", sum, what, parts,
+                     shown(m.name));
     if (std::ranges::find(cut, 0u) != cut.end())
-      return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
+      return failure("pipeline", "a stage of cut has no {}", what);
   }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
     if (!m.operators.empty() || m.family != "gpt")
-      return objection{"pipeline",
-                       fmt::format("tensor_parallel supports models of family gpt only, not '{}'",
-                                   shown(m.name))};
+      return failure("pipeline", "tensor_parallel supports models of family gpt only, not '{}'",
+                     shown(m.name));
     if (!splits_into(m, t))
-      return objection{
-          "pipeline",
-          fmt::format("tensor_parallel ({}) must divide the head count ({}), the count of key and "
-                      "value heads ({}) and the MLP width ({}) of '{}'",
-                      t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
-                      shown(m.name))};
+      return failure("pipeline",
+                     "tensor_parallel ({}) must divide the head count ({}), the count of key and "
+                     "value heads ({}) and the MLP width ({}) of '{}'",
+                     t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
+                     shown(m.name));
   }
   if (job.train && !is_simulated(job.train->device) && m.family != "gpt")
-    return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
-                                          shown(m.name), m.family)};
+    return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
+                   m.family);
   const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
   if (const auto rows = job.pipeline.rows; rows > 0) {
     if (job.pipeline.microbatches || job.microbatches)
-      return objection{"pipeline", "rows and microbatches exclude each other; give one of them"};
+      return failure("pipeline", "rows and microbatches exclude each other; give one of them");
     if (job.global_batch % (std::uint64_t{pipelines} * rows) != 0)
-      return objection{
-          "pipeline",
-          fmt::format("{} pipelines x micro-batches of {} rows must divide global_batch ({})",
-                      pipelines, rows, job.global_batch)};
+      return failure("pipeline",
+                     "{} pipelines x micro-batches of {} rows must divide global_batch ({})",
+                     pipelines, rows, job.global_batch);
     if (job.global_batch / pipelines / rows > max_pipeline_microbatches)
-      return objection{
-          "pipeline",
-          fmt::format("micro-batches of {} rows would be {} per iteration, expected at most {}",
-                      rows, job.global_batch / pipelines / rows, max_pipeline_microbatches)};
+      return failure("pipeline",
+                     "micro-batches of {} rows would be {} per iteration, expected at most {}",
+                     rows, job.global_batch / pipelines / rows, max_pipeline_microbatches);
     return {};
   }
   const auto microbatches = std::max(job.pipeline.microbatches, 1u);
   if (job.global_batch % (std::uint64_t{pipelines} * microbatches) != 0)
-    return objection{"pipeline",
-                     fmt::format("{} pipelines x {} micro-batches must divide global_batch ({})",
-                                 pipelines, microbatches, job.global_batch)};
+    return failure("pipeline", "{} pipelines x {} micro-batches must divide global_batch ({})",
+                   pipelines, microbatches, job.global_batch);
   return {};
 }
 
@@ -207,20 +199,19 @@ std::optional<objection> check_model_of(const job_spec& job) {
 std::optional<objection> check_pipeline(const job_spec& job) {
   if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
   if (!job.command.empty())
-    return objection{
+    return failure(
         "command",
-        "command excludes train, slots and pipeline: a program sets up its own pipeline"};
+        "command excludes train, slots and pipeline: a program sets up its own pipeline");
   if (job.slots && !job.pipeline.cut.empty())
-    return objection{"pipeline", "cut applies to a model, and a slots job has none"};
+    return failure("pipeline", "cut applies to a model, and a slots job has none");
   if (job.slots && job.pipeline.rows > 0)
-    return objection{"pipeline", "rows are samples of a batch, and a slots job has none"};
+    return failure("pipeline", "rows are samples of a batch, and a slots job has none");
   if (job.slots && job.pipeline.tensor_parallel > 1)
-    return objection{"pipeline", "tensor_parallel applies to a model, and a slots job has none"};
+    return failure("pipeline", "tensor_parallel applies to a model, and a slots job has none");
   if (job.microbatches && job.pipeline.microbatches &&
       *job.microbatches != job.pipeline.microbatches)
-    return objection{"microbatches",
-                     fmt::format("found {}, but pipeline.microbatches is {}; give one of them",
-                                 *job.microbatches, job.pipeline.microbatches)};
+    return failure("microbatches", "found {}, but pipeline.microbatches is {}; give one of them",
+                   *job.microbatches, job.pipeline.microbatches);
   return job.slots ? std::nullopt : check_model_of(job);
 }
 
@@ -229,20 +220,20 @@ std::optional<objection> check_pipeline(const job_spec& job) {
 // that asks them of a real device must fail here and not on its GPUs.
 std::optional<objection> check_abilities(const job_spec& job) {
   if (recomputes_layers(job.pipeline) && !job.pipeline.recompute)
-    return objection{"pipeline", "recompute: found both false and layers, expected one of them"};
+    return failure("pipeline", "recompute: found both false and layers, expected one of them");
   if (recomputes_layers(job.pipeline) && job.slots)
-    return objection{"pipeline",
-                     "recompute: found layers, expected true or false: a slots job has no layers"};
+    return failure("pipeline",
+                   "recompute: found layers, expected true or false: a slots job has no layers");
   if (!job.train || is_simulated(job.train->device)) return {};
   if (recomputes_layers(job.pipeline))
-    return objection{"pipeline",
-                     "recompute: found layers, expected true or false: no device of the built-in "
-                     "trainer recomputes layer by layer; train.device: sim and programs may"};
+    return failure("pipeline",
+                   "recompute: found layers, expected true or false: no device of the built-in "
+                   "trainer recomputes layer by layer; train.device: sim and programs may");
   if (has_no_matrix(job.kernels))
-    return objection{
-        "kernels", fmt::format("found {}, expected eager or fused: the built-in trainer's devices "
-                               "have kernels of their own; train.device: sim and programs may",
-                               job.kernels)};
+    return failure("kernels",
+                   "found {}, expected eager or fused: the built-in trainer's devices have kernels "
+                   "of their own; train.device: sim and programs may",
+                   job.kernels);
   return {};
 }
 
@@ -258,10 +249,9 @@ std::optional<objection> check_memory(const job_spec& job) {
   if (!job.memory) return {};
   const auto& o = *job.memory;
   if (job.slots || (job.train && !is_simulated(job.train->device)))
-    return objection{
-        "memory_gb",
-        "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
-        "lora, activation_checkpointing and micro_batch apply to programs only"};
+    return failure("memory_gb",
+                   "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, "
+                   "fsdp, lora, activation_checkpointing and micro_batch apply to programs only");
   return first_of([&] { return first_invalid(memory_keys(), o); },
                   [&] { return at_key("lora", check_lora(o, job.model)); });
 }
@@ -270,21 +260,19 @@ std::optional<objection> check_memory(const job_spec& job) {
 // leaves the number to the policy.
 std::optional<objection> check_words(const job_spec& job) {
   if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
-    return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
-                                                 *job.microbatches, job.global_batch)};
+    return failure("microbatches", "found {}, expected at most global_batch ({})",
+                   *job.microbatches, job.global_batch);
   if (job.command.empty() && (job.exact_gpus || job.assumed_model))
     return objection{job.exact_gpus ? "gpus" : "model",
                      "only of a program the number of GPUs is exact, and the model assumed"};
   if (has_exact_gpus(job) && job.max_gpus && job.gpus > *job.max_gpus)
     return objection{"gpus", more_than_max_gpus(job)};
   if (!job.command.empty() && job.command[0].empty())
-    return objection{"command", "the program's name is empty"};
-  if (job.command.size() > max_words)
-    return objection{"command", fmt::format("more than {} words", max_words)};
+    return failure("command", "the program's name is empty");
+  if (job.command.size() > max_words) return failure("command", "more than {} words", max_words);
   for (const auto& [name, value] : job.environment)
     if (!is_variable(name))
-      return objection{"environment",
-                       fmt::format("'{}' is not a valid variable name", shown(name))};
+      return failure("environment", "'{}' is not a valid variable name", shown(name));
   return {};
 }
 
@@ -292,9 +280,9 @@ std::optional<objection> check_words(const job_spec& job) {
 std::optional<objection> check_stops(const job_spec& job) {
   if (is_program(job)) return {};
   if (job.grace_s)
-    return objection{"grace_s",
-                     "for programs (command:) only; a training has the cluster's preempt_grace_s"};
-  if (job.rank_wait_s) return objection{"rank_wait_s", "for programs (command:) only"};
+    return failure("grace_s",
+                   "for programs (command:) only; a training has the cluster's preempt_grace_s");
+  if (job.rank_wait_s) return failure("rank_wait_s", "for programs (command:) only");
   return {};
 }
 
@@ -326,18 +314,18 @@ std::optional<objection> check_serving(const job_spec& job) {
 std::optional<objection> check_lending(const job_spec& job) {
   if (!job.pipeline.bubbles) return {};
   if (!job.train && !job.slots)
-    return objection{"pipeline", "bubbles: only a training has bubbles; add train or slots"};
+    return failure("pipeline", "bubbles: only a training has bubbles; add train or slots");
   const bool simulated = job.slots || is_simulated(job.train->device);
   const auto bad = objection_to(*job.pipeline.bubbles, !simulated);
   if (!bad) return {};
-  return objection{"pipeline", fmt::format("bubbles: {}: {}", bad->key, bad->problem)};
+  return failure("pipeline", "bubbles: {}: {}", bad->key, bad->problem);
 }
 
 std::optional<objection> check_keys(const job_spec& job) {
   if (!is_name(job.name))
-    return objection{"name", fmt::format("found '{}', expected a name of at most 64 letters, "
-                                         "digits, '.', '_' and '-'",
-                                         shown(job.name))};
+    return failure("name",
+                   "found '{}', expected a name of at most 64 letters, digits, '.', '_' and '-'",
+                   shown(job.name));
   return first_of(
       [&] {
         return at_key("model", job.slots || job.serve ? std::nullopt : check_model(job.model));
@@ -397,10 +385,9 @@ std::optional<objection> objection_to(const model& m) {
                                        : "mlp_bias",
                      fmt::format("only models of the family llama have it, not {}", m.family)};
   if (m.head_width == 0 && m.hidden % m.heads != 0)
-    return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
+    return failure("heads", "{} heads do not divide hidden ({})", m.heads, m.hidden);
   if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
-    return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",
-                                             m.kv_heads, m.heads)};
+    return failure("kv_heads", "{} key-value heads do not divide heads ({})", m.kv_heads, m.heads);
   return {};
 }
 

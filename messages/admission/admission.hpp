@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/job.hpp"

@@ -48,21 +48,26 @@ auto first_of(F&&... ask) {
   return found;
 }
 
+/// An objection to a key of the job file: a text for fmt::format and its values.
+template <class... Values>
+objection failure(const char* key, fmt::format_string<Values...> text, Values&&... values) {
+  return {key, fmt::format(text, std::forward<Values>(values)...)};
+}
+
 /// The problem of a key of the job file.
 inline std::optional<objection> at_key(const char* name, problem p) {
   return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
 }
 
-/// The problem of a key's field; none if it has its initial value, as without the key.
-template <class T, class Field>
-problem invalid(const key<T>& k, const Field& found, const Field& initial) {
-  if constexpr (shape::is_optional<Field>) {
-    return found ? out_of_range(*found, k.valid) : problem{};
-  } else if constexpr (std::is_same_v<Field, std::string>) {
-    const bool any = k.words.empty() || (!k.use.required && found == initial);
-    return any ? problem{} : not_one_of(found, k.words);
-  } else if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
-    return !k.use.required && found == initial ? problem{} : out_of_range(found, k.valid);
+/// The problem of a value of a key.
+template <class T, class Value>
+problem invalid(const key<T>& k, const Value& found) {
+  if constexpr (shape::is_optional<Value>) {
+    return found ? invalid(k, *found) : problem{};
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return k.words.empty() ? problem{} : not_one_of(found, k.words);
+  } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
+    return out_of_range(found, k.valid);
   } else {
     return {};
   }
@@ -90,13 +95,16 @@ bool is_given(const key<T>& k, const T& object) {
       k, object, [](const auto& found, const auto& initial) { return found != initial; }, false);
 }
 
-/// The first invalid field of a map's keys.
+/// The first invalid field of a map's keys. A field that has its initial value, as without the key,
+/// is valid unless the key is required.
 template <class T>
 std::optional<objection> first_invalid(const key_table<T>& keys, const T& object) {
   for (const auto& k : keys) {
     auto p = with_field(
         k, object,
-        [&](const auto& found, const auto& initial) { return invalid(k, found, initial); },
+        [&](const auto& found, const auto& initial) {
+          return !k.use.required && found == initial ? problem{} : invalid(k, found);
+        },
         problem{});
     if (p) return objection{std::string{k.name}, std::move(*p)};
   }

@@ -12,7 +12,8 @@
 
 // The keys of job files: name, field and valid values, in one table for the reader of files, for
 // the controller's check of what clients submit, and for `troupe check`. A new key is a field of
-// the struct and a row in job_keys.cpp; its default is the field's initial value.
+// the struct and a row in job_keys.cpp; its default is the field's initial value. An optional field
+// at the end of the struct leaves the bytes of jobs without the key as they were.
 
 namespace troupe::admission {
 
@@ -33,10 +34,11 @@ std::string expected_number(range r, std::string_view what);
 
 /// A member of a T that a key sets.
 template <class T>
-using key_field = std::variant<std::monostate, std::int32_t T::*, std::uint32_t T::*,
-                               std::uint64_t T::*, double T::*, bool T::*, std::string T::*,
-                               std::vector<std::string> T::*, std::optional<std::uint32_t> T::*,
-                               std::optional<std::uint64_t> T::*, std::optional<double> T::*>;
+using key_field =
+    std::variant<std::monostate, std::int32_t T::*, std::uint32_t T::*, std::uint64_t T::*,
+                 double T::*, bool T::*, std::string T::*, std::vector<std::string> T::*,
+                 std::optional<std::uint32_t> T::*, std::optional<std::uint64_t> T::*,
+                 std::optional<double> T::*, std::optional<std::string> T::*>;
 
 /// Which files may, or must, have a key.
 struct key_use {

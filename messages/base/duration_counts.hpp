@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <tuple>
 #include <vector>
+
+#include "messages/base/fields.hpp"
 
 namespace troupe {
 
@@ -49,8 +50,7 @@ struct duration_counts {
     return 0;
   }
 
-  static constexpr auto fields() { return std::tuple{&duration_counts::buckets}; }
-  bool operator==(const duration_counts&) const = default;
+  TROUPE_FIELDS(duration_counts, buckets);
 };
 
 }  // namespace troupe

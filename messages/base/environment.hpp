@@ -16,8 +16,8 @@ inline constexpr std::array<std::string_view, 14> launch_variables{
     "PET_MASTER_ADDR", "PET_MASTER_PORT"};
 
 constexpr bool is_reserved_variable(std::string_view name) {
-  return name.starts_with("TROUPE_") || std::find(launch_variables.begin(), launch_variables.end(),
-                                                  name) != launch_variables.end();
+  return name.starts_with("TROUPE_") ||
+         std::ranges::find(launch_variables, name) != launch_variables.end();
 }
 
 }  // namespace troupe

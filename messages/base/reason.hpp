@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include <tl/expected.hpp>
+
+#include "messages/base/fields.hpp"
 
 namespace troupe {
 
@@ -25,8 +27,7 @@ struct reason {
   kind code = kind::invalid;  // for programs
   std::string text;           // a sentence for people; empty: no error
 
-  static constexpr auto fields() { return std::tuple{&reason::code, &reason::text}; }
-  bool operator==(const reason&) const = default;
+  TROUPE_FIELDS(reason, code, text);
 };
 
 /// A value, or the reason why there is none.

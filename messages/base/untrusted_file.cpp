@@ -1,4 +1,5 @@
 #include "messages/base/untrusted_file.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,21 +15,6 @@
 namespace troupe {
 
 namespace {
-
-/// A descriptor, closed by its last owner.
-class descriptor {
- public:
-  explicit descriptor(int fd) : fd_{fd} {}
-  descriptor(descriptor&& o) noexcept : fd_{o.release()} {}
-  ~descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct opened {
   descriptor fd;
@@ -46,7 +32,7 @@ expected<opened> open_regular(const std::string& path, int how, links l) {
                   fmt::format("{}: {}", path, why));
   };
   struct stat s {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &s) != 0) {
+  if (fd < 0 || ::fstat(fd, &s) != 0) {
     const int why = errno;
     // A link, a fifo without a reader or a directory cannot be opened so.
     if ((why == ELOOP && l == links::refused) || why == ENXIO || why == EISDIR)
@@ -66,8 +52,7 @@ expected<opened> open_regular(const std::string& path, int how, links l) {
 }
 
 auto cannot_read(const std::string& path, int why) {
-  return refuse(reason::kind::unavailable,
-                fmt::format("{}: cannot be read: {}", path, std::strerror(why)));
+  return refuse(reason::kind::unavailable, "{}: cannot be read: {}", path, std::strerror(why));
 }
 
 }  // namespace
@@ -75,21 +60,7 @@ auto cannot_read(const std::string& path, int why) {
 expected<untrusted_file> untrusted_file::open(const std::string& path, links l) {
   auto o = open_regular(path, O_RDONLY, l);
   if (!o) return refuse(o.error());
-  return untrusted_file{path, o->fd.release(), o->size};
-}
-
-untrusted_file::untrusted_file(untrusted_file&& o) noexcept
-    : path_{std::move(o.path_)}, fd_{std::exchange(o.fd_, -1)}, size_{o.size_} {}
-
-untrusted_file& untrusted_file::operator=(untrusted_file&& o) noexcept {
-  std::swap(path_, o.path_);
-  std::swap(fd_, o.fd_);
-  std::swap(size_, o.size_);
-  return *this;
-}
-
-untrusted_file::~untrusted_file() {
-  if (fd_ >= 0) ::close(fd_);
+  return untrusted_file{path, std::move(o->fd), o->size};
 }
 
 // A file may shrink while it is read; pread returns 0 then, where a mapping would raise SIGBUS.
@@ -103,8 +74,8 @@ expected<void> untrusted_file::read(std::uint64_t offset, std::span<std::byte> t
       struct stat s {};
       const bool known = ::fstat(fd_, &s) == 0;
       return refuse(reason::kind::malformed,
-                    fmt::format("{}: has become shorter: found {} bytes, expected at least {}",
-                                path_, known ? s.st_size : 0, end));
+                    "{}: has become shorter: found {} bytes, expected at least {}", path_,
+                    known ? s.st_size : 0, end);
     }
     to = to.subspan(static_cast<std::size_t>(n));
   }
@@ -129,8 +100,8 @@ expected<std::string> read_file(const std::string& path, std::size_t limit_bytes
   const auto file = untrusted_file::open(path);
   if (!file) return refuse(file.error());
   if (file->size() > limit_bytes)
-    return refuse(reason::kind::malformed, fmt::format("{}: found {} bytes, expected at most {}",
-                                                       path, file->size(), limit_bytes));
+    return refuse(reason::kind::malformed, "{}: found {} bytes, expected at most {}", path,
+                  file->size(), limit_bytes);
   std::string all(file->size(), '\0');
   if (auto ok = file->read(0, std::as_writable_bytes(std::span{all})); !ok)
     return refuse(ok.error());
@@ -145,8 +116,8 @@ expected<std::optional<std::string>> line_reader::next() {
     const auto end = block_.find('\n', at_);
     const auto length = std::min(end, block_.size()) - at_;
     if (length > max_line_bytes_)
-      return refuse(reason::kind::malformed, fmt::format("{}: line {} has more than {} bytes",
-                                                         file_.path(), line_ + 1, max_line_bytes_));
+      return refuse(reason::kind::malformed, "{}: line {} has more than {} bytes", file_.path(),
+                    line_ + 1, max_line_bytes_);
     if (end != std::string::npos) {
       auto line = block_.substr(at_, length);
       at_ = end + 1;
@@ -181,9 +152,9 @@ expected<file_piece> read_tail(const std::string& path, std::size_t max_bytes) {
 expected<void> append_to(const std::string& path, const std::string& text) {
   const auto f = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, links::refused);
   if (!f) return refuse(f.error());
-  if (::write(f->fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (::write(f->fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return refuse(reason::kind::unavailable, "{}: cannot be written: {}", path,
+                  std::strerror(errno));
   return {};
 }
 
@@ -194,7 +165,7 @@ bool limit_disk_use(const std::string& path, std::uint64_t max_bytes) {
   const auto f = open_regular(path, O_WRONLY, links::refused);
   if (!f || f->disk_bytes <= max_bytes) return true;
   const auto drop = (f->size - std::min(f->size, max_bytes / 2)) / page * page;
-  return drop == 0 || ::fallocate(f->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+  return drop == 0 || ::fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                                   static_cast<off_t>(drop)) == 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 // Access to files that jobs and users name, or that lie where their programs may write: a name may
@@ -30,9 +31,6 @@ class untrusted_file {
  public:
   /// Fails if it is not a regular file: `unknown` if it does not exist, else `invalid`.
   static expected<untrusted_file> open(const std::string& path, links l = links::followed);
-  untrusted_file(untrusted_file&& o) noexcept;
-  untrusted_file& operator=(untrusted_file&& o) noexcept;
-  ~untrusted_file();
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // when it was opened
@@ -43,11 +41,11 @@ class untrusted_file {
   expected<file_piece> piece(std::uint64_t offset, std::size_t max_bytes) const;
 
  private:
-  untrusted_file(std::string path, int fd, std::uint64_t size)
-      : path_{std::move(path)}, fd_{fd}, size_{size} {}
+  untrusted_file(std::string path, descriptor fd, std::uint64_t size)
+      : path_{std::move(path)}, fd_{std::move(fd)}, size_{size} {}
 
   std::string path_;
-  int fd_ = -1;
+  descriptor fd_;
   std::uint64_t size_ = 0;
 };
 

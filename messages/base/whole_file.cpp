@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fmt/format.h>
+#include "messages/base/descriptor.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe {
 
@@ -18,10 +19,6 @@ class open_file {
  public:
   open_file(const char* path, int flags, unsigned mode = 0)
       : descriptor_{::open(path, flags | O_CLOEXEC, mode)} {}
-  ~open_file() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  open_file(const open_file&) = delete;
 
   bool good() const { return descriptor_ >= 0; }
   bool is_regular() const {
@@ -44,7 +41,7 @@ class open_file {
   }
 
  private:
-  int descriptor_;
+  descriptor descriptor_;
 };
 
 std::string directory_of(const std::string& file) {
@@ -73,8 +70,7 @@ expected<void> write_whole_file(const std::string& file,
   if (!write_and_sync(fresh, write_to, mode) || ::rename(fresh.c_str(), file.c_str()) != 0) {
     const int why = errno;
     ::unlink(fresh.c_str());
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written: {}", file, std::strerror(why)));
+    return refuse(reason::kind::unavailable, "{}: cannot be written: {}", file, std::strerror(why));
   }
   // The new name, too. Some file systems cannot: then they have done what they can.
   if (const open_file directory{directory_of(file).c_str(), O_RDONLY | O_DIRECTORY};

@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/codec/pack.hpp"
 #include "messages/codec/unpack.hpp"
 
@@ -20,9 +21,9 @@ namespace {
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
 
 /// Packs with `write` into this thread's buffer; the result is valid until the next call.
-template <class F>
 // A buffer of each thread: messages are packed in every actor, and allocating would cost more than
 // packing.
+template <class F>
 const shape::sink& packed(F&& write) {
   thread_local shape::sink buffer;
   buffer.clear();
@@ -39,9 +40,8 @@ payload copy_of(const shape::sink& packed_bytes) {
 }
 
 tl::unexpected<reason> malformed(const shape::unpacker& in, const std::string& what) {
-  return refuse(
-      reason::kind::malformed,
-      what + " is malformed at byte " + std::to_string(in.position()) + ": " + in.mistake() + ".");
+  return refuse(reason::kind::malformed, "{} is malformed at byte {}: {}.", what, in.position(),
+                in.mistake());
 }
 
 std::string message_name(std::uint16_t type) {
@@ -55,8 +55,8 @@ expected<envelope> read_envelope(shape::unpacker& in) {
   if (!in.array(header_fields) || !in.unpack(version)) return malformed(in, "A header");
   if (version != protocol_version)
     return refuse(reason::kind::refused,
-                  "The message is of protocol version " + std::to_string(version) +
-                      "; this side speaks version " + std::to_string(protocol_version) + ".");
+                  "The message is of protocol version {}; this side speaks version {}.", version,
+                  protocol_version);
   if (!in.unpack(e.type) || !in.unpack(e.from) || !in.unpack(e.to))
     return malformed(in, "A header");
   return e;
@@ -83,9 +83,7 @@ expected<std::pair<envelope, message>> read_message(std::span<const std::byte> h
   const auto e = read_envelope(in);
   if (!e) return refuse(e.error());
   const auto read = reader_of(e->type, static_cast<const message*>(nullptr));
-  if (!read)
-    return refuse(reason::kind::unknown,
-                  "There is no message of type " + std::to_string(e->type) + ".");
+  if (!read) return refuse(reason::kind::unknown, "There is no message of type {}.", e->type);
   expected<std::pair<envelope, message>> result{tl::in_place, *e, message{}};
   read(in, result->second);
   if (in.mistake() || !in.at_end()) return malformed(in, message_name(e->type));
@@ -107,8 +105,7 @@ auto without_exceptions(F&& read) -> decltype(read()) {
   try {
     return read();
   } catch (const std::exception& e) {
-    return refuse(reason::kind::unavailable,
-                  std::string{"A message could not be read: "} + e.what() + ".");
+    return refuse(reason::kind::unavailable, "A message could not be read: {}.", e.what());
   }
 }
 

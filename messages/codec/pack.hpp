@@ -90,7 +90,7 @@ class packer {
   static std::size_t written_fields(const T& value) {
     if constexpr (I > required_fields<T>) {
       if constexpr (is_optional<field_type<T, I - 1>>)
-        if (!(value.*std::get<I - 1>(T::fields()))) return written_fields<T, I - 1>(value);
+        if (!std::get<I - 1>(value.fields())) return written_fields<T, I - 1>(value);
     }
     return I;
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -45,8 +44,8 @@ template <>
 inline constexpr std::uint64_t enum_count<stage_step::kind> = 3;
 
 template <class T>
-concept record = requires {
-  T::fields();
+concept record = requires(T& value) {
+  value.fields();
 };
 
 template <class T>
@@ -69,7 +68,9 @@ template <class T>
 inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
 template <record T>
-inline constexpr std::size_t field_count = std::tuple_size_v<decltype(T::fields())>;
+using field_references = decltype(std::declval<T&>().fields());
+template <record T>
+inline constexpr std::size_t field_count = std::tuple_size_v<field_references<T>>;
 
 /// The number of fields that a reader requires. Fields are only added at a record's end: a record
 /// that has grown since the first release declares with `required` how many it had then; missing
@@ -83,14 +84,13 @@ inline constexpr std::size_t required_fields = [] {
 }();
 
 template <record T, std::size_t I>
-using field_type = std::remove_cvref_t<decltype(std::declval<T&>().*std::get<I>(T::fields()))>;
+using field_type = std::remove_cvref_t<std::tuple_element_t<I, field_references<T>>>;
 
 /// Calls f with each field of `value` in the wire's order until a call returns false. True if none
 /// did.
 template <record T, class F>
 constexpr bool all_fields(T& value, F&& f) {
-  return std::apply([&](auto... member) { return (f(value.*member) && ...); },
-                    std::remove_const_t<T>::fields());
+  return std::apply([&](auto&... field) { return (f(field) && ...); }, value.fields());
 }
 
 /// The minimum encoded size of a T: an array length that cannot fit into the remaining bytes is

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/profile.hpp"
 
@@ -37,24 +37,9 @@ struct gpu_type {
   static constexpr std::size_t required = 11;
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
-  static constexpr auto fields() {
-    using t = gpu_type;
-    return std::tuple{&t::name,
-                      &t::memory_gb,
-                      &t::fp16_tflops,
-                      &t::fp32_tflops,
-                      &t::memory_gbytes_s,
-                      &t::efficiency,
-                      &t::price_per_hour,
-                      &t::source,
-                      &t::quota,
-                      &t::profile,
-                      &t::compute_capability,
-                      &t::tf32_tflops,
-                      &t::fp32_efficiency,
-                      &t::kernel_us};
-  }
-  bool operator==(const gpu_type&) const = default;
+  TROUPE_FIELDS(gpu_type, name, memory_gb, fp16_tflops, fp32_tflops, memory_gbytes_s, efficiency,
+                price_per_hour, source, quota, profile, compute_capability, tf32_tflops,
+                fp32_efficiency, kernel_us);
 };
 
 /// A link between GPUs of a node, or between nodes of a datacenter.
@@ -64,8 +49,7 @@ struct link {
   double latency_us = 0;
 
   double bytes_s() const { return gbps * 1e9 / 8; }
-  static constexpr auto fields() { return std::tuple{&link::name, &link::gbps, &link::latency_us}; }
-  bool operator==(const link&) const = default;
+  TROUPE_FIELDS(link, name, gbps, latency_us);
 };
 
 /// A machine with GPUs of one type.
@@ -83,12 +67,7 @@ struct node {
   bool removed = false;
   static constexpr std::size_t required = 7;
 
-  static constexpr auto fields() {
-    using t = node;
-    return std::tuple{&t::name,  &t::datacenter, &t::gpu,           &t::gpus,   &t::intra,
-                      &t::inter, &t::address,    &t::emulate_speed, &t::removed};
-  }
-  bool operator==(const node&) const = default;
+  TROUPE_FIELDS(node, name, datacenter, gpu, gpus, intra, inter, address, emulate_speed, removed);
 };
 
 /// A place with one gateway; its nodes reach each other without crossing a WAN.
@@ -98,10 +77,7 @@ struct datacenter {
   bool removed = false;  // it left the cluster
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    return std::tuple{&datacenter::name, &datacenter::gateway, &datacenter::removed};
-  }
-  bool operator==(const datacenter&) const = default;
+  TROUPE_FIELDS(datacenter, name, gateway, removed);
 };
 
 /// A process that answers requests to served models, connected to its datacenter's gateway.
@@ -112,10 +88,7 @@ struct front {
   bool removed = false;          // it left the cluster
   static constexpr std::size_t required = 3;
 
-  static constexpr auto fields() {
-    return std::tuple{&front::name, &front::datacenter, &front::http, &front::removed};
-  }
-  bool operator==(const front&) const = default;
+  TROUPE_FIELDS(front, name, datacenter, http, removed);
 };
 
 /// The WAN between two datacenters, the same in both directions.
@@ -128,12 +101,7 @@ struct wan_link {
   double jitter_ms = 0;        // emulated: maximum extra delay, random per transfer
   bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
 
-  static constexpr auto fields() {
-    using t = wan_link;
-    return std::tuple{&t::a,         &t::b,      &t::rtt_ms, &t::node_gbps, &t::connection_gbps,
-                      &t::jitter_ms, &t::emulate};
-  }
-  bool operator==(const wan_link&) const = default;
+  TROUPE_FIELDS(wan_link, a, b, rtt_ms, node_gbps, connection_gbps, jitter_ms, emulate);
 };
 
 /// The price of GPUs of a type in a datacenter, instead of the catalogue's.
@@ -144,12 +112,7 @@ struct gpu_price {
   double spot_per_hour = 0;                   // 0: there are no spot instances
   double interruptions_per_hour = 0;          // of one node of spot instances
 
-  static constexpr auto fields() {
-    using t = gpu_price;
-    return std::tuple{&t::gpu, &t::datacenter, &t::per_hour, &t::spot_per_hour,
-                      &t::interruptions_per_hour};
-  }
-  bool operator==(const gpu_price&) const = default;
+  TROUPE_FIELDS(gpu_price, gpu, datacenter, per_hour, spot_per_hour, interruptions_per_hour);
 };
 
 /// Settings of a cluster; keys of `settings:` in the cluster file.
@@ -165,12 +128,8 @@ struct cluster_settings {
   std::optional<double> time_limit_s{};  // of jobs that have none of their own
   static constexpr std::size_t required = 7;
 
-  static constexpr auto fields() {
-    using t = cluster_settings;
-    return std::tuple{&t::heartbeat_s,  &t::lease_s,         &t::memory_headroom, &t::restart_s,
-                      &t::checkpoint_s, &t::preempt_grace_s, &t::grace_s,         &t::time_limit_s};
-  }
-  bool operator==(const cluster_settings&) const = default;
+  TROUPE_FIELDS(cluster_settings, heartbeat_s, lease_s, memory_headroom, restart_s, checkpoint_s,
+                preempt_grace_s, grace_s, time_limit_s);
 };
 
 /// The description of a cluster. As loaded, nodes are in the file's order, and groups are expanded.
@@ -191,12 +150,8 @@ struct cluster {
   static constexpr std::size_t required = 7;
 
   const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
-  static constexpr auto fields() {
-    using t = cluster;
-    return std::tuple{&t::name, &t::controller, &t::gpus,   &t::datacenters, &t::nodes,
-                      &t::wan,  &t::settings,   &t::prices, &t::fronts,      &t::version};
-  }
-  bool operator==(const cluster&) const = default;
+  TROUPE_FIELDS(cluster, name, controller, gpus, datacenters, nodes, wan, settings, prices, fronts,
+                version);
 };
 
 /// The price of GPUs of a type in a datacenter; null: the catalogue's.

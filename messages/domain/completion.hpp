@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <tuple>
 #include <vector>
+
+#include "messages/base/fields.hpp"
 
 // A request to complete a prompt, and its tokens: the same types in the HTTP server, on the wire,
 // in the batch and on the device.
@@ -14,8 +15,7 @@ struct token_bias {
   std::uint32_t token = 0;
   double bias = 0;  // added to its logit
 
-  static constexpr auto fields() { return std::tuple{&token_bias::token, &token_bias::bias}; }
-  bool operator==(const token_bias&) const = default;
+  TROUPE_FIELDS(token_bias, token, bias);
 };
 
 /// The rule by which a token is chosen.
@@ -30,14 +30,9 @@ struct sampling {
   double presence_penalty = 0;     // subtracted once if it is in the completion
   std::vector<token_bias> bias{};  // at most 1,024
 
-  static constexpr auto fields() {
-    using t = sampling;
-    return std::tuple{
-        &t::temperature,      &t::top_p, &t::top_k, &t::seed, &t::min_p, &t::frequency_penalty,
-        &t::presence_penalty, &t::bias};
-  }
+  TROUPE_FIELDS(sampling, temperature, top_p, top_k, seed, min_p, frequency_penalty,
+                presence_penalty, bias);
   bool depends_on_completion() const { return frequency_penalty != 0 || presence_penalty != 0; }
-  bool operator==(const sampling&) const = default;
 };
 
 /// A prompt to complete. The prompt's tokens travel beside it.
@@ -61,12 +56,8 @@ struct completion_request {
   /// Positions of prompt and completion.
   std::uint64_t positions() const { return std::uint64_t{prompt_tokens} + max_tokens; }
 
-  static constexpr auto fields() {
-    using t = completion_request;
-    return std::tuple{&t::prompt_tokens, &t::max_tokens,    &t::last_tokens, &t::how,
-                      &t::top,           &t::scores_prompt, &t::ttft_s,      &t::priority};
-  }
-  bool operator==(const completion_request&) const = default;
+  TROUPE_FIELDS(completion_request, prompt_tokens, max_tokens, last_tokens, how, top, scores_prompt,
+                ttft_s, priority);
 };
 
 /// A token with its logarithmic probability.
@@ -74,10 +65,7 @@ struct weighed_token {
   std::uint32_t token = 0;
   double log_probability = 0;  // natural logarithm
 
-  static constexpr auto fields() {
-    return std::tuple{&weighed_token::token, &weighed_token::log_probability};
-  }
-  bool operator==(const weighed_token&) const = default;
+  TROUPE_FIELDS(weighed_token, token, log_probability);
 };
 
 /// A token of an answer, and the most probable ones in its place, best first.
@@ -85,10 +73,7 @@ struct generated_token {
   weighed_token chosen;
   std::vector<weighed_token> top;  // the most probable tokens, if asked for
 
-  static constexpr auto fields() {
-    return std::tuple{&generated_token::chosen, &generated_token::top};
-  }
-  bool operator==(const generated_token&) const = default;
+  TROUPE_FIELDS(generated_token, chosen, top);
 };
 
 }  // namespace troupe

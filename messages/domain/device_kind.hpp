@@ -9,11 +9,12 @@
 #include <vector>
 
 // The kinds of device that the built-in trainer, decoders and guests run on, and their abilities.
-// Files, messages and the command line carry the kind's name. A new kind is an enumerator and a row
-// here, its makers in gpu/kinds/device_types.cpp, and its implementation.
+// Files, messages and the command line carry the kind's name. A new kind is a row of device_kinds,
+// a row with its makers in gpu/kinds/device_types.cpp, and its implementation.
 
 namespace troupe {
 
+/// An index of device_kinds. Only the kinds that code names are enumerators.
 enum class device_kind : std::uint8_t { sim, cpu, cuda };
 
 /// Properties that planning, admission and the actors depend on. All are false or the simulated
@@ -46,8 +47,8 @@ struct device_facts {
   double min_compute_capability = 0;
 };
 
-/// By kind.
-inline constexpr std::array<device_facts, 3> device_kinds{{
+/// By kind; a row per kind, new ones at the end.
+inline constexpr auto device_kinds = std::to_array<device_facts>({
     {.name = "sim",
      .simulated = true,
      .can_train = true,
@@ -70,12 +71,11 @@ inline constexpr std::array<device_facts, 3> device_kinds{{
      .has_engine_memory = true,
      .bytes_per_sent_value = 4,
      .min_compute_capability = 8.0},
-}};
+});
 
 constexpr std::size_t index_of(device_kind k) {
   return static_cast<std::size_t>(k);
 }
-static_assert(index_of(device_kind::cuda) + 1 == device_kinds.size());
 
 constexpr const device_facts& facts_of(device_kind k) {
   return device_kinds[index_of(k)];
@@ -89,6 +89,9 @@ constexpr std::optional<device_kind> device_kind_of(std::string_view name) {
     if (device_kinds[i].name == name) return static_cast<device_kind>(i);
   return {};
 }
+static_assert(device_kind_of("sim") == device_kind::sim &&
+              device_kind_of("cpu") == device_kind::cpu &&
+              device_kind_of("cuda") == device_kind::cuda);
 
 /// A host of another version may have sent a name that is unknown here.
 constexpr device_facts facts_of_device(std::string_view name) {

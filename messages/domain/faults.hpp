@@ -1,8 +1,9 @@
 #pragma once
 
 #include <string>
-#include <tuple>
 #include <vector>
+
+#include "messages/base/fields.hpp"
 
 namespace troupe {
 
@@ -16,11 +17,7 @@ struct timed_partition {
   std::vector<std::string> a, b;
   double from_s = 0, until_s = 0;
 
-  static constexpr auto fields() {
-    using t = timed_partition;
-    return std::tuple{&t::a, &t::b, &t::from_s, &t::until_s};
-  }
-  bool operator==(const timed_partition&) const = default;
+  TROUPE_FIELDS(timed_partition, a, b, from_s, until_s);
 };
 
 /// The host crashes at `at_s`, losing everything that is not durable, and restarts `down_s` later.
@@ -28,10 +25,7 @@ struct timed_crash {
   std::string host;
   double at_s = 0, down_s = 0;
 
-  static constexpr auto fields() {
-    return std::tuple{&timed_crash::host, &timed_crash::at_s, &timed_crash::down_s};
-  }
-  bool operator==(const timed_crash&) const = default;
+  TROUPE_FIELDS(timed_crash, host, at_s, down_s);
 };
 
 /// Work on the node takes `factor` times as long (a straggler).
@@ -40,11 +34,7 @@ struct slow_node {
   double factor = 1;
   double from_s = 0, until_s = 0;
 
-  static constexpr auto fields() {
-    using t = slow_node;
-    return std::tuple{&t::node, &t::factor, &t::from_s, &t::until_s};
-  }
-  bool operator==(const slow_node&) const = default;
+  TROUPE_FIELDS(slow_node, node, factor, from_s, until_s);
 };
 
 /// Tensors between two datacenters take `factor` times as long, in both directions.
@@ -53,11 +43,7 @@ struct slow_link {
   double factor = 1;
   double from_s = 0, until_s = 0;
 
-  static constexpr auto fields() {
-    using t = slow_link;
-    return std::tuple{&t::a, &t::b, &t::factor, &t::from_s, &t::until_s};
-  }
-  bool operator==(const slow_link&) const = default;
+  TROUPE_FIELDS(slow_link, a, b, factor, from_s, until_s);
 };
 
 /// Faults of a virtual run. Random faults (all but the timed ones) happen only from `from_s` until
@@ -83,29 +69,10 @@ struct fault_plan {
   double wall_skew_s = 0, wall_steps_per_hour = 0;
   double clock_drift = 0;
 
-  static constexpr auto fields() {
-    using t = fault_plan;
-    return std::tuple{&t::name,
-                      &t::from_s,
-                      &t::until_s,
-                      &t::loss,
-                      &t::duplication,
-                      &t::reordering,
-                      &t::reorder_delay_s,
-                      &t::node_crashes_per_hour,
-                      &t::gateway_crashes_per_hour,
-                      &t::controller_crashes_per_hour,
-                      &t::mean_down_s,
-                      &t::torn_append,
-                      &t::partitions,
-                      &t::crashes,
-                      &t::slow_nodes,
-                      &t::slow_links,
-                      &t::wall_skew_s,
-                      &t::wall_steps_per_hour,
-                      &t::clock_drift};
-  }
-  bool operator==(const fault_plan&) const = default;
+  TROUPE_FIELDS(fault_plan, name, from_s, until_s, loss, duplication, reordering, reorder_delay_s,
+                node_crashes_per_hour, gateway_crashes_per_hour, controller_crashes_per_hour,
+                mean_down_s, torn_append, partitions, crashes, slow_nodes, slow_links, wall_skew_s,
+                wall_steps_per_hour, clock_drift);
 };
 
 }  // namespace troupe

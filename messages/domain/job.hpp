@@ -5,9 +5,9 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/model.hpp"
@@ -66,26 +66,11 @@ struct job_spec {
   std::optional<double> time_limit_s{};  // of running, over all attempts
   static constexpr std::size_t required = 20;
 
-  static constexpr auto fields() {
-    using t = job_spec;
-    return std::tuple{&t::name,         &t::model,
-                      &t::global_batch, &t::iterations,
-                      &t::microbatches, &t::slo_s,
-                      &t::deadline_s,   &t::budget,
-                      &t::priority,     &t::gpus,
-                      &t::gpu_type,     &t::dataset_card,
-                      &t::merge,        &t::command,
-                      &t::environment,  &t::working_directory,
-                      &t::objective,    &t::train,
-                      &t::slots,        &t::pipeline,
-                      &t::max_gpus,     &t::required_gpu_type,
-                      &t::max_restarts, &t::memory,
-                      &t::kernels,      &t::serve,
-                      &t::exact_gpus,   &t::assumed_model,
-                      &t::grace_s,      &t::rank_wait_s,
-                      &t::time_limit_s};
-  }
-  bool operator==(const job_spec&) const = default;
+  TROUPE_FIELDS(job_spec, name, model, global_batch, iterations, microbatches, slo_s, deadline_s,
+                budget, priority, gpus, gpu_type, dataset_card, merge, command, environment,
+                working_directory, objective, train, slots, pipeline, max_gpus, required_gpu_type,
+                max_restarts, memory, kernels, serve, exact_gpus, assumed_model, grace_s,
+                rank_wait_s, time_limit_s);
 };
 
 /// Is it a user's program?
@@ -125,8 +110,7 @@ struct arrival {
   double at_s = 0;
   job_spec spec;
 
-  static constexpr auto fields() { return std::tuple{&arrival::at_s, &arrival::spec}; }
-  bool operator==(const arrival&) const = default;
+  TROUPE_FIELDS(arrival, at_s, spec);
 };
 
 enum class job_state : std::uint8_t { waiting, running, stopping, finished, failed, cancelled };

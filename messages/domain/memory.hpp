@@ -3,7 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <tuple>
+
+#include "messages/base/fields.hpp"
 
 namespace troupe {
 
@@ -26,12 +27,8 @@ struct memory_options {
   std::string lora_targets;       // `attention`, `all`; empty: `all`
   std::uint32_t micro_batch = 0;  // samples a GPU has in flight; 0: by the job's microbatches
 
-  static constexpr auto fields() {
-    using t = memory_options;
-    return std::tuple{&t::gb,        &t::optimizer,    &t::precision,  &t::zero, &t::checkpointing,
-                      &t::lora_rank, &t::lora_targets, &t::micro_batch};
-  }
-  bool operator==(const memory_options&) const = default;
+  TROUPE_FIELDS(memory_options, gb, optimizer, precision, zero, checkpointing, lora_rank,
+                lora_targets, micro_batch);
 };
 
 /// Does every number have four bytes?

@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
+
+#include "messages/base/fields.hpp"
 
 namespace troupe {
 
@@ -14,11 +15,7 @@ struct model_operator {
   double parameters = 0;
   double output_bytes = 0;  // activation for the next operator, one sample, half precision
 
-  static constexpr auto fields() {
-    using t = model_operator;
-    return std::tuple{&t::name, &t::flops, &t::parameters, &t::output_bytes};
-  }
-  bool operator==(const model_operator&) const = default;
+  TROUPE_FIELDS(model_operator, name, flops, parameters, output_bytes);
 };
 
 /// A model, from a file or a Hugging Face config.json. family: gpt, llama, bert, vit are
@@ -42,13 +39,8 @@ struct model {
   bool mlp_bias = false;                  // of the MLP
   static constexpr std::size_t required = 11;
 
-  static constexpr auto fields() {
-    using t = model;
-    return std::tuple{&t::name,      &t::family,       &t::hidden,   &t::layers,      &t::heads,
-                      &t::kv_heads,  &t::intermediate, &t::sequence, &t::vocabulary,  &t::tied_head,
-                      &t::operators, &t::head_width,   &t::qkv_bias, &t::output_bias, &t::mlp_bias};
-  }
-  bool operator==(const model&) const = default;
+  TROUPE_FIELDS(model, name, family, hidden, layers, heads, kv_heads, intermediate, sequence,
+                vocabulary, tied_head, operators, head_width, qkv_bias, output_bias, mlp_bias);
 };
 
 /// Width of all query heads together, and of all key heads (as of all value heads). At least one

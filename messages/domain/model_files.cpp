@@ -11,8 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 
 namespace troupe {
@@ -84,16 +83,15 @@ expected<void> add_weights(fnv_hash& hash, const std::string& folder, const std:
 expected<std::vector<std::string>> weights_in(const std::string& folder) {
   const std::unique_ptr<DIR, closes> open{::opendir(folder.c_str())};
   if (!open)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{} cannot be read: {}", folder, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "{} cannot be read: {}", folder, std::strerror(errno));
   std::vector<std::string> names;
   while (const auto* entry = ::readdir(open.get())) {
     const std::string_view name{entry->d_name};
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
       names.emplace_back(name);
     if (names.size() > max_files)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{} has more than {} files of weights", folder, max_files));
+      return refuse(reason::kind::invalid, "{} has more than {} files of weights", folder,
+                    max_files);
   }
   std::ranges::sort(names);
   return names;
@@ -119,9 +117,9 @@ expected<void> check_model_files(const served_model_files& m) {
   if (!now) return refuse(now.error());
   if (*now == m.hash) return {};
   return refuse(reason::kind::invalid,
-                fmt::format("{}: config.json or the weights are not those that the job was "
-                            "submitted with; cancel the job and submit it again to serve them",
-                            m.folder));
+                "{}: config.json or the weights are not those that the job was submitted with; "
+                "cancel the job and submit it again to serve them",
+                m.folder);
 }
 
 }  // namespace troupe

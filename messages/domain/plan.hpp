@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 
 namespace troupe {
@@ -17,11 +17,7 @@ struct plan_stage {
   std::optional<gpu_index> gpu;       // their type, an index into the cluster's types; none: any
   double bytes_per_gpu = 0;
 
-  static constexpr auto fields() {
-    using t = plan_stage;
-    return std::tuple{&t::first, &t::count, &t::tensor_parallel, &t::gpu, &t::bytes_per_gpu};
-  }
-  bool operator==(const plan_stage&) const = default;
+  TROUPE_FIELDS(plan_stage, first, count, tensor_parallel, gpu, bytes_per_gpu);
 };
 
 /// One way to run a job: its split, the memory per GPU, and the expected speed. A plan names the
@@ -49,14 +45,9 @@ struct plan {
     for (const auto& s : stages) of_a_pipeline += s.tensor_parallel;
     return data_parallel * of_a_pipeline;
   }
-  static constexpr auto fields() {
-    using t = plan;
-    return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel,
-                      &t::bytes_per_gpu, &t::samples_per_s,   &t::cost_per_hour,
-                      &t::gpu_types,     &t::tensor_in_node,  &t::microbatches,
-                      &t::rows,          &t::stages};
-  }
-  bool operator==(const plan&) const = default;
+  TROUPE_FIELDS(plan, data_parallel, tensor_parallel, pipeline_parallel, bytes_per_gpu,
+                samples_per_s, cost_per_hour, gpu_types, tensor_in_node, microbatches, rows,
+                stages);
 };
 
 /// A number of GPUs of one node.
@@ -64,8 +55,7 @@ struct node_share {
   node_index node = 0;     // index in the cluster
   std::uint32_t gpus = 0;  // how many of that node
 
-  static constexpr auto fields() { return std::tuple{&node_share::node, &node_share::gpus}; }
-  bool operator==(const node_share&) const = default;
+  TROUPE_FIELDS(node_share, node, gpus);
 };
 
 /// Where a job runs: the first entry's node has rank 0. A plan's stages take the GPUs in this order
@@ -84,10 +74,7 @@ struct lease_part {
   std::uint64_t incarnation = 0;       // the node's
   std::vector<std::uint16_t> devices;  // GPUs of the node
 
-  static constexpr auto fields() {
-    return std::tuple{&lease_part::node, &lease_part::incarnation, &lease_part::devices};
-  }
-  bool operator==(const lease_part&) const = default;
+  TROUPE_FIELDS(lease_part, node, incarnation, devices);
 };
 
 }  // namespace troupe

@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
+
+#include "messages/base/fields.hpp"
 
 // Measured times of one device (docs/profiles.md): written by `troupe profile`, and used for
 // estimates where a cluster or a job refers to it.
@@ -21,12 +22,8 @@ struct part_times {
   double spread = 0;       // of forward and backward: interquartile range relative to the median
   std::uint64_t peak_bytes = 0;  // device memory with one micro-batch in flight; 0: unknown
 
-  static constexpr auto fields() {
-    using t = part_times;
-    return std::tuple{&t::forward_s,   &t::recompute_s, &t::backward_s, &t::update_s,
-                      &t::gradients_s, &t::spread,      &t::peak_bytes};
-  }
-  bool operator==(const part_times&) const = default;
+  TROUPE_FIELDS(part_times, forward_s, recompute_s, backward_s, update_s, gradients_s, spread,
+                peak_bytes);
 };
 
 /// The times for one micro-batch size. A stage takes the sum of its parts: its attentions and MLPs,
@@ -43,12 +40,8 @@ struct profile_point {
   std::uint32_t tensor_parallel = 1;
   static constexpr std::size_t required = 8;
 
-  static constexpr auto fields() {
-    using t = profile_point;
-    return std::tuple{&t::sequence, &t::rows, &t::attention,      &t::mlp, &t::plain, &t::embedding,
-                      &t::head,     &t::ends, &t::tensor_parallel};
-  }
-  bool operator==(const profile_point&) const = default;
+  TROUPE_FIELDS(profile_point, sequence, rows, attention, mlp, plain, embedding, head, ends,
+                tensor_parallel);
 };
 
 /// Valid for models that differ only in their number of layers.
@@ -61,12 +54,7 @@ struct model_profile {
   bool tied_head = true;
   std::vector<profile_point> points;  // by tensor_parallel, sequence length, then micro-batch size
 
-  static constexpr auto fields() {
-    using t = model_profile;
-    return std::tuple{&t::name,       &t::hidden,    &t::heads, &t::intermediate,
-                      &t::vocabulary, &t::tied_head, &t::points};
-  }
-  bool operator==(const model_profile&) const = default;
+  TROUPE_FIELDS(model_profile, name, hidden, heads, intermediate, vocabulary, tied_head, points);
 };
 
 /// The device's clocks during the measurement; 0: unknown.
@@ -74,11 +62,7 @@ struct device_clocks {
   double core_mhz = 0, core_max_mhz = 0;
   double memory_mhz = 0, memory_max_mhz = 0;
 
-  static constexpr auto fields() {
-    using t = device_clocks;
-    return std::tuple{&t::core_mhz, &t::core_max_mhz, &t::memory_mhz, &t::memory_max_mhz};
-  }
-  bool operator==(const device_clocks&) const = default;
+  TROUPE_FIELDS(device_clocks, core_mhz, core_max_mhz, memory_mhz, memory_max_mhz);
 };
 
 /// All-reduce times of several devices of one machine: for tensors of `large_sum_bytes` and of
@@ -88,11 +72,7 @@ struct all_reduce_rate {
   double gbytes_s = 0;  // for 256 MiB, in 10^9 bytes per second of one device's tensor
   double small_us = 0;  // an all-reduce of 4,096 bytes, one of several back to back
 
-  static constexpr auto fields() {
-    using t = all_reduce_rate;
-    return std::tuple{&t::devices, &t::gbytes_s, &t::small_us};
-  }
-  bool operator==(const all_reduce_rate&) const = default;
+  TROUPE_FIELDS(all_reduce_rate, devices, gbytes_s, small_us);
 };
 constexpr std::uint64_t large_sum_bytes = std::uint64_t{256} << 20, small_sum_bytes = 4096;
 
@@ -103,12 +83,8 @@ struct copy_rates {
   std::vector<all_reduce_rate> all_reduces;  // by number of devices
   std::string all_reduce;                    // how, or why not, they were measured
 
-  static constexpr auto fields() {
-    using t = copy_rates;
-    return std::tuple{&t::to_device_gbytes_s, &t::from_device_gbytes_s, &t::on_device_gbytes_s,
-                      &t::all_reduces, &t::all_reduce};
-  }
-  bool operator==(const copy_rates&) const = default;
+  TROUPE_FIELDS(copy_rates, to_device_gbytes_s, from_device_gbytes_s, on_device_gbytes_s,
+                all_reduces, all_reduce);
 };
 
 /// Measured times of a device (docs/profiles.md).
@@ -126,13 +102,8 @@ struct device_profile {
   copy_rates copies;
   std::vector<model_profile> models;
 
-  static constexpr auto fields() {
-    using t = device_profile;
-    return std::tuple{&t::device,      &t::kind,       &t::driver, &t::runtime,
-                      &t::libraries,   &t::date,       &t::busy,   &t::clocks,
-                      &t::total_bytes, &t::free_bytes, &t::copies, &t::models};
-  }
-  bool operator==(const device_profile&) const = default;
+  TROUPE_FIELDS(device_profile, device, kind, driver, runtime, libraries, date, busy, clocks,
+                total_bytes, free_bytes, copies, models);
 };
 
 }  // namespace troupe

@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/domain/model.hpp"
 
 // A job's requests for serving a model, or for lending the bubbles of its training to one.
@@ -30,11 +29,7 @@ struct served_model_files {
            shape == other.shape && (hash == other.hash || hash == 0 || other.hash == 0);
   }
 
-  static constexpr auto fields() {
-    using t = served_model_files;
-    return std::tuple{&t::name, &t::folder, &t::random_weights, &t::shape, &t::hash};
-  }
-  bool operator==(const served_model_files&) const = default;
+  TROUPE_FIELDS(served_model_files, name, folder, random_weights, shape, hash);
 };
 
 /// A decoder: one GPU that completes prompts until the job is cancelled. Key `serve:` of a job.
@@ -48,12 +43,8 @@ struct serving {
   bool fallback = true;  // prefills by itself what no bubble takes; otherwise declines it
   double ttft_s = 2;     // goal for the time to the first token
 
-  static constexpr auto fields() {
-    using t = serving;
-    return std::tuple{&t::model,         &t::kv_gb,   &t::context,  &t::max_running,
-                      &t::max_sequences, &t::bubbles, &t::fallback, &t::ttft_s};
-  }
-  bool operator==(const serving&) const = default;
+  TROUPE_FIELDS(serving, model, kv_gb, context, max_running, max_sequences, bubbles, fallback,
+                ttft_s);
 };
 
 /// How a training lends its bubbles to a served model. Key `bubbles:` of `pipeline:`.
@@ -73,12 +64,8 @@ struct bubble_lending {
   /// Shorter on a GPU: there the training waits for the operation to end.
   double longest_op_ms(bool on_gpu) const { return op_ms > 0 ? op_ms : on_gpu ? 1 : 2; }
 
-  static constexpr auto fields() {
-    using t = bubble_lending;
-    return std::tuple{&t::model, &t::memory_gb, &t::depth,    &t::rule,        &t::look_ahead,
-                      &t::chunk, &t::op_ms,     &t::guard_ms, &t::delay_budget};
-  }
-  bool operator==(const bubble_lending&) const = default;
+  TROUPE_FIELDS(bubble_lending, model, memory_gb, depth, rule, look_ahead, chunk, op_ms, guard_ms,
+                delay_budget);
 };
 
 }  // namespace troupe

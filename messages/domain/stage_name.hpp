@@ -2,8 +2,8 @@
 
 #include <compare>
 #include <cstdint>
-#include <tuple>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 
 namespace troupe {
@@ -13,9 +13,7 @@ struct stage_name {
   lease_id lease = 0;
   std::uint32_t pipeline = 0, stage = 0;
 
-  static constexpr auto fields() {
-    return std::tuple{&stage_name::lease, &stage_name::pipeline, &stage_name::stage};
-  }
+  TROUPE_FIELDS(stage_name, lease, pipeline, stage);
   auto operator<=>(const stage_name&) const = default;
 };
 

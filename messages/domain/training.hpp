@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
@@ -30,13 +30,8 @@ struct stage_costs {
   std::uint64_t tied_bytes =
       0;  // part of gradient_bytes: an embedding that is another stage's head
 
-  static constexpr auto fields() {
-    using t = stage_costs;
-    return std::tuple{&t::forward_s,      &t::recompute_s, &t::backward_s, &t::update_s,
-                      &t::gradients_s,    &t::wan_s,       &t::handling_s, &t::activation_bytes,
-                      &t::gradient_bytes, &t::tied_bytes};
-  }
-  bool operator==(const stage_costs&) const = default;
+  TROUPE_FIELDS(stage_costs, forward_s, recompute_s, backward_s, update_s, gradients_s, wan_s,
+                handling_s, activation_bytes, gradient_bytes, tied_bytes);
 };
 
 /// The built-in trainer's job: key `train:` of a job file.
@@ -60,15 +55,9 @@ struct training {
   std::uint32_t keep_checkpoints = 0;  // the newest that stay when a newer one is complete; 0: all
   static constexpr std::size_t required = 14;
 
-  static constexpr auto fields() {
-    using t = training;
-    return std::tuple{&t::data,          &t::vocabulary,       &t::seed,
-                      &t::learning_rate, &t::weight_decay,     &t::schedule,
-                      &t::checkpoint,    &t::checkpoint_every, &t::device,
-                      &t::costs,         &t::timeline,         &t::replan_every,
-                      &t::replan_drift,  &t::profile,          &t::keep_checkpoints};
-  }
-  bool operator==(const training&) const = default;
+  TROUPE_FIELDS(training, data, vocabulary, seed, learning_rate, weight_decay, schedule, checkpoint,
+                checkpoint_every, device, costs, timeline, replan_every, replan_drift, profile,
+                keep_checkpoints);
 };
 
 /// Costs of a pipeline study without a model, in any unit; key `slots:`.
@@ -81,12 +70,7 @@ struct slot_costs {
   static constexpr double default_prefill_per_1k = 0.25;
   static constexpr std::size_t required = 5;
 
-  static constexpr auto fields() {
-    using t = slot_costs;
-    return std::tuple{&t::forward, &t::recompute, &t::backward,
-                      &t::lan,     &t::wan,       &t::prefill_per_1k};
-  }
-  bool operator==(const slot_costs&) const = default;
+  TROUPE_FIELDS(slot_costs, forward, recompute, backward, lan, wan, prefill_per_1k);
 };
 
 /// Requested properties of the pipelines; key `pipeline:`. 0: the planner decides.
@@ -112,23 +96,9 @@ struct pipeline_wish {
   std::optional<bool> recompute_layers{};
   static constexpr std::size_t required = 8;
 
-  static constexpr auto fields() {
-    using t = pipeline_wish;
-    return std::tuple{&t::stages,
-                      &t::data_parallel,
-                      &t::microbatches,
-                      &t::stages_per_datacenter,
-                      &t::max_in_flight,
-                      &t::connections,
-                      &t::tensor_parallel,
-                      &t::recompute,
-                      &t::rows,
-                      &t::cut,
-                      &t::virtual_stages,
-                      &t::bubbles,
-                      &t::recompute_layers};
-  }
-  bool operator==(const pipeline_wish&) const = default;
+  TROUPE_FIELDS(pipeline_wish, stages, data_parallel, microbatches, stages_per_datacenter,
+                max_in_flight, connections, tensor_parallel, recompute, rows, cut, virtual_stages,
+                bubbles, recompute_layers);
 };
 
 inline bool recomputes_layers(const pipeline_wish& w) {

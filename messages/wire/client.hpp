@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
@@ -25,8 +25,7 @@ struct submit_job {
   std::uint64_t request = 0;  // the client's number for it
   job_spec spec;
 
-  static constexpr auto fields() { return std::tuple{&submit_job::request, &submit_job::spec}; }
-  bool operator==(const submit_job&) const = default;
+  TROUPE_FIELDS(submit_job, request, spec);
 };
 
 /// The answer to `submit_job`.
@@ -35,11 +34,7 @@ struct submit_reply {
   job_id job = 0;             // the job's number; 0: rejected
   reason why;                 // if rejected
 
-  static constexpr auto fields() {
-    using t = submit_reply;
-    return std::tuple{&t::request, &t::job, &t::why};
-  }
-  bool operator==(const submit_reply&) const = default;
+  TROUPE_FIELDS(submit_reply, request, job, why);
 };
 
 /// Answered by `cancel_reply`.
@@ -47,8 +42,7 @@ struct cancel_job {
   std::uint64_t request = 0;
   job_id job = 0;  // the job's number
 
-  static constexpr auto fields() { return std::tuple{&cancel_job::request, &cancel_job::job}; }
-  bool operator==(const cancel_job&) const = default;
+  TROUPE_FIELDS(cancel_job, request, job);
 };
 
 /// The answer to `cancel_job`.
@@ -57,10 +51,7 @@ struct cancel_reply {
   bool done = false;          // the job is, or will soon be, cancelled
   reason why;                 // if not
 
-  static constexpr auto fields() {
-    return std::tuple{&cancel_reply::request, &cancel_reply::done, &cancel_reply::why};
-  }
-  bool operator==(const cancel_reply&) const = default;
+  TROUPE_FIELDS(cancel_reply, request, done, why);
 };
 
 /// A suspended job waits and gets no GPUs until it is resumed. A training finishes its iteration,
@@ -70,10 +61,7 @@ struct suspend_job {
   job_id job = 0;
   bool suspended = true;  // false: resume it
 
-  static constexpr auto fields() {
-    return std::tuple{&suspend_job::request, &suspend_job::job, &suspend_job::suspended};
-  }
-  bool operator==(const suspend_job&) const = default;
+  TROUPE_FIELDS(suspend_job, request, job, suspended);
 };
 
 /// The answer to `suspend_job`.
@@ -82,10 +70,7 @@ struct suspend_reply {
   bool done = false;          // it is, or will soon be
   reason why;                 // if not
 
-  static constexpr auto fields() {
-    return std::tuple{&suspend_reply::request, &suspend_reply::done, &suspend_reply::why};
-  }
-  bool operator==(const suspend_reply&) const = default;
+  TROUPE_FIELDS(suspend_reply, request, done, why);
 };
 
 /// A running job is stopped as if it were suspended, and queued again at once. Answered by
@@ -94,8 +79,7 @@ struct requeue_job {
   std::uint64_t request = 0;  // the client's number for it
   job_id job = 0;
 
-  static constexpr auto fields() { return std::tuple{&requeue_job::request, &requeue_job::job}; }
-  bool operator==(const requeue_job&) const = default;
+  TROUPE_FIELDS(requeue_job, request, job);
 };
 
 /// The answer to `requeue_job`.
@@ -104,10 +88,7 @@ struct requeue_reply {
   bool done = false;          // it is being stopped
   reason why;                 // if not
 
-  static constexpr auto fields() {
-    return std::tuple{&requeue_reply::request, &requeue_reply::done, &requeue_reply::why};
-  }
-  bool operator==(const requeue_reply&) const = default;
+  TROUPE_FIELDS(requeue_reply, request, done, why);
 };
 
 /// Moves a running training to another layout or place: it finishes its iteration, saves, and
@@ -121,12 +102,8 @@ struct move_job {
   std::vector<std::string> nodes;  // only these nodes
   std::optional<double> grace_s;   // time to save; none: settings.preempt_grace_s
 
-  static constexpr auto fields() {
-    using t = move_job;
-    return std::tuple{&t::request,         &t::job,      &t::stages, &t::data_parallel,
-                      &t::tensor_parallel, &t::gpu_type, &t::nodes,  &t::grace_s};
-  }
-  bool operator==(const move_job&) const = default;
+  TROUPE_FIELDS(move_job, request, job, stages, data_parallel, tensor_parallel, gpu_type, nodes,
+                grace_s);
 };
 
 /// The answer to `move_job`.
@@ -137,11 +114,7 @@ struct move_reply {
   plan how;
   allocation where;
 
-  static constexpr auto fields() {
-    using t = move_reply;
-    return std::tuple{&t::request, &t::done, &t::why, &t::how, &t::where};
-  }
-  bool operator==(const move_reply&) const = default;
+  TROUPE_FIELDS(move_reply, request, done, why, how, where);
 };
 
 /// The cluster file as it is from now on; operators only. Nodes are identified by their names.
@@ -150,10 +123,7 @@ struct reconfigure {
   std::uint64_t request = 0;  // the client's number for it
   troupe::cluster cluster;    // as loaded from the file
 
-  static constexpr auto fields() {
-    return std::tuple{&reconfigure::request, &reconfigure::cluster};
-  }
-  bool operator==(const reconfigure&) const = default;
+  TROUPE_FIELDS(reconfigure, request, cluster);
 };
 
 /// The changes of a cluster: hosts by name ("rome/gateway"), and values as sentences.
@@ -162,11 +132,7 @@ struct cluster_difference {
   std::vector<std::string> removed;  // hosts, by name
   std::vector<std::string> changed;  // sentences
 
-  static constexpr auto fields() {
-    using t = cluster_difference;
-    return std::tuple{&t::added, &t::removed, &t::changed};
-  }
-  bool operator==(const cluster_difference&) const = default;
+  TROUPE_FIELDS(cluster_difference, added, removed, changed);
 };
 
 /// The answer to `reconfigure`.
@@ -177,11 +143,7 @@ struct reconfigure_reply {
   cluster_difference what;
   std::vector<job_id> stopping;  // jobs on removed nodes, which are stopped and queued again
 
-  static constexpr auto fields() {
-    using t = reconfigure_reply;
-    return std::tuple{&t::request, &t::done, &t::why, &t::what, &t::stopping};
-  }
-  bool operator==(const reconfigure_reply&) const = default;
+  TROUPE_FIELDS(reconfigure_reply, request, done, why, what, stopping);
 };
 
 /// No new work starts on drained nodes; operators only. Answered by `drain_reply`.
@@ -191,11 +153,7 @@ struct drain_nodes {
   bool drained = true;             // false: they get work again
   bool stop = false;               // running work gets its grace and is queued again
 
-  static constexpr auto fields() {
-    using t = drain_nodes;
-    return std::tuple{&t::request, &t::nodes, &t::drained, &t::stop};
-  }
-  bool operator==(const drain_nodes&) const = default;
+  TROUPE_FIELDS(drain_nodes, request, nodes, drained, stop);
 };
 
 /// The answer to `drain_nodes`.
@@ -205,11 +163,7 @@ struct drain_reply {
   reason why;                 // if not
   std::vector<job_id> jobs;   // that still run on these nodes
 
-  static constexpr auto fields() {
-    using t = drain_reply;
-    return std::tuple{&t::request, &t::done, &t::why, &t::jobs};
-  }
-  bool operator==(const drain_reply&) const = default;
+  TROUPE_FIELDS(drain_reply, request, done, why, jobs);
 };
 
 /// One job as a table row.
@@ -246,38 +200,22 @@ struct job_status {
   std::optional<std::vector<std::uint32_t>> ended_ranks{};
   static constexpr std::size_t required = 24;
 
-  static constexpr auto fields() {
-    using t = job_status;
-    return std::tuple{&t::job,
-                      &t::name,
-                      &t::state,
-                      &t::submitted_s,
-                      &t::started_s,
-                      &t::ended_s,
-                      &t::attempts,
-                      &t::how,
-                      &t::where,
-                      &t::iterations_done,
-                      &t::predicted_bytes,
-                      &t::peak_bytes,
-                      &t::detail,
-                      &t::owner,
-                      &t::waiting_reason,
-                      &t::model,
-                      &t::command,
-                      &t::priority,
-                      &t::exit_code,
-                      &t::iteration,
-                      &t::iterations,
-                      &t::loss,
-                      &t::tokens_per_s,
-                      &t::eta_s,
-                      &t::failed_rank,
-                      &t::failed_node,
-                      &t::ended_ranks};
-  }
-  bool operator==(const job_status&) const = default;
+  TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
+                iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
+                command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
+                failed_rank, failed_node, ended_ranks);
 };
+
+/// A job's row as far as its file determines it. Keys that clients see are copied here, next to
+/// the fields that show them.
+inline job_status status_from(const job_spec& spec) {
+  job_status s;
+  s.name = spec.name;
+  s.model = spec.assumed_model ? std::string{} : spec.model.name;
+  s.command = spec.command;
+  s.priority = spec.priority;
+  return s;
+}
 
 /// Answered by `query_reply`.
 struct query_jobs {
@@ -287,10 +225,7 @@ struct query_jobs {
   std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    return std::tuple{&query_jobs::request, &query_jobs::job, &query_jobs::view};
-  }
-  bool operator==(const query_jobs&) const = default;
+  TROUPE_FIELDS(query_jobs, request, job, view);
 };
 
 /// One node as a table row.
@@ -304,12 +239,7 @@ struct node_status {
   std::optional<bool> removed{};  // it left the cluster; earlier work keeps its name; none: no
   static constexpr std::size_t required = 6;
 
-  static constexpr auto fields() {
-    using t = node_status;
-    return std::tuple{&t::node, &t::name, &t::gpu_type, &t::present,
-                      &t::gpus, &t::idle, &t::drained,  &t::removed};
-  }
-  bool operator==(const node_status&) const = default;
+  TROUPE_FIELDS(node_status, node, name, gpu_type, present, gpus, idle, drained, removed);
 };
 
 /// "present", "absent", "draining" (it still has work) or "drained".
@@ -323,10 +253,7 @@ struct gateway_status {
   std::string datacenter;
   gateway_traffic traffic;  // as last reported
 
-  static constexpr auto fields() {
-    return std::tuple{&gateway_status::datacenter, &gateway_status::traffic};
-  }
-  bool operator==(const gateway_status&) const = default;
+  TROUPE_FIELDS(gateway_status, datacenter, traffic);
 };
 
 /// The scheduler's rounds and decisions since the controller's start.
@@ -338,11 +265,7 @@ struct scheduling_counts {
   std::uint64_t stopped = 0;  // to stop it
   std::uint64_t refused = 0;  // decisions that could not be carried out
 
-  static constexpr auto fields() {
-    using t = scheduling_counts;
-    return std::tuple{&t::rounds, &t::rounds_s, &t::started, &t::moved, &t::stopped, &t::refused};
-  }
-  bool operator==(const scheduling_counts&) const = default;
+  TROUPE_FIELDS(scheduling_counts, rounds, rounds_s, started, moved, stopped, refused);
 };
 
 /// One front as a table row.
@@ -351,11 +274,7 @@ struct front_status {
   bool present = false;
   front_report report;  // as last reported
 
-  static constexpr auto fields() {
-    using t = front_status;
-    return std::tuple{&t::name, &t::present, &t::report};
-  }
-  bool operator==(const front_status&) const = default;
+  TROUPE_FIELDS(front_status, name, present, report);
 };
 
 /// The parts of a cluster between a reply's nodes and gateways.
@@ -367,11 +286,7 @@ struct cluster_view {
   std::optional<std::vector<front_status>> fronts{};  // none: the cluster file has none
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = cluster_view;
-    return std::tuple{&t::name, &t::datacenters, &t::wan, &t::scheduling, &t::fronts};
-  }
-  bool operator==(const cluster_view&) const = default;
+  TROUPE_FIELDS(cluster_view, name, datacenters, wan, scheduling, fronts);
 };
 
 /// The answer to `query_jobs`.
@@ -386,12 +301,7 @@ struct query_reply {
   std::optional<cluster_view> view{};        // if it was asked for
   static constexpr std::size_t required = 6;
 
-  static constexpr auto fields() {
-    using t = query_reply;
-    return std::tuple{&t::request, &t::policy,          &t::now_s,    &t::jobs,
-                      &t::nodes,   &t::gateways_absent, &t::gateways, &t::view};
-  }
-  bool operator==(const query_reply&) const = default;
+  TROUPE_FIELDS(query_reply, request, policy, now_s, jobs, nodes, gateways_absent, gateways, view);
 };
 
 /// Answered by `explanation`.
@@ -399,8 +309,7 @@ struct explain_job {
   std::uint64_t request = 0;
   job_id job = 0;  // the job's number
 
-  static constexpr auto fields() { return std::tuple{&explain_job::request, &explain_job::job}; }
-  bool operator==(const explain_job&) const = default;
+  TROUPE_FIELDS(explain_job, request, job);
 };
 
 /// A plan of MARP, and why it was or was not chosen.
@@ -412,11 +321,7 @@ struct considered_plan {
   std::vector<std::string> gpu_types{};  // names of the GPU types that the plan is for
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = considered_plan;
-    return std::tuple{&t::what, &t::chosen, &t::verdict, &t::metric, &t::gpu_types};
-  }
-  bool operator==(const considered_plan&) const = default;
+  TROUPE_FIELDS(considered_plan, what, chosen, verdict, metric, gpu_types);
 };
 
 /// Predicted and measured values of one attempt that really ran.
@@ -426,11 +331,7 @@ struct memory_record {
   double peak_bytes = 0;       // per GPU; 0: not measured
   bool out_of_memory = false;
 
-  static constexpr auto fields() {
-    using t = memory_record;
-    return std::tuple{&t::what, &t::predicted_bytes, &t::peak_bytes, &t::out_of_memory};
-  }
-  bool operator==(const memory_record&) const = default;
+  TROUPE_FIELDS(memory_record, what, predicted_bytes, peak_bytes, out_of_memory);
 };
 
 /// The answer to `explain_job`.
@@ -443,12 +344,7 @@ struct explanation {
   std::string metric;                  // name and unit of the plans' metric
   std::vector<std::string> placement;  // sentences: why these nodes, and why not the others
 
-  static constexpr auto fields() {
-    using t = explanation;
-    return std::tuple{&t::request, &t::job,    &t::summary,  &t::plans,
-                      &t::memory,  &t::metric, &t::placement};
-  }
-  bool operator==(const explanation&) const = default;
+  TROUPE_FIELDS(explanation, request, job, summary, plans, memory, metric, placement);
 };
 
 /// Client to controller, which forwards it to the node with rank 0 of the attempt (or `part`).
@@ -463,11 +359,7 @@ struct read_log {
   /// Bytes from the beginning of the log; beyond its end, the answer has the end's offset.
   std::uint64_t offset = 0;
 
-  static constexpr auto fields() {
-    using t = read_log;
-    return std::tuple{&t::request, &t::job, &t::lease, &t::part, &t::offset};
-  }
-  bool operator==(const read_log&) const = default;
+  TROUPE_FIELDS(read_log, request, job, lease, part, offset);
 };
 
 /// A piece of a log, in the frame's body.
@@ -479,11 +371,7 @@ struct log_chunk {
   /// If the body is empty: why there is no log; an empty text: no further output yet.
   reason why;
 
-  static constexpr auto fields() {
-    using t = log_chunk;
-    return std::tuple{&t::request, &t::lease, &t::offset, &t::ended, &t::why};
-  }
-  bool operator==(const log_chunk&) const = default;
+  TROUPE_FIELDS(log_chunk, request, lease, offset, ended, why);
 };
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,9 +17,11 @@ namespace troupe {
 class payload {
  public:
   payload() = default;
-  explicit payload(std::vector<std::byte> bytes) {
-    auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-    view_ = *owner;
+  /// The bytes of numbers.
+  template <class T>
+  explicit payload(std::vector<T> values) {
+    auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+    view_ = std::as_bytes(std::span{*owner});
     owner_ = std::move(owner);
   }
   payload(std::shared_ptr<const void> owner, std::span<const std::byte> view)
@@ -26,6 +29,13 @@ class payload {
 
   std::span<const std::byte> bytes() const { return view_; }
   bool empty() const { return view_.empty(); }
+  /// A copy as numbers; a rest that is shorter than one is left out.
+  template <class T>
+  std::vector<T> values() const {
+    std::vector<T> all(view_.size() / sizeof(T));
+    if (!all.empty()) std::memcpy(all.data(), view_.data(), all.size() * sizeof(T));
+    return all;
+  }
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
  private:

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
@@ -25,10 +25,7 @@ struct request_name {
   std::uint64_t number = 0;
   std::uint32_t attempt = 1;  // from 1; what belongs to an older one is ignored
 
-  static constexpr auto fields() {
-    using t = request_name;
-    return std::tuple{&t::front, &t::incarnation, &t::number, &t::attempt};
-  }
+  TROUPE_FIELDS(request_name, front, incarnation, number, attempt);
   auto operator<=>(const request_name&) const = default;
 };
 
@@ -44,11 +41,7 @@ struct generate {
   completion_request what;
   std::uint32_t replay = 0;  // tokens of the answer that the front has already; the rest follows
 
-  static constexpr auto fields() {
-    using t = generate;
-    return std::tuple{&t::name, &t::lease, &t::what, &t::replay};
-  }
-  bool operator==(const generate&) const = default;
+  TROUPE_FIELDS(generate, name, lease, what, replay);
 };
 
 /// How a prompt was computed.
@@ -65,12 +58,8 @@ struct prefill_place {
   std::uint64_t hidden_bytes = 0;  // of hidden states, between its guests
   static constexpr std::size_t required = 8;
 
-  static constexpr auto fields() {
-    using t = prefill_place;
-    return std::tuple{&t::bubbles, &t::guests,   &t::promised_s, &t::prefill_s, &t::transfer_s,
-                      &t::yields,  &t::kv_bytes, &t::declined,   &t::queue_s,   &t::hidden_bytes};
-  }
-  bool operator==(const prefill_place&) const = default;
+  TROUPE_FIELDS(prefill_place, bubbles, guests, promised_s, prefill_s, transfer_s, yields, kv_bytes,
+                declined, queue_s, hidden_bytes);
 };
 
 /// Decoder to front: the tokens that it has generated beyond the known ones, in order. A statement,
@@ -91,11 +80,7 @@ struct generated {
   reason why;                            // of `failed`: declined, or the device cannot go on
   std::optional<prefill_place> where{};  // with the first token
 
-  static constexpr auto fields() {
-    using t = generated;
-    return std::tuple{&t::name, &t::lease, &t::first, &t::tokens, &t::finish, &t::why, &t::where};
-  }
-  bool operator==(const generated&) const = default;
+  TROUPE_FIELDS(generated, name, lease, first, tokens, finish, why, where);
 };
 
 /// Front to decoder: it has these tokens. Also the answer to a `generated` of a request that the
@@ -106,11 +91,7 @@ struct generated_ack {
   std::uint32_t tokens = 0;  // this many of the answer's first tokens
   bool finished = false;     // it has the end as well: the decoder forgets the request
 
-  static constexpr auto fields() {
-    using t = generated_ack;
-    return std::tuple{&t::name, &t::lease, &t::tokens, &t::finished};
-  }
-  bool operator==(const generated_ack&) const = default;
+  TROUPE_FIELDS(generated_ack, name, lease, tokens, finished);
 };
 
 /// Front to decoder: end this attempt and all earlier ones. Repeated until a `generated` with an
@@ -119,10 +100,7 @@ struct cancel_generate {
   request_name name;
   lease_id lease = 0;  // the decoder's
 
-  static constexpr auto fields() {
-    return std::tuple{&cancel_generate::name, &cancel_generate::lease};
-  }
-  bool operator==(const cancel_generate&) const = default;
+  TROUPE_FIELDS(cancel_generate, name, lease);
 };
 
 /// Decoder to every front, every quarter of a heartbeat and when it becomes ready: it serves this
@@ -141,13 +119,8 @@ struct decoder_state {
   std::uint64_t files = 0;  // hash of the model's files, as its job has it; 0: unknown
   static constexpr std::size_t required = 12;
 
-  static constexpr auto fields() {
-    using t = decoder_state;
-    return std::tuple{&t::lease,       &t::sequence, &t::model,   &t::context,       &t::pages,
-                      &t::free_pages,  &t::running,  &t::waiting, &t::max_sequences, &t::ending,
-                      &t::incarnation, &t::folder,   &t::files};
-  }
-  bool operator==(const decoder_state&) const = default;
+  TROUPE_FIELDS(decoder_state, lease, sequence, model, context, pages, free_pages, running, waiting,
+                max_sequences, ending, incarnation, folder, files);
 };
 
 /// A decoder as a front knows it.
@@ -155,10 +128,7 @@ struct reported_decoder {
   node_index node = 0;  // its index in the cluster
   decoder_state state;  // its latest
 
-  static constexpr auto fields() {
-    return std::tuple{&reported_decoder::node, &reported_decoder::state};
-  }
-  bool operator==(const reported_decoder&) const = default;
+  TROUPE_FIELDS(reported_decoder, node, state);
 };
 
 /// The ends of a front's requests since it began, one for each prompt and choice.
@@ -173,12 +143,8 @@ struct front_counts {
   std::uint64_t by_decoders = 0;  // prompts that were computed by their decoders
   std::uint64_t yields = 0;       // suspensions of guests for a training
 
-  static constexpr auto fields() {
-    using t = front_counts;
-    return std::tuple{&t::finished, &t::cancelled,  &t::declined,    &t::failed, &t::retries,
-                      &t::tokens,   &t::by_bubbles, &t::by_decoders, &t::yields};
-  }
-  bool operator==(const front_counts&) const = default;
+  TROUPE_FIELDS(front_counts, finished, cancelled, declined, failed, retries, tokens, by_bubbles,
+                by_decoders, yields);
 };
 
 /// Front to controller, every heartbeat, for display: nothing is decided by it.
@@ -194,12 +160,8 @@ struct front_report {
   std::optional<std::uint64_t> cluster{};  // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 7;
 
-  static constexpr auto fields() {
-    using t = front_report;
-    return std::tuple{&t::incarnation, &t::sequence,   &t::requests, &t::counts,
-                      &t::ttft_p50_s,  &t::ttft_p99_s, &t::decoders, &t::cluster};
-  }
-  bool operator==(const front_report&) const = default;
+  TROUPE_FIELDS(front_report, incarnation, sequence, requests, counts, ttft_p50_s, ttft_p99_s,
+                decoders, cluster);
 };
 
 }  // namespace troupe

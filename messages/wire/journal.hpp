@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
@@ -25,11 +25,7 @@ struct clock_reading {
   double monotonic_s = 0;  // since the machine's start
   std::uint64_t boot = 0;  // which start of the machine that was
 
-  static constexpr auto fields() {
-    using t = clock_reading;
-    return std::tuple{&t::at_s, &t::monotonic_s, &t::boot};
-  }
-  bool operator==(const clock_reading&) const = default;
+  TROUPE_FIELDS(clock_reading, at_s, monotonic_s, boot);
 };
 
 /// A controller's start.
@@ -41,11 +37,7 @@ struct epoch_begun {
   std::optional<clock_reading> clock{};  // of the controller's host
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    using t = epoch_begun;
-    return std::tuple{&t::epoch, &t::at_s, &t::journal, &t::first_lease, &t::clock};
-  }
-  bool operator==(const epoch_begun&) const = default;
+  TROUPE_FIELDS(epoch_begun, epoch, at_s, journal, first_lease, clock);
 };
 
 /// A job was submitted and admitted.
@@ -57,11 +49,7 @@ struct job_accepted {
   std::string owner;  // the name of the key that submitted it
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = job_accepted;
-    return std::tuple{&t::job, &t::request, &t::at_s, &t::spec, &t::owner};
-  }
-  bool operator==(const job_accepted&) const = default;
+  TROUPE_FIELDS(job_accepted, job, request, at_s, spec, owner);
 };
 
 /// The job holds these GPUs from here on.
@@ -78,13 +66,8 @@ struct lease_granted {
   std::optional<std::uint16_t> port{};  // of a program: its MASTER_PORT, on the first part's node
   static constexpr std::size_t required = 9;
 
-  static constexpr auto fields() {
-    using t = lease_granted;
-    return std::tuple{&t::lease,           &t::job,         &t::at_s,    &t::how,
-                      &t::predicted_bytes, &t::iteration_s, &t::start_s, &t::out_of_memory,
-                      &t::parts,           &t::port};
-  }
-  bool operator==(const lease_granted&) const = default;
+  TROUPE_FIELDS(lease_granted, lease, job, at_s, how, predicted_bytes, iteration_s, start_s,
+                out_of_memory, parts, port);
 };
 
 /// Why a lease is revoked or has ended.
@@ -119,11 +102,7 @@ struct lease_revoked {
   std::optional<std::uint64_t> request{};  // the client's, of the `requeue_job` that is the reason
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = lease_revoked;
-    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail, &t::grace_s, &t::part, &t::request};
-  }
-  bool operator==(const lease_revoked&) const = default;
+  TROUPE_FIELDS(lease_revoked, lease, at_s, why, detail, grace_s, part, request);
 };
 
 /// The last report of a program, as far as it matters afterwards.
@@ -132,8 +111,7 @@ struct program_end {
   std::optional<std::uint64_t> saved{};
   bool finished = false;  // the job is done if all parts ended with status 0
 
-  static constexpr auto fields() { return std::tuple{&program_end::saved, &program_end::finished}; }
-  bool operator==(const program_end&) const = default;
+  TROUPE_FIELDS(program_end, saved, finished);
 };
 
 /// A part has ended; its GPUs are free. `iterations`: those of the part.
@@ -149,12 +127,8 @@ struct part_ended {
   std::optional<program_end> program{};     // of a program that has reported something of it
   static constexpr std::size_t required = 7;
 
-  static constexpr auto fields() {
-    using t = part_ended;
-    return std::tuple{&t::lease,      &t::part,   &t::at_s,      &t::outcome, &t::iterations,
-                      &t::peak_bytes, &t::detail, &t::exit_code, &t::program};
-  }
-  bool operator==(const part_ended&) const = default;
+  TROUPE_FIELDS(part_ended, lease, part, at_s, outcome, iterations, peak_bytes, detail, exit_code,
+                program);
 };
 
 /// The job has ended. At most one per job.
@@ -164,11 +138,7 @@ struct job_ended {
   job_state final_state = job_state::finished;
   std::string detail;
 
-  static constexpr auto fields() {
-    using t = job_ended;
-    return std::tuple{&t::job, &t::at_s, &t::final_state, &t::detail};
-  }
-  bool operator==(const job_ended&) const = default;
+  TROUPE_FIELDS(job_ended, job, at_s, final_state, detail);
 };
 
 /// A trainer has reported iterations, a checkpoint or an event. Per-stage measurements are left
@@ -176,16 +146,14 @@ struct job_ended {
 struct training_progress {
   training_report report;
 
-  static constexpr auto fields() { return std::tuple{&training_progress::report}; }
-  bool operator==(const training_progress&) const = default;
+  TROUPE_FIELDS(training_progress, report);
 };
 
 /// These jobs ended long ago; nothing about them is kept.
 struct jobs_forgotten {
   std::vector<job_id> jobs;
 
-  static constexpr auto fields() { return std::tuple{&jobs_forgotten::jobs}; }
-  bool operator==(const jobs_forgotten&) const = default;
+  TROUPE_FIELDS(jobs_forgotten, jobs);
 };
 
 /// The first entry of a compacted journal, and of no other place. The entries after it replace all
@@ -200,12 +168,7 @@ struct snapshot_begun {
   std::optional<double> latest_s{};      // the latest time of all entries before
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = snapshot_begun;
-    return std::tuple{&t::epochs,     &t::journal, &t::next_job,
-                      &t::next_lease, &t::clock,   &t::latest_s};
-  }
-  bool operator==(const snapshot_begun&) const = default;
+  TROUPE_FIELDS(snapshot_begun, epochs, journal, next_job, next_lease, clock, latest_s);
 };
 
 /// A present or past lease of a job, and its nodes by rank: where its logs are.
@@ -213,10 +176,7 @@ struct attempt_record {
   lease_id lease = 0;
   std::vector<node_index> nodes;  // by rank; each has a log of it
 
-  static constexpr auto fields() {
-    return std::tuple{&attempt_record::lease, &attempt_record::nodes};
-  }
-  bool operator==(const attempt_record&) const = default;
+  TROUPE_FIELDS(attempt_record, lease, nodes);
 };
 
 /// A job at the time of the snapshot.
@@ -256,18 +216,11 @@ struct job_kept {
   double ran_s = 0;  // how long its attempts that have ended ran together
   static constexpr std::size_t required = 26;
 
-  static constexpr auto fields() {
-    using t = job_kept;
-    return std::tuple{&t::job,           &t::request,       &t::spec,        &t::state,
-                      &t::submitted_s,   &t::started_s,     &t::ended_s,     &t::attempts,
-                      &t::out_of_memory, &t::memory_factor, &t::bytes_floor, &t::iterations_done,
-                      &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
-                      &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
-                      &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
-                      &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions,
-                      &t::tried_gpus,    &t::tried_bytes,   &t::failed_rank, &t::ran_s};
-  }
-  bool operator==(const job_kept&) const = default;
+  TROUPE_FIELDS(job_kept, job, request, spec, state, submitted_s, started_s, ended_s, attempts,
+                out_of_memory, memory_factor, bytes_floor, iterations_done, lease, how, where,
+                predicted_bytes, peak_bytes, memory, detail, closed, owner, losses, lost_parts,
+                lost_succeeded, exit_code, tries, suspended, suspensions, tried_gpus, tried_bytes,
+                failed_rank, ran_s);
 };
 
 /// A lease that holds GPUs, at the time of the snapshot.
@@ -288,14 +241,8 @@ struct lease_kept {
   std::optional<double> grace_s{};  // of its revocation; none: 0
   static constexpr std::size_t required = 9;
 
-  static constexpr auto fields() {
-    using t = lease_kept;
-    return std::tuple{&t::granted,   &t::revoked,     &t::outcome,    &t::detail,
-                      &t::ended,     &t::iterations,  &t::peak_bytes, &t::succeeded,
-                      &t::exit_code, &t::failed_part, &t::program,    &t::ended_with_zero,
-                      &t::grace_s};
-  }
-  bool operator==(const lease_kept&) const = default;
+  TROUPE_FIELDS(lease_kept, granted, revoked, outcome, detail, ended, iterations, peak_bytes,
+                succeeded, exit_code, failed_part, program, ended_with_zero, grace_s);
 };
 
 /// The job is suspended and gets no GPUs from now on, or is resumed.
@@ -306,11 +253,7 @@ struct job_suspended {
   std::string by;             // name of the key that requested it
   std::uint64_t request = 0;  // the request's number, which identifies repetitions
 
-  static constexpr auto fields() {
-    using t = job_suspended;
-    return std::tuple{&t::job, &t::at_s, &t::suspended, &t::by, &t::request};
-  }
-  bool operator==(const job_suspended&) const = default;
+  TROUPE_FIELDS(job_suspended, job, at_s, suspended, by, request);
 };
 
 /// The cluster from here on: nodes, datacenters, GPU types and fronts have the same indices as in
@@ -324,11 +267,7 @@ struct cluster_changed {
   /// rules.
   std::uint64_t file = 0;
 
-  static constexpr auto fields() {
-    using t = cluster_changed;
-    return std::tuple{&t::cluster, &t::at_s, &t::longest_lease_s, &t::file};
-  }
-  bool operator==(const cluster_changed&) const = default;
+  TROUPE_FIELDS(cluster_changed, cluster, at_s, longest_lease_s, file);
 };
 
 /// The node gets no new work from now on, or gets it again.
@@ -339,11 +278,7 @@ struct node_drained {
   bool stop = false;    // work that runs there is stopped
   std::string by;       // name of the key that requested it
 
-  static constexpr auto fields() {
-    using t = node_drained;
-    return std::tuple{&t::node, &t::at_s, &t::drained, &t::stop, &t::by};
-  }
-  bool operator==(const node_drained&) const = default;
+  TROUPE_FIELDS(node_drained, node, at_s, drained, stop, by);
 };
 
 /// In the order of the wire: new entries are added at the end.

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
@@ -25,10 +25,7 @@ struct prefill_name {
   lease_id lease = 0;   // the decoder's
   std::uint64_t number = 0;
 
-  static constexpr auto fields() {
-    using t = prefill_name;
-    return std::tuple{&t::decoder, &t::lease, &t::number};
-  }
+  TROUPE_FIELDS(prefill_name, decoder, lease, number);
   auto operator<=>(const prefill_name&) const = default;
 };
 
@@ -41,11 +38,7 @@ struct prefill_request {
   double within_s = 0;  // the prefill must end within this time
   std::int32_t priority = 0;
 
-  static constexpr auto fields() {
-    using t = prefill_request;
-    return std::tuple{&t::name, &t::model, &t::tokens, &t::within_s, &t::priority};
-  }
-  bool operator==(const prefill_request&) const = default;
+  TROUPE_FIELDS(prefill_request, name, model, tokens, within_s, priority);
 };
 
 /// The answer to `prefill_request`, at once: the prefill is predicted to end after `promised_s`, or
@@ -57,11 +50,7 @@ struct prefill_reply {
   std::vector<address> guests;
   reason declined;  // why it is not promised; empty: it is
 
-  static constexpr auto fields() {
-    using t = prefill_reply;
-    return std::tuple{&t::name, &t::promised_s, &t::guests, &t::declined};
-  }
-  bool operator==(const prefill_reply&) const = default;
+  TROUPE_FIELDS(prefill_reply, name, promised_s, guests, declined);
 };
 
 /// A guest of a prefill pipeline: layers of the served model on the device of a training's stage.
@@ -73,12 +62,7 @@ struct guest_place {
   double pair_s = 0;       // of a layer, for each token and each earlier one
   double half_tokens = 0;  // rows on which an operation runs at half of the full rate
 
-  static constexpr auto fields() {
-    using t = guest_place;
-    return std::tuple{&t::stage,   &t::node,   &t::first_layer, &t::layers,
-                      &t::token_s, &t::pair_s, &t::half_tokens};
-  }
-  bool operator==(const guest_place&) const = default;
+  TROUPE_FIELDS(guest_place, stage, node, first_layer, layers, token_s, pair_s, half_tokens);
 };
 
 /// A prefill pipeline: all layers, in order.
@@ -87,11 +71,7 @@ struct guest_group {
   /// For each token, from one guest to the next; the slowest hop.
   double hop_token_s = 0, hop_latency_s = 0;
 
-  static constexpr auto fields() {
-    using t = guest_group;
-    return std::tuple{&t::guests, &t::hop_token_s, &t::hop_latency_s};
-  }
-  bool operator==(const guest_group&) const = default;
+  TROUPE_FIELDS(guest_group, guests, hop_token_s, hop_latency_s);
 };
 
 /// An interval in which a stage computes, in seconds from the beginning of the first stage's first
@@ -104,8 +84,7 @@ struct busy_time {
   double begin_s = 0;
   double end_s = 0;  // exclusive
 
-  static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
-  bool operator==(const busy_time&) const = default;
+  TROUPE_FIELDS(busy_time, begin_s, end_s);
 };
 /// The planned busy times of a stage, from one barrier to the next.
 struct stage_timetable {
@@ -116,21 +95,14 @@ struct stage_timetable {
   double barrier_s = 0;
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    using t = stage_timetable;
-    return std::tuple{&t::busy, &t::iteration_s, &t::window, &t::barrier_s};
-  }
-  bool operator==(const stage_timetable&) const = default;
+  TROUPE_FIELDS(stage_timetable, busy, iteration_s, window, barrier_s);
 };
 /// The planned busy times of one stage of an offer.
 struct stage_busy_times {
   stage_name stage;
   std::vector<busy_time> busy;  // of `shown` iterations
 
-  static constexpr auto fields() {
-    return std::tuple{&stage_busy_times::stage, &stage_busy_times::busy};
-  }
-  bool operator==(const stage_busy_times&) const = default;
+  TROUPE_FIELDS(stage_busy_times, stage, busy);
 };
 
 /// Trainer to the gateways of its datacenters: the groups of guests there, and the timetable of
@@ -152,13 +124,8 @@ struct bubble_offer {
   std::uint64_t first_iteration = 0;  // completed before the first barrier
   static constexpr std::size_t required = 8;
 
-  static constexpr auto fields() {
-    using t = bubble_offer;
-    return std::tuple{&t::lease,  &t::trainer,     &t::sequence, &t::how,
-                      &t::groups, &t::iteration_s, &t::stages,   &t::max_tokens,
-                      &t::shown,  &t::window,      &t::window_s, &t::first_iteration};
-  }
-  bool operator==(const bubble_offer&) const = default;
+  TROUPE_FIELDS(bubble_offer, lease, trainer, sequence, how, groups, iteration_s, stages,
+                max_tokens, shown, window, window_s, first_iteration);
 };
 
 /// Stage with a guest to its gateway: its first step of the iteration after `iteration` began
@@ -173,11 +140,7 @@ struct stage_signal {
   std::optional<double> guest_factor{};
   static constexpr std::size_t required = 4;
 
-  static constexpr auto fields() {
-    using t = stage_signal;
-    return std::tuple{&t::stage, &t::trainer, &t::iteration, &t::ago_s, &t::guest_factor};
-  }
-  bool operator==(const stage_signal&) const = default;
+  TROUPE_FIELDS(stage_signal, stage, trainer, iteration, ago_s, guest_factor);
 };
 
 /// Prefill controller to every guest of the group: compute this prompt. The first guest's body has
@@ -191,12 +154,7 @@ struct prefill_order {
   double latest_s = 0;  // it gives up after this time
   std::int32_t priority = 0;
 
-  static constexpr auto fields() {
-    using t = prefill_order;
-    return std::tuple{&t::name,  &t::sequence, &t::tokens,  &t::guest,
-                      &t::group, &t::latest_s, &t::priority};
-  }
-  bool operator==(const prefill_order&) const = default;
+  TROUPE_FIELDS(prefill_order, name, sequence, tokens, guest, group, latest_s, priority);
 };
 
 /// Begin of `prefill_progress.why` of a guest whose training was delayed too often, and reason of
@@ -225,12 +183,8 @@ struct prefill_progress {
   std::uint64_t hidden_bytes = 0;
   static constexpr std::size_t required = 8;
 
-  static constexpr auto fields() {
-    using t = prefill_progress;
-    return std::tuple{&t::name,  &t::guest,  &t::now, &t::computed_s,  &t::ended_ago_s,
-                      &t::steps, &t::yields, &t::why, &t::begun_ago_s, &t::hidden_bytes};
-  }
-  bool operator==(const prefill_progress&) const = default;
+  TROUPE_FIELDS(prefill_progress, name, guest, now, computed_s, ended_ago_s, steps, yields, why,
+                begun_ago_s, hidden_bytes);
 };
 
 /// Decoder to prefill controller, and that to the guests: this prefill is no longer needed, or its
@@ -238,8 +192,7 @@ struct prefill_progress {
 struct cancel_prefill {
   prefill_name name;
 
-  static constexpr auto fields() { return std::tuple{&cancel_prefill::name}; }
-  bool operator==(const cancel_prefill&) const = default;
+  TROUPE_FIELDS(cancel_prefill, name);
 };
 
 /// A part of a guest's result; the body is its data, 32-bit floats. In a simulation the body may be
@@ -264,12 +217,8 @@ struct prefill_block {
   std::uint64_t hash = 0;     // XXH3-64 of the body; 0: it is empty
   prefill_progress progress;  // of the sender; in its last block with the time of its end
 
-  static constexpr auto fields() {
-    using t = prefill_block;
-    return std::tuple{&t::what,   &t::name,  &t::guest, &t::index, &t::blocks, &t::first_layer,
-                      &t::layers, &t::first, &t::count, &t::bytes, &t::hash,   &t::progress};
-  }
-  bool operator==(const prefill_block&) const = default;
+  TROUPE_FIELDS(prefill_block, what, name, guest, index, blocks, first_layer, layers, first, count,
+                bytes, hash, progress);
 };
 
 /// Receiver of blocks to their sender: it has all with a smaller index than `all_below`, and these.
@@ -283,11 +232,7 @@ struct blocks_received {
   std::vector<std::uint32_t> others;  // it has these as well
   bool whole = false;  // nothing is missing, or it needs no more: the sender may forget them
 
-  static constexpr auto fields() {
-    using t = blocks_received;
-    return std::tuple{&t::name, &t::guest, &t::hidden, &t::all_below, &t::others, &t::whole};
-  }
-  bool operator==(const blocks_received&) const = default;
+  TROUPE_FIELDS(blocks_received, name, guest, hidden, all_below, others, whole);
 };
 
 }  // namespace troupe

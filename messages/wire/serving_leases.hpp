@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/serving.hpp"
 
@@ -17,11 +17,7 @@ struct decoder_lease {
   std::uint64_t incarnation = 0;  // of its node
   std::uint32_t model = 0;        // index into serving_leases::models
 
-  static constexpr auto fields() {
-    using t = decoder_lease;
-    return std::tuple{&t::lease, &t::node, &t::incarnation, &t::model};
-  }
-  bool operator==(const decoder_lease&) const = default;
+  TROUPE_FIELDS(decoder_lease, lease, node, incarnation, model);
 };
 
 /// The lease of a training that may lend its bubbles.
@@ -30,11 +26,7 @@ struct lending_lease {
   std::vector<node_index> nodes;  // of its parts, the trainer's first
   std::string model;              // the served model whose prompts it may compute
 
-  static constexpr auto fields() {
-    using t = lending_lease;
-    return std::tuple{&t::lease, &t::nodes, &t::model};
-  }
-  bool operator==(const lending_lease&) const = default;
+  TROUPE_FIELDS(lending_lease, lease, nodes, model);
 };
 
 /// Controller to every front and gateway, on every change and every heartbeat, in clusters with
@@ -55,11 +47,7 @@ struct serving_leases {
            std::pair{epoch, sequence} > std::pair{known.epoch, known.sequence};
   }
 
-  static constexpr auto fields() {
-    using t = serving_leases;
-    return std::tuple{&t::journal, &t::epoch, &t::sequence, &t::models, &t::decoders, &t::lendings};
-  }
-  bool operator==(const serving_leases&) const = default;
+  TROUPE_FIELDS(serving_leases, journal, epoch, sequence, models, decoders, lendings);
 };
 
 }  // namespace troupe

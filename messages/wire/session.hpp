@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/domain/address.hpp"
 #include "messages/domain/cluster.hpp"
@@ -21,11 +21,7 @@ struct host_entry {
   std::string gpu_type;    // of a node
   std::uint32_t gpus = 0;  // of a node
 
-  static constexpr auto fields() {
-    using t = host_entry;
-    return std::tuple{&t::cluster, &t::datacenter, &t::gpu_type, &t::gpus};
-  }
-  bool operator==(const host_entry&) const = default;
+  TROUPE_FIELDS(host_entry, cluster, datacenter, gpu_type, gpus);
 };
 
 /// The entry of a host of this cluster.
@@ -48,11 +44,7 @@ struct hello {
   std::optional<std::string> endpoint{};
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    using t = hello;
-    return std::tuple{&t::name, &t::incarnation, &t::entry, &t::endpoint};
-  }
-  bool operator==(const hello&) const = default;
+  TROUPE_FIELDS(hello, name, incarnation, entry, endpoint);
 };
 
 /// The positive answer to `hello`: the number that the greeting side has from now on, and for hosts
@@ -64,8 +56,7 @@ struct welcome {
   std::optional<troupe::cluster> cluster{};
   static constexpr std::size_t required = 1;
 
-  static constexpr auto fields() { return std::tuple{&welcome::you, &welcome::cluster}; }
-  bool operator==(const welcome&) const = default;
+  TROUPE_FIELDS(welcome, you, cluster);
 };
 
 /// The negative answer to `hello`. The connection is of no use afterwards.
@@ -73,8 +64,7 @@ struct refusal {
   /// `refused`: do not retry; `unknown`: greet first; `stale`: a newer incarnation is connected.
   reason why;
 
-  static constexpr auto fields() { return std::tuple{&refusal::why}; }
-  bool operator==(const refusal&) const = default;
+  TROUPE_FIELDS(refusal, why);
 };
 
 /// The sender has handled this many more frames of the connection: the receiver may send as many
@@ -82,8 +72,7 @@ struct refusal {
 struct credit {
   std::uint32_t frames = 0;  // additional frames that may be sent
 
-  static constexpr auto fields() { return std::tuple{&credit::frames}; }
-  bool operator==(const credit&) const = default;
+  TROUPE_FIELDS(credit, frames);
 };
 
 /// Node to its gateway: asks where a node of their datacenter listens for tensors. Answered by
@@ -91,8 +80,7 @@ struct credit {
 struct find_node {
   address node = 0;  // address of another node of the datacenter
 
-  static constexpr auto fields() { return std::tuple{&find_node::node}; }
-  bool operator==(const find_node&) const = default;
+  TROUPE_FIELDS(find_node, node);
 };
 
 /// The answer to `find_node`, once that node is connected.
@@ -100,10 +88,7 @@ struct node_endpoint {
   address node = 0;      // the question's
   std::string endpoint;  // where it listens for tensors; empty: nowhere
 
-  static constexpr auto fields() {
-    return std::tuple{&node_endpoint::node, &node_endpoint::endpoint};
-  }
-  bool operator==(const node_endpoint&) const = default;
+  TROUPE_FIELDS(node_endpoint, node, endpoint);
 };
 
 }  // namespace troupe

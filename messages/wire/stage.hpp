@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "messages/base/duration_counts.hpp"
+#include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
@@ -32,11 +32,7 @@ struct wan_path {
   bool serialized = false;        // one transfer at a time per hop and direction of the DP-cell
   std::uint32_t rank = 0;         // if serialized: the smallest waiting rank goes first
 
-  static constexpr auto fields() {
-    using t = wan_path;
-    return std::tuple{&t::first_pair, &t::pairs, &t::connections, &t::serialized, &t::rank};
-  }
-  bool operator==(const wan_path&) const = default;
+  TROUPE_FIELDS(wan_path, first_pair, pairs, connections, serialized, rank);
 };
 
 /// Stage to stage, directly inside a datacenter, else through the gateways of their nodes. The
@@ -60,12 +56,8 @@ struct tensor {
   double sent_s = 0;  // on the trainer's clock
   wan_path path;
 
-  static constexpr auto fields() {
-    using t = tensor;
-    return std::tuple{&t::what,       &t::from,  &t::to_pipeline, &t::to_stage, &t::iteration,
-                      &t::microbatch, &t::bytes, &t::sent_s,      &t::path};
-  }
-  bool operator==(const tensor&) const = default;
+  TROUPE_FIELDS(tensor, what, from, to_pipeline, to_stage, iteration, microbatch, bytes, sent_s,
+                path);
 };
 
 /// Stage to stage: tensors of an iteration that have not arrived. The receiver sends those again,
@@ -81,12 +73,8 @@ struct tensor_request {
   std::vector<std::uint32_t> microbatches;
   double older_than_s = 0;  // minimum time since it was sent; at least half a second
 
-  static constexpr auto fields() {
-    using t = tensor_request;
-    return std::tuple{&t::what,      &t::from,         &t::to_pipeline, &t::to_stage,
-                      &t::iteration, &t::microbatches, &t::older_than_s};
-  }
-  bool operator==(const tensor_request&) const = default;
+  TROUPE_FIELDS(tensor_request, what, from, to_pipeline, to_stage, iteration, microbatches,
+                older_than_s);
 };
 
 /// Gateway to gateway: a part of a tensor's data, in the body, over one connection of a node pair.
@@ -103,12 +91,7 @@ struct stripe {
   address to = 0;              // the tensor's receiver: a node
   tensor what;
 
-  static constexpr auto fields() {
-    using t = stripe;
-    return std::tuple{&t::epoch,  &t::transfer, &t::index, &t::count,
-                      &t::offset, &t::from,     &t::to,    &t::what};
-  }
-  bool operator==(const stripe&) const = default;
+  TROUPE_FIELDS(stripe, epoch, transfer, index, count, offset, from, to, what);
 };
 
 /// One step of a stage's order.
@@ -118,10 +101,7 @@ struct stage_step {
   std::uint32_t microbatch = 0;
   std::uint32_t rank = 0;  // rank of the tensor that it sends
 
-  static constexpr auto fields() {
-    return std::tuple{&stage_step::what, &stage_step::microbatch, &stage_step::rank};
-  }
-  bool operator==(const stage_step&) const = default;
+  TROUPE_FIELDS(stage_step, what, microbatch, rank);
 };
 
 /// The guest of a stage, and the plan for its time.
@@ -130,10 +110,7 @@ struct guest_setup {
   guest_place place;
   stage_timetable times;  // when the plan has the stage compute
 
-  static constexpr auto fields() {
-    return std::tuple{&guest_setup::how, &guest_setup::place, &guest_setup::times};
-  }
-  bool operator==(const guest_setup&) const = default;
+  TROUPE_FIELDS(guest_setup, how, place, times);
 };
 
 /// Trainer to node: create this stage. Repeated until a `stage_report` answers; an existing stage
@@ -169,16 +146,10 @@ struct stage_setup {
   std::optional<guest_setup> guest{};
   static constexpr std::size_t required = 24;
 
-  static constexpr auto fields() {
-    using t = stage_setup;
-    return std::tuple{
-        &t::name,         &t::incarnation,    &t::devices,   &t::backend,         &t::model,
-        &t::how,          &t::first_sublayer, &t::sublayers, &t::stages,          &t::pipelines,
-        &t::microbatches, &t::rows,           &t::order,     &t::neighbours,      &t::peers,
-        &t::forward,      &t::backward,       &t::tied,      &t::first_iteration, &t::iterations,
-        &t::costs,        &t::trace,          &t::sent_s,    &t::emulate_speed,   &t::guest};
-  }
-  bool operator==(const stage_setup&) const = default;
+  TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
+                sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
+                backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
+                guest);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
@@ -204,13 +175,8 @@ struct stage_run {
   std::optional<stage_timetable> guest_times{};  // if those of its guest have changed
   static constexpr std::size_t required = 12;
 
-  static constexpr auto fields() {
-    using t = stage_run;
-    return std::tuple{&t::name,     &t::until,    &t::acknowledged, &t::order,  &t::forward,
-                      &t::backward, &t::group_id, &t::incarnation,  &t::sent_s, &t::ahead_s,
-                      &t::halt,     &t::save,     &t::guest_times};
-  }
-  bool operator==(const stage_run&) const = default;
+  TROUPE_FIELDS(stage_run, name, until, acknowledged, order, forward, backward, group_id,
+                incarnation, sent_s, ahead_s, halt, save, guest_times);
 };
 
 /// A task of a stage, with times on the trainer's clock.
@@ -220,11 +186,7 @@ struct timed_task {
   std::uint32_t microbatch = 0;  // of a guest: counts its prompts
   double begin_s = 0, end_s = 0;
 
-  static constexpr auto fields() {
-    using t = timed_task;
-    return std::tuple{&t::what, &t::microbatch, &t::begin_s, &t::end_s};
-  }
-  bool operator==(const timed_task&) const = default;
+  TROUPE_FIELDS(timed_task, what, microbatch, begin_s, end_s);
 };
 
 /// The operations of a guest on a stage's device during an iteration, and the delays of the stage's
@@ -244,17 +206,12 @@ struct bubble_use {
   std::optional<duration_counts> delays{};  // of the delayed operations, if there are any
   static constexpr std::size_t required = 7;
 
-  static constexpr auto fields() {
-    using t = bubble_use;
-    return std::tuple{&t::guest_steps, &t::guest_s,       &t::delayed_steps,
-                      &t::delay_s,     &t::worst_delay_s, &t::guard_s,
-                      &t::paused,      &t::idle_s,        &t::delays};
-  }
+  TROUPE_FIELDS(bubble_use, guest_steps, guest_s, delayed_steps, delay_s, worst_delay_s, guard_s,
+                paused, idle_s, delays);
   /// Quantile of the delayed steps' delays; 0 if there are none.
   double delay_quantile_s(double fraction) const {
     return delays ? std::min(delays->quantile_s(fraction), worst_delay_s) : 0;
   }
-  bool operator==(const bubble_use&) const = default;
 };
 
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
@@ -286,16 +243,10 @@ struct stage_report {
   std::optional<bubble_use> bubbles{};    // with a guest: what it did in this iteration
   static constexpr std::size_t required = 21;
 
-  static constexpr auto fields() {
-    using t = stage_report;
-    return std::tuple{&t::name,         &t::incarnation,    &t::iteration,  &t::loss,
-                      &t::squared_norm, &t::begin_s,        &t::end_s,      &t::busy_s,
-                      &t::measured,     &t::max_in_flight,  &t::sent_bytes, &t::saved,
-                      &t::why,          &t::tasks,          &t::group_id,   &t::fallback_reason,
-                      &t::starting,     &t::request_sent_s, &t::received_s, &t::replied_s,
-                      &t::halts_at,     &t::bubbles};
-  }
-  bool operator==(const stage_report&) const = default;
+  TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
+                busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, group_id,
+                fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at,
+                bubbles);
 };
 
 /// One iteration of a job.
@@ -309,12 +260,7 @@ struct iteration_record {
   std::optional<double> guest_s{};  // of their guests, if its bubbles are lent
   static constexpr std::size_t required = 6;
 
-  static constexpr auto fields() {
-    using t = iteration_record;
-    return std::tuple{&t::iteration, &t::loss,   &t::gradient_norm, &t::begin_s,
-                      &t::end_s,     &t::busy_s, &t::guest_s};
-  }
-  bool operator==(const iteration_record&) const = default;
+  TROUPE_FIELDS(iteration_record, iteration, loss, gradient_norm, begin_s, end_s, busy_s, guest_s);
 };
 
 /// The tasks of one stage's devices.
@@ -326,11 +272,7 @@ struct stage_timeline {
   std::vector<timed_task> tasks;
   std::vector<double> busy_s;  // since the trainer's start, by timed_task::what
 
-  static constexpr auto fields() {
-    using t = stage_timeline;
-    return std::tuple{&t::pipeline, &t::stage, &t::node, &t::devices, &t::tasks, &t::busy_s};
-  }
-  bool operator==(const stage_timeline&) const = default;
+  TROUPE_FIELDS(stage_timeline, pipeline, stage, node, devices, tasks, busy_s);
 };
 
 /// The newest iteration that all stages have completed.
@@ -339,11 +281,7 @@ struct iteration_timeline {
   double length_s = 0;
   std::vector<stage_timeline> stages;
 
-  static constexpr auto fields() {
-    using t = iteration_timeline;
-    return std::tuple{&t::iteration, &t::length_s, &t::stages};
-  }
-  bool operator==(const iteration_timeline&) const = default;
+  TROUPE_FIELDS(iteration_timeline, iteration, length_s, stages);
 };
 
 /// Trainer to controller, periodically and at the end. The controller keeps a lease's newest report
@@ -373,16 +311,10 @@ struct training_report {
   std::optional<iteration_timeline> timeline{};
   static constexpr std::size_t required = 19;
 
-  static constexpr auto fields() {
-    using t = training_report;
-    return std::tuple{&t::lease,           &t::job,          &t::sequence,      &t::schedule,
-                      &t::device,          &t::stages,       &t::pipelines,     &t::microbatches,
-                      &t::tensor_parallel, &t::tokens_per_s, &t::max_in_flight, &t::wan_bytes,
-                      &t::wan_utilization, &t::saved,        &t::measured,      &t::planned_s,
-                      &t::lower_bound_s,   &t::events,       &t::iterations,    &t::bubbles,
-                      &t::timeline};
-  }
-  bool operator==(const training_report&) const = default;
+  TROUPE_FIELDS(training_report, lease, job, sequence, schedule, device, stages, pipelines,
+                microbatches, tensor_parallel, tokens_per_s, max_in_flight, wan_bytes,
+                wan_utilization, saved, measured, planned_s, lower_bound_s, events, iterations,
+                bubbles, timeline);
 };
 
 /// Controller to trainer: it has that report and all earlier ones.
@@ -390,10 +322,7 @@ struct training_report_ack {
   lease_id lease = 0;
   std::uint64_t sequence = 0;  // of the report
 
-  static constexpr auto fields() {
-    return std::tuple{&training_report_ack::lease, &training_report_ack::sequence};
-  }
-  bool operator==(const training_report_ack&) const = default;
+  TROUPE_FIELDS(training_report_ack, lease, sequence);
 };
 
 /// Client to controller. Answered by `training_reply`.
@@ -402,10 +331,7 @@ struct query_training {
   job_id job = 0;
   std::uint64_t after = 0;  // position of an earlier training_reply; 0: the whole history
 
-  static constexpr auto fields() {
-    return std::tuple{&query_training::request, &query_training::job, &query_training::after};
-  }
-  bool operator==(const query_training&) const = default;
+  TROUPE_FIELDS(query_training, request, job, after);
 };
 
 /// The newest report, with the iterations and events of every lease after the query's `after`. The
@@ -423,11 +349,7 @@ struct training_reply {
   reason why;                  // if there is no report
   std::uint64_t position = 0;  // of the newest iteration or event: the next query's `after`
 
-  static constexpr auto fields() {
-    using t = training_reply;
-    return std::tuple{&t::request, &t::report, &t::why, &t::position};
-  }
-  bool operator==(const training_reply&) const = default;
+  TROUPE_FIELDS(training_reply, request, report, why, position);
 };
 
 }  // namespace troupe

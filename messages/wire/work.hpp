@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
@@ -32,18 +32,8 @@ struct train_order {
   /// The trainer's node, which alone may set up and run stages; set for every part.
   node_index trainer = 0;
 
-  static constexpr auto fields() {
-    using t = train_order;
-    return std::tuple{&t::part,
-                      &t::spec,
-                      &t::how,
-                      &t::parts,
-                      &t::iterations_done,
-                      &t::reached,
-                      &t::median_iteration_s,
-                      &t::trainer};
-  }
-  bool operator==(const train_order&) const = default;
+  TROUPE_FIELDS(train_order, part, spec, how, parts, iterations_done, reached, median_iteration_s,
+                trainer);
 };
 
 /// A node's instructions for a program beside its command.
@@ -52,11 +42,7 @@ struct program_order {
   std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
   std::optional<std::uint64_t> last;  // the job's last iteration; none: it has no length
 
-  static constexpr auto fields() {
-    using t = program_order;
-    return std::tuple{&t::grace_s, &t::iterations_done, &t::last};
-  }
-  bool operator==(const program_order&) const = default;
+  TROUPE_FIELDS(program_order, grace_s, iterations_done, last);
 };
 
 /// The desired work of a part. With a command: run it, in one process group. With `train`: train.
@@ -85,14 +71,9 @@ struct work_order {
   std::optional<std::uint16_t> port{};
   static constexpr std::size_t required = 13;
 
-  static constexpr auto fields() {
-    using t = work_order;
-    return std::tuple{&t::lease,         &t::job,         &t::incarnation,       &t::devices,
-                      &t::command,       &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s,   &t::start_s,     &t::out_of_memory,     &t::train,
-                      &t::stop_within_s, &t::serve,       &t::program,           &t::port};
-  }
-  bool operator==(const work_order&) const = default;
+  TROUPE_FIELDS(work_order, lease, job, incarnation, devices, command, environment,
+                working_directory, iterations, iteration_s, start_s, out_of_memory, train,
+                stop_within_s, serve, program, port);
 };
 
 /// Controller to node: the complete desired work. Sent on every change, and until the node has
@@ -113,12 +94,7 @@ struct node_orders {
   /// never have received an order, and its GPUs are free if it has not started it.
   bool answer = false;
 
-  static constexpr auto fields() {
-    using t = node_orders;
-    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::acknowledged,
-                      &t::work,  &t::journal,  &t::answer};
-  }
-  bool operator==(const node_orders&) const = default;
+  TROUPE_FIELDS(node_orders, epoch, sequence, incarnation, acknowledged, work, journal, answer);
 };
 
 /// The last report of a program about itself, and whether it was stopped. Iterations count from the
@@ -133,12 +109,7 @@ struct program_progress {
   /// is `finished`.
   bool signalled = false;
 
-  static constexpr auto fields() {
-    using t = program_progress;
-    return std::tuple{&t::iteration, &t::saved,    &t::resumed,
-                      &t::step_s,    &t::finished, &t::signalled};
-  }
-  bool operator==(const program_progress&) const = default;
+  TROUPE_FIELDS(program_progress, iteration, saved, resumed, step_s, finished, signalled);
 };
 
 /// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has
@@ -162,12 +133,7 @@ struct part_report {
   std::optional<program_progress> program{};
   static constexpr std::size_t required = 6;
 
-  static constexpr auto fields() {
-    using t = part_report;
-    return std::tuple{&t::lease,      &t::now,    &t::exit_code, &t::iterations,
-                      &t::peak_bytes, &t::detail, &t::program};
-  }
-  bool operator==(const part_report&) const = default;
+  TROUPE_FIELDS(part_report, lease, now, exit_code, iterations, peak_bytes, detail, program);
 };
 
 /// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
@@ -195,13 +161,8 @@ struct node_report {
   std::optional<std::uint64_t> cluster{};
   static constexpr std::size_t required = 9;
 
-  static constexpr auto fields() {
-    using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch,   &t::orders,
-                      &t::parts,       &t::reserved, &t::journal, &t::lost,
-                      &t::new_state,   &t::ports,    &t::cluster};
-  }
-  bool operator==(const node_report&) const = default;
+  TROUPE_FIELDS(node_report, incarnation, sequence, epoch, orders, parts, reserved, journal, lost,
+                new_state, ports, cluster);
 };
 
 /// Node to its gateway, every heartbeat: the last report still holds, and the orders that it
@@ -212,11 +173,7 @@ struct node_heartbeat {
   std::uint64_t sequence = 0;     // counted with its reports
   std::uint64_t report = 0;       // the sequence of the report that holds
 
-  static constexpr auto fields() {
-    using t = node_heartbeat;
-    return std::tuple{&t::node, &t::incarnation, &t::sequence, &t::report};
-  }
-  bool operator==(const node_heartbeat&) const = default;
+  TROUPE_FIELDS(node_heartbeat, node, incarnation, sequence, report);
 };
 
 /// Bytes of tensors that a gateway has forwarded since it started.
@@ -229,11 +186,7 @@ struct gateway_traffic {
   std::optional<std::vector<std::uint64_t>> sent_to{};
   static constexpr std::size_t required = 3;
 
-  static constexpr auto fields() {
-    using t = gateway_traffic;
-    return std::tuple{&t::wan_sent_bytes, &t::wan_received_bytes, &t::relayed_bytes, &t::sent_to};
-  }
-  bool operator==(const gateway_traffic&) const = default;
+  TROUPE_FIELDS(gateway_traffic, wan_sent_bytes, wan_received_bytes, relayed_bytes, sent_to);
 };
 
 /// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.
@@ -245,11 +198,7 @@ struct gateway_report {
   std::optional<std::uint64_t> cluster{};    // version of the cluster that it follows; none: 0
   static constexpr std::size_t required = 3;
 
-  static constexpr auto fields() {
-    using t = gateway_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats, &t::traffic, &t::cluster};
-  }
-  bool operator==(const gateway_report&) const = default;
+  TROUPE_FIELDS(gateway_report, incarnation, sequence, heartbeats, traffic, cluster);
 };
 
 /// Controller to gateways, nodes and fronts whose report names an older version: the cluster as it
@@ -257,8 +206,7 @@ struct gateway_report {
 struct cluster_update {
   troupe::cluster cluster;  // as it is now
 
-  static constexpr auto fields() { return std::tuple{&cluster_update::cluster}; }
-  bool operator==(const cluster_update&) const = default;
+  TROUPE_FIELDS(cluster_update, cluster);
 };
 
 /// Gateway to node: the answer to a heartbeat or a report that does not change the orders. It
@@ -273,20 +221,14 @@ struct lease_renewal {
   /// heartbeat referred to, and the node must report in full.
   std::uint64_t acknowledged = 0;
 
-  static constexpr auto fields() {
-    using t = lease_renewal;
-    return std::tuple{&t::node,  &t::incarnation, &t::journal,
-                      &t::epoch, &t::orders,      &t::acknowledged};
-  }
-  bool operator==(const lease_renewal&) const = default;
+  TROUPE_FIELDS(lease_renewal, node, incarnation, journal, epoch, orders, acknowledged);
 };
 
 /// Controller to gateway: the renewals for its nodes.
 struct lease_renewals {
   std::vector<lease_renewal> renewals;
 
-  static constexpr auto fields() { return std::tuple{&lease_renewals::renewals}; }
-  bool operator==(const lease_renewals&) const = default;
+  TROUPE_FIELDS(lease_renewals, renewals);
 };
 
 }  // namespace troupe

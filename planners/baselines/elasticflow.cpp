@@ -9,16 +9,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "messages/base/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 
@@ -182,10 +178,7 @@ class elasticflow final : public data_parallel_policy {
     for (const auto& [id, j] : s.running)
       if (const auto p = pool_of(pools, j.where); may_be_moved(j) && p < pools.size())
         all[p].add(j);
-    std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s.waiting) queue.push_back(&j);
-    by_priority(queue);
-    for (const auto* j : queue) {
+    for (const auto* j : all_in_order(s.waiting)) {
       if (j->plans && !j->plans->empty())
         all[home_of(s.cluster, pools, *j)].add(*j);
       else

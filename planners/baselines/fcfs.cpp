@@ -11,7 +11,6 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/user_request.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {

@@ -4,13 +4,11 @@
 // on a GPU are not here, since a restart costs more than a slice.
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
@@ -27,11 +25,8 @@ class gandiva_round {
         free_{s.cluster, s.idle} {}
 
   void decide() {
-    std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s_.waiting) queue.push_back(&j);
-    by_priority(queue);
     bool all = true;
-    for (const auto* j : queue) {
+    for (const auto* j : all_in_order(s_.waiting)) {
       if (!j->plans || j->plans->empty()) {
         out_.push_back(give_up(j->id, why_none(*j)));
         continue;

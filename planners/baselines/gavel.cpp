@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <string>
 #include <tuple>
 
@@ -16,7 +15,6 @@
 
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 

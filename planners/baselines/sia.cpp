@@ -10,8 +10,6 @@
 #include <fmt/format.h>
 
 #include "planners/cluster/queue_order.hpp"
-#include "planners/policy/placement.hpp"
-#include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <tuple>
 
 #include "messages/domain/tensor_split.hpp"
 #include "planners/baselines/sia.hpp"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "planners/bubbletea/bubbles.hpp"
 #include "planners/bubbletea/prefill_work.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
-#include <utility>
 
 #include "messages/base/invariant.hpp"
 

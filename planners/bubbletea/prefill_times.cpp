@@ -44,9 +44,4 @@ double hop_s(const served_layer& layer, const link& to, double tokens) {
   return layer.hidden_bytes(tokens) / to.bytes_s() + to.latency_us * 1e-6;
 }
 
-double pipeline_overhead_s(const served_layer& layer, double gbps, double tokens,
-                           std::uint32_t hops) {
-  return hops * layer.hidden_bytes(tokens) / (gbps * 1e9 / 8);
-}
-
 }  // namespace troupe::planners

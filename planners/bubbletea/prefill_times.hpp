@@ -62,9 +62,4 @@ double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t la
 /// Seconds that `tokens`' hidden vectors take to the next guest.
 double hop_s(const served_layer& layer, const link& to, double tokens);
 
-/// Seconds that pipelining adds to a prompt's prefill: `hops` times the above without latency
-/// (BubbleTea, section 6.6: B L H numbers of two bytes a hop). `gbps`: gigabits per second.
-double pipeline_overhead_s(const served_layer& layer, double gbps, double tokens,
-                           std::uint32_t hops);
-
 }  // namespace troupe::planners

@@ -1,7 +1,6 @@
 #include "planners/bubbletea/step_clock.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe::planners {
 

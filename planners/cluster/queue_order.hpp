@@ -19,15 +19,22 @@ inline void by_priority(std::vector<const job_view*>& jobs) {
   std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
-/// The waiting programs, or trainings, in queue order: pointers into the snapshot's list, which is
-/// in the order of arrival.
+/// Those of the jobs for which `is_meant` holds, in queue order: pointers into the snapshot's list,
+/// which is in the order of arrival.
+template <class Condition>
+std::vector<const job_view*> in_order(const job_views& jobs, Condition is_meant) {
+  std::vector<const job_view*> queue;
+  for (const auto& [id, j] : jobs)
+    if (is_meant(j)) queue.push_back(&j);
+  by_priority(queue);
+  return queue;
+}
+inline std::vector<const job_view*> all_in_order(const job_views& jobs) {
+  return in_order(jobs, [](const job_view&) { return true; });
+}
+/// The waiting programs, or trainings.
 inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
-  std::vector<const job_view*> jobs;
-  jobs.reserve(trainings ? 0 : waiting.size());
-  for (const auto& [id, j] : waiting)
-    if (j.training == trainings) jobs.push_back(&j);
-  by_priority(jobs);
-  return jobs;
+  return in_order(waiting, [&](const job_view& j) { return j.training == trainings; });
 }
 
 /// Why a job without plans can never run on this cluster: the planner's own reason. After an

@@ -1,14 +1,12 @@
 #include "planners/cost/model_partition.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "messages/base/time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
-#include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
 

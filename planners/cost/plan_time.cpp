@@ -1,7 +1,6 @@
 #include "planners/cost/plan_time.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,6 @@
 #include "planners/cost/profile.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include <fmt/format.h>
 

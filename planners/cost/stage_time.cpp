@@ -1,6 +1,5 @@
 #include "planners/cost/stage_time.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "planners/cost/profile.hpp"

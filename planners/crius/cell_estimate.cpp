@@ -13,6 +13,7 @@
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 
 namespace troupe::planners {
 
@@ -265,11 +266,6 @@ std::vector<double> values_of(const cell_space& space, Value value) {
 }
 
 }  // namespace
-
-job_spec as_scheduled(job_spec job) {
-  if (!job.train) job.train.emplace().schedule = "megatron";
-  return job;
-}
 
 assembly assembled(const cell_space& space, std::vector<std::uint32_t> chosen) {
   assembly a;

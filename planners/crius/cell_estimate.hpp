@@ -81,7 +81,4 @@ cell_space sampled(cell_space space);
 /// The number of assemblies: the product over stages of the plans that fit; inexact beyond 2^53.
 double assemblies_of(const cell_space& space);
 
-/// The job as its stages are timed: with the schedule megatron (1F1B) unless it is a training.
-job_spec as_scheduled(job_spec job);
-
 }  // namespace troupe::planners

@@ -11,7 +11,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/fits.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 
 namespace troupe::planners {
 
@@ -33,21 +33,8 @@ std::optional<plan> plan_of_replicas(const cluster& c, const gpu_pool& pool, con
     how.stages.push_back({s.first, s.count, tensor, pool.gpu, 0});
   }
   const auto batch = split_batch(job, how.pipeline_parallel, data);
-  const auto parts = parts_of(job, how.stages);
-  if (batch.microbatches == 0 || !parts) return {};
-  how.microbatches = batch.microbatches;
-  how.rows = batch.rows;
-  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (!(bytes[i] < c.gpus[pool.gpu].memory_bytes())) return {};
-    how.stages[i].bytes_per_gpu = bytes[i];
-    how.bytes_per_gpu = std::max(how.bytes_per_gpu, bytes[i]);
-  }
-  const auto e = evaluate(c, job, how, pack(pool, how.gpus()), fidelity::closed);
-  if (!e) return {};
-  how.samples_per_s = e->samples_per_s;
-  how.cost_per_hour = e->cost_per_hour;
-  return how;
+  const auto where = pack(pool, how.gpus());
+  return with_figures(c, job, std::move(how), batch, where);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/crius/crius_round.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 
 namespace troupe::planners {

@@ -239,7 +239,7 @@ void crius_round::use_idle() {
   }
 }
 
-/// It was submitted later and started while this one waited; times alone tell that.
+/// It was submitted later and started while this one waited: the times of both show that.
 bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
   const auto& other = *x.job;
   if (other.where.empty() || !x.movable || x.how) return false;
@@ -310,11 +310,7 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
   bool all = true;
   // Jobs with the same Cells have the same answer until something is allocated. Only looked up:
   std::set<const void*> failed;  // order never reaches an output
-  std::vector<const job_view*> queue;
-  for (const auto& [id, j] : s_.waiting)
-    if (!j.spec->slots) queue.push_back(&j);
-  by_priority(queue);
-  for (const auto* j : queue) {
+  for (const auto* j : in_order(s_.waiting, has_model)) {
     if (!j->plans || j->plans->empty()) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
       continue;

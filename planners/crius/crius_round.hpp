@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,6 +46,8 @@ class crius_round {
     bool movable = true;        // may be rescaled or suspended
   };
 
+  /// Studies in slots have none, and so no Cells.
+  static bool has_model(const job_view& j) { return !j.spec->slots; }
   void add_running(const job_view& j);
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;

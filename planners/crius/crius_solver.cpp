@@ -5,7 +5,6 @@
 // jobs that get it. Groups keep the program small and without symmetries, which branch and bound
 // would explore one by one.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 

@@ -16,12 +16,8 @@ namespace troupe::planners {
 /// program.
 void crius_round::add_waiting(std::vector<decision>& out) {
   constexpr std::size_t max = 256;  // of the queue, in order
-  std::vector<const job_view*> queue;
-  for (const auto& [id, j] : s_.waiting)
-    if (!j.spec->slots) queue.push_back(&j);
-  by_priority(queue);
   std::size_t added = 0;
-  for (const auto* j : queue) {
+  for (const auto* j : in_order(s_.waiting, has_model)) {
     if (!j->plans || j->plans->empty()) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
       continue;

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "planners/cost/plan_time.hpp"
 #include "planners/cost/stage_time.hpp"

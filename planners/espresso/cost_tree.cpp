@@ -5,7 +5,6 @@
 #include <memory>
 #include <numeric>
 #include <queue>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,6 @@
 #include "planners/espresso/shift_pieces.hpp"
 #include "planners/espresso/tree_node.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/search/plan_search.hpp"
 #include "planners/search/stage_placer.hpp"
 
 // A best-first search over all cost trees at once (tree_node.hpp has the idea). Invariant: a node's

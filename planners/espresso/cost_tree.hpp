@@ -9,7 +9,6 @@
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/espresso/provision_baselines.hpp"
-#include "planners/plans/explicit_plan.hpp"
 
 // The cheapest GPUs that train a job within its time and its budget (Espresso, section III.B,
 // equations 1 to 3 and Algorithm 1; docs/planners/espresso.md). Times are seconds, costs $,

@@ -66,12 +66,7 @@ set_plan balanced(stage_placer& placer, const cluster& c, std::size_t division,
 }  // namespace
 
 std::optional<provision_placer> provision_placer_named(std::string_view name) {
-  using enum provision_placer;
-  for (const auto& [known, placer] : {std::pair{"exact", exact},
-                                      {"greedy", greedy},
-                                      {"sia", sia},
-                                      {"whale", whale},
-                                      {"hph", hph}})
+  for (const auto& [known, placer] : provision_placers)
     if (name == known) return placer;
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "planners/search/stage_placer.hpp"
 
@@ -19,6 +20,13 @@ enum class provision_placer : std::uint8_t {
   closed_form,  // as exact, but without longer chains of events (fidelity::closed)
 };
 
+/// By their names.
+inline constexpr std::pair<const char*, provision_placer> provision_placers[] = {
+    {"exact", provision_placer::exact},
+    {"greedy", provision_placer::greedy},
+    {"sia", provision_placer::sia},
+    {"whale", provision_placer::whale},
+    {"hph", provision_placer::hph}};
 /// exact, greedy, sia, whale or hph; none: another name.
 std::optional<provision_placer> provision_placer_named(std::string_view name);
 

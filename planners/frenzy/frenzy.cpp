@@ -10,7 +10,6 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/has.hpp"
-#include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "messages/domain/model.hpp"
 #include "planners/model/model_chain.hpp"
@@ -34,8 +33,6 @@ struct state_bytes {
 };
 /// Frenzy, section IV.A, counts 20: gradients in half and in single precision.
 inline constexpr state_bytes marp_states{2, 6, 12};
-/// Megatron-LM accumulates gradients in single precision only: 18.
-inline constexpr state_bytes megatron_states{2, 4, 12};
 
 /// CUDA's context and the kernels that PyTorch loads with it: 1343 MiB on a V100
 /// (docs/planners/memory.md). No GPU has said yet what the engine's is, which loads fewer.
@@ -55,13 +52,6 @@ double marp_parameters(const model& m);
 /// operators the activations are the outputs of all operators, replicated in a tensor group.
 memory_parts marp_memory(const model& m, std::uint32_t global_batch, std::uint32_t data,
                          std::uint32_t tensor);
-/// The sum.
-double marp_bytes(const model& m, std::uint32_t global_batch, std::uint32_t data,
-                  std::uint32_t tensor);
-
-/// A GPT under Megatron-LM, tensor by tensor: a padded vocabulary, the position embedding, what a
-/// tensor group replicates, and the memory outside the layers. `samples`: of one replica.
-memory_parts megatron_memory(const model& m, double samples, std::uint32_t tensor);
 
 // -- stages of a pipeline
 
@@ -90,8 +80,7 @@ struct stage_load {
 
 /// By MARP, with marp_states' bytes per parameter.
 memory_parts memory_of(const stage_part& p, const stage_load& load);
-/// In two parts: the one that grows with a stage's pieces, and the constant one.
-double bytes_beside_inputs(const stage_part& p, const stage_load& load);
+/// The part of the inputs, which does not grow with a stage's pieces.
 double input_bytes(const stage_part& p, const stage_load& load);
 
 }  // namespace troupe::planners

@@ -1,10 +1,6 @@
 #include "planners/plans/bounds.hpp"
 
-#include <algorithm>
-#include <cstdint>
-#include <limits>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

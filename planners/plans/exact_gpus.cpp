@@ -1,7 +1,6 @@
 #include "planners/plans/exact_gpus.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 

@@ -7,7 +7,6 @@
 
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
-#include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/job_memory.hpp"
@@ -36,12 +35,32 @@ std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape
   return counts.empty() ? cut_evenly(links, shape.stages) : counts;
 }
 
-job_spec scheduled(job_spec job) {
+}  // namespace
+
+job_spec as_scheduled(job_spec job) {
   if (!job.train) job.train.emplace().schedule = "megatron";
   return job;
 }
 
-}  // namespace
+std::optional<plan> with_figures(const cluster& c, const job_spec& job, plan how,
+                                 const batch_split& batch, const allocation& where) {
+  const auto parts = parts_of(job, how.stages);
+  if (batch.microbatches == 0 || !parts) return {};
+  how.microbatches = batch.microbatches;
+  how.rows = batch.rows;
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    auto& stage = how.stages[i];
+    if (!(bytes[i] < c.gpus[*stage.gpu].memory_bytes())) return {};
+    stage.bytes_per_gpu = bytes[i];
+    how.bytes_per_gpu = std::max(how.bytes_per_gpu, bytes[i]);
+  }
+  const auto e = evaluate(c, job, how, where, fidelity::closed);
+  if (!e) return {};
+  how.samples_per_s = e->samples_per_s;
+  how.cost_per_hour = e->cost_per_hour;
+  return how;
+}
 
 // Simulated work names no schedule; it is evaluated under Megatron-LM's 1F1B, which all systems of
 // the evaluation in Crius' paper use. The closed form is exact enough to compare shapes, and an
@@ -51,7 +70,7 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
   const auto& m = asked.model;
   if (shape.stages > pieces_of(m) || shape.tensor > pool.node_gpus) return {};
   if (!splits_into(m, shape.tensor)) return {};
-  const auto job = scheduled(asked);
+  const auto job = as_scheduled(asked);
   const auto batch = split_batch(job, shape.stages, shape.data);
   if (batch.microbatches == 0) return {};
   const double memory = c.gpus[pool.gpu].memory_bytes();
@@ -59,8 +78,6 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
   how.data_parallel = shape.data;
   how.pipeline_parallel = shape.stages;
   how.tensor_parallel = shape.tensor;
-  how.microbatches = batch.microbatches;
-  how.rows = batch.rows;
   how.gpu_types = {pool.gpu};
   std::uint32_t first = 0;
   for (const auto n :
@@ -68,19 +85,7 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
     how.stages.push_back({first, n, shape.tensor, pool.gpu, 0});
     first += n;
   }
-  const auto parts = parts_of(job, how.stages);
-  if (!parts) return {};
-  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (!(bytes[i] < memory)) return {};
-    how.stages[i].bytes_per_gpu = bytes[i];
-    how.bytes_per_gpu = std::max(how.bytes_per_gpu, bytes[i]);
-  }
-  const auto e = evaluate(c, job, how, where, fidelity::closed);
-  if (!e) return {};
-  how.samples_per_s = e->samples_per_s;
-  how.cost_per_hour = e->cost_per_hour;
-  return how;
+  return with_figures(c, job, std::move(how), batch, where);
 }
 
 std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,

@@ -9,6 +9,7 @@
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/cluster/gpu_pools.hpp"
+#include "planners/cost/batch_split.hpp"
 #include "planners/policy/policy.hpp"
 
 // The speed of a job on a number of GPUs that are alike (docs/planners/baselines.md): with any
@@ -23,6 +24,14 @@ struct even_shape {
 
   std::uint32_t gpus() const { return data * stages * tensor; }
 };
+
+/// The job as stages of simulated work are timed: with the schedule megatron (1F1B) unless it is a
+/// training.
+job_spec as_scheduled(job_spec job);
+/// The plan, whose stages are cut and for GPUs of one type, with its memory and speed on these
+/// GPUs. None: it does not fit their memory, or cannot run there.
+std::optional<plan> with_figures(const cluster& c, const job_spec& job, plan how,
+                                 const batch_split& batch, const allocation& where);
 
 /// A plan of that shape on these GPUs of the pool, the model cut as evenly as it can be. Of powers
 /// of two. None: it does not fit the memory, the batch or the model cannot be divided so, or GPUs

@@ -1,7 +1,6 @@
 #include "planners/policy/placement.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -11,7 +10,7 @@
 #include "planners/model/engine_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
-#include "planners/plans/fits.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/marp.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/search/datacenter_selection.hpp"

@@ -65,10 +65,7 @@ class exact_gpus_policy final : public wrapped_policy {
       decided.insert(d.job);
       if (d.starts()) take(idle, d.where);
     }
-    std::vector<const job_view*> queue;
-    for (const auto& [id, j] : s.waiting) queue.push_back(&j);
-    by_priority(queue);
-    for (const auto* j : queue) {
+    for (const auto* j : all_in_order(s.waiting)) {
       if (decided.contains(j->id)) continue;
       auto p = is_exact(*j) ? place_exact(s.cluster, idle, *j) : std::nullopt;
       if (!p) return;

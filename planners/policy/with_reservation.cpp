@@ -6,7 +6,6 @@
 
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/replayed_jobs.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
@@ -117,11 +116,8 @@ class reserving_policy final : public wrapped_policy {
 }  // namespace
 
 std::optional<reservation> reservation_of(const snapshot& s) {
-  std::vector<const job_view*> queue;
-  for (const auto& [id, j] : s.waiting)
-    if (is_program(j) && needs_several(j)) queue.push_back(&j);
-  by_priority(queue);
-  for (const auto* j : queue) {
+  const auto waits = [](const job_view& j) { return is_program(j) && needs_several(j); };
+  for (const auto* j : in_order(s.waiting, waits)) {
     const auto c = best_choice(s, *j);
     if (!c) continue;                // on GPUs of several types, or never
     if (c->missing == 0) continue;   // it can start now

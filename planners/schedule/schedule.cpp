@@ -1,6 +1,5 @@
 #include "planners/schedule/schedule.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>

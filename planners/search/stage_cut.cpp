@@ -1,7 +1,6 @@
 #include "planners/search/stage_cut.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 #include <utility>
 

@@ -65,12 +65,7 @@ class split_jobs {
         moving_{s.moving, is_decoder} {}
 
   bool any() const { return waiting_.any_own() || running_.any_own() || moving_.any_own(); }
-  std::vector<const job_view*> waiting_decoders() const {
-    std::vector<const job_view*> all;
-    for (const auto& [id, j] : waiting_.own()) all.push_back(&j);
-    by_priority(all);
-    return all;
-  }
+  std::vector<const job_view*> waiting_decoders() const { return all_in_order(waiting_.own()); }
   snapshot rest(const snapshot& s, const idle_index& idle) const {
     return {s.now_s,        s.cluster,  idle,        waiting_.seen(), running_.seen(),
             moving_.seen(), s.unusable, s.changed_s, s.arrivals};

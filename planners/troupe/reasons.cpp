@@ -1,8 +1,5 @@
 #include "planners/troupe/reasons.hpp"
 
-#include <algorithm>
-#include <limits>
-
 #include <fmt/format.h>
 
 #include "planners/plans/shortage.hpp"

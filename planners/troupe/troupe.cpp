@@ -5,14 +5,11 @@
 #include <iterator>
 #include <tuple>
 
-#include <fmt/format.h>
-
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/policy/placement.hpp"
-#include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/arriving_load.hpp"
 #include "planners/troupe/fixed_trainings.hpp"

@@ -1,4 +1,5 @@
 #include "runtime/host/file_lock.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -39,32 +40,27 @@ bool lock_soon(int fd) {
 // flock and not O_EXCL: the kernel releases it with the process, so no stale file blocks the next
 // start. The number inside is for people.
 expected<file_lock> file_lock::take(const std::string& path, std::string_view what) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  descriptor fd{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the lock {}: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the lock {}: {}", path,
+                  std::strerror(errno));
   if (!lock_soon(fd)) {
     const auto other = number_in(fd);
-    ::close(fd);
-    return refuse(reason::kind::refused,
-                  fmt::format("{} is in use by {}", what,
-                              other ? fmt::format("process {}", *other) : "another process"));
+    return refuse(reason::kind::refused, "{} is in use by {}", what,
+                  other ? fmt::format("process {}", *other) : "another process");
   }
-  file_lock lock{fd};
   const auto self = std::to_string(::getpid());
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, self.data(), self.size(), 0) < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-  return lock;
+    return refuse(reason::kind::unavailable, "cannot write {}: {}", path, std::strerror(errno));
+  return file_lock{std::move(fd)};
 }
 
 // Tests the lock by taking a shared one for a moment.
 std::optional<pid_t> file_lock::holder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const descriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (fd < 0) return {};
   const bool locked = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
   const auto number = number_in(fd);
-  ::close(fd);
   return locked ? number : std::nullopt;
 }
 
@@ -72,7 +68,6 @@ file_lock::~file_lock() {
   if (fd_ < 0) return;
   // So that holder() never returns a stale process id.
   [[maybe_unused]] const auto emptied = ::ftruncate(fd_, 0);
-  ::close(fd_);
 }
 
 }  // namespace troupe::runtime

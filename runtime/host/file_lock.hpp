@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
@@ -22,16 +23,13 @@ class file_lock {
   /// The process that holds the lock; nothing if none does or there is no such file.
   static std::optional<pid_t> holder(const std::string& path);
 
-  file_lock(file_lock&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
-  file_lock& operator=(file_lock&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
+  file_lock(file_lock&&) noexcept = default;
+  file_lock& operator=(file_lock&&) noexcept = default;
   ~file_lock();
 
  private:
-  explicit file_lock(int fd) : fd_{fd} {}
-  int fd_ = -1;
+  explicit file_lock(descriptor fd) : fd_{std::move(fd)} {}
+  descriptor fd_;
 };
 
 }  // namespace troupe::runtime

@@ -11,6 +11,9 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/descriptor.hpp"
+#include "messages/base/refuse.hpp"
+
 namespace troupe::runtime {
 
 namespace {
@@ -37,7 +40,7 @@ unsigned umask_of_programs() {
 // descriptor: by path, another user could replace it in between.
 expected<void> prepare_private_directory(const std::string& path) {
   const auto refused = [&](const std::string& why) {
-    return refuse(reason::kind::invalid, fmt::format("{}: {}", path, why));
+    return refuse(reason::kind::invalid, "{}: {}", path, why);
   };
   std::error_code failed;
   const auto above = std::filesystem::absolute(path).parent_path();
@@ -45,20 +48,18 @@ expected<void> prepare_private_directory(const std::string& path) {
   if (failed) return refused(fmt::format("cannot be created: {}", failed.message()));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return refused(fmt::format("cannot be created: {}", std::strerror(errno)));
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const descriptor fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (fd < 0) return refused(fmt::format("cannot be used: {}", std::strerror(errno)));
   struct stat s {};
   const bool known = ::fstat(fd, &s) == 0;
   const bool mine = known && s.st_uid == ::geteuid();
   const bool closed = mine && ((s.st_mode & 0077) == 0 || ::fchmod(fd, 0700) == 0);
-  const int why = errno;
-  ::close(fd);
   if (known && !mine)
     return refused(
         fmt::format("belongs to user {}, but this process runs as user {}: a state directory must "
                     "belong to its user; fix it with chown, or choose another with --state",
                     s.st_uid, ::geteuid()));
-  if (!closed) return refused(fmt::format("cannot be closed to others: {}", std::strerror(why)));
+  if (!closed) return refused(fmt::format("cannot be closed to others: {}", std::strerror(errno)));
   return {};
 }
 

@@ -1,11 +1,10 @@
 #include "runtime/host/realtime.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <sched.h>
 
 #include <cerrno>
 #include <cstring>
-
-#include <fmt/format.h>
 
 namespace troupe::runtime {
 
@@ -14,8 +13,8 @@ namespace troupe::runtime {
 expected<void> take_realtime_priority() {
   const sched_param lowest{::sched_get_priority_min(SCHED_RR)};
   if (::sched_setscheduler(0, SCHED_RR, &lowest) == 0) return {};
-  return refuse(reason::kind::refused,
-                fmt::format("real-time priority is not permitted: {}", std::strerror(errno)));
+  return refuse(reason::kind::refused, "real-time priority is not permitted: {}",
+                std::strerror(errno));
 }
 
 bool has_realtime_priority(pid_t process) {

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "runtime/host/private_files.hpp"
 
 namespace troupe::runtime {
@@ -48,18 +49,17 @@ std::optional<journal_witness::record> read_slot(const std::string& text) {
 
 // O_NOFOLLOW: a link in place of the file would let its owner choose which file is overwritten.
 expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file_mode);
+  descriptor fd{::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file_mode)};
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open {}: {}", path, std::strerror(errno)));
-  std::unique_ptr<journal_witness> w{new journal_witness{fd}};
+    return refuse(reason::kind::unavailable, "cannot open {}: {}", path, std::strerror(errno));
   ::fchmod(fd, private_file_mode);
+  std::unique_ptr<journal_witness> w{new journal_witness{std::move(fd)}};
   struct stat s {};
-  if (::fstat(fd, &s) != 0) return refuse(w->failure("read").error());
+  if (::fstat(w->fd_, &s) != 0) return refuse(w->failure("read").error());
   w->new_ = s.st_size == 0;
   for (unsigned i = 0; i < slots; ++i) {
     std::string text(slot_bytes, '\0');
-    if (::pread(fd, text.data(), slot_bytes, static_cast<off_t>(i * slot_bytes)) !=
+    if (::pread(w->fd_, text.data(), slot_bytes, static_cast<off_t>(i * slot_bytes)) !=
         static_cast<ssize_t>(slot_bytes))
       continue;
     const auto r = read_slot(text);
@@ -71,13 +71,9 @@ expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::stri
   return w;
 }
 
-journal_witness::~journal_witness() {
-  ::close(fd_);
-}
-
 expected<void> journal_witness::failure(const char* what) const {
-  return refuse(reason::kind::unavailable,
-                fmt::format("cannot {} the journal's witness: {}", what, std::strerror(errno)));
+  return refuse(reason::kind::unavailable, "cannot {} the journal's witness: {}", what,
+                std::strerror(errno));
 }
 
 expected<void> journal_witness::write(const record& r) {

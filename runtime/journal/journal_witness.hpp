@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
@@ -29,9 +31,6 @@ class journal_witness {
 
   /// Opens the file or creates an empty one, without changing its contents.
   static expected<std::unique_ptr<journal_witness>> open(const std::string& path);
-  ~journal_witness();
-  journal_witness(const journal_witness&) = delete;
-  journal_witness& operator=(const journal_witness&) = delete;
 
   /// The valid slots when it was opened: none to two.
   const std::vector<record>& found() const { return found_; }
@@ -42,10 +41,10 @@ class journal_witness {
   expected<void> sync();
 
  private:
-  explicit journal_witness(int fd) : fd_{fd} {}
+  explicit journal_witness(descriptor fd) : fd_{std::move(fd)} {}
   expected<void> failure(const char* what) const;
 
-  int fd_ = -1;
+  descriptor fd_;
   bool new_ = false, dirty_ = false;
   unsigned next_slot_ = 0;
   std::vector<record> found_;

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/journal/entry_checksum.hpp"
 
@@ -60,13 +59,11 @@ expected<void> memory_journal::write(std::span<const journal_entry> entries, boo
 expected<void> memory_journal::replay(const std::function<void(const journal_entry&)>& each) const {
   auto sequence = disk_->first;
   if (const auto last = sequence + disk_->rows.size() - 1; last < disk_->witnessed)
-    return refuse(
-        reason::kind::malformed,
-        fmt::format("the journal ends with entry {}, but {} were written", last, disk_->witnessed));
+    return refuse(reason::kind::malformed, "the journal ends with entry {}, but {} were written",
+                  last, disk_->witnessed);
   for (const auto& r : disk_->rows) {
     if (r.checksum != entry_checksum(sequence, r.bytes))
-      return refuse(reason::kind::malformed,
-                    fmt::format("entry {} of the journal is damaged", sequence));
+      return refuse(reason::kind::malformed, "entry {} of the journal is damaged", sequence);
     const auto e = decode_entry(r.bytes);
     if (!e) return refuse(e.error());
     each(*e);

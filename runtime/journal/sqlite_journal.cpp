@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/private_files.hpp"
@@ -72,22 +73,21 @@ sqlite_journal::~sqlite_journal() {
   sqlite3_close(db_);
   if (witness_ && !witness_->sync())
     log(log_level::warn, "journal", "the witness could not be synced");
-  if (lock_fd_ >= 0) ::close(lock_fd_);  // after the database: the lock covers its last write
 }
 
 // On a separate file, because SQLite opens and closes the database file itself.
 expected<void> sqlite_journal::lock() {
   const auto name = path_ + ".lock";
-  lock_fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  lock_fd_ = descriptor{::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode)};
   if (lock_fd_ < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the journal's lock {}: {}", name, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the journal's lock {}: {}", name,
+                  std::strerror(errno));
   if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};
     const auto size = ::pread(lock_fd_, holder, sizeof holder - 1, 0);
     return refuse(reason::kind::refused,
-                  fmt::format("another controller{} has the journal {}: there can be only one",
-                              size > 0 ? fmt::format(" (process {})", holder) : "", path_));
+                  "another controller{} has the journal {}: there can be only one",
+                  size > 0 ? fmt::format(" (process {})", holder) : "", path_);
   }
   ::fchmod(lock_fd_, private_file_mode);
   // Information for users; the lock holds without it.
@@ -110,10 +110,10 @@ tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
 /// Appends the user's choices.
 tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
   return refuse(reason::kind::malformed,
-                fmt::format("{}. Nothing was changed. Restore the newest intact copy, or start "
-                            "once with --accept-older-journal to continue without the lost "
-                            "entries, or move {}* away to start with an empty journal",
-                            what, path_));
+                "{}. Nothing was changed. Restore the newest intact copy, or start once with "
+                "--accept-older-journal to continue without the lost entries, or move {}* away to "
+                "start with an empty journal",
+                what, path_);
 }
 
 expected<void> sqlite_journal::run(const std::string& sql) const {
@@ -160,12 +160,12 @@ expected<void> sqlite_journal::prepare() {
   witness_ = std::move(*witness);
   if (auto ok = check_files(); !ok) return ok;
   // SQLite creates the WAL with the database's mode.
-  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  descriptor fd{::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode)};
   if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot open the journal {}: {}", path_, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot open the journal {}: {}", path_,
+                  std::strerror(errno));
   ::fchmod(fd, private_file_mode);
-  ::close(fd);
+  fd.close();
   ::chmod((path_ + "-wal").c_str(), private_file_mode);
   if (sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK)
     return failure("open");
@@ -198,12 +198,11 @@ expected<void> sqlite_journal::check_version() {
   fresh_ = fresh_ || (witness_->is_new() && *tables == 0 && *app == 0 && *version == 0);
   if (fresh_) return make_tables();
   if (*app != application_id)
-    return refuse(reason::kind::malformed,
-                  fmt::format("{} is a database, but not a journal of Troupe", path_));
+    return refuse(reason::kind::malformed, "{} is a database, but not a journal of Troupe", path_);
   if (*version < 1 || *version > schema_version)
     return refuse(reason::kind::malformed,
-                  fmt::format("the journal {} has version {}; this program reads versions 1 to {}",
-                              path_, *version, schema_version));
+                  "the journal {} has version {}; this program reads versions 1 to {}", path_,
+                  *version, schema_version);
   version_ = *version;
   return {};
 }
@@ -276,7 +275,7 @@ expected<void> sqlite_journal::check_witness() {
         "the witness of the journal {} is {}: it is unknown whether its {} entries are complete",
         path_, witness_->is_new() ? "missing" : "damaged", last_));
   const auto of_this = [this](const auto& r) { return r.journal == id_; };
-  if (std::none_of(found.begin(), found.end(), of_this))
+  if (std::ranges::none_of(found, of_this))
     return damaged(fmt::format(
         "the journal {} is not the one of its witness (id {:016x}, the witness has {:016x})", path_,
         id_, found.front().journal));
@@ -419,12 +418,10 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
 }
 
 expected<void> sqlite_journal::after_commit() {
-  if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok)
-    return give_up(ok.error());
-  if (in_wal_ >= checkpoint_entries)
-    if (auto ok = checkpoint(); !ok) return give_up(ok.error());
-  if (auto ok = note_files(); !ok) return give_up(ok.error());
-  return {};
+  auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)});
+  if (ok && in_wal_ >= checkpoint_entries) ok = checkpoint();
+  if (ok) ok = note_files();
+  return ok ? ok : give_up(ok.error());
 }
 
 /// Once false, always false: entries after a gap are useless.
@@ -439,8 +436,8 @@ expected<void> sqlite_journal::note_files() {
   for (auto& p : places_) {
     struct stat s {};
     if (::stat(p.path.c_str(), &s) != 0)
-      return refuse(reason::kind::unavailable,
-                    fmt::format("cannot examine {}: {}", p.path, std::strerror(errno)));
+      return refuse(reason::kind::unavailable, "cannot examine {}: {}", p.path,
+                    std::strerror(errno));
     p.size = s.st_size;
     p.written = s.st_mtim;
   }
@@ -452,26 +449,23 @@ expected<void> sqlite_journal::note_files() {
 /// them, so their sizes and times of change show it.
 expected<void> sqlite_journal::unchanged() const {
   if (broken_)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("an earlier write to the journal {} failed", path_));
+    return refuse(reason::kind::unavailable, "an earlier write to the journal {} failed", path_);
   for (const auto& p : places_) {
     struct stat s {};
     const bool there = ::stat(p.path.c_str(), &s) == 0;
     if (!there || s.st_dev != p.device || s.st_ino != p.inode)
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("{} was {} while the controller was running: further writes would be lost",
-                      p.path, there ? "replaced" : "deleted"));
+      return refuse(reason::kind::unavailable,
+                    "{} was {} while the controller was running: further writes would be lost",
+                    p.path, there ? "replaced" : "deleted");
     const bool other_time =
         s.st_mtim.tv_sec != p.written.tv_sec || s.st_mtim.tv_nsec != p.written.tv_nsec;
     if (s.st_size != p.size || other_time)
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("{} was {} by another program while the controller was running: it may lack "
-                      "entries that were durable",
-                      p.path,
-                      s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
-                                         : "written"));
+      return refuse(reason::kind::unavailable,
+                    "{} was {} by another program while the controller was running: it may lack "
+                    "entries that were durable",
+                    p.path,
+                    s.st_size < p.size ? fmt::format("cut from {} to {} bytes", p.size, s.st_size)
+                                       : "written");
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/base/descriptor.hpp"
 #include "runtime/journal/journal.hpp"
 #include "runtime/journal/journal_witness.hpp"
 
@@ -112,7 +113,7 @@ class sqlite_journal final : public journal {
 
   std::string path_;
   options options_;
-  int lock_fd_ = -1;
+  descriptor lock_fd_;  // closed after the database and the witness: covers their last writes
   sqlite3* db_ = nullptr;
   sqlite3_stmt* insert_ = nullptr;
   std::unique_ptr<journal_witness> witness_;

@@ -1,4 +1,5 @@
 #include "runtime/journal/wal_check.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <array>
 #include <cstdint>
@@ -6,8 +7,6 @@
 #include <fstream>
 #include <span>
 #include <vector>
-
-#include <fmt/format.h>
 
 // The format: https://www.sqlite.org/fileformat2.html, "The Write-Ahead Log".
 
@@ -91,8 +90,7 @@ expected<void> check_wal(const std::string& path) {
   std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>{in}, {}};
   if (bytes.size() <= header_bytes) return {};  // it never had a frame, or the witness knows
   const wal_file wal{std::move(bytes)};
-  if (!wal.good_header())
-    return refuse(reason::kind::malformed, fmt::format("{} has a damaged header", path));
+  if (!wal.good_header()) return refuse(reason::kind::malformed, "{} has a damaged header", path);
   // Old frames of an earlier log may follow the newest ones: their salts differ, so they are not
   // intact.
   std::size_t bad = 0;
@@ -101,9 +99,8 @@ expected<void> check_wal(const std::string& path) {
   for (auto i = bad + 1; i < wal.frames(); ++i) {
     if (!wal.genuine(i)) continue;
     if (ended)
-      return refuse(
-          reason::kind::malformed,
-          fmt::format("{} is damaged in frame {}, but later ones are intact", path, bad + 1));
+      return refuse(reason::kind::malformed, "{} is damaged in frame {}, but later ones are intact",
+                    path, bad + 1);
     ended = wal.ends_transaction(i);
   }
   return {};

@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/name_hash.hpp"
 
 namespace troupe::runtime {
@@ -24,14 +24,12 @@ std::string text_of(const char* file) {
 /// Binds and listens as programs do: with SO_REUSEADDR, so that connections of an earlier program
 /// that are not quite over are no obstacle.
 bool can_listen(int family, const sockaddr* at, socklen_t size) {
-  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const descriptor fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   if (fd < 0) return family == AF_INET6;  // a machine without IPv6
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  const bool ok = ::bind(fd, at, size) == 0 && ::listen(fd, 1) == 0;
-  ::close(fd);
-  return ok;
+  return ::bind(fd, at, size) == 0 && ::listen(fd, 1) == 0;
 }
 
 }  // namespace

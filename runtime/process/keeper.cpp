@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
@@ -37,10 +38,17 @@ constexpr double wake_after_s = 1;     // for a keeper to begin, before its star
 constexpr double give_up_after_s = 5;  // and before it is replaced
 
 auto cannot(const char* what) {
-  return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
+  return refuse(reason::kind::unavailable, "{}: {}", what, std::strerror(errno));
 }
 
-/// Passes three descriptors over a Unix socket, whose type SOCK_SEQPACKET keeps each request whole.
+/// Two that are connected, of a type that keeps each message whole; -1: there is none.
+std::pair<descriptor, descriptor> connected_sockets() {
+  int ends[2] = {-1, -1};
+  ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+  return {descriptor{ends[0]}, descriptor{ends[1]}};
+}
+
+/// Passes three descriptors over a socket.
 bool send_three(int control, const int (&three)[3]) {
   char byte = 0;
   iovec data{&byte, 1};
@@ -65,18 +73,13 @@ void send_command(int control, keeper_command::kind what, double value) {
 // ----------------------------------------------------------------------------------------
 
 expected<std::unique_ptr<keeper_server>> keeper_server::start(std::string records, int lock) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return cannot("cannot create a socket for keepers");
+  auto [mine, theirs] = connected_sockets();
+  if (mine < 0) return cannot("cannot create a socket for keepers");
   const auto child = ::fork();
-  if (child == 0) serve_keepers(ends[1], lock, records);
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return cannot("cannot start the keeper process");
-  }
+  if (child == 0) serve_keepers(theirs, lock, records);
+  if (child < 0) return cannot("cannot start the keeper process");
   return std::unique_ptr<keeper_server>{
-      new keeper_server{ends[0], {std::move(records), identify(child)}}};
+      new keeper_server{std::move(mine), {std::move(records), identify(child)}}};
 }
 
 bool keeper_server::alive() const {
@@ -88,7 +91,7 @@ bool keeper_server::alive() const {
 // killed if that does not help.
 keeper_server::~keeper_server() {
   const auto all = where_.find();
-  ::close(control_);
+  control_.close();
   all.wake();
   bool reaped = false;
   const auto over = [&] {
@@ -108,33 +111,25 @@ expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options
                                                            double until_s) {
   if (o.command.empty()) return refuse(reason::kind::invalid, "an empty command cannot be run");
   keeper_request r{o, fresh_group_token(), where_.records, until_s};
-  const int permission = make_permission();
+  auto permission = make_permission();
   if (permission < 0) return cannot("cannot create a descriptor for a program's keeper");
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    const auto failed = cannot("cannot create a socket for a program's keeper");
-    ::close(permission);
-    return failed;
-  }
+  auto [mine, theirs] = connected_sockets();
+  if (mine < 0) return cannot("cannot create a socket for a program's keeper");
   std::unique_ptr<kept_program> result{
-      new kept_program{ends[0], permission, o, r.token, until_s, where_}};
-  const int file = r.write();
-  const bool sent = file >= 0 && send_three(control_, {ends[1], file, permission});
-  const int why = errno;
-  if (file >= 0) ::close(file);
-  ::close(ends[1]);
-  errno = why;
-  if (!sent) return cannot("cannot start a program's keeper");
+      new kept_program{std::move(mine), std::move(permission), o, r.token, until_s, where_}};
+  const auto file = r.write();
+  if (file < 0 || !send_three(control_, {theirs, file, result->permission_}))
+    return cannot("cannot start a program's keeper");
   return result;
 }
 
 // -- a program
 // -----------------------------------------------------------------------------------------
 
-kept_program::kept_program(int control, int permission, process_options o, std::string token,
-                           double until_s, keeper_server_place server)
-    : control_{control},
-      permission_{permission},
+kept_program::kept_program(descriptor control, descriptor permission, process_options o,
+                           std::string token, double until_s, keeper_server_place server)
+    : control_{std::move(control)},
+      permission_{std::move(permission)},
       options_{std::move(o)},
       group_{0, 0, this_boot(), std::move(token), 0, 0},
       server_{std::move(server)},
@@ -143,12 +138,9 @@ kept_program::kept_program(int control, int permission, process_options o, std::
       until_s_{until_s} {}
 
 kept_program::~kept_program() {
-  if (!end_) {
-    kill();
-    wait_until([this] { return poll().has_value(); }, shutdown_wait_s);
-  }
-  ::close(control_);
-  ::close(permission_);
+  if (end_) return;
+  kill();
+  wait_until([this] { return poll().has_value(); }, shutdown_wait_s);
 }
 
 void kept_program::renew(double until_s) {

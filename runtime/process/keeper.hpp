@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/program.hpp"
@@ -69,9 +70,9 @@ class kept_program {
 
  private:
   friend class keeper_server;
-  /// Owns the descriptors. `server`: where to find the processes that are to start its keeper.
-  kept_program(int control, int permission, process_options o, std::string token, double until_s,
-               keeper_server_place server);
+  /// `server`: where to find the processes that are to start its keeper.
+  kept_program(descriptor control, descriptor permission, process_options o, std::string token,
+               double until_s, keeper_server_place server);
   /// True: no keeper has started it, and none will.
   bool withdraw() const;
   void receive(const keeper_event& e);
@@ -80,7 +81,7 @@ class kept_program {
   /// Kills it without its keeper, which may have been stopped, if it has been due for a while.
   void enforce();
 
-  int control_, permission_;
+  descriptor control_, permission_;
   process_options options_;
   process_group group_;
   keeper_server_place server_;
@@ -112,10 +113,10 @@ class keeper_server {
   expected<std::unique_ptr<kept_program>> run(const process_options& o, double until_s);
 
  private:
-  keeper_server(int control, keeper_server_place where)
-      : control_{control}, where_{std::move(where)} {}
+  keeper_server(descriptor control, keeper_server_place where)
+      : control_{std::move(control)}, where_{std::move(where)} {}
 
-  int control_;
+  descriptor control_;
   keeper_server_place where_;
 };
 

@@ -59,11 +59,7 @@ class keeper {
   // Order: report that this process lives, check the lease and the owner, take the permission,
   // start. A lease that ends in between is noticed by the loop.
   void run() {
-    keeper_event begun;
-    begun.what = keeper_event::begun;
-    begun.keeper = me_.pid;
-    begun.keeper_ticks = me_.started;
-    send_event(begun);
+    send_event({.what = keeper_event::begun, .keeper = me_.pid, .keeper_ticks = me_.started});
     // The owner may have been stopped between its decision and this process' start.
     if (clock_.now_s() >= request_.until_s) return notify(keeper_event::lease_expired);
     if (owner_is_gone() || !take_permission(permission_)) return;
@@ -98,13 +94,13 @@ class keeper {
     const bool open = go.open() && report_.open();
     const auto child = open ? ::fork() : -1;
     if (child == 0) {
-      go.close(1);
+      go.ends[1].close();
       plan.become(go.ends[0], report_.ends[1]);
     }
     failure_.why = errno;
     if (child < 0) return false;
-    report_.close(1);
-    go.close(0);
+    report_.ends[1].close();
+    go.ends[0].close();
     ::setpgid(child, child);  // the child does the same: whichever is first
     group_ = describe_group(child, request_.token)
                  .value_or(process_group{child, 0, this_boot(), request_.token, 0, 0});
@@ -116,10 +112,7 @@ class keeper {
       failed_ = killing_ = true;
       return true;
     }
-    keeper_event e;
-    e.leader = group_.leader;
-    e.leader_ticks = group_.started;
-    send_event(e);
+    send_event({.leader = group_.leader, .leader_ticks = group_.started});
     go.write_one();
     return true;
   }
@@ -193,16 +186,11 @@ class keeper {
       failed_ = true;
       failure_ = f;
     }
-    report_.close(0);
+    report_.ends[0].close();
   }
 
   void notify(keeper_event::kind what) const {
-    keeper_event e;
-    e.what = what;
-    e.status = status_;
-    e.signalled = signalled_;
-    e.failure = failure_;
-    send_event(e);
+    send_event({.what = what, .status = status_, .signalled = signalled_, .failure = failure_});
   }
 
   void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
@@ -285,8 +273,8 @@ void restart_when_killed(int control, const std::string& records) {
 
 }  // namespace
 
-int make_permission() {
-  return ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+descriptor make_permission() {
+  return descriptor{::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)};
 }
 
 bool take_permission(int permission) {
@@ -295,7 +283,7 @@ bool take_permission(int permission) {
 }
 
 // In a memory file and not in the message itself: command lines may exceed the size of a message.
-int keeper_request::write() const {
+descriptor keeper_request::write() const {
   std::string all;
   append(all, std::string{reinterpret_cast<const char*>(&until_s), sizeof until_s});
   for (const auto* text : {&token, &records, &program.directory, &program.output})
@@ -303,16 +291,10 @@ int keeper_request::write() const {
   append(all, std::to_string(program.command.size()));
   for (const auto& word : program.command) append(all, word);
   for (const auto& [name, value] : program.environment) append(all, name), append(all, value);
-  const int file = ::memfd_create("program", MFD_CLOEXEC);
-  if (file < 0) return -1;
-  for (std::size_t at = 0; at < all.size();) {
+  descriptor file{::memfd_create("program", MFD_CLOEXEC)};
+  for (std::size_t at = 0; file >= 0 && at < all.size();) {
     const auto n = ::write(file, all.data() + at, all.size() - at);
-    if (n < 0) {
-      const int why = errno;
-      ::close(file);
-      errno = why;
-      return -1;
-    }
+    if (n < 0) return {};
     at += static_cast<std::size_t>(n);
   }
   return file;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "messages/base/descriptor.hpp"
 #include "runtime/process/program.hpp"
 
 // The protocol between keeper_server and the processes that it forks.
@@ -27,12 +28,12 @@ struct keeper_event {
   std::uint64_t keeper_ticks = 0;  // begun: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
   bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
-  start_failure failure;           // not_started
+  start_failure failure{};         // not_started
 };
 
 /// A permission that one of two processes can take, once: the keeper to start its program, or the
 /// owner, so that it is never started. An eventfd.
-int make_permission();
+descriptor make_permission();
 bool take_permission(int permission);
 
 /// The program that a keeper starts; passed in an unlinked temporary file.
@@ -41,8 +42,8 @@ struct keeper_request {
   std::string token, records;
   double until_s = std::numeric_limits<double>::infinity();
 
-  /// The file's descriptor; -1 and errno on failure.
-  int write() const;
+  /// The file; none, and errno, on failure.
+  descriptor write() const;
   static bool read(int file, keeper_request& to);
 };
 

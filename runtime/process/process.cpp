@@ -7,14 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <queue>
 #include <thread>
-
-#include <fmt/format.h>
 
 namespace troupe::runtime {
 namespace {
@@ -89,7 +86,7 @@ expected<void> process::launch(const process_options& o) {
   const auto pid = spawner::run([&] {
     const auto child = ::fork();
     if (child == 0) {
-      go.close(1);
+      go.ends[1].close();
       plan.become(go.ends[0], report.ends[1]);
     }
     return child < 0 ? -errno : child;
@@ -97,8 +94,8 @@ expected<void> process::launch(const process_options& o) {
   if (pid < 0) return cannot(-pid);
   ::setpgid(pid, pid);  // the child does the same: whichever is first
   group_ = describe_group(pid, token).value_or(process_group{pid, 0, "", token});
-  go.close(0);
-  report.close(1);
+  go.ends[0].close();
+  report.ends[1].close();
   if (!go.write_one()) return cannot(errno);
   if (::read(report.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f))
     return refuse(

@@ -17,6 +17,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/descriptor.hpp"
+#include "messages/base/refuse.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/wait.hpp"
 
@@ -41,12 +43,11 @@ struct process_state {
 /// with ESRCH, for which std::ifstream's iterators throw.
 std::string contents(const std::string& path) {
   std::string all;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const descriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (fd < 0) return all;
   char some[4096];
   for (ssize_t n = 0; (n = ::read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
     if (n > 0) all.append(some, static_cast<std::size_t>(n));
-  ::close(fd);
   return all;
 }
 
@@ -143,11 +144,10 @@ bool is_alive(const process_id& p) {
 // A pidfd refers to one process; its start time is checked once the pidfd is open.
 bool signal_process(const process_id& p, int signal) {
   if (p.pid <= 1) return false;
-  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, p.pid, 0));
+  const descriptor fd{static_cast<int>(::syscall(SYS_pidfd_open, p.pid, 0))};
   if (fd < 0) return false;
   const bool same = is_alive(p);
-  if (same) ::syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0);
-  ::close(fd);
+  if (same) ::syscall(SYS_pidfd_send_signal, int{fd}, signal, nullptr, 0);
   return same;
 }
 
@@ -162,12 +162,7 @@ std::vector<process_id> living_children(pid_t parent) {
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
   if (!s || s->dead()) return {};
-  process_group g;
-  g.leader = leader;
-  g.started = s->started;
-  g.boot = this_boot();
-  g.token = std::move(token);
-  return g;
+  return process_group{leader, s->started, this_boot(), std::move(token), 0, 0};
 }
 
 std::string this_boot() {
@@ -220,14 +215,9 @@ expected<void> record_group(const std::string& directory, const process_group& g
   const auto path = file_of(directory, g.leader);
   const auto text = fmt::format("{} {} {} {} {} {}\n", g.leader, g.started, g.boot, g.token,
                                 g.keeper, g.keeper_started);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool ok =
-      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int why = errno;
-  if (fd >= 0) ::close(fd);
-  if (!ok)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(why)));
+  const descriptor fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)};
+  if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return refuse(reason::kind::unavailable, "cannot write {}: {}", path, std::strerror(errno));
   return {};
 }
 
@@ -245,7 +235,7 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
   for (fs::directory_iterator it{directory, ignored}, last; !ignored && it != last;
        it.increment(ignored))
     if (it->path().extension() == ".group") files.push_back(it->path());
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   for (const auto& file : files) {
     const auto g = read_record(file);
     const std::size_t alive = g ? kill_kept(*g) : 0;

@@ -162,16 +162,14 @@ void program_plan::become(int go, int report) const {
 
 // A socket pair and not a pipe: MSG_NOSIGNAL spares the process a SIGPIPE when the child has died.
 bool pipe_ends::open() {
-  return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
+  int both[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both) != 0) return false;
+  for (int i = 0; i < 2; ++i) ends[i] = descriptor{both[i]};
+  return true;
 }
 
 bool pipe_ends::write_one() {
   return ::send(ends[1], "g", 1, MSG_NOSIGNAL) == 1;
-}
-
-void pipe_ends::close(int i) {
-  if (ends[i] >= 0) ::close(ends[i]);
-  ends[i] = -1;
 }
 
 }  // namespace troupe::runtime

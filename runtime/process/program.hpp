@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/descriptor.hpp"
+
 // How a forked child becomes an external program: shared by `process` and `keeper`.
 
 namespace troupe::runtime {
@@ -60,18 +62,11 @@ class program_plan {
 
 /// A pipe from ends[1] to ends[0], closed at exec and by the destructor.
 struct pipe_ends {
-  int ends[2] = {-1, -1};
+  descriptor ends[2];
 
-  pipe_ends() = default;
-  pipe_ends(const pipe_ends&) = delete;
-  ~pipe_ends() {
-    close(0);
-    close(1);
-  }
   bool open();
   /// Writes a byte; false if there is no reader. Never raises SIGPIPE.
   bool write_one();
-  void close(int i);
 };
 
 }  // namespace troupe::runtime

@@ -34,8 +34,6 @@ readable_watch::~readable_watch() {
   const std::uint64_t one = 1;
   (void)!::write(stop_, &one, sizeof one);
   thread_.join();
-  ::close(stop_);
-  ::close(poll_);
 }
 
 // Edge-triggered: the callback reads in another thread, and a level-triggered descriptor would fire

@@ -3,6 +3,8 @@
 #include <functional>
 #include <thread>
 
+#include "messages/base/descriptor.hpp"
+
 namespace troupe::runtime {
 
 /// Calls a function, on its own thread, soon after one of its descriptors became readable or was
@@ -22,7 +24,7 @@ class readable_watch {
   void run() const;
 
   std::function<void()> on_readable_;
-  int poll_ = -1, stop_ = -1;
+  descriptor poll_, stop_;
   std::thread thread_;
 };
 

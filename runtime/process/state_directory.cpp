@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -38,8 +39,7 @@ std::uint64_t minutes_since_1970() {
 }
 
 auto cannot(const std::string& path, const char* what) {
-  return refuse(reason::kind::invalid,
-                fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno)));
+  return refuse(reason::kind::invalid, "{}: cannot be {}: {}", path, what, std::strerror(errno));
 }
 
 // The lock is inherited by keepers and so outlives its process while programs are being killed. The
@@ -75,7 +75,7 @@ expected<std::unique_ptr<state_directory>> state_directory::open(const std::stri
 // free with the last of them.
 expected<void> state_directory::take(double limit_s) {
   const auto file = path_ + "/lock";
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  lock_ = descriptor{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
   if (lock_ < 0) return cannot(file, "opened");
   pid_t other = 0;
   const auto mine = [&] { return ::flock(lock_, LOCK_EX | LOCK_NB) == 0; };
@@ -87,22 +87,17 @@ expected<void> state_directory::take(double limit_s) {
     wait_until(known, limit_s, 0.01);
   }
   if (!taken && other != 0)
-    return refuse(
-        reason::kind::invalid,
-        fmt::format("{}: in use by another process ({}): there can be only one", path_, other));
+    return refuse(reason::kind::invalid,
+                  "{}: in use by another process ({}): there can be only one", path_, other);
   if (!taken)
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: programs of an earlier process are still being killed", path_));
+                  "{}: programs of an earlier process are still being killed", path_);
   const auto me = describe_group(::getpid(), {});
   const auto text = fmt::format("{} {}\n", ::getpid(), me ? me->started : 0);
   if (::ftruncate(lock_, 0) != 0 ||
       ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return cannot(file, "written");
   return {};
-}
-
-state_directory::~state_directory() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 expected<std::uint64_t> state_directory::next_incarnation() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
@@ -27,8 +28,6 @@ class state_directory {
   /// up to `limit_s` for the keepers.
   static expected<std::unique_ptr<state_directory>> open(const std::string& path,
                                                          double limit_s = 10);
-  ~state_directory();
-  state_directory(const state_directory&) = delete;
 
   const std::string& path() const { return path_; }
   /// The descriptor that holds the lock; for keepers.
@@ -44,7 +43,7 @@ class state_directory {
   expected<void> take(double limit_s);
 
   std::string path_;
-  int lock_ = -1;
+  descriptor lock_;
   bool new_ = false;
 };
 

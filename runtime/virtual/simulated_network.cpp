@@ -121,26 +121,18 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
     ++counters_.refused;
     return false;
   }
-  if (endpoints_[c.to].generation % 2 == 0) {
-    ++counters_.unreachable;
-    return true;
-  }
-  if (!faults_.partitions.empty() && cut(c)) {
-    ++counters_.cut;
-    return true;
-  }
-  if (loses_ && loses_(e.self, endpoints_[c.to].self, f)) {
-    ++counters_.lost;
-    return true;
-  }
+  const auto drop = [](std::uint64_t& count) {
+    ++count;
+    return true;  // a sender does not see it
+  };
+  if (endpoints_[c.to].generation % 2 == 0) return drop(counters_.unreachable);
+  if (!faults_.partitions.empty() && cut(c)) return drop(counters_.cut);
+  if (loses_ && loses_(e.self, endpoints_[c.to].self, f)) return drop(counters_.lost);
   if (!random_faults_ || !faulty_now()) {
     depart(new_flight(std::move(f), via, block));
     return true;
   }
-  if (faults_.loss > 0 && random_.chance(faults_.loss)) {
-    ++counters_.lost;
-    return true;
-  }
+  if (faults_.loss > 0 && random_.chance(faults_.loss)) return drop(counters_.lost);
   const bool twice = faults_.duplication > 0 && random_.chance(faults_.duplication);
   const bool late = faults_.reordering > 0 && random_.chance(faults_.reordering);
   const auto first = new_flight(std::move(f), via, block);
@@ -464,8 +456,8 @@ void simulated_network::describe(connection& c) {
 
 void simulated_network::place_in_partitions(endpoint& e) const {
   const auto meant = [&](const std::vector<std::string>& names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& n) { return is_meant(cluster_, e.self, n); });
+    return std::ranges::any_of(names,
+                               [&](const std::string& n) { return is_meant(cluster_, e.self, n); });
   };
   for (const auto& p : faults_.partitions) {
     const bool in_a = meant(p.a);

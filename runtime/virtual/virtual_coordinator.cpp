@@ -130,7 +130,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   // Messages on the way to actors of a crashed host; those in their mailboxes end with them.
   void drop_events_of(std::span<const caf::actor> actors) override {
     queue_.cancel_if([&](const happening& h) {
-      return h.actor && std::any_of(actors.begin(), actors.end(), [&](const caf::actor& a) {
+      return h.actor && std::ranges::any_of(actors, [&](const caf::actor& a) {
                return caf::actor_cast<caf::strong_actor_ptr>(a) == h.actor;
              });
     });

@@ -117,6 +117,12 @@ struct virtual_world::impl {
     begin(m);
   }
 
+  /// Null: there is no such host.
+  machine* find(address a) {
+    const auto found = machines.find(a);
+    return found == machines.end() ? nullptr : &found->second;
+  }
+
   // A host's memory is new; its disk and its clocks are the old ones.
   void begin(machine& m) {
     if (m.up) return;
@@ -269,38 +275,34 @@ void virtual_world::add_host(address a, start_function start) {
 }
 
 void virtual_world::crash(address a) {
-  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
-    impl_->end(found->second);
+  if (auto* m = impl_->find(a)) impl_->end(*m);
 }
 
 void virtual_world::crash(address a, double down_s) {
-  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
-    impl_->go_down(found->second, down_s);
+  if (auto* m = impl_->find(a)) impl_->go_down(*m, down_s);
 }
 
 void virtual_world::restart(address a) {
-  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
-    impl_->begin(found->second);
+  if (auto* m = impl_->find(a)) impl_->begin(*m);
 }
 
 void virtual_world::set_wall_clock(address a, double ahead_s) {
-  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
-    found->second.clock->set_wall_ahead(ahead_s);
+  if (auto* m = impl_->find(a)) m->clock->set_wall_ahead(ahead_s);
 }
 
 std::shared_ptr<memory_disk> virtual_world::disk(address a) const {
-  const auto found = impl_->machines.find(a);
-  return found == impl_->machines.end() ? nullptr : found->second.disk;
+  const auto* m = impl_->find(a);
+  return m ? m->disk : nullptr;
 }
 
 bool virtual_world::is_up(address a) const {
-  const auto found = impl_->machines.find(a);
-  return found != impl_->machines.end() && found->second.up;
+  const auto* m = impl_->find(a);
+  return m && m->up;
 }
 
 std::uint64_t virtual_world::incarnation(address a) const {
-  const auto found = impl_->machines.find(a);
-  return found == impl_->machines.end() ? 0 : found->second.incarnation;
+  const auto* m = impl_->find(a);
+  return m ? m->incarnation : 0;
 }
 
 double virtual_world::slowdown(address a) const {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::runtime {
 namespace {
@@ -92,8 +91,8 @@ expected<std::shared_ptr<lane>> connection_table::assign(address who, std::uint6
   if (!is_client(who)) {
     auto& newest = newest_[who];
     if (incarnation < newest)
-      return refuse(reason::kind::stale, fmt::format("superseded by a newer instance of {}",
-                                                     host_name(host_.cluster(), who)));
+      return refuse(reason::kind::stale, "superseded by a newer instance of {}",
+                    host_name(host_.cluster(), who));
     newest = incarnation;
   }
   const auto [number, of] = connection_of(id);

@@ -8,8 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 
 namespace troupe::runtime {
@@ -49,10 +48,16 @@ bool receive_rest(zmq::socket_t& socket, zmq::message_t& header, zmq::message_t&
 
 // ---- opening
 
-expected<void> zeromq_transport::engine::open() {
-  host_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_options options) {
+  const auto e = std::make_shared<zeromq_engine>(std::move(options));
+  if (auto ok = e->connect(); !ok) return refuse(ok.error());
+  return e;
+}
+
+expected<void> zeromq_engine::connect() {
+  host_.wake_fd = descriptor{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   if (host_.wake_fd < 0)
-    return refuse(reason::kind::unavailable, fmt::format("no eventfd: {}", std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "no eventfd: {}", std::strerror(errno));
   if (auto ok = find_self(); !ok) return ok;
   keep_memory(!host_.options.client && host_.self != controller_address);
   if (auto ok = sockets_.open(); !ok) return ok;
@@ -61,31 +66,30 @@ expected<void> zeromq_transport::engine::open() {
     if (auto ok = add_link({host_.upstream, o.upstream, o.connections}); !ok) return ok;
   for (const auto& l : o.links) {
     if (!host_.is_gateway() || !is_gateway(host_.cluster(), l.to) || !greets(host_.self, l.to))
-      return refuse(reason::kind::invalid, fmt::format("{} does not connect to {}", o.name,
-                                                       host_name(host_.cluster(), l.to)));
+      return refuse(reason::kind::invalid, "{} does not connect to {}", o.name,
+                    host_name(host_.cluster(), l.to));
     if (auto ok = add_link(l); !ok) return ok;
   }
   return {};
 }
 
 // By its own cluster file; the upstream's welcome may correct the number.
-expected<void> zeromq_transport::engine::find_self() {
+expected<void> zeromq_engine::find_self() {
   if (host_.options.client) return {};
   const auto& c = host_.cluster();
   const auto found = find_host(c, host_.options.name);
   if (!found)
-    return refuse(reason::kind::unknown,
-                  fmt::format("no host '{}' in cluster {}", host_.options.name, c.name));
+    return refuse(reason::kind::unknown, "no host '{}' in cluster {}", host_.options.name, c.name);
   host_.entry = entry_of(c, *found);
   host_.self = *found;
   if (*found != controller_address) host_.upstream = next_hop(c, *found, controller_address);
   return {};
 }
 
-expected<void> zeromq_transport::engine::add_link(const zeromq_link& l) {
+expected<void> zeromq_engine::add_link(const zeromq_link& l) {
   if (l.connections < 1 || l.connections > max_connections)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{} connections: expected 1 to {}", l.connections, max_connections));
+    return refuse(reason::kind::invalid, "{} connections: expected 1 to {}", l.connections,
+                  max_connections);
   const std::lock_guard guard{host_.mutex};
   for (std::uint32_t n = 0; n < l.connections; ++n) {
     auto over = std::make_shared<lane>();
@@ -99,7 +103,7 @@ expected<void> zeromq_transport::engine::add_link(const zeromq_link& l) {
 
 // ---- called from any thread
 
-bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
+bool zeromq_engine::send(address to, frame f, std::uint32_t lane) {
   const address me = host_.self;
   if (to == me || me == first_client_address) {
     host_.add(host_state::no_route);
@@ -112,7 +116,12 @@ bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
   return pump_.enqueue(hop, std::move(f), lane);
 }
 
-void zeromq_transport::engine::handled(const frame& f) {
+caller zeromq_engine::caller_of(const frame& f) const {
+  const auto* in = inbox_of(f);
+  return in == nullptr ? caller{"", false} : (*in)->from();
+}
+
+void zeromq_engine::handled(const frame& f) {
   const auto* in = inbox_of(f);
   if (in == nullptr) return;
   const auto frames = (*in)->handled(f.size());
@@ -121,12 +130,12 @@ void zeromq_transport::engine::handled(const frame& f) {
   pump_.grant(*in, frames);
 }
 
-bool zeromq_transport::engine::greeted() const {
+bool zeromq_engine::greeted() const {
   const std::lock_guard guard{host_.mutex};
   return greeter_.upstream_open();
 }
 
-zeromq_counts zeromq_transport::engine::counts() const {
+zeromq_counts zeromq_engine::counts() const {
   using h = host_state;
   const auto of = [this](h::count c) { return host_.counts[c].load(std::memory_order_relaxed); };
   return {of(h::sent), of(h::received),  of(h::no_route),  of(h::full),
@@ -135,7 +144,7 @@ zeromq_counts zeromq_transport::engine::counts() const {
 
 // ---- the thread
 
-void zeromq_transport::engine::start(receiver r) {
+void zeromq_engine::listen(receiver r) {
   pump_.receive_with(std::move(r));
   // On admission the thread itself comes here, perhaps before `thread_` has its value.
   if (std::exchange(started_, true)) return;
@@ -143,7 +152,7 @@ void zeromq_transport::engine::start(receiver r) {
   ::pthread_setname_np(thread_.native_handle(), "troupe/net");
 }
 
-zeromq_transport::engine::~engine() {
+zeromq_engine::~zeromq_engine() {
   {
     const std::lock_guard guard{host_.mutex};
     stopping_ = true;
@@ -154,7 +163,7 @@ zeromq_transport::engine::~engine() {
 }
 
 // The last round begins after stopping_ is set, so that it sends all that was queued before.
-void zeromq_transport::engine::run() {
+void zeromq_engine::run() {
   bool more = false, go_on = true;
   while (go_on) {
     go_on = !is_stopping();
@@ -171,14 +180,14 @@ void zeromq_transport::engine::run() {
   }
 }
 
-bool zeromq_transport::engine::is_stopping() const {
+bool zeromq_engine::is_stopping() const {
   const std::lock_guard guard{host_.mutex};
   return stopping_;
 }
 
 // Rare events are checked when their descriptor is ready, and every 64 rounds while the thread is
 // too busy to poll: checking an idle socket is a system call.
-void zeromq_transport::engine::look_at_monitors() {
+void zeromq_engine::look_at_monitors() {
   constexpr unsigned rounds_between_looks = 64;
   sockets_.look_at_monitors(
       ++rounds_ % rounds_between_looks == 0, [this] { greeter_.watch_router(); },
@@ -187,7 +196,7 @@ void zeromq_transport::engine::look_at_monitors() {
 
 // A ZeroMQ descriptor is edge-triggered: it signals only changes since the socket was last used.
 // Each socket has just been read until it was empty, so new frames wake the thread.
-void zeromq_transport::engine::wait_for_work() {
+void zeromq_engine::wait_for_work() {
   using std::chrono::milliseconds;
   auto idle = greeter_.until_greeting();
   {
@@ -210,7 +219,7 @@ void zeromq_transport::engine::wait_for_work() {
 }
 
 // Returns memory allocated for peers that have left to the kernel.
-void zeromq_transport::engine::trim_memory() {
+void zeromq_engine::trim_memory() {
   if (!host_.trim_due || steady::now() - trimmed_ < std::chrono::seconds{1}) return;
   ::malloc_trim(0);
   trimmed_ = steady::now();
@@ -219,7 +228,7 @@ void zeromq_transport::engine::trim_memory() {
 
 // At most a thousand frames of one socket, then the round goes on: a busy peer must not delay the
 // frames, credits and greetings of the others.
-bool zeromq_transport::engine::drain_router() {
+bool zeromq_engine::drain_router() {
   auto* router = sockets_.router();
   if (router == nullptr) return false;
   zmq::message_t id, header, body;
@@ -255,7 +264,7 @@ bool zeromq_transport::engine::drain_router() {
 
 // Answers to a greeting come over the socket that greeted, and only those are accepted before it is
 // welcomed.
-bool zeromq_transport::engine::drain_dealer(dealer& d) {
+bool zeromq_engine::drain_dealer(dealer& d) {
   zmq::message_t header, body;
   for (int n = 0; n < frames_a_round; ++n) {
     if (!d.socket.recv(header, zmq::recv_flags::dontwait)) return false;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -45,23 +44,28 @@
 
 namespace troupe::runtime {
 
-class zeromq_transport::engine {
+class zeromq_engine final : public zeromq_transport {
  public:
-  explicit engine(zeromq_options options) : host_{std::move(options)} {}
-  ~engine();
-  engine(const engine&) = delete;
+  explicit zeromq_engine(zeromq_options options) : host_{std::move(options)} {}
+  ~zeromq_engine() override;
+  zeromq_engine(const zeromq_engine&) = delete;
 
-  expected<void> open();
-  void start(receiver r);
-  expected<void> add_link(const zeromq_link& l);
-  bool send(address to, frame f, std::uint32_t lane);
-  void handled(const frame& f);
+  /// Binds, and begins to connect. Called once, before anything else.
+  expected<void> connect();
 
-  address self() const { return host_.self; }
-  const std::string& endpoint() const { return host_.endpoint; }
-  bool greeted() const;
-  const greeter& greetings() const { return greeter_; }
-  zeromq_counts counts() const;
+  address self() const override { return host_.self; }
+  bool send(address to, frame f, std::uint32_t lane) override;
+  void listen(receiver r) override;
+  expected<void> add_link(const zeromq_link& l) override;
+  caller caller_of(const frame& f) const override;
+  void handled(const frame& f) override;
+  bool greeted() const override;
+  expected<void> wait_until_greeted(double seconds) const override {
+    return greeter_.wait_until_greeted(seconds);
+  }
+  std::optional<reason> refused() const override { return greeter_.refused(); }
+  std::string endpoint() const override { return host_.endpoint; }
+  zeromq_counts counts() const override;
 
  private:
   using steady = host_state::steady;

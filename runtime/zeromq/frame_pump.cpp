@@ -104,8 +104,7 @@ bool frame_pump::may_write(const lane& l) const {
 }
 
 void frame_pump::mark_blocked(const lane& l) {
-  if (!l.routing_id.empty() &&
-      std::find(blocked_.begin(), blocked_.end(), l.routing_id) == blocked_.end())
+  if (!l.routing_id.empty() && std::ranges::find(blocked_, l.routing_id) == blocked_.end())
     blocked_.push_back(l.routing_id);
 }
 

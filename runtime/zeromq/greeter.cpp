@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
 
@@ -334,18 +335,17 @@ bool greeter::has_its_key(const lane& l, zmq::message_t& header) const {
 expected<address> greeter::admit(const hello& h, std::string_view key_name, const std::string& id) {
   using enum reason::kind;
   if (sockets_.encrypts(host_.options.listen) && key_name.empty())
-    return refuse(refused, fmt::format("{} did not prove a key", shown(h.name)));
+    return refuse(refused, "{} did not prove a key", shown(h.name));
   const bool has_key = !key_name.empty();
   const bool is_host_key = has_key && sockets_.keys()->role_of(key_name) == key_role::host;
   if (!h.entry) {
     if (is_host_key)
-      return refuse(refused,
-                    fmt::format("the key of {} is a host's: clients need user keys", key_name));
+      return refuse(refused, "the key of {} is a host's: clients need user keys", key_name);
     return admit_client(key_name, id);
   }
   const auto who = admit_host(h);
   if (who && has_key && (!is_host_key || key_name != h.name))
-    return refuse(refused, fmt::format("{} used the key of {}", h.name, key_name));
+    return refuse(refused, "{} used the key of {}", h.name, key_name);
   return who;
 }
 
@@ -355,19 +355,17 @@ expected<address> greeter::admit_host(const hello& h) const {
   const auto& name = host_.options.name;
   using enum reason::kind;
   if (h.entry->cluster != c.name)
-    return refuse(refused, fmt::format("{} is of cluster '{}', and {} of cluster '{}'",
-                                       shown(h.name), shown(h.entry->cluster), name, c.name));
+    return refuse(refused, "{} is of cluster '{}', and {} of cluster '{}'", shown(h.name),
+                  shown(h.entry->cluster), name, c.name);
   const auto who = find_host(c, h.name);
-  if (!who)
-    return refuse(refused, fmt::format("no host '{}' in cluster {}", shown(h.name), c.name));
+  if (!who) return refuse(refused, "no host '{}' in cluster {}", shown(h.name), c.name);
   if (is_removed(c, *who)) {
     // It may reconnect while its last work has its grace, but not start anew.
     if (!table_.is_newest(*who, h.incarnation))
-      return refuse(refused, fmt::format("{} was removed from the cluster", h.name));
+      return refuse(refused, "{} was removed from the cluster", h.name);
   } else if (const auto right = entry_of(c, *who); right != *h.entry) {
-    return refuse(refused, fmt::format("{} has {} by its own cluster file, and {} by the "
-                                       "controller's",
-                                       h.name, shown(shown(*h.entry)), shown(right)));
+    return refuse(refused, "{} has {} by its own cluster file, and {} by the controller's", h.name,
+                  shown(shown(*h.entry)), shown(right));
   }
   // Only nodes of its datacenter connect to a node, for tensors; not even its gateway does.
   const address self = host_.self;
@@ -375,15 +373,14 @@ expected<address> greeter::admit_host(const hello& h) const {
       is_node(c, self) ? are_local_nodes(c, self, *who) : next_hop(c, self, *who) == *who;
   if (*who == controller_address || *who == self || !connects ||
       (is_gateway(c, *who) && is_gateway(c, self) && !greets(*who, self)))
-    return refuse(refused, fmt::format("{} must not connect to {}", h.name, name));
+    return refuse(refused, "{} must not connect to {}", h.name, name);
   return *who;
 }
 
 expected<address> greeter::admit_client(std::string_view key_name, const std::string& id) {
   if (host_.self != controller_address)
-    return refuse(
-        reason::kind::refused,
-        fmt::format("clients must connect to the controller, not to {}", host_.options.name));
+    return refuse(reason::kind::refused, "clients must connect to the controller, not to {}",
+                  host_.options.name);
   return table_.client_number(id, key_name);
 }
 
@@ -415,10 +412,9 @@ expected<void> greeter::wait_until_greeted(double seconds) const {
                     [this] { return upstream_open() || refused_; });
   if (upstream_open()) return {};
   if (refused_) return refuse(*refused_);
-  return refuse(reason::kind::unavailable,
-                fmt::format("no answer from {} at {} within {:.1f} s{}",
-                            host_name(host_.cluster(), host_.upstream), host_.options.upstream,
-                            seconds, trouble_.empty() ? "" : " (" + trouble_ + ")"));
+  return refuse(reason::kind::unavailable, "no answer from {} at {} within {:.1f} s{}",
+                host_name(host_.cluster(), host_.upstream), host_.options.upstream, seconds,
+                trouble_.empty() ? "" : " (" + trouble_ + ")");
 }
 
 }  // namespace troupe::runtime

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/wire/session.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/zeromq/transport.hpp"
@@ -37,10 +38,6 @@ struct host_state {
   explicit host_state(zeromq_options o) : options{std::move(o)} {
     if (!options.cluster) options.cluster = troupe::cluster{};  // a client may have none
   }
-  ~host_state() {
-    if (wake_fd >= 0) ::close(wake_fd);
-  }
-  host_state(const host_state&) = delete;
 
   const troupe::cluster& cluster() const { return *options.cluster; }
   bool is_gateway() const { return troupe::is_gateway(cluster(), self); }
@@ -77,7 +74,7 @@ struct host_state {
 
   mutable std::mutex mutex;
   address upstream = controller_address;  // written under the lock, by the thread
-  int wake_fd = -1;
+  descriptor wake_fd;
   bool sleeping = false;  // the thread is in poll(), or about to be
 
  private:

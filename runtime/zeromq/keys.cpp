@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/domain/address.hpp"
 #include "runtime/host/private_files.hpp"
@@ -52,8 +53,7 @@ bool is_usable_name(const std::string& name) {
   std::stringstream parts{name};
   for (std::string part; std::getline(parts, part, '/');)
     if (part.empty() || part.front() == '.') return false;
-  return std::none_of(name.begin(), name.end(),
-                      [](unsigned char ch) { return ch <= ' ' || ch == 127; });
+  return std::ranges::none_of(name, [](unsigned char ch) { return ch <= ' ' || ch == 127; });
 }
 
 // "client" had no role in its line before roles were written.
@@ -75,9 +75,7 @@ bool read_role(const std::string& word, key_role& role) {
 // Strict: a line that was misread could let a stranger in or keep a host out.
 expected<key_list> read_list(const std::string& path) {
   std::ifstream in{path};
-  if (!in)
-    return refuse(reason::kind::unknown,
-                  fmt::format("cannot read the list of public keys {}", path));
+  if (!in) return refuse(reason::kind::unknown, "cannot read the list of public keys {}", path);
   key_list list;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -89,9 +87,9 @@ expected<key_list> read_list(const std::string& path) {
     if (!(words >> key) || !is_key(key) || (words >> role && !read_role(role, entry.role)) ||
         words >> more)
       return refuse(reason::kind::malformed,
-                    fmt::format("{}:{}: expected a name and a public key of 40 characters, and for "
-                                "people `client` or `operator`",
-                                path, number));
+                    "{}:{}: expected a name and a public key of 40 characters, and for people "
+                    "`client` or `operator`",
+                    path, number);
     entry.public_key = key;
     list.push_back(std::move(entry));
   }
@@ -103,24 +101,20 @@ expected<key_list> read_list(const std::string& path) {
 expected<std::pair<std::string, std::string>> read_pair(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    return refuse(reason::kind::unknown,
-                  fmt::format("cannot read the key {}: {}", path, std::strerror(errno)));
+    return refuse(reason::kind::unknown, "cannot read the key {}: {}", path, std::strerror(errno));
   if ((info.st_mode & 077) != 0)
     return refuse(
         reason::kind::refused,
-        fmt::format(
-            "the key {} can be read by others; make it readable by its owner only (chmod 600)",
-            path));
+        "the key {} can be read by others; make it readable by its owner only (chmod 600)", path);
   std::ifstream in{path};
   std::string word_public, public_key, word_secret, secret_key;
   in >> word_public >> public_key >> word_secret >> secret_key;
   if (word_public != "public" || word_secret != "secret" || !is_key(public_key) ||
       !is_key(secret_key))
-    return refuse(reason::kind::malformed, fmt::format("{} is not a key file", path));
+    return refuse(reason::kind::malformed, "{} is not a key file", path);
   char derived[key_length + 1];
   if (zmq_curve_public(derived, secret_key.c_str()) != 0 || public_key != derived)
-    return refuse(reason::kind::malformed,
-                  fmt::format("the two halves of the key {} do not match", path));
+    return refuse(reason::kind::malformed, "the two halves of the key {} do not match", path);
   return std::pair{public_key, secret_key};
 }
 
@@ -131,8 +125,8 @@ expected<void> make_key_directory(const fs::path& directory) {
   if (!failed && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     failed.assign(errno, std::generic_category());
   if (failed)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be created: {}", directory.string(), failed.message()));
+    return refuse(reason::kind::unavailable, "{}: cannot be created: {}", directory.string(),
+                  failed.message());
   return {};
 }
 
@@ -208,27 +202,24 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
   }
   std::vector<std::string> all = names;
   for (const auto* name : {client_key_name, operator_key_name})
-    if (std::count(names.begin(), names.end(), name) > 1)
-      return refuse(
-          reason::kind::invalid,
-          fmt::format("a host cannot be called '{}': the name is reserved for user keys", name));
-  for (const auto& [name, role] : people) {
-    const bool is_host = std::find(names.begin(), names.end(), name) != names.end() &&
-                         role_without_word(name) == key_role::host;
-    if (is_host || name == local_caller)
+    if (std::ranges::count(names, name) > 1)
       return refuse(reason::kind::invalid,
-                    fmt::format("'{}' cannot be a user's name: {}", name,
-                                is_host ? "it is a host of the cluster"
-                                        : "it is reserved for users without keys"));
-    if (std::find(names.begin(), names.end(), name) == names.end()) all.push_back(name);
+                    "a host cannot be called '{}': the name is reserved for user keys", name);
+  for (const auto& [name, role] : people) {
+    const bool is_host =
+        std::ranges::find(names, name) != names.end() && role_without_word(name) == key_role::host;
+    if (is_host || name == local_caller)
+      return refuse(
+          reason::kind::invalid, "'{}' cannot be a user's name: {}", name,
+          is_host ? "it is a host of the cluster" : "it is reserved for users without keys");
+    if (std::ranges::find(names, name) == names.end()) all.push_back(name);
   }
   if (auto ok = make_key_directory(directory); !ok) return refuse(ok.error());
   std::size_t made = 0;
   for (const auto& name : all) {
     if (!is_usable_name(name))
-      return refuse(reason::kind::invalid,
-                    fmt::format("'{}' is not a valid name for a key file", name));
-    auto at = std::find_if(list.begin(), list.end(), [&](const auto& k) { return k.name == name; });
+      return refuse(reason::kind::invalid, "'{}' is not a valid name for a key file", name);
+    auto at = std::ranges::find_if(list, [&](const auto& k) { return k.name == name; });
     auto key = public_key_of(directory, name, at != list.end(), made);
     if (!key) return refuse(key.error());
     if (at == list.end()) at = list.insert(at, listed_key{name, "", role_without_word(name)});
@@ -247,8 +238,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
 
 expected<key_ring> load_keys(const std::string& directory, const std::string& name) {
   if (!is_usable_name(name))
-    return refuse(reason::kind::invalid,
-                  fmt::format("'{}' is not a valid name for a key file", name));
+    return refuse(reason::kind::invalid, "'{}' is not a valid name for a key file", name);
   auto pair = read_pair(secret_path(directory, name));
   if (!pair) return refuse(pair.error());
   auto list = read_list(list_path(directory));

@@ -1,10 +1,10 @@
 #include "runtime/zeromq/port_claim.hpp"
+#include "messages/base/refuse.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -36,30 +36,25 @@ std::pair<sockaddr_un, socklen_t> claim_address(int port) {
 
 /// The process that made a claim, by the kernel's word; 0: unknown.
 pid_t claimant(int port) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const auto [a, size] = claim_address(port);
   ucred who{};
   socklen_t length = sizeof who;
   const bool known = fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&a), size) == 0 &&
                      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0;
-  if (fd >= 0) ::close(fd);
   return known ? who.pid : 0;
 }
 
 /// Can 127.0.0.1:port be listened at? errno says why not.
 bool is_free(int port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const descriptor fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as ZeroMQ does
   sockaddr_in a{};
   a.sin_family = AF_INET;
   a.sin_port = htons(static_cast<std::uint16_t>(port));
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
-  const int why = errno;
-  ::close(fd);
-  errno = why;
-  return bound;
+  return ::bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
 }
 
 /// The kernel's number of the socket that listens at a port; empty: none is found.
@@ -99,39 +94,31 @@ pid_t listener(int port) {
 }
 
 tl::unexpected<reason> in_use(int port, pid_t by) {
-  return refuse(reason::kind::refused,
-                fmt::format("port {} of 127.0.0.1 is in use by {}", port,
-                            by > 0 ? fmt::format("process {}", by) : "another process"));
+  return refuse(reason::kind::refused, "port {} of 127.0.0.1 is in use by {}", port,
+                by > 0 ? fmt::format("process {}", by) : "another process");
 }
 
 }  // namespace
 
 expected<port_claim> port_claim::take(int first, int count) {
   if (first < 1 || first + count - 1 > 65535)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{} ports starting at {} exceed 65535", count, first));
+    return refuse(reason::kind::invalid, "{} ports starting at {} exceed 65535", count, first);
   port_claim claim;
   for (int port = first; port < first + count; ++port) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0) claim.sockets_.push_back(fd);
+    const auto& fd = claim.sockets_.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto [a, size] = claim_address(port);
     if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&a), size) != 0 ||
         ::listen(fd, 8) != 0) {
       if (errno == EADDRINUSE) return in_use(port, claimant(port));
-      return refuse(reason::kind::unavailable,
-                    fmt::format("port {} cannot be claimed: {}", port, std::strerror(errno)));
+      return refuse(reason::kind::unavailable, "port {} cannot be claimed: {}", port,
+                    std::strerror(errno));
     }
     if (is_free(port)) continue;
     if (errno == EADDRINUSE) return in_use(port, listener(port));
-    return refuse(
-        reason::kind::unavailable,
-        fmt::format("cannot listen on port {} of 127.0.0.1: {}", port, std::strerror(errno)));
+    return refuse(reason::kind::unavailable, "cannot listen on port {} of 127.0.0.1: {}", port,
+                  std::strerror(errno));
   }
   return claim;
-}
-
-port_claim::~port_claim() {
-  for (const int fd : sockets_) ::close(fd);
 }
 
 }  // namespace troupe::runtime

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <utility>
 #include <vector>
 
+#include "messages/base/descriptor.hpp"
 #include "messages/base/reason.hpp"
 
 namespace troupe::runtime {
@@ -16,15 +16,8 @@ class port_claim {
   /// Claims `count` ports from `first` on, or says which one is in use, and by which process.
   static expected<port_claim> take(int first, int count);
 
-  port_claim(port_claim&& other) noexcept : sockets_{std::exchange(other.sockets_, {})} {}
-  port_claim& operator=(port_claim&& other) noexcept {
-    std::swap(sockets_, other.sockets_);
-    return *this;
-  }
-  ~port_claim();
-
  private:
-  std::vector<int> sockets_;
+  std::vector<descriptor> sockets_;
 };
 
 }  // namespace troupe::runtime

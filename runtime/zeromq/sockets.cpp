@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 #include "runtime/host/log.hpp"
 
 namespace troupe::runtime {
@@ -48,10 +47,9 @@ expected<void> sockets::load_key_ring() {
   auto secret_name = o.name;
   if (o.client) secret_name = o.client_key.empty() ? default_client_key(o.keys) : o.client_key;
   if (secret_name.empty())
-    return refuse(
-        reason::kind::unknown,
-        fmt::format("{} has no client.key and not exactly one other user key: say which one to use",
-                    o.keys));
+    return refuse(reason::kind::unknown,
+                  "{} has no client.key and not exactly one other user key: say which one to use",
+                  o.keys);
   auto ring = load_keys(o.keys, secret_name);
   if (!ring) return refuse(ring.error());
   keys_ = std::move(*ring);
@@ -114,8 +112,8 @@ expected<void> sockets::open_router() try {
         {{"at", host_.endpoint}});
   return {};
 } catch (const zmq::error_t& e) {
-  return refuse(reason::kind::unavailable,
-                fmt::format("cannot listen on {}: {}", host_.options.listen, e.what()));
+  return refuse(reason::kind::unavailable, "cannot listen on {}: {}", host_.options.listen,
+                e.what());
 }
 
 // The token keeps others from guessing an id, and with it from taking over its connection. The last
@@ -142,8 +140,8 @@ expected<void> sockets::connect(std::shared_ptr<lane> over, const std::string& e
     const auto name = host_name(host_.cluster(), over->peer);
     const auto server = keys_->key_of(name);
     if (server.empty())
-      return refuse(reason::kind::unknown,
-                    fmt::format("no public key of {} in {}/authorized", name, host_.options.keys));
+      return refuse(reason::kind::unknown, "no public key of {} in {}/authorized", name,
+                    host_.options.keys);
     socket.set(zmq::sockopt::curve_serverkey, server);
     socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
     socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
@@ -159,8 +157,7 @@ expected<void> sockets::connect(std::shared_ptr<lane> over, const std::string& e
   list_poll_items();
   return {};
 } catch (const zmq::error_t& e) {
-  return refuse(reason::kind::unavailable,
-                fmt::format("cannot connect to {}: {}", endpoint, e.what()));
+  return refuse(reason::kind::unavailable, "cannot connect to {}: {}", endpoint, e.what());
 }
 
 void sockets::close_if(const std::function<bool(const dealer&)>& unused) {

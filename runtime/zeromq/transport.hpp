@@ -88,41 +88,29 @@ struct zeromq_counts {
 /// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream, to
 /// other gateways and to nodes of the same datacenter, and one thread that owns them all.
 /// docs/wire.md describes the frames.
-class zeromq_transport final : public transport {
+///
+/// Nothing is greeted, sent or received before listen(). The destructor stops the thread; what was
+/// already sent has half a second to leave.
+class zeromq_transport : public transport {
  public:
   /// Binds and connects. Refuses an unknown name, an endpoint that cannot be used, bad keys.
   static expected<std::shared_ptr<zeromq_transport>> open(zeromq_options options);
 
-  /// Stops the thread; what was already sent has half a second to leave.
-  ~zeromq_transport() override;
-
-  address self() const override;
-  bool send(address to, frame f, std::uint32_t lane = 0) override;
-  /// Nothing is greeted, sent or received before this.
-  void listen(receiver r) override;
   /// Greets the upstream; on_admitted then calls listen().
-  void begin();
+  void begin() { listen({}); }
   /// In on_admitted: connects to another gateway.
-  expected<void> add_link(const zeromq_link& l);
-  caller caller_of(const frame& f) const override;
-  void handled(const frame& f) override;
+  virtual expected<void> add_link(const zeromq_link& l) = 0;
 
   /// Has the upstream welcomed this host, on every connection?
-  bool greeted() const;
+  virtual bool greeted() const = 0;
   /// Blocks the caller until then. The reason: the refusal, or that there was no answer.
-  expected<void> wait_until_greeted(double seconds) const;
+  virtual expected<void> wait_until_greeted(double seconds) const = 0;
   /// Why the upstream refuses this host; none while it has not refused.
-  std::optional<reason> refused() const;
+  virtual std::optional<reason> refused() const = 0;
 
   /// Where this host listens, with the real port; empty: nowhere.
-  std::string endpoint() const;
-  zeromq_counts counts() const;
-
- private:
-  class engine;
-  explicit zeromq_transport(std::unique_ptr<engine> e);
-
-  std::unique_ptr<engine> engine_;
+  virtual std::string endpoint() const = 0;
+  virtual zeromq_counts counts() const = 0;
 };
 
 }  // namespace troupe::runtime

@@ -54,14 +54,15 @@ struct asked_estimator {
   scheduler_actor asker;
 
   explicit asked_estimator(std::shared_ptr<clock_by_hand> clock = nullptr) {
-    world.add_host(controller_address, [this, clock](const runtime::host&) {
-      estimator_options o;
+    world.add_host(controller_address, [this, clock](const runtime::host& h) {
+      controller_options o;
       o.cluster = harness::small_cluster();
       o.policy = policy;
-      o.clock = clock;
-      o.time_limit_s = 5;
+      o.virtual_time = !clock;
+      auto host = h;
+      if (clock) host.clock = clock;
       policy->clock = clock;
-      actor = world.system().spawn(estimator, o);
+      actor = spawn_actor<estimator_state>(world.system(), host, o);
       const auto receives = world.system().spawn([this](caf::event_based_actor*) -> caf::behavior {
         return {[this](const plans_reply& r) { replies.push_back(r); }};
       });

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/job_views.hpp"
+
 using namespace troupe;
 using namespace troupe::actors;
 

@@ -13,6 +13,7 @@
 
 #include "actors/training/curve_file.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 #include "messages/codec/codec.hpp"
 
 using namespace troupe;
@@ -178,7 +179,7 @@ TEST_CASE("the whole curve of a training is on disk, and repeated iterations rep
     for (auto i = first; i <= last; ++i) curve.add({i, loss, 0.5, double(i), double(i) + 2, 0.25});
     return curve.write();
   };
-  REQUIRE(open_checkpoints(directory.string(), 1));
+  REQUIRE(gpu::take_fence(directory.string(), 1));
   curve_file first{directory.string(), 1};
   REQUIRE(first.resume(0, 0));
   constexpr double third = 1.0 / 3;  // its digits do not end
@@ -189,7 +190,7 @@ TEST_CASE("the whole curve of a training is on disk, and repeated iterations rep
   CHECK(lines()[1000] == "1000,1002.000000,2,3,0.5,0.25");
   // Killed while it wrote.
   std::ofstream{directory / "curve.csv", std::ios::app} << "1001,10";
-  REQUIRE(open_checkpoints(directory.string(), 2));
+  REQUIRE(gpu::take_fence(directory.string(), 2));
   curve_file second{directory.string(), 2};
   const auto unknown = second.resume(900, 698);
   REQUIRE(unknown);

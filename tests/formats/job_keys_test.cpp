@@ -8,7 +8,7 @@
 #include <map>
 
 #include "formats/load/foreign_keys.hpp"
-#include "formats/load/job_text.hpp"
+#include "formats/load/load.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"
@@ -128,8 +128,8 @@ void refuse_number(const admission::key<T>& k, const place<T>& p, Field T::*fiel
   }
 }
 
-template <class T>
-void refuse_word(const admission::key<T>& k, const place<T>& p, std::string T::*field) {
+template <class T, class Field>
+void refuse_word(const admission::key<T>& k, const place<T>& p, Field T::*field) {
   if (k.words.empty()) return;
   INFO(k.name);
   const auto text = p.with(k.name, R"("no such")");
@@ -148,7 +148,8 @@ std::size_t check_table(const admission::key_table<T>& keys, const place<T>& p) 
   for (const auto& k : keys)
     std::visit(
         [&]<class F>(F field) {
-          if constexpr (std::is_same_v<F, std::string T::*>) {
+          if constexpr (std::is_same_v<F, std::string T::*> ||
+                        std::is_same_v<F, std::optional<std::string> T::*>) {
             refuse_word(k, p, field);
             checked += !k.words.empty();
           } else if constexpr (!std::is_same_v<F, std::monostate> &&

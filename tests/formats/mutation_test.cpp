@@ -64,7 +64,7 @@ void try_all(const fs::path& file) {
   check(formats::load_faults(file));
   if (file.extension() != ".csv") return;
   check(formats::load_trace(file));
-  check(formats::import_philly(file));
+  check(formats::import_jobs("philly", file));
 }
 
 }  // namespace

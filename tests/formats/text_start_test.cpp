@@ -46,9 +46,9 @@ TEST_CASE("every reader of text accepts a byte order mark and lines that end wit
                [](const auto& f) { return load_inference_trace(f); });
   check_starts("start.csv",
                "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-03 00:00:10,5.0,2,10.0,b\n",
-               [](const auto& f) { return import_philly(f); });
+               [](const auto& f) { return import_jobs("philly", f); });
   check_starts("start.csv", "job_id,submission_time,duration,num_gpu\na,1,2,3\n",
-               [](const auto& f) { return import_itp(f); });
+               [](const auto& f) { return import_jobs("itp", f); });
   check_starts("start.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,4,5\n",
                [](const auto& f) { return import_azure_llm(f); });
   check_starts("start.yaml", "name: bom\nmodel: gpt2-124m\nglobal_batch: 4\niterations: 10\n",

@@ -185,15 +185,15 @@ TEST_CASE("the Philly importer cuts a window and counts time from its start") {
                               "2017-10-02 23:59:59,7.0,1,7.0,a\n"
                               "2017-10-03 01:00:00,8.0,1,8.0,a\n"
                               "2017-10-03 02:00:00,9.0,1,9.0,a\n");
-  auto rows = loaded(formats::import_philly(file, {"2017-10-03", 2, ""}));
+  auto rows = loaded(formats::import_jobs("philly", file, {"2017-10-03", 2, ""})).rows;
   REQUIRE(rows.size() == 2);
   CHECK(rows[0] == trace_row{"philly-1", 10, 5, 2, "", "", {}, {}, {}, {}});
   CHECK(rows[1].submit_s == 3600);
-  CHECK(loaded(formats::import_philly(file, {"1", 0, "a"})).size() == 2);
-  CHECK(loaded(formats::import_philly(file)).size() == 4);
-  CHECK_FALSE(formats::import_philly(file, {"2018-01-01", 0, ""}));
-  CHECK_FALSE(formats::import_philly(file, {"", 0, "c"}));
-  CHECK_FALSE(formats::import_philly(file, {"yesterday", 0, ""}));
+  CHECK(loaded(formats::import_jobs("philly", file, {"1", 0, "a"})).rows.size() == 2);
+  CHECK(loaded(formats::import_jobs("philly", file)).rows.size() == 4);
+  CHECK_FALSE(formats::import_jobs("philly", file, {"2018-01-01", 0, ""}));
+  CHECK_FALSE(formats::import_jobs("philly", file, {"", 0, "c"}));
+  CHECK_FALSE(formats::import_jobs("philly", file, {"yesterday", 0, ""}));
 }
 
 TEST_CASE("the shipped day of Philly is 465 jobs of one day") {
@@ -202,16 +202,18 @@ TEST_CASE("the shipped day of Philly is 465 jobs of one day") {
   CHECK(rows.front().submit_s >= 0);
   CHECK(rows.back().submit_s < 86400);
   if (absent("philly.csv")) return;
-  CHECK(loaded(formats::import_philly(published / "philly.csv", {"2017-12-21", 24, ""})) == rows);
+  CHECK(loaded(formats::import_jobs("philly", published / "philly.csv", {"2017-12-21", 24, ""}))
+            .rows == rows);
 }
 
 TEST_CASE("every published trace is imported completely") {
   if (absent("philly.csv")) return;
-  CHECK(loaded(formats::import_philly(published / "philly.csv")).size() == 82247);
+  CHECK(loaded(formats::import_jobs("philly", published / "philly.csv")).rows.size() == 82247);
   const std::size_t itp[] = {1595, 5778, 3011, 15802, 3629};
   for (int i = 1; i <= 5; ++i)
-    CHECK(loaded(formats::import_itp(published / ("itp/cluster0" + std::to_string(i) + ".csv")))
-              .size() == itp[i - 1]);
+    CHECK(loaded(formats::import_jobs("itp",
+                                      published / ("itp/cluster0" + std::to_string(i) + ".csv")))
+              .rows.size() == itp[i - 1]);
   const auto requests = loaded(formats::import_azure_llm(published / "azure_llm_code.csv"));
   CHECK(requests.size() == 8819);
   CHECK(requests[0] == formats::inference_row{0, 4808, 10});

@@ -216,8 +216,8 @@ std::vector<target> targets() {
       {"philly",
        "trace.csv",
        [](auto& f) {
-         (void)import_philly(f);
-         (void)import_itp(f);
+         (void)import_jobs("philly", f);
+         (void)import_jobs("itp", f);
        },
        {start_of("traces/philly-day.csv")}},
       {"published-traces",

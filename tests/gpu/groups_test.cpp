@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"

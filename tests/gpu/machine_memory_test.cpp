@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"

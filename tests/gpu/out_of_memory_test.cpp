@@ -3,7 +3,7 @@
 
 #include <future>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"

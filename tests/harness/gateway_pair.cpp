@@ -111,25 +111,4 @@ std::vector<gateway_pair::arrival> gateway_pair::take() {
   return std::exchange(arrived_, {});
 }
 
-namespace {
-
-std::byte byte_at(std::size_t place) {
-  return static_cast<std::byte>(place * 0x9e3779b9U >> 15);
-}
-
-}  // namespace
-
-payload pattern(std::size_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = byte_at(i);
-  return payload{std::move(bytes)};
-}
-
-bool is_pattern(const payload& p) {
-  const auto bytes = p.bytes();
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    if (bytes[i] != byte_at(i)) return false;
-  return true;
-}
-
 }  // namespace troupe::harness

@@ -70,8 +70,4 @@ class gateway_pair {
   std::vector<arrival> arrived_;
 };
 
-/// A body whose bytes depend on their places, so that exchanged and missing pieces show.
-payload pattern(std::size_t size);
-bool is_pattern(const payload& p);
-
 }  // namespace troupe::harness

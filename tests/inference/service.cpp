@@ -13,8 +13,7 @@ constexpr std::uint32_t pages = 128;
 
 template <class T>
 payload payload_of(const std::vector<T>& values) {
-  const auto owner = std::make_shared<const std::vector<T>>(values);
-  return {owner, std::as_bytes(std::span{*owner})};
+  return payload{values};
 }
 
 std::vector<float> floats_of(const payload& p) {

@@ -132,13 +132,9 @@ class reader {
       for (const auto& n : names) r.meanings[n];
       return &(r.meanings[names.front()] = meaning);
     }
-    if (code.find(" fields() ") == std::string::npos) return nullptr;
-    const std::string member = "::";
-    for (auto from = code.find("std::tuple{");
-         (from = code.find('&', from)) != std::string::npos;) {
-      from = code.find(member, from) + member.size();
-      r.fields.push_back(trimmed(code.substr(from, code.find_first_of(",}", from) - from)));
-    }
+    if (!code.starts_with("TROUPE_FIELDS(")) return nullptr;
+    const auto from = code.find(',') + 1;  // behind the record's name
+    r.fields = split(code.substr(from, code.find(')') - from));
     return nullptr;
   }
 

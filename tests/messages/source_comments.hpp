@@ -7,11 +7,11 @@
 
 namespace troupe::testing {
 
-/// A struct with fields(), as its source describes it.
+/// A struct with TROUPE_FIELDS, as its source describes it.
 struct commented_record {
   std::string file;                             // its name
   std::string text;                             // above the struct
-  std::vector<std::string> fields;              // in the order of fields()
+  std::vector<std::string> fields;              // in wire order
   std::map<std::string, std::string> meanings;  // by member
 };
 

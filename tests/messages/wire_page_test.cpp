@@ -92,11 +92,8 @@ struct one {
   bool is_large() const { return what == kind::large; }
   static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() {
-    using t = one;
-    return std::tuple{&t::what, &t::c,
-                      &t::a, &t::b, &t::d};
-  }
+  TROUPE_FIELDS(one, what, c,
+                a, b, d);
 };
 
 enum class state : std::uint8_t { on, off };

@@ -6,6 +6,7 @@
 #include "messages/base/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/crius/cell_tuner.hpp"
+#include "planners/policy/adaptive_plan.hpp"
 
 // Crius' estimates of Cells against schedules that are carried out step by step.
 

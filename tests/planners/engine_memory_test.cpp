@@ -10,7 +10,7 @@
 #include <future>
 #include <set>
 
-#include "gpu/cuda/host/counted.hpp"
+#include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
 #include "messages/base/random.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -256,11 +256,13 @@ TEST_CASE("only the CUDA device's trainings are planned by what it asks for") {
   const auto part = split_model(job, 1)[0];
   const stage_load load{16, 1};
   const double marp = memory_of(part, load).total();
+  auto beside_inputs = memory_of(part, load);
+  beside_inputs.inputs = 0;
   for (const std::string device : {"", "cpu", "sim"}) {
     job.train.emplace();
     job.train->device = device;
     CHECK(memory_of(job, part, load).total() == marp);
-    CHECK(bytes_of_pieces(job, part, load) == bytes_beside_inputs(part, load));
+    CHECK(bytes_of_pieces(job, part, load) == beside_inputs.total());
     CHECK(bytes_of_any_stage(job, part, load) == input_bytes(part, load));
   }
   job.train->device = "cuda";

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "frenzy/megatron_memory.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
@@ -170,14 +171,14 @@ TEST_CASE("headroom is added to computed memory, not to declared memory") {
 }
 
 TEST_CASE("Megatron-LM pads the vocabulary to 128 per rank, and replicates norms and positions") {
-  const auto parts = megatron_memory(sample::gpt2_small, 3, 1);
+  const auto parts = frenzy::megatron_memory(sample::gpt2_small, 3, 1);
   // GPT-2 has 124,439,808 parameters, and 47 rows of padding here.
   CHECK(parts.weights == 2 * (124'439'808.0 + 47 * 768));
   CHECK(parts.gradients == 4 * (124'439'808.0 + 47 * 768));
   CHECK(parts.optimizer == 12 * (124'439'808.0 + 47 * 768));
   CHECK(parts.activations == 1024.0 * 3 * 768 * 12 * (34 + 5 * 12 * 1024 / 768.0));
   CHECK(parts.ends == 1024.0 * 3 * (5 * 768 + 4 * 50304.0));
-  const auto half = megatron_memory(sample::gpt2_small, 3, 2);
+  const auto half = frenzy::megatron_memory(sample::gpt2_small, 3, 2);
   const double layer = (12 * 768.0 * 768 + 7 * 768) / 2 + 6 * 768;
   CHECK(half.weights == 2 * (25216.0 * 768 + 1024 * 768 + 12 * layer + 2 * 768));
   CHECK(half.activations == 1024.0 * 3 * 768 * 12 * (22 + 5 * 12 * 1024 / (768.0 * 2)));
@@ -195,7 +196,6 @@ TEST_CASE(
   const stage_load load{3, 4};
   CHECK(input_bytes(p, load) == 3 * 4 * 10);
   CHECK(memory_of(p, load).total() == 100 * 20 + 120 + 3 * 1000);
-  CHECK(bytes_beside_inputs(p, load) == 100 * 20 + 3 * 1000);
   CHECK(memory_of(p, {.rows = 3, .held = 4, .recompute = false}).total() ==
         100 * 20 + 3 * 4 * 1000);
 }

@@ -10,6 +10,7 @@
 #include "messages/base/random.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/search/plan_search.hpp"
 

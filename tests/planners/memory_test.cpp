@@ -13,7 +13,7 @@ using namespace troupe::planners;
 
 TEST_CASE("MARP's bytes of GPT2-7B at batch 2 match the paper") {
   const auto gb = [](std::uint32_t d, std::uint32_t t) {
-    return marp_bytes(sample::gpt2_7b, 2, d, t) / bytes_per_gb;
+    return marp_memory(sample::gpt2_7b, 2, d, t).total() / bytes_per_gb;
   };
   CHECK(gb(1, 4) == Approx(40.23).margin(0.005));
   CHECK(gb(2, 4) == Approx(36.74).margin(0.005));
@@ -51,7 +51,7 @@ TEST_CASE("MARP's memory equals the paper's formula to the last bit, for random 
                  t = tensor, b = (batch + d - 1) / d;
     const double formula = 20 * (V * h + l * (12 * h * h + 13 * h)) / t +
                            s * b * h * l * (10 + 24 / t + 5 * a * s / (h * t));
-    CHECK(marp_bytes(m, batch, d, tensor) == formula);
+    CHECK(marp_memory(m, batch, d, tensor).total() == formula);
     const auto parts = marp_memory(m, batch, d, tensor);
     CHECK(parts.weights == 2 * marp_parameters(m) / t);
     CHECK(parts.optimizer == 12 * marp_parameters(m) / t);

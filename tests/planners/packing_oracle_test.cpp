@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "bubbletea/prefill_replay.hpp"
 #include "packing_oracle.hpp"
 #include "planners/bubbletea/bubble_filling.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
@@ -12,6 +13,7 @@
 
 using namespace troupe;
 using namespace troupe::planners;
+using namespace bubbletea;
 
 namespace {
 

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "bubbletea/prefill_replay.hpp"
 #include "messages/base/random.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
-#include "planners/bubbletea/prefill_replay.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
+using namespace bubbletea;
 
 namespace {
 

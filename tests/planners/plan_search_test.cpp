@@ -11,6 +11,7 @@
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/search/plan_search.hpp"
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "bubbletea/pipeline_overhead.hpp"
 #include "formats/load/load.hpp"
 #include "messages/base/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
@@ -9,6 +10,7 @@
 
 using namespace troupe;
 using namespace troupe::planners;
+using bubbletea::pipeline_overhead_s;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "planners/bubbletea/prefill_replay.hpp"
+#include "planners/bubbletea/prefill_packing.hpp"
 #include "random_timetable.hpp"
 
 // Random trainings, prefill pipelines beside them, and requests.

@@ -2,7 +2,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/verbs/serving/key_file.hpp"
+#include "cli/common/key_file.hpp"
 #include "cli/verbs/verb.hpp"
 #include "harness/scratch.hpp"
 #include "processes/fixture.hpp"

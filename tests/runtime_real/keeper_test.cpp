@@ -288,8 +288,8 @@ TEST_CASE("a keeper request is read as it was written, and a truncated one is re
   asked.token = "token";
   asked.records = "records";
   asked.until_s = 12.5;
-  const int whole = asked.write();
-  REQUIRE(whole >= 0);
+  const auto whole = asked.write();
+  REQUIRE(int{whole} >= 0);
   keeper_request received;
   REQUIRE(keeper_request::read(whole, received));
   CHECK(received.program.command == asked.program.command);
@@ -307,7 +307,6 @@ TEST_CASE("a keeper request is read as it was written, and a truncated one is re
     CAPTURE(less, size);
     CHECK(keeper_request::read(whole, cut) == complete);
   }
-  ::close(whole);
 }
 
 TEST_CASE("a program whose process group cannot be recorded is not run") {

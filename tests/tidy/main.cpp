@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   checkout c;
   c.exists = [&](const std::string& path) { return fs::exists(root / path); };
   c.dev_commands = read_dev_commands(read_source("dev", read_file(root / "dev")));
+  c.verbs = read_verbs(read_source("verbs.def", read_file(root / "cli/verbs/verbs.def")));
   std::size_t files = 0, findings = 0;
   for (const auto& path : files_below(root)) {
     if (!is_checked(path)) continue;

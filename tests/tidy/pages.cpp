@@ -36,13 +36,6 @@ void check_links(const source& s, std::size_t i, const checkout& c, std::vector<
   }
 }
 
-bool is_verb(const checkout& c, const std::string& name) {
-  constexpr const char* groups[] = {"cluster", "jobs", "serving", "studies", "files"};
-  return std::any_of(std::begin(groups), std::end(groups), [&](const std::string& group) {
-    return c.exists("cli/verbs/" + group + "/" + name + ".cpp");
-  });
-}
-
 /// The words of a command, up to its comment; a leading "$ " is a prompt.
 std::vector<std::string> words_of(const std::string& line) {
   std::istringstream in{line};
@@ -63,7 +56,7 @@ void check_command(const source& s, std::size_t i, const checkout& c, std::vecto
     if (named && std::find(known.begin(), known.end(), verb) == known.end())
       out.push_back({s.path, i + 1, "./dev has no command '" + verb + "'"});
   } else if (words[0] == "troupe" || words[0] == "build/release/troupe") {
-    if (named && !is_verb(c, verb))
+    if (named && std::find(c.verbs.begin(), c.verbs.end(), verb) == c.verbs.end())
       out.push_back({s.path, i + 1, "troupe has no verb '" + verb + "'"});
   } else {
     return;
@@ -101,6 +94,14 @@ std::vector<std::string> read_dev_commands(const source& dev) {
     if (inside && std::regex_match(line, m, branch)) commands.push_back(m[1]);
   }
   return commands;
+}
+
+std::vector<std::string> read_verbs(const source& list) {
+  static const std::regex entry{R"re(TROUPE_VERB\((\w+),.*)re"};
+  std::vector<std::string> verbs;
+  for (const auto& line : list.lines)
+    if (std::smatch m; std::regex_match(line, m, entry)) verbs.push_back(m[1]);
+  return verbs;
 }
 
 }  // namespace troupe::tidy

@@ -21,6 +21,7 @@ struct finding {
 struct checkout {
   std::function<bool(const std::string& path)> exists;
   std::vector<std::string> dev_commands;  // that ./dev knows
+  std::vector<std::string> verbs;         // of the program
 };
 
 /// The modules that a module may include from, and the libraries that only some modules may.
@@ -45,5 +46,7 @@ std::vector<finding> check(const source& s, const checkout& c);
 
 /// The commands of ./dev, read from its text.
 std::vector<std::string> read_dev_commands(const source& dev);
+/// The verbs of the program, from cli/verbs/verbs.def.
+std::vector<std::string> read_verbs(const source& list);
 
 }  // namespace troupe::tidy

@@ -13,9 +13,10 @@ namespace {
 checkout sample_checkout() {
   checkout c;
   c.exists = [](const std::string& p) {
-    return p == "docs/there.md" || p == "cli/verbs/studies/plan.cpp" || p == "configs/there.yaml";
+    return p == "docs/there.md" || p == "cli/verbs/there.cpp" || p == "configs/there.yaml";
   };
   c.dev_commands = {"demo", "test"};
+  c.verbs = {"plan"};
   return c;
 }
 
@@ -166,8 +167,8 @@ TEST_CASE("a page's links and commands must exist") {
 
 TEST_CASE("a source that a CMake file names must exist") {
   const auto* list = "tests/fuzz/CMakeLists.txt";
-  CHECK(said(list, "x(${A}/b.cpp sources.cpp\n  cli/verbs/studies/plan.cpp)\n") == "");
-  CHECK(said(list, "x(verbs/studies/plan.cpp ../../cli/verbs/studies/plan.cpp)\n") == "");
+  CHECK(said(list, "x(${A}/b.cpp sources.cpp\n  cli/verbs/there.cpp)\n") == "");
+  CHECK(said(list, "x(verbs/there.cpp ../../cli/verbs/there.cpp)\n") == "");
   CHECK(said(list, "# cli/gone.cpp\nx(\"cli/gone.cpp\")\n") ==
         "2: names cli/gone.cpp, which is not there\n");
   CHECK(refused("cmake/a.cmake", "set(a gpu/gone.cu)"));
@@ -177,6 +178,11 @@ TEST_CASE("the commands of ./dev are read from its text") {
   const auto dev =
       read_source("dev", "x) no\ncase \"$verb\" in\n  demo) a ;;\n  help | -h) b ;;\n");
   CHECK(read_dev_commands(dev) == std::vector<std::string>{"demo", "help"});
+}
+
+TEST_CASE("the verbs of troupe are read from their list") {
+  const auto list = read_source("verbs.def", "// TROUPE_VERB\nTROUPE_VERB(up, \"Run\")\nx\n");
+  CHECK(read_verbs(list) == std::vector<std::string>{"up"});
 }
 
 TEST_CASE("identifiers use the glossary's words") {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
+#include "messages/base/whole_number.hpp"
 #include "web/dashboard/dashboard_json.hpp"
 #include "web/dashboard/dashboard_page.hpp"
 #include "web/dashboard/dashboard_watcher.hpp"
@@ -56,21 +56,12 @@ http_answer answer_of(const page_file& f) {
            {"Cache-Control", "no-cache"}}};
 }
 
-template <class T>
-// The whole text must be the number: "7x" names no job.
-std::optional<T> number_of(std::string_view text) {
-  T value = 0;
-  const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (bad != std::errc{} || end != text.data() + text.size()) return {};
-  return value;
-}
-
 /// "after" of a query; 0 if it has none, nothing if that is no number.
 std::optional<std::uint64_t> after_of(std::string_view query) {
   constexpr std::string_view name = "after=";
   while (!query.empty()) {
     const auto one = query.substr(0, query.find('&'));
-    if (one.starts_with(name)) return number_of<std::uint64_t>(one.substr(name.size()));
+    if (one.starts_with(name)) return whole_number<std::uint64_t>(one.substr(name.size()));
     query.remove_prefix(std::min(query.size(), one.size() + 1));
   }
   return 0;
@@ -82,9 +73,9 @@ http_answer absent(const expected<Reply>& reply) {
 }
 
 /// A training's report as `text` has it, unless the controller knows no such job.
-template <class Text>
 // A job that has not reported yet has a reason, too, but it exists: the page then gets a document
 // without iterations, and the reason in it.
+template <class Text>
 http_answer training_answer(job_id job, const expected<message>& reply, const query_reply& cluster,
                             Text text) {
   const auto* t = reply ? std::get_if<training_reply>(&*reply) : nullptr;
@@ -239,7 +230,7 @@ template <class Question, class Answer>
 void dashboard::ask_about_job(const routed_request& q, Question question, Answer answer) {
   const auto after = after_of(q.request.query);
   if (!after) return q.reply->whole(failed(400, "'after': expected a number"));
-  const job_question about{*number_of<job_id>(q.argument), *after};
+  const job_question about{*whole_number<job_id>(q.argument), *after};
   const auto v = watcher_->now();
   if (!v->known) return q.reply->whole(absent(v->why_absent));
   // The reply outlives this call: the watcher's thread asks the controller.

@@ -1,10 +1,7 @@
 #include "web/dashboard/dashboard_json.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "messages/wire/task_kind.hpp"
 #include "web/dashboard/dashboard_facts.hpp"
@@ -26,8 +23,8 @@ json positive(double value) {
   return value > 0 ? json(value) : json();
 }
 
-template <class T>
 // nlohmann has no conversion of optionals in Debian 12's version.
+template <class T>
 json known(const std::optional<T>& value) {
   return value ? json(*value) : json();
 }

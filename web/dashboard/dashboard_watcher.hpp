@@ -7,10 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "web/dashboard/dashboard.hpp"
 #include "web/dashboard/dashboard_metrics.hpp"

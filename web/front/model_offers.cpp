@@ -29,30 +29,12 @@ struct model_offers::shared {
     double failed_s = never;  // seen by look()
   };
 
-  struct read_model {
-    gpu::inference_model model;
-    std::shared_ptr<const gpu::tokenizer> words;
-    gpu::chat_template chats;
-  };
-
-  // Prompts are encoded by the same files from which decoders compute: the tokenizer and the chat
-  // template belong to the folder.
-  static expected<read_model> read(const std::string& folder) {
-    auto model = gpu::read_inference_model(folder);
-    if (!model) return refuse(model.error());
-    auto words = gpu::open_tokenizer(folder, model->vocabulary);
-    if (!words) return refuse(words.error());
-    read_model m{std::move(*model), std::move(*words), {}};
-    if (m.words) m.chats = gpu::chat_template::of(folder, *m.words);
-    return m;
-  }
-
   std::mutex mutex;
   std::map<std::string, wanted_model> wanted;         // by name
   std::deque<std::pair<std::string, source>> unread;  // some of them
   std::set<std::string> reading;                      // folders; each has a thread
   // Empty: the server has ended.
-  std::function<void(const std::string&, read_model)> offer;
+  std::function<void(served_model)> offer;
   std::function<void(const std::string&)> withdraw;
 
   /// One of `unread` whose folder no thread reads: a folder on a network that hangs blocks one
@@ -71,7 +53,7 @@ struct model_offers::shared {
   // files.
   static void read_one(const std::shared_ptr<shared>& s, const std::string& name,
                        const source& from) {
-    auto m = read(from.folder);
+    auto m = read_served_model(name, from.folder);
     const std::lock_guard hold{s->mutex};
     s->reading.erase(from.folder);
     if (!s->offer) return;
@@ -87,7 +69,7 @@ struct model_offers::shared {
       runtime::log(runtime::log_level::warn, "serve",
                    "refuses chats of a model, but not completions",
                    {{"name", name}, {"why", problem}});
-    s->offer(name, std::move(*m));
+    s->offer(std::move(*m));
     runtime::log(runtime::log_level::info, "serve", "offers a model",
                  {{"name", name}, {"folder", from.folder}});
   }
@@ -100,11 +82,9 @@ model_offers::model_offers(actors::completions front, shared_cluster c,
       folders_{std::move(folders)},
       clock_{clock},
       shared_{std::make_shared<shared>()} {
-  shared_->offer = [front = std::move(front), c = std::move(c), &service](const std::string& name,
-                                                                          shared::read_model m) {
-    auto by = std::make_shared<front_generator>(front, c, name, m.words);
-    service.offer({name, std::move(m.model), std::move(m.words), std::move(m.chats)},
-                  std::move(by));
+  shared_->offer = [front = std::move(front), c = std::move(c), &service](served_model m) {
+    auto by = std::make_shared<front_generator>(front, c, m.name, m.words);
+    service.offer(std::move(m), std::move(by));
   };
   shared_->withdraw = [&service](const std::string& name) { service.withdraw(name); };
 }

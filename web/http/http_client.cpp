@@ -7,10 +7,10 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
-#include <charconv>
 #include <chrono>
 #include <limits>
-#include <optional>
+
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::web {
 
@@ -143,9 +143,9 @@ expected<server_place> parse_url(const std::string& url) {
     at.host = at.host.substr(1, at.host.size() - 2);
   if (at.host.empty()) return failure();
   if (colon == std::string::npos) return at;
-  const char* end = rest.data() + rest.size();
-  const auto read = std::from_chars(rest.data() + colon + 1, end, at.port);
-  if (read.ec != std::errc{} || read.ptr != end) return failure();
+  const auto port = whole_number<std::uint16_t>(rest.substr(colon + 1));
+  if (!port) return failure();
+  at.port = *port;
   return at;
 }
 

@@ -1,23 +1,12 @@
 #include "web/http/routes.hpp"
 
-#include <charconv>
 #include <cstdint>
 
 #include <fmt/format.h>
 
+#include "messages/base/whole_number.hpp"
+
 namespace troupe::web {
-
-namespace {
-
-/// Does it fit 64 bits? Job numbers must, and a longer one names nothing.
-bool is_number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  return read.ec == std::errc{} && read.ptr == end;
-}
-
-}  // namespace
 
 std::optional<std::string_view> match_path(std::string_view pattern, std::string_view path) {
   const auto variable = pattern.find_first_of("#*");
@@ -29,8 +18,10 @@ std::optional<std::string_view> match_path(std::string_view pattern, std::string
   const auto rest = path.substr(variable);
   if (pattern[variable] == '*') return rest;
   const auto number = rest.substr(0, rest.find('/'));
-  // The text after the number is literal: "/explain", or nothing.
-  if (!is_number(number) || rest.substr(number.size()) != pattern.substr(variable + 1))
+  // Job numbers fit 64 bits, and a longer one names nothing. The text after the number is literal:
+  // "/explain", or nothing.
+  if (!whole_number<std::uint64_t>(number) ||
+      rest.substr(number.size()) != pattern.substr(variable + 1))
     return std::nullopt;
   return number;
 }

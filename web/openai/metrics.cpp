@@ -9,7 +9,6 @@
 #include <array>
 #include <mutex>
 #include <set>
-#include <string>
 #include <utility>
 
 namespace troupe::web {

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "messages/base/whole_number.hpp"
 #include "web/openai/openai.hpp"
 
 namespace troupe::web::openai {
@@ -258,13 +258,11 @@ class reader {
     };
     if (!v->is_object() || v->size() > max_biases) return bad();
     for (const auto& [name, bias] : v->items()) {
-      std::uint32_t token = 0;
-      const char* end = name.data() + name.size();
-      const auto read = std::from_chars(name.data(), end, token);
-      if (read.ec != std::errc{} || read.ptr != end || !bias.is_number()) return bad();
+      const auto token = whole_number<std::uint32_t>(name);
+      if (!token || !bias.is_number()) return bad();
       const auto b = bias.get<double>();
       if (!(b >= -100 && b <= 100)) return bad();
-      r_.bias.push_back({token, b});
+      r_.bias.push_back({*token, b});
     }
     return {};
   }

@@ -96,6 +96,19 @@ sampling sampling_of(const openai::request& r, const gpu::sampling_defaults& mod
 
 }  // namespace
 
+// Prompts are encoded by the same files from which decoders compute: the tokenizer and the chat
+// template belong to the folder.
+expected<served_model> read_served_model(const std::string& name, const std::string& folder) {
+  auto model = gpu::read_inference_model(folder);
+  if (!model) return refuse(model.error());
+  auto words = gpu::open_tokenizer(folder, model->vocabulary);
+  if (!words) return refuse(words.error());
+  served_model m{name, std::move(*model), std::move(*words), {}};
+  // A model of bytes has no words to write a chat in.
+  if (m.words) m.chats = gpu::chat_template::of(folder, *m.words);
+  return m;
+}
+
 // The only check of a request's sizes on the way in: all later parts rely on it, but for decoders,
 // which do not trust the wire. Parameters are named as the client has given them. A chat without
 // max_tokens gets the rest of the context, a completion 16 tokens, as OpenAI's API does.

@@ -22,6 +22,9 @@ struct served_model {
   gpu::chat_template chats;
 };
 
+/// Reads a model's folder, of which all but the weights is in the result.
+expected<served_model> read_served_model(const std::string& name, const std::string& folder);
+
 /// A request's prompts and size, as a generator needs them.
 struct generation {
   std::vector<std::vector<std::uint32_t>> prompts;  // each has at least one token

@@ -1,4 +1,4 @@
-import { bytes, byId, duration, el, hideTip, keyed, number, setText, short, showTip, svg } from "/page/dom.js";
+import { bytes, byId, cellRow, duration, el, hideTip, keyed, number, setText, short, showTip, svg, tableBody } from "/page/dom.js";
 
 const most_squares = 16, most_nodes = 200, most_labelled = 6;
 
@@ -183,28 +183,18 @@ export function showCluster(c, links) {
 }
 
 function linkRow() {
-  const cells = Array.from({ length: 5 }, () => el("td"));
-  const node = el("tr", { "data-testid": "link" }, ...cells);
-  return {
-    node,
-    refresh(l) {
-      const used = l.gbps && l.bytes_s !== null ? (l.bytes_s * 8e-9) / l.gbps : null;
-      setText(cells[0], `${l.from} \u2192 ${l.to}`);
-      setText(cells[1], l.rtt_ms === null ? "-" : `${short(l.rtt_ms)} ms`);
-      setText(cells[2], l.gbps === null ? "-" : rate(l.gbps) + (l.emulated ? ", emulated" : ""));
-      setText(cells[3], traffic(l.bytes_s) + (used >= 0.001 ? ` (${(100 * used).toFixed(1)} %)` : ""));
-      setText(cells[4], l.bytes === null ? "gateway absent" : bytes(l.bytes));
-    },
-  };
+  return cellRow("link", 5, (l, cells) => {
+    const used = l.gbps && l.bytes_s !== null ? (l.bytes_s * 8e-9) / l.gbps : null;
+    setText(cells[0], `${l.from} \u2192 ${l.to}`);
+    setText(cells[1], l.rtt_ms === null ? "-" : `${short(l.rtt_ms)} ms`);
+    setText(cells[2], l.gbps === null ? "-" : rate(l.gbps) + (l.emulated ? ", emulated" : ""));
+    setText(cells[3], traffic(l.bytes_s) + (used >= 0.001 ? ` (${(100 * used).toFixed(1)} %)` : ""));
+    setText(cells[4], l.bytes === null ? "gateway absent" : bytes(l.bytes));
+  });
 }
 
 export function showLinks(links) {
   byId("no-links").hidden = links.length > 0;
-  const box = byId("links");
-  box.hidden = links.length === 0;
-  if (!box.firstChild) {
-    const head = ["link", "round trip", "rate", "now", "in all"].map((t) => el("th", { scope: "col" }, t));
-    box.append(el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody")));
-  }
-  keyed(box.querySelector("tbody"), links, (l) => `${l.from}\n${l.to}`, linkRow);
+  byId("links").hidden = links.length === 0;
+  keyed(tableBody(byId("links"), ["link", "round trip", "rate", "now", "in all"]), links, (l) => `${l.from}\n${l.to}`, linkRow);
 }

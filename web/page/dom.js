@@ -43,6 +43,22 @@ export function keyed(list, items, key, make) {
   });
 }
 
+/// A table's row of so many cells; fill(item, cells, node) sets their texts.
+export function cellRow(testid, count, fill) {
+  const cells = Array.from({ length: count }, () => el("td"));
+  const node = el("tr", { "data-testid": testid }, ...cells);
+  return { node, refresh: (item) => fill(item, cells, node) };
+}
+
+/// The body of the table in a box, which is made at the first call.
+export function tableBody(box, head) {
+  if (!box.firstChild) {
+    const titles = head.map((t) => el("th", { scope: "col" }, t));
+    box.append(el("table", {}, el("thead", {}, el("tr", {}, ...titles)), el("tbody")));
+  }
+  return box.querySelector("tbody");
+}
+
 export function duration(s) {
   if (s === null || s === undefined) return "-";
   if (s < 0.001) return `${(s * 1e6).toFixed(0)} us`;

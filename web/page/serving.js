@@ -1,20 +1,6 @@
-import { byId, duration, el, keyed, number, setText } from "/page/dom.js";
+import { byId, cellRow, duration, el, keyed, number, setText, tableBody } from "/page/dom.js";
 
 // Fronts: what became of their requests; decoders: their caches and sequences.
-
-function row(testid, count, fill) {
-  const cells = Array.from({ length: count }, () => el("td"));
-  const node = el("tr", { "data-testid": testid }, ...cells);
-  return { node, refresh: (item) => fill(item, cells, node) };
-}
-
-function table(box, head) {
-  if (!box.firstChild) {
-    const titles = head.map((t) => el("th", { scope: "col" }, t));
-    box.append(el("table", {}, el("thead", {}, el("tr", {}, ...titles)), el("tbody")));
-  }
-  return box.querySelector("tbody");
-}
 
 const outcomes = ["finished", "cancelled", "declined", "failed"];
 
@@ -24,7 +10,7 @@ function prefills({ bubbles, decoders, yields }) {
 }
 
 function frontRow() {
-  return row("front", 5, (f, cells, node) => {
+  return cellRow("front", 5, (f, cells, node) => {
     node.dataset.front = f.name;
     node.dataset.present = f.present;
     setText(cells[0], f.name + (f.present ? "" : " (absent)"));
@@ -47,7 +33,7 @@ function pagesBar() {
 
 function decoderRow() {
   const pages = pagesBar();
-  return row("decoder", 5, (d, cells, node) => {
+  return cellRow("decoder", 5, (d, cells, node) => {
     node.dataset.node = d.node;
     setText(cells[0], d.model);
     setText(cells[1], `${d.node} in ${d.datacenter}` + (d.ending ? " (ends)" : ""));
@@ -62,7 +48,7 @@ export function showServing({ fronts, decoders }) {
   byId("serving-section").hidden = fronts.length === 0;
   byId("no-decoders").hidden = decoders.length > 0;
   byId("decoders").hidden = decoders.length === 0;
-  keyed(table(byId("fronts"), ["front", "completions", "time to first token", "tokens", "prompts"]), fronts, (f) => f.name, frontRow);
-  keyed(table(byId("decoders"), ["model", "decoder", "cache pages", "sequences", "context"]), decoders,
+  keyed(tableBody(byId("fronts"), ["front", "completions", "time to first token", "tokens", "prompts"]), fronts, (f) => f.name, frontRow);
+  keyed(tableBody(byId("decoders"), ["model", "decoder", "cache pages", "sequences", "context"]), decoders,
     (d) => `${d.node}/${d.lease}`, decoderRow);
 }

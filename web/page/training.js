@@ -32,7 +32,7 @@ async function read(job, ask) {
   history.busy = false;
 }
 
-/// What its bubbles were used for, since it (re)started, and what that cost it.
+/// The use of its bubbles since it (re)started, and the cost of that to the training.
 function lent(b) {
   const share = b.idle_s ? `, ${((100 * b.guest_s) / b.idle_s).toFixed(1)} % of ${duration(b.idle_s)} idle` : "";
   return [["prefills in bubbles", `${duration(b.guest_s)} in ${number(b.guest_steps)} steps${share}`],

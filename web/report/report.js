@@ -78,7 +78,7 @@ function usage() {
     usageChart(r, highest), legendOf(legendKey("used", "GPUs held"), legendKey("waiting", "jobs waiting")))), completionTimes()].flat();
 }
 
-// What plans cost against how long they take: `troupe plan --pareto`.
+// The cost of plans against their time: `troupe plan --pareto`.
 
 function cost() {
   const { limits, plans } = data;

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "messages/base/find_in.hpp"
 #include "messages/domain/address.hpp"
 
 namespace troupe::actors {
@@ -39,11 +40,10 @@ std::vector<front_status> front_reports::list(const cluster& c, double now_s) co
   std::vector<front_status> result;
   for (std::uint32_t f = 0; f < c.fronts.size(); ++f) {
     if (c.fronts[f].removed) continue;
-    const auto known = all_.find(f);
     front_status s{c.fronts[f].name, false, {}};
-    if (known != all_.end()) {
-      s.present = now_s - known->second.at_s <= limit_s;
-      s.report = known->second.report;
+    if (const auto* known = find_in(all_, f)) {
+      s.present = now_s - known->at_s <= limit_s;
+      s.report = known->report;
     }
     result.push_back(std::move(s));
   }

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/job_progress.hpp"
 #include "actors/protocol/permissions.hpp"
+#include "messages/base/find_in.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
@@ -128,9 +130,8 @@ query_reply job_explainer::nodes() const {
     const auto& name = c.datacenters[d].name;
     if (!(*s_.state.gateways_present)[d] && !c.datacenters[d].removed)
       reply.gateways_absent.push_back(name);
-    const auto traffic = s_.traffic.find(d);
-    reply.gateways.push_back(
-        {name, traffic == s_.traffic.end() ? gateway_traffic{} : traffic->second});
+    const auto* traffic = find_in(s_.traffic, d);
+    reply.gateways.push_back({name, traffic ? *traffic : gateway_traffic{}});
   }
   return reply;
 }
@@ -142,9 +143,8 @@ cluster_view job_explainer::view(const scheduling_counts& counts) const {
 }
 
 job_status job_explainer::status_of(const job_record& j) {
-  job_status s;
+  auto s = status_from(*j.spec);
   s.job = j.id;
-  s.name = j.spec->name;
   s.state = j.state;
   s.submitted_s = j.submitted_s;
   s.started_s = j.started_s;
@@ -162,11 +162,8 @@ job_status job_explainer::status_of(const job_record& j) {
   s.peak_bytes = j.peak_bytes;
   s.detail = j.detail;
   s.owner = j.owner;
-  s.model = j.spec->assumed_model ? std::string{} : j.spec->model.name;
-  s.command = j.spec->command;
   // Arguments may contain secrets.
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
-  s.priority = j.spec->priority;
   s.exit_code = j.exit_code;
   if (j.failed_rank && !j.tries.empty() && *j.failed_rank < j.tries.back().nodes.size()) {
     s.failed_rank = j.failed_rank;
@@ -176,9 +173,7 @@ job_status job_explainer::status_of(const job_record& j) {
     s.detail = ended_text(j);
     s.ended_ranks = std::move(ended);
   }
-  const auto known = s_.progress.find(j.id);
-  add_progress(s, j, s_.state.book.lease(j.lease),
-               known == s_.progress.end() ? nullptr : &known->second, s_.now_s);
+  add_progress(s, j, s_.state.book.lease(j.lease), find_in(s_.progress, j.id), s_.now_s);
   return s;
 }
 
@@ -206,9 +201,8 @@ std::string job_explainer::ended_text(const job_record& j) const {
 
 /// Null: they are being computed.
 const plans_reply* job_explainer::plans_of(const job_record& j) const {
-  const auto made = s_.plans.find(j.id);
-  return made == s_.plans.end() || made->second.memory_factor != j.memory_factor ? nullptr
-                                                                                 : &made->second;
+  const auto* made = find_in(s_.plans, j.id);
+  return made && made->memory_factor == j.memory_factor ? made : nullptr;
 }
 
 /// One word for lists, where asking the policy for each of 10,000 jobs would take seconds.
@@ -264,16 +258,15 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
 
 std::vector<std::string> job_explainer::placement_of(const job_record& j) const {
   std::vector<std::string> out;
-  if (const auto made = s_.plans.find(j.id);
-      made != s_.plans.end() && !made->second.warning.empty())
-    out.push_back(made->second.warning);
-  const auto note = s_.notes.find(j.id);
+  if (const auto* made = find_in(s_.plans, j.id); made && !made->warning.empty())
+    out.push_back(made->warning);
+  const auto* note = find_in(s_.notes, j.id);
   const bool placed = !j.where.empty() && !is_final(j.state) && j.state != job_state::waiting;
-  if (note == s_.notes.end() || !placed) return out;
-  if (!note->second.why.empty()) out.push_back(note->second.why);
+  if (!note || !placed) return out;
+  if (!note->why.empty()) out.push_back(note->why);
   const bool has_rule =
       s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
-  auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, note->second, has_rule);
+  auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
   return out;
 }
@@ -346,17 +339,17 @@ static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record
 std::vector<considered_plan> job_explainer::plans_considered(const job_record& j,
                                                              const policy_view& by_policy) const {
   std::vector<considered_plan> result;
-  const auto made = s_.plans.find(j.id);
-  if (made == s_.plans.end() || !made->second.plans) return result;
+  const auto* made = find_in(s_.plans, j.id);
+  if (!made || !made->plans) return result;
   const auto& spec = *j.spec;
-  const auto& plans = *made->second.plans;
+  const auto& plans = *made->plans;
   const auto chosen = chosen_plan(s_.cluster, j, plans);
   const auto unit = metric_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
   // For an ended job, or after a controller's restart, the GPUs that were idle then are unknown.
-  const auto note = s_.notes.find(j.id);
-  const bool known = note != s_.notes.end() && !is_final(j.state);
-  const bool own_rule = known && !note->second.why.empty();
+  const auto* note = find_in(s_.notes, j.id);
+  const bool known = note && !is_final(j.state);
+  const bool own_rule = known && !note->why.empty();
   const bool placed = j.state != job_state::waiting && !j.where.empty();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto& p = plans[i];
@@ -371,7 +364,7 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
       considered.verdict =
           !known ? "chosen"
           : own_rule
-              ? "chosen: " + note->second.why
+              ? "chosen: " + note->why
               : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
       considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",

@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
 #include "actors/control/interfaces.hpp"
-#include "actors/control/job_progress.hpp"
 #include "messages/wire/client.hpp"
 #include "planners/policy/policy.hpp"
 

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "actors/control/job_progress.hpp"
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
 
 void status_desk_state::start(status_actor::pointer self, runtime::host h,
-                              status_desk_options options, const orchestrator_actor& orchestrator,
+                              controller_options options, const orchestrator_actor& orchestrator,
                               scheduler_actor scheduler) {
   self_ = self;
   host_ = std::move(h);
@@ -23,7 +23,7 @@ void status_desk_state::start(status_actor::pointer self, runtime::host h,
 
 // -- what the desk follows
 
-void status_desk_state::on_state_changed(const state_changed& m) {
+void status_desk_state::on(const state_changed& m) {
   const auto before = std::exchange(state_, m.now);
   ++reply_version_;
   if (!before || before->cluster->version != state_->cluster->version) follow_cluster();
@@ -53,34 +53,34 @@ void status_desk_state::on_job_changed(job_id id) {
 }
 
 /// Only the first report of an iteration counts: its time is that of completion.
-void status_desk_state::on_job_progress(const job_progress& p) {
+void status_desk_state::on(const job_progress& p) {
   if (take_newer(progress_[p.job], p)) ++reply_version_;
 }
 
-void status_desk_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
+void status_desk_state::on(const gateway_traffic_changed& m) {
   traffic_[m.datacenter] = m.traffic;
   ++reply_version_;
 }
 
-void status_desk_state::on_plans(const plans_reply& m) {
+void status_desk_state::on(const plans_reply& m) {
   plans_[m.job] = m;
   ++reply_version_;
 }
 
-void status_desk_state::on_placements(const placements_proposed& m) {
+void status_desk_state::on(const placements_proposed& m) {
   for (const auto& [job, note] : m.notes) notes_[job] = note;
 }
 
-void status_desk_state::on_scheduling_changed(const scheduling_changed& m) {
+void status_desk_state::on(const scheduling_changed& m) {
   if (std::exchange(scheduling_, m).starting != m.starting) ++reply_version_;
 }
 
-void status_desk_state::on_front_report(address from, const front_report& r) {
+void status_desk_state::on(const inbound<front_report>& m) {
   // The front learns of the cluster's changes from here alone: it sends the controller nothing
   // else.
-  if (r.cluster.value_or(0) < cluster().version)
-    send_message(host_, from, cluster_update{cluster()});
-  if (state_) fronts_.take(cluster(), book(), from, r, host_.clock->now_s());
+  if (m.body.cluster.value_or(0) < cluster().version)
+    send_message(host_, m.from, cluster_update{cluster()});
+  if (state_) fronts_.take(cluster(), book(), m.from, m.body, host_.clock->now_s());
 }
 
 // -- answers
@@ -104,12 +104,11 @@ const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewe
   // Progress and remaining time change without any event.
   const double keeps_s = many ? 1 : 0.2;
   const auto key = viewer.is_operator ? std::string{} : viewer.name;
-  if (const auto known = replies_.find(key); known != replies_.end()) {
-    const bool stale =
-        known->second.version != reply_version_ || now_s >= known->second.made_s + keeps_s;
+  if (const auto* known = find_in(replies_, key)) {
+    const bool stale = known->version != reply_version_ || now_s >= known->made_s + keeps_s;
     // Many users together get no more of the thread than one.
     const double users = static_cast<double>(replies_.size());
-    if (!stale || now_s < known->second.made_s + pause_s * users) return known->second.reply;
+    if (!stale || now_s < known->made_s + pause_s * users) return known->reply;
   }
   auto explain = explainer(viewer);
   auto all = explain.nodes();
@@ -125,9 +124,9 @@ const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewe
       .first->second.reply;
 }
 
-void status_desk_state::on_query_jobs(address from, const runtime::caller& who,
-                                      const query_jobs& q) {
-  if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, who, q); });
+void status_desk_state::answer_query(address from, const runtime::caller& who,
+                                     const query_jobs& q) {
+  if (!state_) return waiting_queries_.push_back([=, this] { answer_query(from, who, q); });
   const double now_s = journal_time_s();
   if (q.job == 0) {
     host_.net->send(from, reply_to_all(who).encode_for(host_.net->self(), from, q.request, now_s),
@@ -146,36 +145,15 @@ void status_desk_state::on_query_jobs(address from, const runtime::caller& who,
 }
 
 /// The scheduler is asked first, and the explanation is made from the state at its answer.
-void status_desk_state::on_explain_job(address from, const runtime::caller& who,
-                                       const explain_job& q) {
-  if (!state_) return waiting_queries_.push_back([=, this] { on_explain_job(from, who, q); });
+void status_desk_state::answer_query(address from, const runtime::caller& who,
+                                     const explain_job& q) {
+  if (!state_) return waiting_queries_.push_back([=, this] { answer_query(from, who, q); });
   self_->request(scheduler_, caf::infinite, why_waiting{q.job})
       .then([this, from, who, q](const policy_view& by_policy) {
         auto reply = explainer(who).explain(q.job, by_policy);
         reply.request = q.request;
         send_message(host_, from, reply);
       });
-}
-
-status_actor::behavior_type status_desk(status_actor::stateful_pointer<status_desk_state> self,
-                                        runtime::host h, status_desk_options options,
-                                        orchestrator_actor orchestrator,
-                                        scheduler_actor scheduler) {
-  auto& s = self->state;
-  begin_actor(self, "status desk", [&] {
-    s.start(self, std::move(h), std::move(options), orchestrator, std::move(scheduler));
-  });
-  return {
-      [&s](const state_changed& m) { s.on_state_changed(m); },
-      [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
-      [&s](const plans_reply& m) { s.on_plans(m); },
-      [&s](const placements_proposed& m) { s.on_placements(m); },
-      [&s](const scheduling_changed& m) { s.on_scheduling_changed(m); },
-      [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
-      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.sender, m.body); },
-      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.sender, m.body); },
-  };
 }
 
 }  // namespace troupe::actors

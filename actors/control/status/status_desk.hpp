@@ -8,19 +8,15 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/status/front_reports.hpp"
 #include "actors/control/status/job_explainer.hpp"
+#include "actors/protocol/actor_state.hpp"
 #include "messages/codec/shared_reply.hpp"
-#include "runtime/host/shared_cluster.hpp"
 #include "runtime/world/host.hpp"
 
 namespace troupe::actors {
-
-struct status_desk_options {
-  shared_cluster cluster;
-  std::shared_ptr<const planners::policy> policy;  // for its name and its declared properties only
-};
 
 /// Answers clients' questions about jobs, nodes, gateways and fronts. Nothing here decides anything
 /// or is durable: the desk follows the published states as any subscriber does, and collects what
@@ -36,25 +32,30 @@ struct status_desk_options {
 /// moment after the question was asked.
 class status_desk_state {
  public:
-  status_desk_state() = default;
-  void start(status_actor::pointer self, runtime::host h, status_desk_options options,
+  using interface = status_actor;
+  static constexpr const char* actor_name = "status desk";
+
+  void start(status_actor::pointer self, runtime::host h, controller_options options,
              const orchestrator_actor& orchestrator, scheduler_actor scheduler);
 
-  void on_state_changed(const state_changed& m);
-  void on_job_progress(const job_progress& m);
-  void on_gateway_traffic_changed(const gateway_traffic_changed& m);
-  void on_plans(const plans_reply& m);
-  void on_placements(const placements_proposed& m);
-  void on_scheduling_changed(const scheduling_changed& m);
-  void on_front_report(address from, const front_report& r);
-  void on_query_jobs(address from, const runtime::caller& who, const query_jobs& q);
-  void on_explain_job(address from, const runtime::caller& who, const explain_job& q);
+  void on(const state_changed& m);
+  void on(const job_progress& m);
+  void on(const gateway_traffic_changed& m);
+  void on(const plans_reply& m);
+  void on(const placements_proposed& m);
+  void on(const scheduling_changed& m);
+  void on(const inbound<front_report>& m);
+  // A query that waits keeps no credit of its client's connection, so it is not the message.
+  void on(const inbound<query_jobs>& m) { answer_query(m.from, m.sender, m.body); }
+  void on(const inbound<explain_job>& m) { answer_query(m.from, m.sender, m.body); }
 
  private:
   const ledger& book() const { return state_->book; }
   const troupe::cluster& cluster() const { return state_ ? *state_->cluster : *options_.cluster; }
   /// Now, among the times of the published state.
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
+  void answer_query(address from, const runtime::caller& who, const query_jobs& q);
+  void answer_query(address from, const runtime::caller& who, const explain_job& q);
   void follow_cluster();
   void on_job_changed(job_id id);
   job_explainer explainer(const runtime::caller& viewer) const;
@@ -62,7 +63,7 @@ class status_desk_state {
 
   status_actor::pointer self_ = nullptr;
   runtime::host host_;
-  status_desk_options options_;
+  controller_options options_;
   scheduler_actor scheduler_;
   // The latest published state. Before the first one, queries wait.
   std::shared_ptr<const cluster_state> state_;
@@ -82,9 +83,5 @@ class status_desk_state {
   std::map<std::string, kept_reply> replies_;
   std::uint64_t reply_version_ = 0;  // of what they are made from
 };
-
-status_actor::behavior_type status_desk(status_actor::stateful_pointer<status_desk_state> self,
-                                        runtime::host h, status_desk_options options,
-                                        orchestrator_actor orchestrator, scheduler_actor scheduler);
 
 }  // namespace troupe::actors

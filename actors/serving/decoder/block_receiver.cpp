@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "runtime/host/fingerprint.hpp"
 
 namespace troupe::actors {
@@ -30,8 +31,8 @@ block_receiver::block_receiver(prefill_name name, std::uint32_t guest, bool hidd
 expected<void> block_receiver::check(const prefill_block& b, const payload& body,
                                      std::uint64_t expected_bytes) const {
   const auto failure = [&](std::string why) {
-    return refuse(reason::kind::malformed,
-                  fmt::format("block {} of {} from guest {}: {}", b.index, b.blocks, b.guest, why));
+    return refuse(reason::kind::malformed, "block {} of {} from guest {}: {}", b.index, b.blocks,
+                  b.guest, why);
   };
   if (b.blocks == 0 || b.blocks > max_blocks)
     return failure(fmt::format("a guest sends 1 to {} blocks", max_blocks));

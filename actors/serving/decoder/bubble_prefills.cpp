@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 #include "runtime/host/log.hpp"
 
@@ -40,9 +41,9 @@ std::uint64_t bubble_prefills::begin(prompt p, const decoder_model& m) {
 // next round begins. A prompt whose deadline has passed does not ask: the controller could only
 // decline it.
 std::optional<bubble_prefills::outcome> bubble_prefills::check(std::uint64_t number) {
-  const auto at = attempts_.find(number);
-  if (at == attempts_.end()) return {};
-  auto& [about, has_data, attempt] = at->second;
+  auto* known = find_in(attempts_, number);
+  if (!known) return {};
+  auto& [about, has_data, attempt] = *known;
   attempt.check(now());
   outcome o{about.sequence, {}, {}, attempt.failed()};
   if (attempt.whole()) {
@@ -52,7 +53,7 @@ std::optional<bubble_prefills::outcome> bubble_prefills::check(std::uint64_t num
     if (!attempt.take_ask(now())) return {};
     const double within_s = about.ttft_s - (now() - about.arrived_s);
     if (within_s > 0) {
-      ask(at->second, within_s);
+      ask(*known, within_s);
       return {};
     }
     o.failed = reason{reason::kind::unavailable, "time-to-first-token limit exceeded"};
@@ -67,8 +68,8 @@ void bubble_prefills::ask(entry& e, double within_s) {
 }
 
 double bubble_prefills::next_due_s(std::uint64_t number) const {
-  const auto at = attempts_.find(number);
-  return at == attempts_.end() ? never : at->second.attempt.next_due_s();
+  const auto* e = find_in(attempts_, number);
+  return e ? e->attempt.next_due_s() : never;
 }
 
 void bubble_prefills::end(std::uint64_t number) {
@@ -97,9 +98,9 @@ double bubble_prefills::repeat_cancellations() {
 }
 
 bubble_prefills::change bubble_prefills::on_reply(address from, const prefill_reply& r) {
-  const auto at = attempts_.find(r.name.number);
-  if (from != gateway() || r.name.decoder != messenger_.self() || at == attempts_.end()) return {};
-  at->second.attempt.on_reply(r, now());
+  auto* e = find_in(attempts_, r.name.number);
+  if (from != gateway() || r.name.decoder != messenger_.self() || !e) return {};
+  e->attempt.on_reply(r, now());
   change c{true, {}, check(r.name.number)};
   if (const auto due_s = next_due_s(r.name.number); due_s != never) wake_at_(due_s);
   return c;
@@ -109,13 +110,12 @@ bubble_prefills::change bubble_prefills::on_reply(address from, const prefill_re
 // that a prefill is gone: after a cancellation, or because its guests will send no more blocks.
 bubble_prefills::change bubble_prefills::on_progress(address from, const prefill_progress& p) {
   if (from != gateway()) return {};
-  const auto at = attempts_.find(p.name.number);
-  if (p.now == prefill_progress::state::ended && at != attempts_.end())
-    at->second.attempt.on_ended(p, now());
+  auto* e = find_in(attempts_, p.name.number);
+  if (p.now == prefill_progress::state::ended && e) e->attempt.on_ended(p, now());
   if (p.now != prefill_progress::state::gone) return {};
   cancelled_.erase(p.name.number);
-  if (at == attempts_.end()) return {};
-  at->second.attempt.on_gone(p.why);
+  if (!e) return {};
+  e->attempt.on_gone(p.why);
   return {true, {}, check(p.name.number)};
 }
 
@@ -125,21 +125,20 @@ bubble_prefills::change bubble_prefills::on_progress(address from, const prefill
 bubble_prefills::change bubble_prefills::on_block(address from, const prefill_block& b,
                                                   const payload& body) {
   if (b.name.decoder != messenger_.self() || b.what == prefill_block::kind::hidden) return {};
-  const auto at = attempts_.find(b.name.number);
-  if (at == attempts_.end()) {
+  auto* e = find_in(attempts_, b.name.number);
+  if (!e) {
     messenger_.send(from, not_needed(b));
     return {};
   }
-  auto& e = at->second;
-  const auto fresh = e.attempt.accept(from, b, body, now());
+  const auto fresh = e->attempt.accept(from, b, body, now());
   if (!fresh) {
     if (fresh.error().code == reason::kind::malformed) log_refused(from, fresh.error());
     return {};
   }
   change c{true};
-  if (*fresh && b.what == prefill_block::kind::cache && e.has_data)
-    c.part = {e.about.sequence, b.first_layer, b.layers, b.first, b.count, body};
-  messenger_.send(from, e.attempt.state(b.guest));
+  if (*fresh && b.what == prefill_block::kind::cache && e->has_data)
+    c.part = {e->about.sequence, b.first_layer, b.layers, b.first, b.count, body};
+  messenger_.send(from, e->attempt.state(b.guest));
   c.ended = check(b.name.number);
   return c;
 }

@@ -8,7 +8,6 @@
 #include "actors/protocol/messenger.hpp"
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "actors/serving/decoder/prefill_attempt.hpp"
-#include "messages/base/time.hpp"
 #include "messages/domain/address.hpp"
 #include "runtime/host/log_limiter.hpp"
 #include "runtime/host/shared_cluster.hpp"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -26,20 +27,20 @@ cache_assembly::cache_assembly(prefill_name name, const cache_shape& shape,
 }
 
 expected<void> cache_assembly::check(address from, const prefill_block& b) const {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::malformed, std::move(why));
-  };
-  if (b.what == block_kind::hidden) return failure("hidden states go to guests, not to decoders");
+  using enum reason::kind;
+  if (b.what == block_kind::hidden)
+    return refuse(malformed, "hidden states go to guests, not to decoders");
   if (b.guest >= guests_.size())
-    return failure(fmt::format("a block from guest {} of {}", b.guest, guests_.size()));
+    return refuse(malformed, "a block from guest {} of {}", b.guest, guests_.size());
   if (from != guests_[b.guest].node)
-    return failure(fmt::format("a block of guest {} from another node", b.guest));
+    return refuse(malformed, "a block of guest {} from another node", b.guest);
   if (b.what == block_kind::last)
-    return b.guest + 1 == guests_.size() ? expected<void>{}
-                                         : failure("only the last guest has the last hidden state");
+    return b.guest + 1 == guests_.size()
+               ? expected<void>{}
+               : refuse(malformed, "only the last guest has the last hidden state");
   if (!within(b.first_layer, b.layers, shape_.layers) || !within(b.first, b.count, shape_.pages))
-    return failure(fmt::format("{} layers from {} and {} pages from {} on, of {} and {}", b.layers,
-                               b.first_layer, b.count, b.first, shape_.layers, shape_.pages));
+    return refuse(malformed, "{} layers from {} and {} pages from {} on, of {} and {}", b.layers,
+                  b.first_layer, b.count, b.first, shape_.layers, shape_.pages);
   return {};
 }
 
@@ -105,22 +106,13 @@ const payload& cache_assembly::last_hidden() const {
   return *last_;
 }
 
-std::uint32_t cache_assembly::yields() const {
-  std::uint32_t all = 0;
-  for (const auto& g : guests_) all += g.yields;
-  return all;
-}
-
-std::uint64_t cache_assembly::hidden_bytes() const {
-  std::uint64_t all = 0;
-  for (const auto& g : guests_) all += g.hidden_bytes;
-  return all;
-}
-
-std::uint64_t cache_assembly::bytes() const {
-  std::uint64_t all = 0;
-  for (const auto& g : guests_) all += g.blocks.bytes();
-  return all;
+void cache_assembly::write(prefill_place& to) const {
+  to.guests = guests();
+  for (const auto& g : guests_) {
+    to.yields += g.yields;
+    to.kv_bytes += g.blocks.bytes();
+    to.hidden_bytes += g.hidden_bytes;
+  }
 }
 
 }  // namespace troupe::actors

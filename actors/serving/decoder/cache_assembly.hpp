@@ -6,6 +6,7 @@
 
 #include "actors/serving/decoder/block_receiver.hpp"
 #include "messages/base/time.hpp"
+#include "messages/wire/generation.hpp"
 #include "messages/wire/prefill.hpp"
 
 namespace troupe::actors {
@@ -41,10 +42,8 @@ class cache_assembly {
   const payload& last_hidden() const;
 
   std::uint32_t guests() const { return static_cast<std::uint32_t>(guests_.size()); }
-  std::uint32_t yields() const;
-  /// Hidden states sent between guests, as their blocks report them.
-  std::uint64_t hidden_bytes() const;
-  std::uint64_t bytes() const;
+  /// Adds its guests: their number, yields and bytes.
+  void write(prefill_place& to) const;
   /// When the first operation of the first guest began, and the last one of the last guest ended,
   /// on this clock; it must be whole.
   double begun_s() const { return begun_s_; }

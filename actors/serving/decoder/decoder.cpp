@@ -1,14 +1,11 @@
 #include "actors/serving/decoder/decoder.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
 #include "actors/serving/decoder/simulated_batch.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -16,14 +13,6 @@ namespace {
 
 // Times at which something is due are not checked more often.
 constexpr double shortest_wait_s = 0.005;
-
-/// The body's 32-bit integers.
-std::vector<std::uint32_t> unpacked_tokens(const payload& body) {
-  std::vector<std::uint32_t> tokens(body.bytes().size() / sizeof(std::uint32_t));
-  if (!tokens.empty())
-    std::memcpy(tokens.data(), body.bytes().data(), tokens.size() * sizeof(std::uint32_t));
-  return tokens;
-}
 
 /// Tokens of the completion that the front has already, besides scored ones of the prompt.
 std::uint32_t known_completion(const generate& g) {
@@ -48,21 +37,19 @@ void decoder_behavior::start(decoder_actor::pointer self, decoder_options o) {
   self_ = self;
   o_ = std::move(o);
   if (!o_.executor) {
-    simulated_batch::options s;
-    s.what = o_.what;
-    const auto& c = *o_.cluster;
-    s.gpu = c.gpus[c.nodes[node_of(o_.messenger.self())].gpu];
-    s.start_s = o_.start_s;
-    s.slowdown = o_.slowdown;
-    s.after = [self](double wait_s, std::function<void()> what) {
-      self->delayed_send(decoder_actor{self}, nanoseconds_of(wait_s), call_now{std::move(what)});
-    };
-    o_.executor = std::make_shared<simulated_batch>(std::move(s));
+    o_.executor = std::make_shared<simulated_batch>(
+        simulated_batch::options{.what = o_.what,
+                                 .gpu = o_.cluster->gpu_of(node_of(o_.messenger.self())),
+                                 .start_s = o_.start_s,
+                                 .slowdown = o_.slowdown,
+                                 .after = [self](double wait_s, std::function<void()> what) {
+                                   send_later(self, wait_s, call_now{std::move(what)});
+                                 }});
   }
   prefills_.start(o_.messenger, o_.cluster, o_.what.model.name, o_.lease,
                   [this](double at_s) { wake_at(at_s); });
   batch_.open(self, o_.what, o_.executor, [this](const expected<void>& ok) { on_open(ok); });
-  on_tick();
+  on(tick{});
 }
 
 void decoder_behavior::on_open(const expected<void>& opened) {
@@ -80,25 +67,25 @@ bool decoder_behavior::is_current(address from, const request_name& n) {
 // A `generate` is repeated until it is answered, and may come late. In this order: an attempt that
 // runs here is answered by its state; a newer attempt replaces it; one that has ended, or whose
 // newer attempt has, gets that ending or no answer; only then it is a request to decide on.
-void decoder_behavior::on_generate(address from, const generate& g, const payload& body) {
-  if (!is_current(from, g.name)) return;
-  if (const auto at = requests_.all().find(key_of(g.name)); at != requests_.all().end()) {
-    const auto& r = at->second;
-    if (r.about.name.attempt > g.name.attempt) return;
-    if (r.about.name.attempt == g.name.attempt) return send(r.output.state());
+void decoder_behavior::on(const inbound<generate>& m) {
+  const auto& g = m.body;
+  if (!is_current(m.from, g.name)) return;
+  if (const auto* r = find_in(requests_.all(), key_of(g.name))) {
+    if (r->about.name.attempt > g.name.attempt) return;
+    if (r->about.name.attempt == g.name.attempt) return send(r->output.state());
     drop(key_of(g.name));
   }
   if (const auto* ending = requests_.ending_of(g.name)) {
     if (ending->name == g.name) send(*ending);
     return;
   }
-  auto tokens = unpacked_tokens(body);
-  if (auto ok = check(g, body, tokens); !ok) {
+  auto tokens = m.raw.values<std::uint32_t>();
+  if (auto ok = check(g, m.raw, tokens); !ok) {
     const auto end = failed_request(g.name, o_.lease, g.replay, ok.error());
     requests_.remember(end);
     return send(end);
   }
-  hold(g, body, std::move(tokens));
+  hold(g, m.raw, std::move(tokens));
   go_on();
 }
 
@@ -106,19 +93,17 @@ void decoder_behavior::on_generate(address from, const generate& g, const payloa
 // after it.
 expected<void> decoder_behavior::check(const generate& g, const payload& body,
                                        std::span<const std::uint32_t> tokens) const {
-  const auto failure = [](reason::kind k, std::string why) { return refuse(k, std::move(why)); };
-  if (!batch_.is_ready())
-    return failure(reason::kind::unavailable, "the decoder still loads its model");
+  using enum reason::kind;
+  if (!batch_.is_ready()) return refuse(unavailable, "the decoder still loads its model");
   if (g.replay >= g.what.answer_tokens())
-    return failure(reason::kind::invalid,
-                   fmt::format("{} of {} tokens are known: there is nothing to generate", g.replay,
-                               g.what.answer_tokens()));
+    return refuse(invalid, "{} of {} tokens are known: there is nothing to generate", g.replay,
+                  g.what.answer_tokens());
   const auto expected_tokens = std::uint64_t{g.what.prompt_tokens} + known_completion(g);
   const auto bytes = expected_tokens * sizeof(std::uint32_t);
   const bool has_tokens = !batch_.model().simulated || !body.empty();
   if (has_tokens && body.bytes().size() != bytes)
-    return failure(reason::kind::invalid, fmt::format("expected {} bytes for {} tokens, found {}",
-                                                      bytes, expected_tokens, body.bytes().size()));
+    return refuse(invalid, "expected {} bytes for {} tokens, found {}", bytes, expected_tokens,
+                  body.bytes().size());
   return batch_.check(g.what, tokens);
 }
 
@@ -145,8 +130,9 @@ void decoder_behavior::hold(const generate& g, const payload& body,
   send(r.output.state());
 }
 
-void decoder_behavior::on_ack(address from, const generated_ack& h) {
-  if (!is_current(from, h.name)) return;
+void decoder_behavior::on(const inbound<generated_ack>& m) {
+  const auto& h = m.body;
+  if (!is_current(m.from, h.name)) return;
   auto* r = requests_.find(h.name);
   if (!r) return;
   r->output.on_acknowledged(h.tokens, now());
@@ -157,11 +143,12 @@ void decoder_behavior::on_ack(address from, const generated_ack& h) {
 
 // A cancellation may overtake the attempt that it cancels: what ends here is remembered, so that
 // the attempt is not begun when it arrives.
-void decoder_behavior::on_cancel(address from, const cancel_generate& c) {
-  if (!is_current(from, c.name)) return;
+void decoder_behavior::on(const inbound<cancel_generate>& m) {
+  const auto& c = m.body;
+  if (!is_current(m.from, c.name)) return;
   const auto k = key_of(c.name);
-  if (const auto at = requests_.all().find(k); at != requests_.all().end()) {
-    if (at->second.about.name.attempt > c.name.attempt) return;
+  if (const auto* r = find_in(requests_.all(), k)) {
+    if (r->about.name.attempt > c.name.attempt) return;
     drop(k);
   }
   const auto* ending = requests_.ending_of(c.name);
@@ -305,25 +292,25 @@ void decoder_behavior::send(const generated& g) {
 
 void decoder_behavior::send_state() {
   if (!batch_.is_ready()) return;
-  decoder_state s;
-  s.lease = o_.lease;
-  s.sequence = ++states_;
-  s.model = o_.what.model.name;
-  s.ending = over_;
-  s.incarnation = o_.incarnation;
-  s.folder = o_.what.model.folder;
-  s.files = o_.what.model.hash;  // which its files had when they were opened
+  decoder_state s{.lease = o_.lease,
+                  .sequence = ++states_,
+                  .model = o_.what.model.name,
+                  .ending = over_,
+                  .incarnation = o_.incarnation,
+                  .folder = o_.what.model.folder,
+                  // That of its files when they were opened.
+                  .files = o_.what.model.hash};
   batch_.write(s);
   for (std::uint32_t f = 0; f < o_.cluster->fronts.size(); ++f)
     o_.messenger.send(front_address(f), s);
 }
 
-void decoder_behavior::on_tick() {
+void decoder_behavior::on(const tick&) {
   if (over_) return;
   requests_.drop_silent(now(), settings().lease_s, [this](const request_key& k) { drop(k); });
   go_on();
   send_state();
-  self_->delayed_send(decoder_actor{self_}, nanoseconds_of(settings().heartbeat_s / 4), tick{});
+  send_later(self_, settings().heartbeat_s / 4, tick{});
 }
 
 /// Does all that is due, and sets the timer for the next due time.
@@ -344,40 +331,16 @@ void decoder_behavior::check_times() {
 void decoder_behavior::wake_at(double at_s) {
   if (at_s >= wake_at_s_) return;
   wake_at_s_ = std::max(at_s, now() + shortest_wait_s);
-  self_->delayed_send(decoder_actor{self_}, nanoseconds_of(wake_at_s_ - now()),
-                      call_now{[this, at_s = wake_at_s_] {
-                        if (at_s != wake_at_s_) return;
-                        wake_at_s_ = never;
-                        check_times();
-                      }});
+  send_later(self_, wake_at_s_ - now(), call_now{[this, at_s = wake_at_s_] {
+               if (at_s != wake_at_s_) return;
+               wake_at_s_ = never;
+               check_times();
+             }});
 }
 
-void decoder_behavior::on_stop() {
+void decoder_behavior::on(const stop_serving&) {
   if (!over_) fail({reason::kind::unavailable, "the decoder has been stopped"});
   self_->quit();
-}
-
-decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_behavior> self,
-                                     decoder_options o) {
-  auto& s = self->state;
-  begin_actor(self, "decoder", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const inbound<generate>& m) { s.on_generate(m.from, m.body, m.raw); },
-      [&s](const inbound<generated_ack>& m) { s.on_ack(m.from, m.body); },
-      [&s](const inbound<cancel_generate>& m) { s.on_cancel(m.from, m.body); },
-      [&s](const inbound<prefill_reply>& m) {
-        s.on_prefill(s.prefills().on_reply(m.from, m.body));
-      },
-      [&s](const inbound<prefill_progress>& m) {
-        s.on_prefill(s.prefills().on_progress(m.from, m.body));
-      },
-      [&s](const inbound<prefill_block>& m) {
-        s.on_prefill(s.prefills().on_block(m.from, m.body, m.raw));
-      },
-      [&s](const stop_serving&) { s.on_stop(); },
-      [](const call_now& c) { c.what(); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

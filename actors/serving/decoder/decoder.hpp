@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/serving/decoder/batch_executor.hpp"
 #include "actors/serving/decoder/bubble_prefills.hpp"
@@ -26,7 +27,7 @@ struct decoder_options {
   serving what;
   actors::messenger messenger;
   /// Null: a simulated device, `slowdown` times slower (null: 1), ready after start_s.
-  std::shared_ptr<batch_executor> executor;
+  std::shared_ptr<batch_executor> executor{};
   std::function<double()> slowdown;
   double start_s = 0;
 };
@@ -53,16 +54,20 @@ struct decoder_options {
 /// Preconditions, checked by the serving_supervisor: messages name this lease.
 class decoder_behavior {
  public:
-  decoder_behavior() = default;
+  using interface = decoder_actor;
+  static constexpr const char* actor_name = "decoder";
+
   void start(decoder_actor::pointer self, decoder_options o);
-  void on_generate(address from, const generate& g, const payload& body);
-  void on_ack(address from, const generated_ack& h);
-  void on_cancel(address from, const cancel_generate& c);
-  /// Their messages go to them first.
-  bubble_prefills& prefills() { return prefills_; }
-  void on_prefill(bubble_prefills::change c);
-  void on_tick();
-  void on_stop();
+  void on(const inbound<generate>& m);
+  void on(const inbound<generated_ack>& m);
+  void on(const inbound<cancel_generate>& m);
+  void on(const inbound<prefill_reply>& m) { on_prefill(prefills_.on_reply(m.from, m.body)); }
+  void on(const inbound<prefill_progress>& m) { on_prefill(prefills_.on_progress(m.from, m.body)); }
+  void on(const inbound<prefill_block>& m) {
+    on_prefill(prefills_.on_block(m.from, m.body, m.raw));
+  }
+  void on(const stop_serving&);
+  void on(const tick&);
 
  private:
   using request = request_table::request;
@@ -80,6 +85,7 @@ class decoder_behavior {
   void on_round(const expected<std::vector<gpu::batch_result>>& all);
   void take(request& r, const gpu::batch_result& x);
   void add(request& r, const generated_token& t);
+  void on_prefill(bubble_prefills::change c);
   void settle(std::optional<bubble_prefills::outcome> o);
 
   void fail(const reason& why);
@@ -102,8 +108,5 @@ class decoder_behavior {
   std::uint64_t states_ = 0;        // sent so far
   gpu::sequence_id sequences_ = 0;  // begun so far
 };
-
-decoder_actor::behavior_type decoder(decoder_actor::stateful_pointer<decoder_behavior> self,
-                                     decoder_options o);
 
 }  // namespace troupe::actors

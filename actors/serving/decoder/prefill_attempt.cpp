@@ -90,15 +90,12 @@ double prefill_attempt::next_due_s() const {
 prefill_place prefill_attempt::place(double now_s) const {
   prefill_place p;
   p.bubbles = true;
-  p.guests = blocks_->guests();
   p.promised_s = promised_s_;
+  blocks_->write(p);
   const double ended_s = std::clamp(ended_s_.value_or(blocks_->ended_s()), began_s_, now_s);
   p.queue_s = std::clamp(begun_s_.value_or(blocks_->begun_s()), began_s_, ended_s) - began_s_;
   p.prefill_s = ended_s - began_s_;
   p.transfer_s = now_s - ended_s;
-  p.yields = blocks_->yields();
-  p.kv_bytes = blocks_->bytes();
-  p.hidden_bytes = blocks_->hidden_bytes();
   return p;
 }
 

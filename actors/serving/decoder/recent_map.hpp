@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "messages/base/find_in.hpp"
+
 namespace troupe::actors {
 
 /// The newest keys with a value each; the oldest are forgotten, so that what a peer sends late or
@@ -22,10 +24,7 @@ class recent_map {
     order_.pop_front();
   }
   /// Null: it is not known, or no longer.
-  const Value* find(const Key& k) const {
-    const auto at = all_.find(k);
-    return at == all_.end() ? nullptr : &at->second;
-  }
+  const Value* find(const Key& k) const { return find_in(all_, k); }
 
  private:
   std::map<Key, Value> all_;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -50,13 +51,13 @@ request_table::request& request_table::add(request r) {
 }
 
 request_table::request* request_table::find(const request_name& n) {
-  const auto at = requests_.find(key_of(n));
-  return at == requests_.end() || at->second.about.name != n ? nullptr : &at->second;
+  auto* r = find_in(requests_, key_of(n));
+  return r && r->about.name == n ? r : nullptr;
 }
 
 request_table::request* request_table::find(gpu::sequence_id s) {
-  const auto at = by_sequence_.find(s);
-  return at == by_sequence_.end() ? nullptr : &requests_.at(at->second);
+  const auto* k = find_in(by_sequence_, s);
+  return k ? &requests_.at(*k) : nullptr;
 }
 
 void request_table::erase(const request_key& k) {

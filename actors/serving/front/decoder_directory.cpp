@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "gpu/inference/inference_device.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -65,8 +67,8 @@ bool decoder_directory::state(const serving_leases& s) {
 
 expected<bool> decoder_directory::receive(address from, const decoder_state& s, double now_s) {
   if (auto ok = check(from, s); !ok) return refuse(ok.error());
-  const auto at = all_.find({from, s.lease});
-  if (at != all_.end() && s.sequence <= at->second.state.sequence) return false;
+  const auto* known = find_in(all_, decoder_name{from, s.lease});
+  if (known && s.sequence <= known->state.sequence) return false;
   all_[{from, s.lease}] = {s, cluster_->nodes[node_of(from)].datacenter, now_s};
   return true;
 }
@@ -75,17 +77,15 @@ expected<bool> decoder_directory::receive(address from, const decoder_state& s, 
 // its start, the model and the model's files must be those that the controller states.
 expected<void> decoder_directory::check(address from, const decoder_state& s) const {
   const auto failure = [&](const std::string& why) {
-    return refuse(reason::kind::refused,
-                  fmt::format("{} says that lease {} decodes '{:.64}', {}",
-                              host_name(*cluster_, from), s.lease, s.model, why));
+    return refuse(reason::kind::refused, "{} says that lease {} decodes '{:.64}', {}",
+                  host_name(*cluster_, from), s.lease, s.model, why);
   };
-  const auto lease = leases_.find({from, s.lease});
-  if (lease == leases_.end()) return failure("which is no decoder's lease there by the controller");
-  const auto& d = lease->second;
-  if (s.incarnation != d.incarnation)
+  const auto* d = find_in(leases_, decoder_name{from, s.lease});
+  if (!d) return failure("which is no decoder's lease there by the controller");
+  if (s.incarnation != d->incarnation)
     return failure(fmt::format("in its start {}, and the lease is of its start {}", s.incarnation,
-                               d.incarnation));
-  const auto& m = statement_.models[d.model];
+                               d->incarnation));
+  const auto& m = statement_.models[d->model];
   if (s.model != m.name || s.folder != m.folder)
     return failure(fmt::format("and by the controller it decodes '{}' of {}", m.name, m.folder));
   if (s.files != m.hash && m.hash != 0) return failure("from other files than those of the job");
@@ -94,7 +94,7 @@ expected<void> decoder_directory::check(address from, const decoder_state& s) co
 }
 
 void decoder_directory::refresh(const decoder_name& d, double now_s) {
-  if (const auto at = all_.find(d); at != all_.end()) at->second.last_seen_s = now_s;
+  if (auto* known = find_in(all_, d)) known->last_seen_s = now_s;
 }
 
 void decoder_directory::forget_silent(double now_s) {
@@ -106,10 +106,10 @@ void decoder_directory::forget_silent(double now_s) {
 // A decoder's state is up to a quarter of a heartbeat old. Without the requests given since then, a
 // burst would go to one decoder.
 void decoder_directory::give(const decoder_name& d, std::uint32_t positions) {
-  const auto at = all_.find(d);
-  if (at == all_.end()) return;
-  ++at->second.given_sequences;
-  at->second.given_pages += gpu::pages_for(positions);
+  auto* known = find_in(all_, d);
+  if (!known) return;
+  ++known->given_sequences;
+  known->given_pages += gpu::pages_for(positions);
 }
 
 }  // namespace troupe::actors

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/follow_cluster.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/timing.hpp"
 
 namespace troupe::actors {
 
@@ -39,6 +37,11 @@ void front_state::start(front_actor::pointer self, runtime::host h, shared_clust
   set_timer();
 }
 
+void front_state::on(const arrived& a) {
+  on_frame(a.what);
+  host_.net->handled(a.what);
+}
+
 // A frame from a host that may not send it, to another host, or that cannot be decoded counts as
 // lost: its sender repeats what matters.
 void front_state::on_frame(const frame& f) {
@@ -56,8 +59,8 @@ void front_state::on_frame(const frame& f) {
     publish();
 }
 
-void front_state::on_tick() {
-  if (host_.clock->now_s() < tick_at_s_ - 1e-6) return;
+void front_state::on(const tick&) {
+  if (host_.clock->now_s() < tick_at_s_ - timer_rounding_s) return;
   tick_at_s_ = 0;
   requests_.on_tick();
   end_if_removed();
@@ -78,7 +81,7 @@ void front_state::end_if_removed() {
 /// For display; the controller bases no decision on it.
 void front_state::report() {
   const auto now_s = host_.clock->now_s();
-  if (now_s < report_at_s_ - 1e-6) return;
+  if (now_s < report_at_s_ - timer_rounding_s) return;
   report_at_s_ = now_s + cluster_->settings.heartbeat_s;
   auto r = requests_.report();
   r.incarnation = host_.incarnation;
@@ -93,7 +96,7 @@ void front_state::set_timer() {
   const auto at_s = host_.clock->now_s() + in_s;
   if (tick_at_s_ > 0 && tick_at_s_ <= at_s) return;
   tick_at_s_ = at_s;
-  self_->delayed_send(front_actor{self_}, nanoseconds_of(in_s), tick{});
+  send_later(self_, in_s, tick{});
 }
 
 // HTTP threads must not wait for this actor: they read a copy, in which a model's decoders are
@@ -116,24 +119,6 @@ void front_state::publish() {
     m.max_sequences += d.state.max_sequences;
   }
   local_.publish(std::move(now));
-}
-
-front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 shared_cluster c, completions local,
-                                 std::function<void()> on_removed) {
-  auto& s = self->state;
-  auto net = h.net;
-  begin_actor(self, "front", [&] {
-    s.start(self, std::move(h), std::move(c), std::move(local), std::move(on_removed));
-  });
-  return {
-      [&s, net](const arrived& a) {
-        s.on_frame(a.what);
-        net->handled(a.what);
-      },
-      [](const call_now& call) { call.what(); },
-      [&s](const tick&) { s.on_tick(); },
-  };
 }
 
 }  // namespace troupe::actors

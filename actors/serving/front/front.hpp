@@ -2,10 +2,8 @@
 
 #include <functional>
 
-#include <caf/all.hpp>
-
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/front/completions.hpp"
 #include "actors/serving/front/front_requests.hpp"
 #include "runtime/host/shared_cluster.hpp"
@@ -13,19 +11,23 @@
 namespace troupe::actors {
 
 /// Submissions and cancellations of its own host are calls.
-using front_actor =
-    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<call_now>, caf::reacts_to<tick>>;
+using front_actor = actor_of<arrived, call_now, tick>;
 
 /// The actor of a front: the requests of its host, and its connection to the network.
 class front_state {
  public:
-  front_state() = default;
+  using interface = front_actor;
+  static constexpr const char* actor_name = "front";
+
+  /// `local` becomes the way to this front. `on_removed` is called, if given, once it was removed
+  /// from the cluster and its requests have ended, or a program's grace is over.
   void start(front_actor::pointer self, runtime::host h, shared_cluster c, completions local,
              std::function<void()> on_removed);
-  void on_frame(const frame& f);
-  void on_tick();
+  void on(const arrived& a);
+  void on(const tick&);
 
  private:
+  void on_frame(const frame& f);
   void set_timer();
   void publish();
   void report();
@@ -43,11 +45,5 @@ class front_state {
   std::function<void()> on_removed_;
   double removed_s_ = 0;  // when it noticed that; 0: not yet
 };
-
-/// `local` becomes the way to this front. `on_removed` is called, if given, once it was removed
-/// from the cluster and its requests have ended, or a program's grace is over.
-front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
-                                 shared_cluster c, completions local,
-                                 std::function<void()> on_removed);
 
 }  // namespace troupe::actors

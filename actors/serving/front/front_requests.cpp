@@ -29,9 +29,9 @@ payload body_of(const model_prompt& p, std::span<const std::uint32_t> known) {
   if (p.tokens.empty()) return {};
   const auto completion =
       known.subspan(std::min<std::size_t>(known.size(), p.what.scored_tokens()));
-  auto tokens = std::make_shared<std::vector<std::uint32_t>>(p.tokens);
-  tokens->insert(tokens->end(), completion.begin(), completion.end());
-  return {tokens, std::as_bytes(std::span{*tokens})};
+  auto tokens = p.tokens;
+  tokens.insert(tokens.end(), completion.begin(), completion.end());
+  return payload{std::move(tokens)};
 }
 
 std::optional<reason> refusal_of(const model_prompt& p) {

@@ -6,8 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/timing.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "runtime/host/log.hpp"
 
@@ -40,8 +39,7 @@ void guest_state::open() {
     try {
       made = std::exchange(o_.create, nullptr)(o_.shape, listener);
     } catch (const std::exception& e) {
-      made =
-          refuse(reason::kind::unavailable, fmt::format("the model was not opened: {}", e.what()));
+      made = refuse(reason::kind::unavailable, "the model was not opened: {}", e.what());
     }
     if (!made) return void(o_.refused = made.error());
     engine_ = std::move(*made);
@@ -60,7 +58,7 @@ reason guest_state::refusal() const {
 
 // guest_prompts decides, and this actor carries out: it is the only part with threads, timers and a
 // network.
-void guest_state::on_message(const guest_message& m) {
+void guest_state::on(const guest_message& m) {
   guest_prompts::changes c;
   const double now_s = o_.messenger.now_s();
   if (const auto* o = std::get_if<prefill_order>(&m.what))
@@ -95,24 +93,13 @@ void guest_state::set_timer() {
   const double at_s = prompts_->next_s();
   if (at_s == never || (timer_at_s_ > 0 && timer_at_s_ <= at_s)) return;
   timer_at_s_ = at_s;
-  self_->delayed_send(guest_actor{self_},
-                      nanoseconds_of(std::max(0.0, at_s - o_.messenger.now_s())),
-                      call_now{[this, at_s] {
-                        if (timer_at_s_ != at_s) return;
-                        timer_at_s_ = 0;
-                        guest_prompts::changes c;
-                        prompts_->on_time(o_.messenger.now_s(), c);
-                        carry_out(std::move(c));
-                      }});
-}
-
-guest_actor::behavior_type guest(guest_actor::stateful_pointer<guest_state> self, guest_options o) {
-  auto& s = self->state;
-  begin_actor(self, "guest", [&] { s.start(self, std::move(o)); });
-  return {
-      [&s](const guest_message& m) { s.on_message(m); },
-      [](const call_now& c) { c.what(); },
-  };
+  send_later(self_, std::max(0.0, at_s - o_.messenger.now_s()), call_now{[this, at_s] {
+               if (timer_at_s_ != at_s) return;
+               timer_at_s_ = 0;
+               guest_prompts::changes c;
+               prompts_->on_time(o_.messenger.now_s(), c);
+               carry_out(std::move(c));
+             }});
 }
 
 }  // namespace troupe::actors

@@ -4,10 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include <caf/all.hpp>
-
+#include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/messenger.hpp"
-#include "actors/protocol/protocol.hpp"
 #include "actors/serving/prefill/device_loan.hpp"
 #include "actors/serving/prefill/guest_engine.hpp"
 #include "actors/serving/prefill/guest_prompts.hpp"
@@ -21,7 +19,7 @@ struct guest_message {
   payload body;
 };
 
-using guest_actor = caf::typed_actor<caf::reacts_to<guest_message>, caf::reacts_to<call_now>>;
+using guest_actor = actor_of<guest_message, call_now>;
 
 struct guest_options {
   guest_shape shape;
@@ -39,9 +37,11 @@ struct guest_options {
 /// outlives a stage that is replaced.
 class guest_state {
  public:
-  guest_state() = default;
+  using interface = guest_actor;
+  static constexpr const char* actor_name = "guest";
+
   void start(guest_actor::pointer self, guest_options o);
-  void on_message(const guest_message& m);
+  void on(const guest_message& m);
 
  private:
   void open();
@@ -57,8 +57,4 @@ class guest_state {
   double timer_at_s_ = 0;  // of the timer that counts; 0: none
 };
 
-guest_actor::behavior_type guest(guest_actor::stateful_pointer<guest_state> self, guest_options o);
-
 }  // namespace troupe::actors
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::guest_message)

@@ -5,12 +5,11 @@
 #include <mutex>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "actors/serving/decoder/median_of_recent.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/device/device_type.hpp"
 #include "gpu/inference/weights.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/model_files.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
@@ -177,7 +176,7 @@ expected<void> guest_device::operate(const guest_tile& t) try {
 } catch (const std::exception& e) {
   work_ = nullptr;
   working_on_.reset();
-  return refuse(reason::kind::unavailable, fmt::format("the guest's device failed: {}", e.what()));
+  return refuse(reason::kind::unavailable, "the guest's device failed: {}", e.what());
 }
 
 // Work on a forgotten prompt must end before its pages are released, which it still uses.
@@ -315,9 +314,9 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
   const auto& described = how.model.shape;
   if (model->layers != described.layers || model->hidden != described.hidden)
     return refuse(reason::kind::invalid,
-                  fmt::format("{} has {} layers of {}, not the {} of {} of the job's model '{}'",
-                              how.model.folder, model->layers, model->hidden, described.layers,
-                              described.hidden, how.model.name));
+                  "{} has {} layers of {}, not the {} of {} of the job's model '{}'",
+                  how.model.folder, model->layers, model->hidden, described.layers,
+                  described.hidden, how.model.name);
   gpu::inference_spec spec;
   spec.model = *model;
   spec.weights = how.model.folder;
@@ -330,16 +329,15 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
   const double pages = (lent - weights) / (static_cast<double>(place.layers) * page);
   if (pages < 1)
     return refuse(reason::kind::insufficient,
-                  fmt::format("{:.3f} GB beside a stage do not hold {} layers of {} ({:.3f} GB) "
-                              "and a page of cache",
-                              how.memory_gb, place.layers, how.model.name, weights / bytes_per_gb));
+                  "{:.3f} GB beside a stage do not hold {} layers of {} ({:.3f} GB) "
+                  "and a page of cache",
+                  how.memory_gb, place.layers, how.model.name, weights / bytes_per_gb);
   // One prompt is computed at a time.
   spec.pages =
       static_cast<std::uint32_t>(std::min<double>(pages, gpu::pages_for(model->positions)));
   const auto* type = gpu::type_of(device_kind_of(backend).value_or(device_kind::sim));
   if (!type || !type->make_inference)
-    return refuse(reason::kind::infeasible,
-                  fmt::format("devices of kind '{}' have no guests", backend));
+    return refuse(reason::kind::infeasible, "devices of kind '{}' have no guests", backend);
   auto device = type->make_inference(spec);
   if (!device) return refuse(device.error());
   shape.simulated = false;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "gpu/inference/inference_device.hpp"
+#include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::actors {
@@ -29,22 +29,20 @@ bool is_time(double s) {
 // A setup comes from the trainer, on another host. It is checked where the guest is made, so that
 // its prompts can rely on it; sizes follow from the description until the model is opened.
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::invalid, std::move(why));
-  };
+  using enum reason::kind;
   const auto& p = s.place;
   const auto packing = planners::packing_of(s.how);
-  if (!packing) return failure(fmt::format("there is no packing rule '{}'", s.how.rule));
+  if (!packing) return refuse(invalid, "there is no packing rule '{}'", s.how.rule);
   if (packing->rule == planners::packing_rule::chunked &&
       (s.how.chunk == 0 || s.how.chunk % page_tokens != 0))
-    return failure(
-        fmt::format("chunks of {} tokens: must be a multiple of {}", s.how.chunk, page_tokens));
+    return refuse(invalid, "chunks of {} tokens: must be a multiple of {}", s.how.chunk,
+                  page_tokens);
   if (p.layers == 0 || (s.how.model.shape.layers > 0 &&
                         std::uint64_t{p.first_layer} + p.layers > s.how.model.shape.layers))
-    return failure(fmt::format("a guest of {} layers from {} on of '{}', which has {}", p.layers,
-                               p.first_layer, s.how.model.name, s.how.model.shape.layers));
+    return refuse(invalid, "a guest of {} layers from {} on of '{}', which has {}", p.layers,
+                  p.first_layer, s.how.model.name, s.how.model.shape.layers);
   if (!(s.how.op_ms > 0) || !is_time(p.token_s) || !is_time(p.pair_s) || !is_time(p.half_tokens))
-    return failure("a guest needs times of its operations");
+    return refuse(invalid, "a guest needs times of its operations");
   guest_shape shape;
   shape.setup = s;
   shape.node = node;
@@ -61,34 +59,30 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
 // layers in between without gaps: otherwise two guests would send the same pages, or none. What the
 // order makes this guest allocate is bounded.
 expected<void> guest_prompts::check(const prefill_order& o, const payload& body) const {
-  const auto failure = [](std::string why) {
-    return refuse(reason::kind::malformed, std::move(why));
-  };
+  using enum reason::kind;
   const auto& guests = o.group.guests;
   if (o.tokens == 0 || o.tokens > max_tokens || guests.empty() ||
       guests.size() > max_ordered_guests || o.guest >= guests.size())
-    return failure("token count or guest index out of range");
+    return refuse(malformed, "token count or guest index out of range");
   const auto& me = guests[o.guest];
   const auto& place = shape_.setup.place;
   if (me.node != shape_.node || me.first_layer != place.first_layer || me.layers != place.layers)
-    return failure("the group has other layers here than this guest");
+    return refuse(malformed, "the group has other layers here than this guest");
   std::uint64_t next_layer = 0;
   for (const auto& g : guests) {
     if (g.first_layer != next_layer || g.layers == 0)
-      return failure("the guests' layer ranges are not contiguous");
+      return refuse(malformed, "the guests' layer ranges are not contiguous");
     next_layer += g.layers;
     if (!is_time(g.token_s) || !is_time(g.pair_s) || !is_time(g.half_tokens))
-      return failure("a guest of the group has no times");
+      return refuse(malformed, "a guest of the group has no times");
   }
-  if (!is_time(o.latest_s)) return failure("the order's deadline is not a finite time");
+  if (!is_time(o.latest_s)) return refuse(malformed, "the order's deadline is not a finite time");
   if (const auto positions = shape_.max_tokens; positions > 0 && o.tokens > positions)
-    return refuse(
-        reason::kind::insufficient,
-        fmt::format("{} tokens: the cache beside the stage holds {}", o.tokens, positions));
+    return refuse(reason::kind::insufficient, "{} tokens: the cache beside the stage holds {}",
+                  o.tokens, positions);
   const bool data = !shape_.simulated && o.guest == 0;
   if (data && body.bytes().size() != o.tokens * sizeof(std::uint32_t))
-    return failure(
-        fmt::format("{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size()));
+    return refuse(malformed, "{} tokens of 4 bytes; got {} bytes", o.tokens, body.bytes().size());
   if (prompts_.size() >= max_held)
     return refuse(reason::kind::insufficient, "this guest has too many prompts");
   return {};
@@ -145,15 +139,9 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
 // with the reason. An order of a prompt that is over here is late.
 void guest_prompts::on_order(address gateway, const prefill_order& o, const payload& body,
                              const reason& refusal, double now_s, changes& out) {
-  const auto known = prompts_.find(o.name);
-  if (known != prompts_.end()) {
-    out.send.push_back({gateway, known->second.progress, {}});
-    return;
-  }
-  prefill_progress p;
-  p.name = o.name;
-  p.guest = o.guest;
-  p.why = refusal;
+  if (const auto* known = find_in(prompts_, o.name))
+    return out.send.push_back({gateway, known->progress, {}});
+  prefill_progress p{.name = o.name, .guest = o.guest, .why = refusal};
   if (over_.find(o.name))
     p.why = {reason::kind::stale, "the prefill is over"};
   else if (const auto ok = check(o, body); refusal.text.empty() && !ok)
@@ -179,18 +167,16 @@ void guest_prompts::give_tiles(changes& out) {
     for (; p->given < p->inputs.size() && p->inputs[p->given]; ++p->given) {
       const auto t = p->given;
       const auto& run = p->work.guests[p->order.guest][t];
-      guest_tile tile;
-      tile.sequence = p->order.sequence;
-      tile.tile = t;
-      tile.name = p->order.name;
-      tile.first = p->first[t];
-      tile.rows = p->work.rows[t];
-      tile.all_rows = p->order.tokens;
-      tile.in = *p->inputs[t];
-      tile.operations = run.count;
-      tile.each_s = run.each_s;
-      tile.layers_a_block = p->layers_a_block;
-      out.compute.push_back(std::move(tile));
+      out.compute.push_back({.sequence = p->order.sequence,
+                             .tile = t,
+                             .name = p->order.name,
+                             .first = p->first[t],
+                             .rows = p->work.rows[t],
+                             .all_rows = p->order.tokens,
+                             .in = *p->inputs[t],
+                             .operations = run.count,
+                             .each_s = run.each_s,
+                             .layers_a_block = p->layers_a_block});
     }
     if (p->given < p->inputs.size()) return;
   }
@@ -204,13 +190,10 @@ void guest_prompts::give_tiles(changes& out) {
 // still come.
 void guest_prompts::on_block(address from, const prefill_block& b, const payload& body,
                              changes& out) {
-  if (over_.find(b.name)) {
-    out.send.push_back({from, not_needed(b), {}});
-    return;
-  }
-  const auto at = prompts_.find(b.name);
-  if (at == prompts_.end()) return;  // its order may still come
-  auto& p = at->second;
+  if (over_.find(b.name)) return out.send.push_back({from, not_needed(b), {}});
+  auto* known = find_in(prompts_, b.name);
+  if (!known) return;  // its order may still come
+  auto& p = *known;
   const auto& o = p.order;
   if (b.what != prefill_block::kind::hidden || b.guest + 1 != o.guest) return;  // another guest's
   if (from != o.group.guests[b.guest].node || b.index >= p.inputs.size() ||

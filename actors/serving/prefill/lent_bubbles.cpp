@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 #include "planners/bubbletea/window_plan.hpp"
 
@@ -62,13 +63,13 @@ void lent_bubbles::update(const bubble_offer& o, double now_s) {
   offer_ = o;
   period_s_ = planners::repeated_after_s(o);
   for (const auto& s : o.stages) {
-    const auto at = device_of_.find(s.stage);
-    if (at == device_of_.end()) continue;
-    auto& d = devices_[at->second];
+    const auto* number = find_in(device_of_, s.stage);
+    if (!number) continue;
+    auto& d = devices_[*number];
     // Signals are of the first step's begin, which the new timetable may have moved.
     if (d.origin_s) *d.origin_s += d.busy.front().begin - s.busy.front().begin_s;
     d.busy = planners::repeated_busy_times(o, s);
-    plan_windows(at->second, now_s);
+    plan_windows(*number, now_s);
   }
 }
 
@@ -84,10 +85,10 @@ double lent_bubbles::plan_time_s(double now_s) const {
 // first step, which the stage reports. Iterations only grow; what is repeated or late is ignored.
 bool lent_bubbles::on_signal(address from, const stage_signal& s, double now_s) {
   constexpr double max_ago_s = 1e9;
-  const auto at = device_of_.find(s.stage);
-  if (offer_.trainer != s.trainer || at == device_of_.end()) return true;
+  const auto* number = find_in(device_of_, s.stage);
+  if (offer_.trainer != s.trainer || !number) return true;
   if (!(s.ago_s >= 0 && s.ago_s < max_ago_s)) return true;
-  auto& d = devices_[at->second];
+  auto& d = devices_[*number];
   const auto& guests = offer_.groups[d.group].guests;
   if (std::ranges::find(guests, s.stage, &guest_place::stage)->node != from) return false;
   if (s.iteration < d.iteration + (d.origin_s ? 1 : 0)) return true;
@@ -96,8 +97,8 @@ bool lent_bubbles::on_signal(address from, const stage_signal& s, double now_s) 
   d.iteration = s.iteration;
   d.paused = false;
   d.origin_s = began_s - planners::first_step_s(offer_, d.busy, s.iteration);
-  plan_windows(at->second, now_s);
-  return !s.guest_factor || correct_times(at->second, *s.guest_factor, now_s);
+  plan_windows(*number, now_s);
+  return !s.guest_factor || correct_times(*number, *s.guest_factor, now_s);
 }
 
 /// The guest has measured its operations. Changes of less than a twentieth are not worth a new
@@ -199,8 +200,7 @@ std::vector<std::pair<prefill_name, double>> lent_bubbles::take_begun(double now
   std::vector<std::pair<prefill_name, double>> all;
   if (!looks_ahead_) return all;
   for (const auto& begun : forecast_.take_begun(plan_time_s(now_s)))
-    if (const auto name = by_id_.find(begun.id); name != by_id_.end())
-      all.emplace_back(name->second, begun.end_s);
+    if (const auto* name = find_in(by_id_, begun.id)) all.emplace_back(*name, begun.end_s);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "messages/base/find_in.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -19,11 +20,7 @@ bool all_set(const std::vector<bool>& v) {
 }
 
 prefill_progress gone_of(const prefill_name& name, reason why = {}) {
-  prefill_progress gone;
-  gone.name = name;
-  gone.now = prefill_progress::state::gone;
-  gone.why = std::move(why);
-  return gone;
+  return {.name = name, .now = prefill_progress::state::gone, .why = std::move(why)};
 }
 
 }  // namespace
@@ -98,8 +95,8 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
 
 // Signals and offers of one lease are of one trainer; the lent bubbles compare its incarnation.
 void prefill_controller::on_signal(address from, const stage_signal& s, double now_s) {
-  const auto at = lendings_.find(s.stage.lease);
-  if (at != lendings_.end() && !at->second.bubbles.on_signal(from, s, now_s)) ++counts_.rejected;
+  auto* l = find_in(lendings_, s.stage.lease);
+  if (l && !l->bubbles.on_signal(from, s, now_s)) ++counts_.rejected;
 }
 
 void prefill_controller::withdraw(lease_id lease, double now_s, outbox& out) {
@@ -125,13 +122,10 @@ void prefill_controller::on_request(address from, const prefill_request& r, cons
                                     double now_s, outbox& out) {
   if (!permissions_.is_valid(from, r, body.bytes().size())) return void(++counts_.rejected);
   if (auto ok = permissions_.may_request(from, r); !ok) return reject(from, ok.error());
-  if (const auto known = promises_.find(r.name); known != promises_.end()) {
-    const auto& p = known->second;
-    out.push_back({from, reply_of(p, std::max(0.0, p.end_s - now_s))});
-    return;
-  }
-  if (const auto old = verdicts_.find(r.name); old != verdicts_.end()) {
-    if (!old->second.text.empty()) out.push_back({from, prefill_reply{r.name, 0, {}, old->second}});
+  if (const auto* p = find_in(promises_, r.name))
+    return out.push_back({from, reply_of(*p, std::max(0.0, p->end_s - now_s))});
+  if (const auto* declined = find_in(verdicts_, r.name)) {
+    if (!declined->text.empty()) out.push_back({from, prefill_reply{r.name, 0, {}, *declined}});
     return;
   }
   const auto why = decide(r, body, now_s, out);
@@ -231,9 +225,9 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
     if (c->second.open.empty()) cancellations_.erase(c);
     return;
   }
-  const auto at = promises_.find(p.name);
-  if (at == promises_.end()) return;
-  auto& known = at->second;
+  auto* promised = find_in(promises_, p.name);
+  if (!promised) return;
+  auto& known = *promised;
   const auto& guests = group_of(known).guests;
   const bool sound = std::isfinite(p.ended_ago_s) && p.ended_ago_s >= 0;
   if (p.guest >= guests.size() || guests[p.guest].node != from || !sound)

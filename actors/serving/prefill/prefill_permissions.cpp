@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/bubbletea/prefill_work.hpp"
 
 namespace troupe::actors {
@@ -55,8 +56,8 @@ bool prefill_permissions::is_lent(const bubble_offer& o) const {
 // The trainer of a lease runs on the lease's first node.
 expected<void> prefill_permissions::may_offer(address from, const bubble_offer& o) const {
   const auto failure = [&](const std::string& why) {
-    return refuse(reason::kind::refused, fmt::format("{} offers bubbles of lease {}, {}",
-                                                     host_name(*cluster_, from), o.lease, why));
+    return refuse(reason::kind::refused, "{} offers bubbles of lease {}, {}",
+                  host_name(*cluster_, from), o.lease, why);
   };
   const auto* lends = lease_of(o);
   if (!lends) return failure("which lends none by the controller");
@@ -79,9 +80,9 @@ expected<void> prefill_permissions::may_request(address from, const prefill_requ
         d.model < leases_.models.size() && leases_.models[d.model].name == r.model)
       return {};
   return refuse(reason::kind::refused,
-                fmt::format("{} asks for a prefill for lease {}, which is no decoder's of '{:.64}' "
-                            "there by the controller",
-                            host_name(*cluster_, from), r.name.lease, r.model));
+                "{} asks for a prefill for lease {}, which is no decoder's of '{:.64}' "
+                "there by the controller",
+                host_name(*cluster_, from), r.name.lease, r.model);
 }
 
 bool prefill_permissions::is_valid(address from, const prefill_request& r,

@@ -54,12 +54,7 @@ payload sum_of(const payload& a, const payload& b) {
 }
 
 host_all_reduce::host_all_reduce(std::uint32_t members, std::uint32_t self)
-    : size_{members},
-      rank_{self},
-      unreduced_(members),
-      has_unreduced_(members),
-      has_reduced_(members),
-      reduced_(members) {}
+    : size_{members}, rank_{self}, unreduced_(members), reduced_(members) {}
 
 /// The chunk that a member reduces. Chunks are whole values, differ by at most one value, and cover
 /// the gradients without a gap, also when there are more members than values.
@@ -80,15 +75,13 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
   for (std::uint32_t m = 0; m < size_; ++m) {
     const auto c = chunk(m);
     auto part = slice(own_, c.first, c.size);
-    if (m == rank_) {
+    if (m == rank_)
       unreduced_[m] = std::move(part);
-      ++unreduced_count_;
-    } else {
+    else
       result.push_back({m, tensor::kind::partial, std::move(part), c.size});
-    }
   }
   for (std::uint32_t m = 0; m < size_; ++m)
-    if (has_reduced_[m]) check("sum", m, reduced_[m], chunk(m).size);
+    if (reduced_[m]) check("sum", m, *reduced_[m], chunk(m).size);
   auto more = reduce_if_complete();
   std::move(more.begin(), more.end(), std::back_inserter(result));
   return result;
@@ -99,17 +92,13 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::receive(const tensor& wh
   const auto from = what.from.pipeline;
   if (from >= size_ || from == rank_) return {};
   if (what.what == tensor::kind::partial) {
-    if (has_unreduced_[from]) return {};  // a duplicate
-    has_unreduced_[from] = true;
+    if (unreduced_[from]) return {};  // a duplicate
     unreduced_[from] = std::move(body);
-    ++unreduced_count_;
     return reduce_if_complete();
   }
-  if (has_reduced_[from]) return {};
-  has_reduced_[from] = true;
+  if (reduced_[from]) return {};
   reduced_[from] = std::move(body);
-  ++reduced_count_;
-  if (started_) check("sum", from, reduced_[from], chunk(from).size);
+  if (started_) check("sum", from, *reduced_[from], chunk(from).size);
   return {};
 }
 
@@ -117,8 +106,8 @@ std::vector<std::pair<tensor::kind, std::uint32_t>> host_all_reduce::missing() c
   std::vector<std::pair<tensor::kind, std::uint32_t>> result;
   for (std::uint32_t m = 0; m < size_ && started_; ++m) {
     if (m == rank_) continue;
-    if (!has_unreduced_[m]) result.emplace_back(tensor::kind::partial, m);
-    if (!has_reduced_[m]) result.emplace_back(tensor::kind::sum, m);
+    if (!unreduced_[m]) result.emplace_back(tensor::kind::partial, m);
+    if (!reduced_[m]) result.emplace_back(tensor::kind::sum, m);
   }
   return result;
 }
@@ -136,17 +125,16 @@ void host_all_reduce::check(const char* what, std::uint32_t from, const payload&
 /// chunk are here, they are added in the order of the pipelines and the sum goes to all members.
 /// Adding each part on its arrival would save memory but make the bits depend on the network.
 std::vector<host_all_reduce::outgoing> host_all_reduce::reduce_if_complete() {
-  if (summed_ || !started_ || unreduced_count_ < size_) return {};
+  if (summed_ || !started_ || !all_here(unreduced_)) return {};
   summed_ = true;
-  for (std::uint32_t m = 0; m < size_; ++m) check("part", m, unreduced_[m], chunk(rank_).size);
+  for (std::uint32_t m = 0; m < size_; ++m) check("part", m, *unreduced_[m], chunk(rank_).size);
   if (!error_.empty()) return {};
-  auto sum = copy_of(unreduced_[0]);
-  for (std::uint32_t m = 1; m < size_; ++m) add(sum, unreduced_[m]);
+  auto sum = copy_of(*unreduced_[0]);
+  for (std::uint32_t m = 1; m < size_; ++m) add(sum, *unreduced_[m]);
   reduced_[rank_] = payload{std::move(sum)};
-  ++reduced_count_;
   std::vector<outgoing> result;
   for (std::uint32_t m = 0; m < size_; ++m)
-    if (m != rank_) result.push_back({m, tensor::kind::sum, reduced_[rank_], chunk(rank_).size});
+    if (m != rank_) result.push_back({m, tensor::kind::sum, *reduced_[rank_], chunk(rank_).size});
   return result;
 }
 
@@ -154,7 +142,7 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::reduce_if_complete() {
 payload host_all_reduce::result() {
   std::vector<std::byte> whole;
   whole.reserve(own_.bytes().size());
-  for (const auto& c : reduced_) whole.insert(whole.end(), c.bytes().begin(), c.bytes().end());
+  for (const auto& c : reduced_) whole.insert(whole.end(), c->bytes().begin(), c->bytes().end());
   *this = host_all_reduce{size_, rank_};
   return payload{std::move(whole)};
 }

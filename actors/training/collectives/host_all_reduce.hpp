@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,7 +42,7 @@ class host_all_reduce {
   /// The tensors that this member waits for: their kind and pipeline.
   std::vector<std::pair<tensor::kind, std::uint32_t>> missing() const;
 
-  bool complete() const { return started_ && reduced_count_ == size_ && error_.empty(); }
+  bool complete() const { return started_ && all_here(reduced_) && error_.empty(); }
   /// Returns the sum, and resets this object for another all-reduce.
   payload result();
 
@@ -50,6 +51,9 @@ class host_all_reduce {
     std::uint64_t first = 0, size = 0;  // bytes
   };
   range chunk(std::uint32_t member) const;
+  static bool all_here(const std::vector<std::optional<payload>>& by_member) {
+    return std::ranges::all_of(by_member, [](const auto& p) { return p.has_value(); });
+  }
   std::vector<outgoing> reduce_if_complete();
   void check(const char* what, std::uint32_t from, const payload& body, std::uint64_t bytes);
 
@@ -57,11 +61,8 @@ class host_all_reduce {
   bool started_ = false, summed_ = false;
   std::uint64_t bytes_ = 0;
   payload own_;
-  std::vector<payload> unreduced_;  // of my chunk, by member
-  std::vector<bool> has_unreduced_, has_reduced_;
-  std::uint32_t unreduced_count_ = 0;  // my own included once begun
-  std::vector<payload> reduced_;       // summed, by member
-  std::uint32_t reduced_count_ = 0;
+  // By member, once they are here: its part of my chunk, and its chunk, summed.
+  std::vector<std::optional<payload>> unreduced_, reduced_;
   std::string error_;
 };
 

@@ -21,7 +21,7 @@ planners::window_plan plan_of(const stage_setup& s) {
 // The waits of an earlier order do not predict this one's.
 void stage_lending::on_plan(const stage_setup& s) {
   setup_ = &s;
-  if (!s.guest) return;
+  if (!o_.executor || !s.guest) return;
   constexpr double ms = 1e-3;
   const auto& how = s.guest->how;
   clock_ = planners::step_clock{plan_of(s)};
@@ -32,11 +32,11 @@ void stage_lending::on_plan(const stage_setup& s) {
 }
 
 void stage_lending::on_times(const stage_setup& s) {
-  if (s.guest) clock_.plan(plan_of(s));
+  if (o_.executor && s.guest) clock_.plan(plan_of(s));
 }
 
 void stage_lending::on_idle(std::uint64_t iteration, std::size_t operation) {
-  if (lent_since_s_) return;
+  if (!o_.executor || lent_since_s_) return;
   const double now_s = o_.host.now_s();
   lent_since_s_ = now_s;
   const double idle_s = clock_.earliest_s(iteration, operation, now_s, budget_.leave_out()) - now_s;
@@ -44,6 +44,7 @@ void stage_lending::on_idle(std::uint64_t iteration, std::size_t operation) {
 }
 
 double stage_lending::on_busy(std::uint64_t iteration, std::optional<std::size_t> operation) {
+  if (!o_.executor) return 0;
   const double idle_s = lent_since_s_ ? o_.host.now_s() - *lent_since_s_ : 0;
   lent_since_s_.reset();
   idle_s_ += idle_s;
@@ -54,14 +55,15 @@ double stage_lending::on_busy(std::uint64_t iteration, std::optional<std::size_t
 
 /// For the timetable of the prefill controller, which orders nothing of a paused guest until then.
 void stage_lending::on_iteration_begun(std::uint64_t iteration) {
+  if (!o_.executor || budget_.paused()) return;
   TROUPE_INVARIANT(setup_ != nullptr);
-  if (budget_.paused()) return;
   o_.host.send(o_.gateway, stage_signal{setup_->name, setup_->incarnation, iteration, 0,
                                         o_.executor->guest_time_factor()});
 }
 
 /// The next guard follows from the delays of this iteration.
 void stage_lending::on_iteration_ended(stage_report& r) {
+  if (!o_.executor) return;
   const auto c = o_.executor->take_counts();
   record_prefills(r, c);
   budget_.add_iteration(std::max(0.0, r.end_s - r.begin_s), c.delay_s);

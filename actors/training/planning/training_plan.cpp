@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -79,11 +80,9 @@ class plan_builder {
   expected<void> fits(const char* what, std::uint32_t stage, std::uint64_t bytes,
                       const char* remedy) const {
     if (bytes <= runtime::largest_tensor_bytes) return {};
-    return refuse(
-        reason::kind::infeasible,
-        fmt::format(
-            "{} of stage {} have {} bytes, but a tensor may have at most {}: give the job {}", what,
-            stage, bytes, runtime::largest_tensor_bytes, remedy));
+    return refuse(reason::kind::infeasible,
+                  "{} of stage {} have {} bytes, but a tensor may have at most {}: give the job {}",
+                  what, stage, bytes, runtime::largest_tensor_bytes, remedy);
   }
 
   link hop(std::uint32_t stage) const {

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <optional>
-
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/interrupt.hpp"
+#include "cli/common/key_file.hpp"
+#include "cli/common/server_url.hpp"
 #include "cli/verbs/verb.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/real_clock.hpp"
@@ -34,8 +34,12 @@ class dashboard_verb final : public verb {
   int run(output& out) override {
     // Before any thread is started: all of them inherit the blocked signals.
     interrupt stop;
+    // Names and commands of all users' jobs are shown, so an address that others can reach needs
+    // keys.
+    auto keys = key_file::read(keys_file_, host_, "--api-keys");
+    if (!keys) return out.bad(keys.error());
     web::dashboard_options o;
-    if (auto ok = open_keys(o.keys); !ok) return out.bad(ok.error());
+    o.keys = std::move(*keys);
     // The server is declared last, so it ends first: its handler uses the dashboard.
     const runtime::real_clock clock;
     web::dashboard dashboard{[this](message request) { return ask(std::move(request)); },
@@ -45,9 +49,7 @@ class dashboard_verb final : public verb {
           dashboard.handle(r, std::move(reply));
         });
     if (!server) return out.bad(server.error());
-    const bool v6 = host_.find(':') != std::string::npos;
-    const auto url =
-        fmt::format("http://{}:{}/", v6 ? "[" + host_ + "]" : host_, (*server)->port());
+    const auto url = url_of(host_, (*server)->port()) + "/";
     out.document({{"url", url}, {"metrics", url + "metrics"}, {"pid", ::getpid()}});
     out.line("The dashboard is at {}; Ctrl-C ends it", url);
     std::fflush(stdout);
@@ -56,23 +58,6 @@ class dashboard_verb final : public verb {
   }
 
  private:
-  expected<void> open_keys(std::optional<web::api_keys>& keys) const {
-    const auto loopback = web::is_loopback(host_);
-    if (!loopback) return refuse(loopback.error());
-    if (!keys_file_.empty()) {
-      auto read = web::api_keys::read(keys_file_);
-      if (!read) return refuse(read.error());
-      keys = std::move(*read);
-    }
-    // Names and commands of all users' jobs are shown, so an address that others can reach needs
-    // keys.
-    if (*loopback || keys) return {};
-    return refuse(reason::kind::invalid,
-                  fmt::format("--host {}: other machines can reach this address, so give "
-                              "--api-keys, a file with the SHA-256 of each key",
-                              host_));
-  }
-
   /// A controller that is lost may come back at another address, so the next question looks anew.
   expected<message> ask(message request) {
     auto reply = remote_.ask_anything(std::move(request));

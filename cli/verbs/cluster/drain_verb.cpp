@@ -1,8 +1,6 @@
-#include "cli/verbs/cluster/drain_verb.hpp"
-
 #include "cli/common/controller_connection.hpp"
-#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
 
 namespace troupe::cli {
 
@@ -60,8 +58,12 @@ class drain_verb final : public verb {
 
 }  // namespace
 
-std::unique_ptr<verb> make_drain_verb(bool drained) {
-  return std::make_unique<drain_verb>(drained);
+std::unique_ptr<verb> make_drain() {
+  return std::make_unique<drain_verb>(true);
+}
+
+std::unique_ptr<verb> make_undrain() {
+  return std::make_unique<drain_verb>(false);
 }
 
 }  // namespace troupe::cli

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "cli/common/host_options.hpp"
-#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
 
 namespace troupe::cli {
 
@@ -32,11 +32,10 @@ class gateway_verb final : public verb {
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
     const auto& sites = host_.cluster->datacenters;
-    const auto it = std::find_if(sites.begin(), sites.end(),
-                                 [&](const auto& d) { return d.name == datacenter_; });
+    const auto it = std::ranges::find(sites, datacenter_, &datacenter::name);
     if (it == sites.end())
       return out.bad(fmt::format("{}: no datacenter '{}'{}", host_.cluster_file, datacenter_,
-                                 formats::hint(datacenter_, names_of(sites))));
+                                 formats::hint(datacenter_, formats::names_of(sites))));
     // Options win over the file: behind NAT a gateway listens on another address than others reach
     // it at.
     if (host_.listen.empty()) host_.listen = it->gateway;
@@ -56,8 +55,7 @@ class gateway_verb final : public verb {
     const auto& sites = host_.cluster->datacenters;
     for (const auto& given : gateways_) {
       const auto sign = given.find('=');
-      const auto it = std::find_if(sites.begin(), sites.end(),
-                                   [&](const auto& d) { return d.name == given.substr(0, sign); });
+      const auto it = std::ranges::find(sites, given.substr(0, sign), &datacenter::name);
       if (sign == std::string::npos || it == sites.end())
         return refuse(reason::kind::invalid,
                       fmt::format("--gateway {}: expected DATACENTER=ADDRESS", given));

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "cli/common/host_options.hpp"
-#include "cli/common/similar_name.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
 
 namespace troupe::cli {
 
@@ -26,11 +26,10 @@ class node_verb final : public verb {
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
     const auto& nodes = host_.cluster->nodes;
-    const auto it =
-        std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.name == name_; });
+    const auto it = std::ranges::find(nodes, name_, &troupe::node::name);
     if (it == nodes.end())
       return out.bad(fmt::format("{}: no node '{}'{}", host_.cluster_file, name_,
-                                 formats::hint(name_, names_of(nodes))));
+                                 formats::hint(name_, formats::names_of(nodes))));
     if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
     if (host_.upstream.empty())
       return out.bad("a node needs --gateway, or its gateway's address in the cluster file");

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 
@@ -27,34 +26,19 @@ struct file_kind {
 
 // Foreign keys (Hugging Face's names) are listed too: a file with them is a model with mistakes in
 // it, not an unknown file.
+std::vector<std::string> model_key_names() {
+  std::vector<std::string> names{"huggingface",       "architectures", "model_type", "hidden_size",
+                                 "num_hidden_layers", "n_embd",        "n_layer",    "vocab_size"};
+  for (const auto& k : admission::model_keys())
+    if (k.name != "name") names.emplace_back(k.name);  // files of other kinds have it, too
+  return names;
+}
+
 const std::vector<file_kind>& kinds() {
   static const std::vector<file_kind> all = {
       {"cluster", "clusters", {"datacenters", "wan", "settings", "controller", "fronts"}},
       {"job", "jobs", admission::job_key_names()},
-      {"model",
-       "models",
-       {"family",
-        "hidden",
-        "layers",
-        "heads",
-        "kv_heads",
-        "intermediate",
-        "sequence",
-        "vocabulary",
-        "tied_head",
-        "head_width",
-        "qkv_bias",
-        "output_bias",
-        "mlp_bias",
-        "operators",
-        "huggingface",
-        "architectures",
-        "model_type",
-        "hidden_size",
-        "num_hidden_layers",
-        "n_embd",
-        "n_layer",
-        "vocab_size"}},
+      {"model", "models", model_key_names()},
       {"faults",
        "faults",
        {"loss", "duplication", "reordering", "reorder_delay_s", "partitions", "crashes",

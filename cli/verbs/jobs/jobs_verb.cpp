@@ -1,5 +1,3 @@
-#include "cli/verbs/jobs/jobs_verb.hpp"
-
 #include <algorithm>
 #include <functional>
 
@@ -7,6 +5,7 @@
 #include "cli/common/human.hpp"
 #include "cli/common/job_selection.hpp"
 #include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
 #include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
@@ -237,8 +236,12 @@ class jobs_verb final : public verb {
 
 }  // namespace
 
-std::unique_ptr<verb> make_jobs_verb(bool everything) {
-  return std::make_unique<jobs_verb>(everything);
+std::unique_ptr<verb> make_queue() {
+  return std::make_unique<jobs_verb>(false);
+}
+
+std::unique_ptr<verb> make_status() {
+  return std::make_unique<jobs_verb>(true);
 }
 
 }  // namespace troupe::cli

@@ -6,7 +6,6 @@
 #include "cli/common/human.hpp"
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
-#include "formats/load/job_text.hpp"
 #include "formats/load/load.hpp"
 
 namespace troupe::cli {
@@ -79,7 +78,7 @@ class submit_verb final : public verb {
           job, command_.empty() ? "model, gpus or memory_gb" : "--model, --gpus or --memory");
       // The user should see a guess while the job can still be cancelled.
       if (!assumed.empty() && !silent) out.note("{}: {}", job.name, assumed);
-      const auto given = silent ? refuse(*silent) : send(job);
+      const auto given = silent ? refuse(*silent) : remote_.submit(job);
       if (!given) {
         const auto& why = given.error();
         const bool gone = why.code == reason::kind::unavailable;
@@ -105,14 +104,6 @@ class submit_verb final : public verb {
   }
 
  private:
-  /// The job's number, or the reason why it was not accepted.
-  expected<job_id> send(const job_spec& job) {
-    const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
-    if (!reply) return refuse(reply.error());
-    if (reply->job == 0) return refuse(reply->why);
-    return reply->job;
-  }
-
   expected<std::vector<job_spec>> load(std::vector<std::string>& notices) const {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;

@@ -1,52 +1,34 @@
-#include "cli/common/job_selection.hpp"
 #include "cli/verbs/jobs/suspension.hpp"
-#include "cli/verbs/verb.hpp"
 
 namespace troupe::cli {
 
 namespace {
 
 /// Waits until the job holds no GPUs, and reports the cost.
-class suspend_verb final : public verb {
- public:
-  void options(CLI::App& app) override {
-    chosen_.options(app);
-    remote_.options(app);
-  }
-
-  int run(output& out) override {
-    return for_each_job(out, remote_, chosen_, [this](job_id id) { return suspend(id); });
-  }
-
- private:
-  job_result suspend(job_id id) {
-    const runtime::stopwatch asked;
-    const auto before = status_of(remote_, id);
-    if (!before) return {{}, "", before.error()};
-    const auto reply = remote_.ask<suspend_reply>(suspend_job{0, id, true});
-    if (!reply) return {{}, "", reply.error()};
-    if (!reply->done) return not_done(id, reply->why);
-    const auto now = wait_for_stop(remote_, *before);
-    if (!now) return {{}, "", now.error()};
-    // Another client's `troupe resume` came first.
-    if (now->attempts != before->attempts)
-      return not_done(id,
-                      {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});
-    if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
-    const auto lost = lost_iterations(*before, *now);
-    return {suspension(id, now->iterations_done, asked.s(), lost),
-            fmt::format("job {} suspended after iteration {}{}", id, now->iterations_done,
-                        lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
-  }
-
-  chosen_jobs chosen_;
-  remote remote_;
-};
+job_result suspend(remote& r, job_id id) {
+  const runtime::stopwatch asked;
+  const auto before = status_of(r, id);
+  if (!before) return {{}, "", before.error()};
+  const auto reply = r.ask<suspend_reply>(suspend_job{0, id, true});
+  if (!reply) return {{}, "", reply.error()};
+  if (!reply->done) return not_done(id, reply->why);
+  const auto now = wait_for_stop(r, *before);
+  if (!now) return {{}, "", now.error()};
+  // Another client's `troupe resume` came first.
+  if (now->attempts != before->attempts)
+    return not_done(id,
+                    {reason::kind::stale, fmt::format("job {} was resumed in the meantime", id)});
+  if (is_final(now->state)) return not_done(id, ended_meanwhile(*now));
+  const auto lost = lost_iterations(*before, *now);
+  return {suspension(id, now->iterations_done, asked.s(), lost),
+          fmt::format("job {} suspended after iteration {}{}", id, now->iterations_done,
+                      lost > 0 ? fmt::format("; {} iterations lost", lost) : "")};
+}
 
 }  // namespace
 
 std::unique_ptr<verb> make_suspend() {
-  return std::make_unique<suspend_verb>();
+  return std::make_unique<job_action>(suspend);
 }
 
 }  // namespace troupe::cli

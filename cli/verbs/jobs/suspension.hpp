@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/controller_connection.hpp"
-#include "cli/common/job_selection.hpp"
 #include "cli/common/output.hpp"
+#include "cli/verbs/jobs/job_action.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
 

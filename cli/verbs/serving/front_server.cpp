@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <utility>
 
-#include "cli/verbs/serving/key_file.hpp"
-#include "cli/verbs/serving/server_url.hpp"
+#include "cli/common/key_file.hpp"
+#include "cli/common/server_url.hpp"
 #include "messages/base/whole_file.hpp"
+#include "messages/base/whole_number.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "web/front/model_offers.hpp"
@@ -30,14 +30,13 @@ expected<http_place> place_of(const std::string& text) {
   const auto colon = text.rfind(':');
   auto host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  std::uint16_t port = 0;
-  const char* end = text.data() + text.size();
-  const bool whole =
-      colon != std::string::npos && std::from_chars(text.data() + colon + 1, end, port).ptr == end;
-  if (!whole || host.empty())
+  const auto port = colon == std::string::npos
+                        ? std::nullopt
+                        : whole_number<std::uint16_t>(std::string_view{text}.substr(colon + 1));
+  if (!port || host.empty())
     return refuse(reason::kind::invalid,
                   fmt::format("http: found '{}', expected ADDRESS:PORT", text));
-  return http_place{host, port};
+  return http_place{host, *port};
 }
 
 void announce(output& out, const front_server_options& o, const std::string& url) {
@@ -55,8 +54,7 @@ void announce(output& out, const front_server_options& o, const std::string& url
 int run_front(output& out, front_server_options o) {
   if (auto ok = o.host.load(); !ok) return out.bad(ok.error());
   const auto& fronts = o.host.cluster->fronts;
-  const auto it =
-      std::find_if(fronts.begin(), fronts.end(), [&](const auto& f) { return f.name == o.name; });
+  const auto it = std::ranges::find(fronts, o.name, &front::name);
   if (it == fronts.end())
     return out.bad(fmt::format("{}: no front '{}'", o.host.cluster_file, o.name));
   if (o.host.upstream.empty())

@@ -6,9 +6,9 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/interrupt.hpp"
+#include "cli/common/key_file.hpp"
+#include "cli/common/server_url.hpp"
 #include "cli/verbs/serving/front_server.hpp"
-#include "cli/verbs/serving/key_file.hpp"
-#include "cli/verbs/serving/server_url.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/weights.hpp"
 #include "runtime/host/pause.hpp"
@@ -86,23 +86,19 @@ class serve_verb final : public verb {
     interrupt stop;
     auto keys = key_file::read(keys_, host_, "--keys");
     if (!keys) return out.bad(keys.error());
-    const auto model = gpu::read_inference_model(model_);
-    if (!model) return out.bad(model.error());
-    auto words = gpu::open_tokenizer(model_, model->vocabulary);
-    if (!words) return out.bad(words.error());
-    auto spec = gpu::whole_model(*model, pages_of(*model));
+    const auto served = web::read_served_model(name_of_model(), model_);
+    if (!served) return out.bad(served.error());
+    const auto& model = served->model;
+    auto spec = gpu::whole_model(model, pages_of(model));
     spec.weights = model_;
     spec.seed = random_;
     auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
-    web::served_model served{name_of_model(), *model, std::move(*words), {}};
-    // A model of bytes has no words to write a chat in.
-    if (served.words) served.chats = gpu::chat_template::of(model_, *served.words);
     // Declared in the order of use: the server ends first, then the service with its generators.
     const runtime::real_clock clock;
     web::service service{std::move(*keys), clock, start_seed(clock)};
     service.allow_origins(origins_);
-    service.offer(served, web::make_batch_loop(std::move(*device), served.words, limits_));
+    service.offer(*served, web::make_batch_loop(std::move(*device), served->words, limits_));
     const auto server = web::http_server::start(
         host_, static_cast<std::uint16_t>(port_), {},
         [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
@@ -110,11 +106,11 @@ class serve_verb final : public verb {
         });
     if (!server) return out.bad(server.error());
     // Other servers apply them, so answers may differ.
-    for (const auto& key : model->ignored_keys)
+    for (const auto& key : model.ignored_keys)
       out.note("{}: generation_config.json: {} is not applied", model_, key);
     // Keys can be withdrawn without ending the streams of others.
     key_file reloaded{keys_, service};
-    show(out, (*server)->port(), served, spec.pages);
+    show(out, (*server)->port(), *served, spec.pages);
     while (!stop.arrived()) {
       runtime::pause(0.05);
       reloaded.look();

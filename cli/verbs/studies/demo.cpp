@@ -2,15 +2,13 @@
 #include <filesystem>
 #include <map>
 
-#include "actors/worlds/real_host.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/local_cluster.hpp"
 #include "cli/common/output_directory.hpp"
 #include "cli/common/progress.hpp"
 #include "cli/reports/comparison.hpp"
-#include "cli/verbs/studies/demo_serving.hpp"
-#include "cli/verbs/studies/demo_training.hpp"
+#include "cli/verbs/studies/demo_parts.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
@@ -25,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double ready_s = 60;      // timeout of the cluster's start
-constexpr double answer_s = 10;     // timeout of requests
 constexpr double jobs_end_s = 90;   // timeout of all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
@@ -80,11 +77,7 @@ class demo_verb final : public verb {
         "A cluster of three datacenters and five nodes: {} processes over ZeroMQ on this "
         "machine.\nIts GPUs are placeholders; the commands that run on them are real processes.\n",
         cluster_->names().size());
-    actors::real_host_options client;
-    client.upstream = cluster_->controller_address();
-    auto connected = actors::real_host::client(client, answer_s);
-    if (!connected) return refuse(connected.error());
-    client_ = std::move(*connected);
+    client_.set_controller(cluster_->controller_address());
     for (const auto* name :
          {"count", "seven-billion", "hello", "out-of-memory", "reports-peak", "fails"})
       if (auto ok = submit(out, configs / "jobs" / (std::string{name} + ".yaml")); !ok) return ok;
@@ -93,21 +86,13 @@ class demo_verb final : public verb {
     return save_logs();
   }
 
-  template <class Reply>
-  expected<Reply> ask(message request) {
-    auto reply = client_->ask(std::move(request), answer_s).reply;
-    if (!reply) return refuse(reply.error());
-    raw_ = reply->second;
-    return std::get<Reply>(std::move(reply->first));
-  }
-
   expected<void> submit(output& out, const fs::path& file) {
     auto job = formats::load_job(file);
     if (!job) return refuse(job.error());
-    const auto reply = ask<submit_reply>(submit_job{0, *job});
-    if (!reply) return refuse(reply.error());
-    names_[reply->job] = job->name;
-    print(out, reply->job,
+    const auto number = client_.submit(*job);
+    if (!number) return refuse(number.error());
+    names_[*number] = job->name;
+    print(out, *number,
           fmt::format("submitted: {}, batch {} (no GPU requested)", job->model.name,
                       job->global_batch));
     return {};
@@ -123,7 +108,7 @@ class demo_verb final : public verb {
     std::map<job_id, std::pair<job_state, std::uint32_t>> seen;
     const runtime::stopwatch waited;
     while (waited.s() < jobs_end_s) {
-      const auto reply = ask<query_reply>(query_jobs{0, 0});
+      const auto reply = client_.ask<query_reply>(query_jobs{0, 0});
       if (!reply) return refuse(reply.error());
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
@@ -182,7 +167,7 @@ class demo_verb final : public verb {
   void explain(output& out) {
     out.line("\nWhy each job ran where it did, from `troupe explain JOB`:");
     for (const auto& [id, name] : names_) {
-      const auto e = ask<explanation>(explain_job{0, id});
+      const auto e = client_.ask<explanation>(explain_job{0, id});
       if (!e) continue;
       out.line("  job {} {}: {}", id, name, e->summary);
       const auto chosen = std::ranges::find(e->plans, true, &considered_plan::chosen);
@@ -211,9 +196,9 @@ class demo_verb final : public verb {
     const auto directory = fs::path{out_directory_} / "logs";
     fs::create_directories(directory);
     for (const auto& [id, name] : names_) {
-      const auto chunk = ask<log_chunk>(read_log{0, id, 0, 0, 0});
+      const auto chunk = client_.ask<log_chunk>(read_log{0, id, 0, 0, 0});
       if (!chunk) return refuse(chunk.error());
-      const auto bytes = raw_.bytes();
+      const auto bytes = client_.raw().bytes();
       const std::string text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
       const auto file = directory / fmt::format("{}-{}.log", id, name);
       if (auto ok = formats::save_text(file, text.empty() ? chunk->why.text + "\n" : text); !ok)
@@ -249,8 +234,7 @@ class demo_verb final : public verb {
   std::string out_directory_ = "out/demo", victim_;
   runtime::stopwatch since_;
   std::unique_ptr<local_cluster> cluster_;
-  std::unique_ptr<actors::real_host> client_;
-  payload raw_;
+  remote client_;
   std::map<job_id, std::string> names_;
   json jobs_ = json::array(), simulation_;
 };

@@ -1,4 +1,4 @@
-#include "cli/verbs/studies/demo_serving.hpp"
+#include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -121,10 +121,7 @@ class demonstration {
     // The windows end the training, not its iterations.
     constexpr std::uint64_t endless = 1'000'000;
     if (job->train) job->iterations = endless;
-    const auto reply = client_.ask<submit_reply>(submit_job{0, *job});
-    if (!reply) return refuse(reply.error());
-    if (reply->job == 0) return refuse(reply->why);
-    return reply->job;
+    return client_.submit(*job);
   }
 
   /// Waits until its report has the first iterations. Then offers prompts until bubbles compute

@@ -1,4 +1,4 @@
-#include "cli/verbs/studies/demo_training.hpp"
+#include "cli/verbs/studies/demo_parts.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -23,17 +23,6 @@ double median_s(const training_report& r) {
   return statistics::median(std::move(all));
 }
 
-/// Fraction of the stages' time in which they compute.
-// Over all iterations, the slow first one included.
-double busy_share(const training_report& r) {
-  double busy_s = 0, all_s = 0;
-  for (const auto& i : r.iterations) {
-    busy_s += i.busy_s;
-    all_s += (i.end_s - i.begin_s) * r.stages * r.pipelines;
-  }
-  return all_s > 0 ? busy_s / all_s : 0;
-}
-
 // Equal bits, not close values: a schedule may change when tasks run, never what they compute.
 bool learn_alike(const training_report& a, const training_report& b) {
   return std::ranges::equal(a.iterations, b.iterations, [](const auto& x, const auto& y) {
@@ -54,8 +43,8 @@ void print(const output& out, const training_report& varuna, const training_repo
   out.line(
       "  {} Stages compute {:.0f} % and {:.0f} % of the\n  time and otherwise wait for the WAN. "
       "Losses and gradients are bitwise identical.",
-      schedules_text(median_s(varuna), median_s(atlas), had), 100 * busy_share(varuna),
-      100 * busy_share(atlas));
+      schedules_text(median_s(varuna), median_s(atlas), had), 100 * utilization(varuna),
+      100 * utilization(atlas));
 }
 
 }  // namespace

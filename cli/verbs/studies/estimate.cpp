@@ -86,8 +86,7 @@ class estimate_verb final : public verb {
 
   expected<std::vector<planners::stage_request>> requested(const cluster& c,
                                                            const job_spec& job) const {
-    std::vector<std::string> known;
-    for (const auto& g : c.gpus) known.push_back(g.name);
+    const auto known = formats::names_of(c.gpus);
     // Layers may be cut into halves: an attention and an MLP sublayer.
     const double pieces_each = job.model.operators.empty() ? 2 : 1;
     std::vector<planners::stage_request> all;

@@ -1,8 +1,6 @@
-#include <filesystem>
-
+#include "gpu/model/export.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
-#include "gpu/model/export.hpp"
 
 namespace troupe::cli {
 

@@ -16,7 +16,6 @@
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
-#include "planners/plans/plan_text.hpp"
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"

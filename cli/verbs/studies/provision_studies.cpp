@@ -1,16 +1,19 @@
 // `troupe plan --policy espresso` with --pareto or --sweep-slo: many searches, one table.
 
+#include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
-#include "cli/reports/cost_picture.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "messages/base/whole_file.hpp"
+#include "planners/espresso/pareto.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "web/report/report_page.hpp"
 
 namespace troupe::cli {
 
@@ -18,13 +21,6 @@ namespace {
 
 using planners::provision;
 using planners::provision_placer;
-
-constexpr std::pair<const char*, provision_placer> placers[] = {
-    {"exact", provision_placer::exact},
-    {"greedy", provision_placer::greedy},
-    {"sia", provision_placer::sia},
-    {"whale", provision_placer::whale},
-    {"hph", provision_placer::hph}};
 
 /// A limit on the time of each search.
 // Each search has the whole limit: the second of a sweep must not suffer from a slow first.
@@ -62,6 +58,43 @@ json plan_document(const cluster& c, const provision& p) {
           {"stages", p.plan->how.stages.size()},
           {"gpus", gpu_counts(c, p.plan->where)},
           {"gap", p.gap()}};
+}
+
+/// "4 A30, 2 A4000": the GPUs of a plan.
+// By type, in the cluster file's order, whatever nodes they are on.
+std::string gpus_text(const cluster& c, const allocation& where) {
+  std::vector<std::uint32_t> used(c.gpus.size());
+  for (const auto& share : where) used[c.nodes[share.node].gpu] += share.gpus;
+  std::string text;
+  for (gpu_index g = 0; g < used.size(); ++g)
+    if (used[g] > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", used[g], c.gpus[g].name);
+  return text;
+}
+
+/// A self-contained HTML page: what plans cost against how long they take, with the job's limits,
+/// and a table of the plans.
+std::string cost_picture(const cluster& c, const job_spec& job,
+                         const planners::pareto_front& front) {
+  json plans = json::array();
+  for (const auto& p : front.plans)
+    plans.push_back({{"cost", p.cost},
+                     {"total_s", p.total_s},
+                     {"iteration_s", p.iteration_s},
+                     {"gpus", gpus_text(c, p.plan->where)},
+                     {"split", planners::split_text(p.plan->how)},
+                     {"meets", planners::within_limits(job, p.total_s, p.cost).has_value()}});
+  // The stricter of both limits.
+  const bool timed = job.slo_s || job.deadline_s;
+  const double time_s = std::min(job.slo_s.value_or(1e300), job.deadline_s.value_or(1e300));
+  return web::report_page({{"kind", "cost"},
+                           {"job", job.name},
+                           {"cluster", c.name},
+                           {"iterations", job.iterations},
+                           {"limits",
+                            {{"time_s", timed ? json(time_s) : json()},
+                             {"cost", job.budget ? json(*job.budget) : json()}}},
+                           {"plans", std::move(plans)}});
 }
 
 }  // namespace
@@ -111,7 +144,7 @@ int sweep_limits(const output& out, const provision_request& r, const std::vecto
     json one{{"slo_s", slo_s}};
     std::vector<std::string> cells{duration_text(slo_s)};
     std::string gpus;
-    for (const auto& [name, placer] : placers) {
+    for (const auto& [name, placer] : planners::provision_placers) {
       auto options = r.options;
       options.placer = placer;
       auto budget = searches.next();

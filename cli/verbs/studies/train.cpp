@@ -4,8 +4,8 @@
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
+#include "cli/common/interrupt.hpp"
 #include "cli/common/local_cluster.hpp"
-#include "cli/common/local_prefills.hpp"
 #include "cli/common/output_directory.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
@@ -21,6 +21,8 @@
 #include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "runtime/host/wait.hpp"
+#include "studies/prefill_run.hpp"
 #include "studies/training_simulation.hpp"
 
 namespace troupe::cli {
@@ -287,8 +289,7 @@ class train_verb final : public verb {
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.set_controller((*cluster)->controller_address());
     if (!study_) return on_the_cluster(r, out);
-    auto prefills = start_local_prefills(**cluster, c, o.state, remote_, r.job, *study_,
-                                         std::move(hosts.decoders), *stop_);
+    auto prefills = start_prefills(**cluster, c, o.state, r.job, hosts.decoders);
     if (!prefills) return refuse(prefills.error());
     if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = hosts.gpu_type;
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
@@ -302,6 +303,30 @@ class train_verb final : public verb {
       return runtime::has_realtime_priority((*cluster)->id(host));
     });
     return {};
+  }
+
+  /// Starts the study on this machine's processes, which run without fronts: those are in this
+  /// process. Submits the decoders, and waits until they are ready.
+  expected<std::unique_ptr<studies::prefill_run>> start_prefills(
+      const local_cluster& cluster, const std::shared_ptr<const troupe::cluster>& c,
+      const std::string& state, const job_spec& training, const std::vector<job_spec>& decoders) {
+    std::vector<actors::real_host_options> fronts;
+    for (const auto& f : c->fronts) {
+      auto& o = fronts.emplace_back();
+      o.cluster = c;
+      o.upstream = cluster.gateway_address(c->datacenters[f.datacenter].name);
+      o.state = (fs::path{state} / f.name).string();
+    }
+    // Before the decoders: a front that does not start leaves no job behind.
+    auto run = studies::prefill_run::start(*study_, training, std::move(fronts));
+    if (!run) return run;
+    for (const auto& job : decoders)
+      if (const auto accepted = remote_.submit(job); !accepted) return refuse(accepted.error());
+    constexpr double max_startup_s = 60;
+    runtime::wait_until([&] { return (*run)->ready() || stop_->arrived(); }, max_startup_s, 0.05);
+    if (!(*run)->ready())
+      return refuse(reason::kind::unavailable, "the decoders are not ready; logs are in " + state);
+    return run;
   }
 
   expected<void> on_the_cluster(training_result& r, output& out,

@@ -230,8 +230,7 @@ class whatif_verb final : public verb {
 
  private:
   expected<void> read_order(const cluster& c, std::vector<std::uint32_t>& order) const {
-    std::vector<std::string> known;
-    for (const auto& d : c.datacenters) known.push_back(d.name);
+    const auto known = formats::names_of(c.datacenters);
     for (const auto& name : order_) {
       const auto at = std::ranges::find(known, name);
       if (at == known.end())

@@ -9,19 +9,9 @@
 #include <stdexcept>
 
 #include "gpu/device/clock.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu::cuda {
-
-namespace {
-
-template <class T>
-std::vector<T> values_of(const payload& p) {
-  std::vector<T> v(p.bytes().size() / sizeof(T));
-  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(T));
-  return v;
-}
-
-}  // namespace
 
 // A lost GPU and a lack of memory have codes of their own, since callers react to them differently.
 reason::kind code_of(const std::runtime_error& e, reason::kind other) {
@@ -31,16 +21,14 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other) {
 
 // Limits of this device's kernels: vectors of eight 16-bit values, and heads that fit a tile.
 expected<void> check_shape(const stage_spec& s) {
-  const auto failure = [](std::string text) {
-    return refuse(reason::kind::invalid, std::move(text));
-  };
   const auto width = s.model.hidden / s.model.heads;
   const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
-    return failure(fmt::format("the CUDA device supports head sizes 8, 16, ... {}, not {}",
-                               widest_head, width));
+    return refuse(reason::kind::invalid,
+                  "the CUDA device supports head sizes 8, 16, ... {}, not {}", widest_head, width);
   if (inner % 8 != 0)
-    return failure(fmt::format("the CUDA device needs an MLP width divisible by 8, not {}", inner));
+    return refuse(reason::kind::invalid,
+                  "the CUDA device needs an MLP width divisible by 8, not {}", inner);
   return {};
 }
 
@@ -270,7 +258,7 @@ void device::take_out_both(const buffer<float>& values, pending& p) {
 /// constant size.
 void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   const auto n = static_cast<std::size_t>(tokens_of(spec_));
-  auto all = values_of<std::uint32_t>(tokens);
+  auto all = tokens.values<std::uint32_t>();
   all.resize(4 * n + 1);
   const auto places = all.begin() + static_cast<std::ptrdiff_t>(n);
   std::iota(places, places + static_cast<std::ptrdiff_t>(n), 0u);
@@ -328,7 +316,7 @@ stage_input device::input_of(const operation& o, pending& p) {
   else
     in.activation = bring_floats(o.in[0], p);
   if (spec_.has_head) {
-    const auto targets = values_of<std::uint32_t>(o.in[1]);
+    const auto targets = o.in[1].values<std::uint32_t>();
     in.targets = bring(std::span<const std::uint32_t>{targets}, p);
   }
   return in;
@@ -400,10 +388,8 @@ void device::save(const operation& o, pending& p) {
 
 void device::values(pending& p) {
   auto v = stage_.read();
-  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments}) {
-    const auto owner = std::make_shared<const std::vector<float>>(std::move(*from));
-    p.result->out.push_back(payload{owner, std::as_bytes(std::span{*owner})});
-  }
+  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments})
+    p.result->out.push_back(payload{std::move(*from)});
   p.result->steps = stage_.steps;
 }
 

@@ -154,8 +154,8 @@ void stage::write(const host_values& v) {
 }
 
 stage::weight stage::find(float* values, const std::string& name) const {
-  const auto p = std::find_if(parameters_.begin(), parameters_.end(),
-                              [&](const parameter& q) { return q.name == name; });
+  const auto p =
+      std::ranges::find_if(parameters_, [&](const parameter& q) { return q.name == name; });
   assert(p != parameters_.end());
   return {values + (p->tied ? own_ : p->offset),
           narrow_.get() + narrow_at_[static_cast<std::size_t>(p - parameters_.begin())]};

@@ -53,22 +53,20 @@ double pairs(const attention_shape& s, std::size_t rows) {
 
 }  // namespace
 
+template <class... P, class... A>
+void kernel_interceptor::pass_on(void (machine::*kernel)(P...), call what, A... arguments) {
+  what.arguments = all(arguments...);
+  perform(std::move(what), [=](machine& m) { (m.*kernel)(arguments...); });
+}
+
 void kernel_interceptor::copy(void* to, const void* from, std::size_t bytes) {
-  perform({.name = "copy",
-           .rows = 1,
-           .columns = bytes,
-           .bytes = times(2, bytes),
-           .arguments = all(to, from, bytes)},
-          [=](machine& m) { m.copy(to, from, bytes); });
+  pass_on(&machine::copy, {.name = "copy", .rows = 1, .columns = bytes, .bytes = times(2, bytes)},
+          to, from, bytes);
 }
 
 void kernel_interceptor::zero(void* to, std::size_t bytes) {
-  perform({.name = "zero",
-           .rows = 1,
-           .columns = bytes,
-           .bytes = times(1, bytes),
-           .arguments = all(to, bytes)},
-          [=](machine& m) { m.zero(to, bytes); });
+  pass_on(&machine::zero, {.name = "zero", .rows = 1, .columns = bytes, .bytes = times(1, bytes)},
+          to, bytes);
 }
 
 // Bytes are the compulsory traffic, each matrix once: the floor to which a measured time is
@@ -97,23 +95,23 @@ void kernel_interceptor::multiply(const product& p) {
 void kernel_interceptor::embed(const std::uint32_t* tokens, std::size_t count, std::size_t sequence,
                                std::size_t n, const float* words_at, const float* positions,
                                float* out) {
-  perform({.name = "embedding",
+  pass_on(&machine::embed,
+          {.name = "embedding",
            .rows = count,
            .columns = n,
-           .bytes = times(4, count + 2 * count * n + sequence * n),
-           .arguments = all(tokens, count, sequence, n, words_at, positions, out)},
-          [=](machine& m) { m.embed(tokens, count, sequence, n, words_at, positions, out); });
+           .bytes = times(4, count + 2 * count * n + sequence * n)},
+          tokens, count, sequence, n, words_at, positions, out);
 }
 
 void kernel_interceptor::embed_positions_backward(std::size_t rows, std::size_t sequence,
                                                   std::size_t n, const float* gradient,
                                                   float* positions) {
-  perform({.name = "positions' gradient",
+  pass_on(&machine::embed_positions_backward,
+          {.name = "positions' gradient",
            .rows = rows * sequence,
            .columns = n,
-           .bytes = times(4, rows * sequence * n + 2 * sequence * n),
-           .arguments = all(rows, sequence, n, gradient, positions)},
-          [=](machine& m) { m.embed_positions_backward(rows, sequence, n, gradient, positions); });
+           .bytes = times(4, rows * sequence * n + 2 * sequence * n)},
+          rows, sequence, n, gradient, positions);
 }
 
 void kernel_interceptor::embed_words_backward(const std::uint32_t* occur,
@@ -123,44 +121,36 @@ void kernel_interceptor::embed_words_backward(const std::uint32_t* occur,
                                               const float* gradient, float* words_at) {
   // The number of occurring words is known only on the GPU: one row of the gradient per word is
   // counted.
-  perform({.name = "words' gradient",
+  pass_on(&machine::embed_words_backward,
+          {.name = "words' gradient",
            .rows = words_that_occur,
            .columns = n,
            .bytes = times(12, words_that_occur * n),
-           .changes = true,
-           .arguments = all(occur, begins, places, words_that_occur, n, gradient, words_at)},
-          [=](machine& m) {
-            m.embed_words_backward(occur, begins, places, words_that_occur, n, gradient, words_at);
-          });
+           .changes = true},
+          occur, begins, places, words_that_occur, n, gradient, words_at);
 }
 
 void kernel_interceptor::narrow(const float* in, std::size_t count, bf16* out) {
-  perform({.name = "rounding",
-           .rows = 1,
-           .columns = count,
-           .bytes = times(6, count),
-           .arguments = all(in, count, out)},
-          [=](machine& m) { m.narrow(in, count, out); });
+  pass_on(&machine::narrow,
+          {.name = "rounding", .rows = 1, .columns = count, .bytes = times(6, count)}, in, count,
+          out);
 }
 
 void kernel_interceptor::add(float* to, const float* what, std::size_t count) {
-  perform({.name = "addition",
-           .rows = 1,
-           .columns = count,
-           .bytes = times(12, count),
-           .arguments = all(to, what, count)},
-          [=](machine& m) { m.add(to, what, count); });
+  pass_on(&machine::add,
+          {.name = "addition", .rows = 1, .columns = count, .bytes = times(12, count)}, to, what,
+          count);
 }
 
 void kernel_interceptor::layer_norm(const float* in, const float* weight, const float* bias,
                                     std::size_t rows, std::size_t n, bf16* out, float* means,
                                     float* inverses) {
-  perform({.name = "layer norm",
+  pass_on(&machine::layer_norm,
+          {.name = "layer norm",
            .rows = rows,
            .columns = n,
-           .bytes = times(6, rows * n) + times(8, rows + n),
-           .arguments = all(in, weight, bias, rows, n, out, means, inverses)},
-          [=](machine& m) { m.layer_norm(in, weight, bias, rows, n, out, means, inverses); });
+           .bytes = times(6, rows * n) + times(8, rows + n)},
+          in, weight, bias, rows, n, out, means, inverses);
 }
 
 void kernel_interceptor::layer_norm_backward(const bf16* gradient_out, const float* in,
@@ -168,16 +158,13 @@ void kernel_interceptor::layer_norm_backward(const bf16* gradient_out, const flo
                                              const float* inverses, std::size_t rows, std::size_t n,
                                              bool adds, float* gradient, bf16* narrowed,
                                              float* weight_sum, float* bias_sum, float* scratch) {
-  perform({.name = "layer norm's gradient",
+  pass_on(&machine::layer_norm_backward,
+          {.name = "layer norm's gradient",
            .rows = rows,
            .columns = n,
-           .bytes = times(adds ? 16 : 12, rows * n) + times(8, rows) + times(20, n),
-           .arguments = all(gradient_out, in, weight, means, inverses, rows, n, adds, gradient,
-                            narrowed, weight_sum, bias_sum, scratch)},
-          [=](machine& m) {
-            m.layer_norm_backward(gradient_out, in, weight, means, inverses, rows, n, adds,
-                                  gradient, narrowed, weight_sum, bias_sum, scratch);
-          });
+           .bytes = times(adds ? 16 : 12, rows * n) + times(8, rows) + times(20, n)},
+          gradient_out, in, weight, means, inverses, rows, n, adds, gradient, narrowed, weight_sum,
+          bias_sum, scratch);
 }
 
 void kernel_interceptor::sum_rows(const float* in, std::size_t rows, std::size_t n, float* sums,
@@ -203,13 +190,13 @@ void kernel_interceptor::sum_rows(const bf16* in, std::size_t rows, std::size_t 
 void kernel_interceptor::attention(attention_shape shape, std::size_t rows, const bf16* qkv,
                                    bf16* out, float* log_sums) {
   const auto tokens = rows * shape.sequence;
-  perform({.name = "attention",
+  pass_on(&machine::attention,
+          {.name = "attention",
            .rows = tokens,
            .columns = shape.hidden(),
            .bytes = times(8, tokens * shape.hidden()) + times(4, tokens * shape.heads),
-           .flops = 4 * pairs(shape, rows) * shape.width,
-           .arguments = all(shape, rows, qkv, out, log_sums)},
-          [=](machine& m) { m.attention(shape, rows, qkv, out, log_sums); });
+           .flops = 4 * pairs(shape, rows) * shape.width},
+          shape, rows, qkv, out, log_sums);
 }
 
 void kernel_interceptor::attention_backward(attention_shape shape, std::size_t rows,
@@ -217,54 +204,49 @@ void kernel_interceptor::attention_backward(attention_shape shape, std::size_t r
                                             const bf16* gradient_out, const float* log_sums,
                                             float* dots, bf16* gradient_qkv) {
   const auto tokens = rows * shape.sequence;
-  perform({.name = "attention's gradient",
+  pass_on(&machine::attention_backward,
+          {.name = "attention's gradient",
            .rows = tokens,
            .columns = shape.hidden(),
            .bytes = times(16, tokens * shape.hidden()) + times(8, tokens * shape.heads),
            .flops = 10 * pairs(shape, rows) *
-                    shape.width,  // five products; two recomputed ones do not count
-           .arguments = all(shape, rows, qkv, out, gradient_out, log_sums, dots, gradient_qkv)},
-          [=](machine& m) {
-            m.attention_backward(shape, rows, qkv, out, gradient_out, log_sums, dots, gradient_qkv);
-          });
+                    shape.width},  // five products; two recomputed ones do not count
+          shape, rows, qkv, out, gradient_out, log_sums, dots, gradient_qkv);
 }
 
 void kernel_interceptor::cross_entropy(bf16* logits, const std::uint32_t* targets, std::size_t rows,
                                        std::size_t n, std::size_t width, float* losses,
                                        double* loss) {
-  perform({.name = "cross entropy and its gradient",
+  pass_on(&machine::cross_entropy,
+          {.name = "cross entropy and its gradient",
            .rows = rows,
            .columns = width,
-           .bytes = times(2, rows * n) + times(2, rows * width) + times(12, rows) + 8,
-           .arguments = all(logits, targets, rows, n, width, losses, loss)},
-          [=](machine& m) { m.cross_entropy(logits, targets, rows, n, width, losses, loss); });
+           .bytes = times(2, rows * n) + times(2, rows * width) + times(12, rows) + 8},
+          logits, targets, rows, n, width, losses, loss);
 }
 
 void kernel_interceptor::adamw(const adamw_run* runs, std::size_t count, float* values,
                                float* first_moments, float* second_moments, float* gradients,
                                bf16* narrowed, adamw_numbers how, double* norms, double* norm) {
   // Counted as full runs; a parameter's last one may be shorter.
-  perform({.name = "AdamW",
+  pass_on(&machine::adamw,
+          {.name = "AdamW",
            .rows = count,
            .columns = values_a_run,
            .bytes = times(34, count * values_a_run),
-           .changes = true,
-           .arguments = all(runs, count, values, first_moments, second_moments, gradients, narrowed,
-                            how, norms, norm)},
-          [=](machine& m) {
-            m.adamw(runs, count, values, first_moments, second_moments, gradients, narrowed, how,
-                    norms, norm);
-          });
+           .changes = true},
+          runs, count, values, first_moments, second_moments, gradients, narrowed, how, norms,
+          norm);
 }
 
 void kernel_interceptor::narrow_weights(const adamw_run* runs, std::size_t count,
                                         const float* values, bf16* narrowed) {
-  perform({.name = "weights' rounding",
+  pass_on(&machine::narrow_weights,
+          {.name = "weights' rounding",
            .rows = count,
            .columns = values_a_run,
-           .bytes = times(6, count * values_a_run),
-           .arguments = all(runs, count, values, narrowed)},
-          [=](machine& m) { m.narrow_weights(runs, count, values, narrowed); });
+           .bytes = times(6, count * values_a_run)},
+          runs, count, values, narrowed);
 }
 
 }  // namespace troupe::gpu::cuda

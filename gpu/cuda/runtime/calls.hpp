@@ -16,7 +16,8 @@ struct call {
   double bytes = 0, flops = 0;
   /// Its arguments change in every step: it cannot be reused.
   bool changes = false;
-  std::vector<std::uint64_t> arguments;  // all of them; equal calls do the same in the same memory
+  /// All of them; equal calls do the same in the same memory.
+  std::vector<std::uint64_t> arguments{};
 };
 
 /// A decorator of a machine. Kernels and products are passed to `perform`; everything else is
@@ -99,6 +100,10 @@ class kernel_interceptor : public machine {
   machine& behind() { return *behind_; }
 
  private:
+  /// Performs a call that has only these arguments, which it also records in `what`.
+  template <class... P, class... A>
+  void pass_on(void (machine::*kernel)(P...), call what, A... arguments);
+
   std::shared_ptr<machine> behind_;
 };
 

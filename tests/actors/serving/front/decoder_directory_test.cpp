@@ -1,0 +1,135 @@
+#include "actors/serving/front/decoder_directory.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <utility>
+
+#include "actors/host_fixture.hpp"
+
+// Which decoders a front believes, and which of them it chooses.
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+
+namespace {
+
+constexpr address this_front = front_address(0);
+
+}  // namespace
+
+TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the oldest is chosen") {
+  const auto at = [](std::uint32_t site, std::uint32_t free, std::uint32_t running,
+                     std::uint32_t context = 256) {
+    known_decoder d;
+    d.datacenter = site;
+    d.state.model = "m", d.state.free_pages = free, d.state.running = running;
+    d.state.context = context, d.state.max_sequences = 8;
+    return d;
+  };
+  const decoder_need need{"m", 200, 0, {}};
+  decoder_table all;
+  CHECK(choose_decoder(all, need).error().code == reason::kind::unavailable);
+  all[{b0, 1}] = at(1, 90, 0);
+  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
+  all[{a0, 5}] = at(0, 10, 3);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 5});
+  all[{a1, 4}] = at(0, 11, 3);
+  CHECK(choose_decoder(all, need) == decoder_name{a1, 4});
+  all[{a0, 3}] = at(0, 11, 2);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 3});
+  all[{a0, 2}] = at(0, 11, 2);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 2});
+  all[{a0, 2}].state.ending = true;
+  all[{a0, 3}].state.max_sequences = 2;
+  all[{a1, 4}].state.context = 199;
+  all[{a0, 5}].state.model = "other";
+  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
+  CHECK(choose_decoder(all, {"m", 200, 0, {{b0, 1}}}).error().code == reason::kind::insufficient);
+  CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
+}
+
+TEST_CASE("a front believes of decoders what the controller's statement allows, and no more") {
+  const auto c = cluster_with_fronts(1);
+  decoder_directory known{c};
+  serving_leases all;
+  all.journal = 1, all.epoch = 5, all.sequence = 9;
+  served_model_files m;
+  m.name = "m", m.folder = "/m", m.hash = 11;
+  all.models = {m, harness::model_named("other")};
+  all.decoders = {{1, 0, 2, 0}, {7, 1, 4, 0}, {8, 1, 4, 1}, {9, 99, 1, 0}, {10, 0, 2, 99}};
+  decoder_state fair;
+  fair.lease = 1, fair.sequence = 5, fair.incarnation = 2, fair.model = "m", fair.folder = "/m";
+  fair.files = 11, fair.context = 64, fair.pages = 8, fair.free_pages = 8;
+  const auto says = [&](address from, const decoder_state& s) {
+    return known.receive(from, s, 0).value_or(false);
+  };
+  const auto but = [&](auto member, auto value) {
+    auto s = fair;
+    s.sequence = 99;
+    s.*member = value;
+    return s;
+  };
+  CHECK_FALSE(known.has_statement());
+  CHECK_FALSE(says(a0, fair));
+  CHECK(known.state(all));
+  CHECK(says(a0, fair));
+  CHECK_FALSE(says(a0, fair));  // it is as old as what is known
+
+  SECTION("others, and other things, are refused with a reason") {
+    for (const auto& [from, s] : {std::pair{a1, fair},
+                                  {b0, fair},
+                                  {this_front, fair},
+                                  {address{1}, fair},
+                                  {a0, but(&decoder_state::lease, lease_id{1} << 40)},
+                                  {a0, but(&decoder_state::lease, 7)},
+                                  {a0, but(&decoder_state::lease, 10)},
+                                  {a1, but(&decoder_state::lease, 8)},
+                                  {a0, but(&decoder_state::incarnation, 1)},
+                                  {a0, but(&decoder_state::incarnation, 3)},
+                                  {a0, but(&decoder_state::model, "other")},
+                                  {a0, but(&decoder_state::folder, "/somewhere")},
+                                  {a0, but(&decoder_state::files, 12)},
+                                  {a0, but(&decoder_state::context, 0)},
+                                  {a0, but(&decoder_state::free_pages, 1u << 20)}}) {
+      const auto received = known.receive(from, s, 0);
+      REQUIRE_FALSE(received);
+      CHECK_FALSE(received.error().text.empty());
+    }
+    CHECK(known.all().size() == 1);
+    CHECK(known.all().at({a0, 1}).state == fair);
+  }
+  SECTION("older statements change nothing, and a newer one replaces all") {
+    auto next = all;
+    next.decoders.erase(next.decoders.begin());
+    CHECK_FALSE(known.state(next));
+    next.sequence = 8;
+    CHECK_FALSE(known.state(next));
+    next.epoch = 4, next.sequence = 100;
+    CHECK_FALSE(known.state(next));
+    CHECK(known.has({a0, 1}));
+    next.epoch = 6, next.sequence = 1;
+    CHECK(known.state(next));
+    CHECK(known.all().empty());
+    CHECK_FALSE(says(a0, but(&decoder_state::sequence, 100)));
+    next.journal = 2, next.epoch = 1, next.decoders = {{1, 0, 2, 0}};
+    CHECK(known.state(next));
+    CHECK(says(a0, fair));
+  }
+  SECTION("a lease that is another start's ends the earlier one's decoder") {
+    all.sequence = 10, all.decoders[0].incarnation = 3;
+    CHECK(known.state(all));
+    CHECK(known.all().empty());
+    CHECK(says(a0, but(&decoder_state::incarnation, 3)));
+  }
+  SECTION("a decoder that is silent is forgotten, and may come back") {
+    known.forget_silent(c->settings.lease_s);
+    CHECK(known.all().empty());
+    CHECK(says(a0, fair));
+  }
+  SECTION("a job whose files' hash is unknown has any") {
+    all.sequence = 10, all.models[0].hash = 0;
+    CHECK(known.state(all));
+    CHECK(says(a0, but(&decoder_state::files, 12)));
+  }
+}

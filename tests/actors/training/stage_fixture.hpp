@@ -1,0 +1,182 @@
+#pragma once
+
+#include <atomic>
+
+#include "actors/actor_fixture.hpp"
+#include "actors/training/stage.hpp"
+#include "gpu/device/simulated_executor.hpp"
+
+// A stage whose trainer, node, neighbours and peers are the test itself.
+
+namespace troupe::actors::tests {
+
+/// Completes operations when the test calls for it.
+class device_by_hand final : public gpu::stage_device {
+ public:
+  void submit(gpu::operation o, done d) override {
+    submitted.push_back(std::move(o));
+    done_.push_back(std::move(d));
+  }
+  /// The operation that it executes; null: none.
+  const gpu::operation* current() const { return done_.empty() ? nullptr : &submitted.back(); }
+  void finish(expected<gpu::outcome> result) {
+    REQUIRE(done_.size() == 1);
+    std::exchange(done_, {}).front()(std::move(result));
+  }
+
+  std::vector<gpu::operation> submitted;
+
+ private:
+  std::vector<done> done_;
+};
+
+inline constexpr address trainer_of_stage = 1, before_stage = 5, this_stage = 4, after_stage = 6,
+                         peer_of_stage = 8, gateway_of_stage = 2;
+inline constexpr lease_id lease_of_stage = 7;
+
+/// Stage `s` of three, of one pipeline, with two micro-batches.
+inline stage_setup one_of_three(std::uint32_t s) {
+  using kind = stage_step::kind;
+  stage_setup x;
+  x.name = {lease_of_stage, 0, s};
+  x.incarnation = 3;
+  x.devices = {0};
+  x.backend = "sim";
+  x.model.tied_head = false;
+  x.stages = 3;
+  x.microbatches = 2;
+  x.order = {{kind::forward, 0, 4},  {kind::forward, 1, 5},   {kind::recompute, 0, 0},
+             {kind::backward, 0, 6}, {kind::recompute, 1, 0}, {kind::backward, 1, 7}};
+  x.neighbours = s == 0   ? std::vector<address>{this_stage, after_stage, peer_of_stage}
+                 : s == 1 ? std::vector<address>{before_stage, this_stage, after_stage}
+                          : std::vector<address>{peer_of_stage, before_stage, this_stage};
+  x.peers = {this_stage};
+  x.forward.pairs = x.backward.pairs = x.tied.pairs = 0;
+  x.iterations = 4;
+  x.costs.forward_s = 0.1;
+  x.costs.recompute_s = 0.05;
+  x.costs.backward_s = 0.2;
+  x.costs.update_s = 0.03;
+  x.costs.gradients_s = 0.01;
+  x.costs.activation_bytes = 1000;
+  x.costs.gradient_bytes = 4000;
+  return x;
+}
+
+/// A single stage of one pipeline, with one micro-batch.
+inline stage_setup alone() {
+  auto s = one_of_three(0);
+  s.stages = 1;
+  s.neighbours = {this_stage};
+  s.microbatches = 1;
+  s.order = {{stage_step::kind::forward, 0, 0}, {stage_step::kind::backward, 0, 0}};
+  return s;
+}
+
+inline gpu::outcome result_with(std::vector<payload> out, double loss = 0) {
+  gpu::outcome o;
+  o.out = std::move(out);
+  o.loss = loss;
+  o.begin_s = 1;
+  o.end_s = 1.5;
+  return o;
+}
+
+class stage_fixture : public actor_fixture {
+ public:
+  struct how {
+    double start_s = 0, slowdown = 1;
+    bool real = false;  // with a device_by_hand
+    std::function<expected<stage_backend>()> create = nullptr;
+    std::shared_ptr<std::atomic<bool>> created = nullptr;
+    /// Makes the executor of its device, if that is lent to a guest.
+    std::function<std::shared_ptr<gpu::device_executor>(gpu::simulated_executor::clock,
+                                                        gpu::simulated_executor::timer)>
+        executor = nullptr;
+  };
+
+  explicit stage_fixture(stage_setup s) : stage_fixture{std::move(s), how{}} {}
+  stage_fixture(stage_setup s, how it) : setup{std::move(s)} {
+    stage_options o;
+    o.setup = setup;
+    o.trainer = trainer_of_stage;
+    o.start_s = it.start_s;
+    if (it.slowdown != 1) o.slowdown = [f = it.slowdown] { return f; };
+    o.create = std::move(it.create);
+    o.created = std::move(it.created);
+    if (it.real)
+      o.create = [device = device]() -> expected<stage_backend> {
+        return stage_backend{device, [](std::uint64_t iteration, std::uint32_t microbatch) {
+                               return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
+                             }};
+      };
+    o.gateway = gateway_of_stage;
+    if (it.executor)
+      o.executor = it.executor([this] { return now_s(); },
+                               [this](double wait_s, std::function<void()> what) {
+                                 world.at(now_s() + wait_s, std::move(what));
+                               });
+    start<stage_state>(this_stage, std::move(o));
+  }
+
+  /// A payload of that many bytes.
+  static payload bytes(std::size_t n) { return payload{std::vector<std::byte>(n)}; }
+
+  stage_run run_until(std::uint64_t until) const {
+    stage_run r;
+    r.name = setup.name;
+    r.until = until;
+    r.incarnation = setup.incarnation;
+    return r;
+  }
+  void run(const stage_run& r) { receive(trainer_of_stage, r); }
+  void run(std::uint64_t until) { run(run_until(until)); }
+  /// From a neighbour, or for sums from a peer.
+  tensor tensor_of(tensor::kind what, std::uint64_t iteration, std::uint32_t microbatch) const {
+    tensor t;
+    t.what = what;
+    t.from = setup.name;
+    t.from.stage += what == tensor::kind::activation ? -1U : what == tensor::kind::gradient ? 1 : 0;
+    t.to_stage = setup.name.stage;
+    t.to_pipeline = setup.name.pipeline;
+    t.iteration = iteration;
+    t.microbatch = microbatch;
+    t.bytes = 1000;
+    t.sent_s = now_s();
+    t.path.pairs = 0;
+    return t;
+  }
+  using actor_fixture::receive;
+  void receive(const tensor& t, payload body = {}) { receive(before_stage, t, std::move(body)); }
+  void activation(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
+    receive(tensor_of(tensor::kind::activation, iteration, m), std::move(body));
+  }
+  void gradient(std::uint64_t iteration, std::uint32_t m, payload body = {}) {
+    receive(tensor_of(tensor::kind::gradient, iteration, m), std::move(body));
+  }
+  void finish(expected<gpu::outcome> o = {}) {
+    device->finish(std::move(o));
+    settle();
+  }
+  void fail(reason::kind code, const std::string& text) { finish(refuse(code, text)); }
+
+  /// The latest report; forgets those before it.
+  stage_report report() { return last<stage_report>(); }
+
+  /// Gives a simulated stage in the middle its inputs of an iteration, and lets it end.
+  void complete(std::uint64_t iteration) {
+    for (const auto m : {0u, 1u}) activation(iteration, m);
+    for (const auto m : {0u, 1u}) gradient(iteration, m);
+    advance(1.5);
+  }
+
+  stage_setup setup;
+  std::shared_ptr<device_by_hand> device = std::make_shared<device_by_hand>();
+};
+
+/// The order of `alone` once, up to the end of the update.
+inline void iterate(stage_fixture& s) {
+  for (int i = 0; i < 3; ++i) s.finish(result_with({}));
+}
+
+}  // namespace troupe::actors::tests
