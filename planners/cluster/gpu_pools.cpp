@@ -35,9 +35,8 @@ std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle) {
 std::vector<std::uint32_t> counts_of(const gpu_pool& p) {
   std::vector<std::uint32_t> counts;
   for (std::uint32_t n = 1; n < p.node_gpus; n *= 2) counts.push_back(n);
-  for (std::size_t k = 1; k <= p.nodes.size(); k += k < 8 ? 1 : k) {
+  for (std::size_t k = 1; k <= p.nodes.size(); k += k < 8 ? 1 : k)
     counts.push_back(static_cast<std::uint32_t>(k) * p.node_gpus);
-  }
   return counts;
 }
 
@@ -81,9 +80,8 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
   allocation where;
   if (gpus < p.node_gpus) {
     const node_index* best = nullptr;
-    for (const auto& n : p.nodes) {
+    for (const auto& n : p.nodes)
       if (free_[n] >= gpus && (best == nullptr || free_[n] < free_[*best])) best = &n;
-    }
     if (best != nullptr) where.push_back({*best, gpus});
     return where;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::planners {
@@ -13,12 +14,10 @@ namespace troupe::planners {
 std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) {
   auto l = std::make_shared<layout>();
   for (const auto& g : c.gpus) l->memory_bytes.push_back(g.memory_bytes());
-  l->types_by_memory.resize(c.gpus.size());
-  std::iota(l->types_by_memory.begin(), l->types_by_memory.end(), 0u);
+  l->types_by_memory = indices<gpu_index>(c.gpus.size());
   std::ranges::stable_sort(l->types_by_memory, {}, [&](gpu_index g) { return l->memory_bytes[g]; });
 
-  std::vector<node_index> by_name(c.nodes.size());
-  std::iota(by_name.begin(), by_name.end(), 0u);
+  auto by_name = indices<node_index>(c.nodes.size());
   std::ranges::stable_sort(
       by_name, {}, [&](node_index n) -> const auto& { return c.nodes[n].name; });
   l->name_rank.resize(c.nodes.size());
@@ -31,10 +30,8 @@ std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) 
     l->shelf_rank[n] = static_cast<std::uint32_t>(shelf.size());
     shelf.push_back(n);
   }
-  for (const auto& n : c.nodes) {
-    l->gpus.push_back(n.gpus);
-    l->type.push_back(n.gpu);
-  }
+  l->gpus = mapped(c.nodes, &node::gpus);
+  l->type = mapped(c.nodes, &node::gpu);
   return l;
 }
 
@@ -43,9 +40,8 @@ idle_index::idle_index(const cluster& c)
     : fixed_(lay_out(c)), idle_(c.nodes.size()), idle_of_type_(c.gpus.size()) {
   std::vector<std::size_t> max(c.gpus.size());
   for (const auto& n : c.nodes) max[n.gpu] = std::max<std::size_t>(max[n.gpu], n.gpus);
-  for (std::size_t g = 0; g < c.gpus.size(); ++g) {
+  for (std::size_t g = 0; g < c.gpus.size(); ++g)
     trees_.emplace_back((max[g] + 1) * fixed_->shelves[g].size());
-  }
   for (node_index n = 0; n < c.nodes.size(); ++n) set_idle(n, c.nodes[n].gpus);
 }
 
@@ -79,9 +75,7 @@ std::span<const gpu_index> idle_index::types_above(double bytes) const {
 }
 
 std::uint32_t idle_index::idle_above(double bytes) const {
-  std::uint32_t sum = 0;
-  for (const auto g : types_above(bytes)) sum += idle_of_type_[g];
-  return sum;
+  return sum_of(types_above(bytes), [&](gpu_index g) { return idle_of_type_[g]; });
 }
 
 idle_index::position idle_index::first_with(gpu_index g, std::uint32_t min) const {

@@ -1,9 +1,9 @@
 #include "planners/cost/layout.hpp"
 
 #include <algorithm>
-#include <numeric>
 
-#include <fmt/format.h>
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
 
@@ -39,7 +39,7 @@ expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_p
   std::vector<site> sites;
   for (const auto& part : parts) {
     if (part.node >= c.nodes.size())
-      return refuse(reason::kind::unknown, fmt::format("no node has index {}", part.node));
+      return refuse(reason::kind::unknown, "no node has index {}", part.node);
     const auto dc = c.nodes[part.node].datacenter;
     auto at = std::ranges::find(sites, dc, &site::datacenter);
     if (at == sites.end()) at = sites.insert(at, site{dc, {}});
@@ -63,14 +63,13 @@ expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>&
     }
     s.stages = next - s.first;
     if (used != s.gpus)
-      return refuse(
-          reason::kind::invalid,
-          fmt::format("{} has {} GPUs for {} pipelines, but the {} stages that fit there use {}",
-                      c.datacenters[s.datacenter].name, s.gpus, how.data_parallel, s.stages, used));
+      return refuse(reason::kind::invalid,
+                    "{} has {} GPUs for {} pipelines, but the {} stages that fit there use {}",
+                    c.datacenters[s.datacenter].name, s.gpus, how.data_parallel, s.stages, used);
   }
   if (next == how.stages.size()) return {};
-  return refuse(reason::kind::invalid, fmt::format("{} of the plan's {} stages have no GPUs",
-                                                   how.stages.size() - next, how.stages.size()));
+  return refuse(reason::kind::invalid, "{} of the plan's {} stages have no GPUs",
+                how.stages.size() - next, how.stages.size());
 }
 
 /// Deterministic first fit: a plan and a lease always give the same layout, so that planner and
@@ -97,10 +96,8 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
         const auto& stage = how.stages[s];
         auto* from = site.find(c, stage);
         if (!from)
-          return refuse(
-              reason::kind::invalid,
-              fmt::format("no node of the lease has {} {} left for stage {}", stage.tensor_parallel,
-                          stage.gpu ? c.gpus[*stage.gpu].name : "GPUs", s));
+          return refuse(reason::kind::invalid, "no node of the lease has {} {} left for stage {}",
+                        stage.tensor_parallel, stage.gpu ? c.gpus[*stage.gpu].name : "GPUs", s);
         const auto end = from->left.begin() + stage.tensor_parallel;
         layout.places[std::size_t{p} * layout.stages + s] = {from->node, {from->left.begin(), end}};
         from->left.erase(from->left.begin(), end);
@@ -112,11 +109,8 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
 /// An allocation as a lease with GPUs 0, 1, ... of each node.
 std::vector<lease_part> numbered(const allocation& where) {
   std::vector<lease_part> parts;
-  for (const auto& share : where) {
-    auto& devices = parts.emplace_back(lease_part{share.node, 0, {}}).devices;
-    devices.resize(share.gpus);
-    std::iota(devices.begin(), devices.end(), std::uint16_t{0});
-  }
+  for (const auto& share : where)
+    parts.push_back({share.node, 0, indices<std::uint16_t>(share.gpus)});
   return parts;
 }
 
@@ -160,9 +154,7 @@ expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const alloca
                                                   const plan& how) {
   const auto layout = place(c, numbered(where), how);
   if (!layout) return refuse(layout.error());
-  std::vector<node_index> nodes;
-  for (const auto& p : layout->places) nodes.push_back(p.node);
-  return nodes;
+  return mapped(layout->places, &device_place::node);
 }
 
 }  // namespace troupe::planners

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
@@ -58,9 +58,7 @@ bool suffice(const links& chain, const cutting& by, double max) {
 
 /// The least possible maximum of the ranges' sums; infinite if the sizes do not fit.
 double min_largest(const links& chain, const cutting& by) {
-  double low = 0, high = 0;
-  for (const auto& l : chain) high += l.weight;
-  high *= 1 + rounding;
+  double low = 0, high = sum_of(chain, &chain_link::weight) * (1 + rounding);
   if (!suffice(chain, by, high)) return never;
   if (suffice(chain, by, low)) return low;
   for (;;) {  // bisection, until no number lies between
@@ -237,13 +235,12 @@ std::uint32_t pieces_of(const model& m) {
 expected<void> can_split(const model& m, std::uint32_t stages) {
   if (stages <= pieces_of(m)) return {};
   if (!m.operators.empty())
-    return refuse(reason::kind::infeasible,
-                  fmt::format("{0} stages need at least {0} operators; '{1}' has {2}", stages,
-                              m.name, m.operators.size()));
+    return refuse(reason::kind::infeasible, "{0} stages need at least {0} operators; '{1}' has {2}",
+                  stages, m.name, m.operators.size());
   return refuse(reason::kind::infeasible,
-                fmt::format("{} stages need at least half as many layers (each splits into "
-                            "attention and MLP); '{}' has {}",
-                            stages, m.name, m.layers));
+                "{} stages need at least half as many layers (each splits into "
+                "attention and MLP); '{}' has {}",
+                stages, m.name, m.layers);
 }
 
 stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
@@ -276,16 +273,15 @@ expected<std::vector<stage_part>> parts_of(const job_spec& job,
     const bool last = split.size() + 1 == stages.size();
     if (s.first != next || (s.count == 0 && !last) || s.count > pieces - next)
       return refuse(reason::kind::invalid,
-                    fmt::format("stage {} of the plan has {} pieces starting at {}; '{}' has {}, "
-                                "and the stages before it cover {}",
-                                split.size(), s.count, s.first, job.model.name, pieces, next));
+                    "stage {} of the plan has {} pieces starting at {}; '{}' has {}, "
+                    "and the stages before it cover {}",
+                    split.size(), s.count, s.first, job.model.name, pieces, next);
     split.push_back({s.count, std::max(1U, s.tensor_parallel)});
     next += s.count;
   }
   if (next != pieces)
-    return refuse(reason::kind::invalid,
-                  fmt::format("the plan's {} stages cover {} of the {} pieces of '{}'",
-                              stages.size(), next, pieces, job.model.name));
+    return refuse(reason::kind::invalid, "the plan's {} stages cover {} of the {} pieces of '{}'",
+                  stages.size(), next, pieces, job.model.name);
   return parts_of(model_chain{job.model, divides_words(job)}, job.model, split);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "messages/base/folds.hpp"
 #include "messages/domain/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/model/job_device.hpp"
@@ -119,10 +120,9 @@ const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t
 }
 
 double peers_s(const stage_routes& w) {
-  double longest = 0;
-  for (const auto& to : w.peers)
-    longest = std::max(longest, to.count * to.route.alone_s + to.route.latency_s);
-  return w.sum_s + 2 * longest;
+  return w.sum_s + 2 * max_of(w.peers, 0, [](const peer_route& to) {
+                     return to.count * to.route.alone_s + to.route.latency_s;
+                   });
 }
 
 }  // namespace troupe::planners

@@ -81,8 +81,8 @@ class completions {
   double price(const open_type& o) const { return d_.types[o.type].price_per_hour; }
 
   /// Distributes the missing stages over the open types so that the sum of `value` is the least.
-  template <class Value, class Take>
-  filled fill(Value&& value, Take&& take) {
+  template <class Value, class Take = decltype([](const open_type&, std::uint32_t) {})>
+  filled fill(Value&& value, Take&& take = {}) {
     for (auto& o : open_) o.rank = value(o);
     std::ranges::sort(open_, {}, [](const open_type& o) { return std::pair{o.rank, o.type}; });
     auto left = missing_;
@@ -95,10 +95,6 @@ class completions {
       left -= n;
     }
     return sum;
-  }
-  template <class Value>
-  filled fill(Value&& value) {
-    return fill(value, [](const open_type&, std::uint32_t) {});
   }
 
   /// The least price under one condition, K(y) >= min_saving(x, y). Lagrangian: for any price q of

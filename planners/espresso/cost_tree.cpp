@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -89,8 +90,7 @@ class cost_trees {
   void plant_all() {
     for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
       const auto& types = placer_.divisions()[d].types;
-      std::uint32_t max = 0;
-      for (const auto& t : types) max += t.stages;
+      const auto max = sum_of(types, &stage_type::stages);
       for (std::uint32_t k = 1; k <= std::min(max, placer_.max_stages()); ++k) {
         const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
         const stage_counts none(types.size());
@@ -292,11 +292,7 @@ class cost_trees {
   }
 
   double price_per_hour(const tree_node& node) const {
-    const auto& types = placer_.divisions()[node.division].types;
-    double price = 0;
-    for (std::size_t t = 0; t < node.counts.size(); ++t)
-      price += node.counts[t] * types[t].price_per_hour;
-    return price;
+    return placer_.divisions()[node.division].price_per_hour(node.counts);
   }
 
   void place(const tree_node& node) {
@@ -402,8 +398,7 @@ class cost_trees {
     if (node.looked_at < 3) {
       cut_effort effort;
       if (node.looked_at == 2) effort.max_steps = steps / 4;
-      auto p = placer_.place(node.division, node.counts, limit, {},
-                             placer_.fidelity_of(node.division), effort);
+      auto p = placer_.place(node.division, node.counts, limit, {}, {}, effort);
       if (p.bound_s > limit) return;
       if (p.plan) try_cut(node, stages_of(placer_.divisions()[node.division], p.plan->how), never);
       const bool exact = p.bound_s >= p.iteration_s;

@@ -85,7 +85,7 @@ class espresso : public policy {
     if (budget.exhausted()) return {};
     const auto ever = cheapest_plan(s.cluster, idle_index{s.cluster}, job, budget);
     if (ever.plan || budget.exhausted()) return {};
-    return decision{decision::kind::give_up, j.id, {}, {}, ever.why};
+    return give_up(j.id, ever.why);
   }
 
   std::unique_ptr<policy> frenzy_ = with_trainings(make_policy("frenzy"));

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 
@@ -22,12 +24,8 @@ std::vector<std::size_t> in_order_of(const stage_counts& counts, Rank&& rank) {
 
 /// Sia+ considers one type, and a power of two of GPUs.
 bool is_sias(const division& d, const stage_counts& counts) {
-  std::uint32_t stages = 0;
-  for (const auto n : counts) {
-    if (n > 0 && stages > 0) return false;
-    stages += n;
-  }
-  return std::has_single_bit(d.gpus(stages));
+  const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
+  return stages == std::ranges::max(counts) && std::has_single_bit(d.gpus(stages));
 }
 
 /// Whale+: stages in the order of memory, each with its share of the remaining pieces by speed;
@@ -39,8 +37,7 @@ set_plan balanced(stage_placer& placer, const cluster& c, std::size_t division,
   const auto& d = placer.divisions()[division];
   const auto gpu = [&](std::size_t t) -> const gpu_type& { return c.gpus[d.types[t].gpu]; };
   const auto order = in_order_of(counts, [&](std::size_t t) { return -gpu(t).memory_gb; });
-  double speed = 0;
-  for (const auto t : order) speed += flops_s(gpu(t));
+  double speed = sum_of(order, [&](std::size_t t) { return flops_s(gpu(t)); });
   std::vector<cut_stage> stages;
   std::uint32_t done = 0;
   for (std::size_t s = 0; s < order.size(); ++s) {
@@ -95,7 +92,7 @@ set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c
     case provision_placer::exact:
       break;
   }
-  return placer.place(division, counts, limit_s, {}, placer.fidelity_of(division), effort);
+  return placer.place(division, counts, limit_s, {}, {}, effort);
 }
 
 }  // namespace troupe::planners

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
@@ -59,9 +60,8 @@ allocation as_many_of_each(const std::vector<node_index>& nodes, std::uint32_t e
 allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how) {
   const auto gpus = how.gpus();
-  std::uint64_t sum = 0;
-  for (const auto g : how.gpu_types) sum += idle.idle_of(g);
-  if (sum < gpus) return {};
+  if (sum_of(how.gpu_types, [&](auto g) -> std::uint64_t { return idle.idle_of(g); }) < gpus)
+    return {};
   allocation across;  // datacenters
   for (std::uint32_t nodes = 1; nodes <= std::min<std::size_t>(gpus, c.nodes.size()); ++nodes) {
     if (gpus % nodes != 0) continue;
@@ -118,7 +118,7 @@ class exact_planner {
         if (auto best = best_on({g})) all.push_back(std::move(*best));
     if (all.empty())
       if (auto best = best_on(types_)) all.push_back(std::move(*best));
-    if (all.empty()) return refuse(why_none_fits());
+    if (all.empty()) return refuse(kind::infeasible, why_none_fits());
     if (auto ok = drop_beyond_limits(all); !ok) return refuse(ok.error());
     std::ranges::stable_sort(all, std::greater{}, [&](const plan& p) { return worth(p); });
     return all;
@@ -204,11 +204,10 @@ class exact_planner {
 
   /// From the hardest obstacle to the mildest: no such type, no GPU with the memory, too few of
   /// them, the quota, and last the shape of the nodes, for which a smaller number may help.
-  reason why_none_fits() const {
-    if (c_.gpus.empty() || c_.nodes.empty()) return {kind::infeasible, "the cluster has no GPU"};
+  std::string why_none_fits() const {
+    if (c_.gpus.empty() || c_.nodes.empty()) return "the cluster has no GPU";
     if (types_.empty())
-      return {kind::infeasible,
-              fmt::format("the cluster has no {} (gpu_type)", job_.required_gpu_type)};
+      return fmt::format("the cluster has no {} (gpu_type)", job_.required_gpu_type);
     const auto& smallest = std::ranges::min(splits_, {}, &plan::bytes_per_gpu);
     double largest_gb = 0;
     std::uint64_t enough = 0, allowed = 0;  // GPUs
@@ -221,19 +220,15 @@ class exact_planner {
     }
     const auto needed = needed_gpus(smallest.bytes_per_gpu);
     if (enough == 0)
-      return {kind::infeasible,
-              fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB",
-                          smallest.bytes_per_gpu / bytes_per_gb, largest_gb)};
-    if (enough < job_.gpus)
-      return {kind::infeasible, fmt::format("needs {}; the cluster has {}", needed, enough)};
+      return fmt::format("needs more than {:.1f} GB per GPU; the largest here has {:g} GB",
+                         smallest.bytes_per_gpu / bytes_per_gb, largest_gb);
+    if (enough < job_.gpus) return fmt::format("needs {}; the cluster has {}", needed, enough);
     if (allowed < job_.gpus)
-      return {kind::infeasible,
-              fmt::format("needs {}; a job may have {} (quota)", needed, allowed)};
+      return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);
     const auto fewer = next_smaller();
-    return {kind::infeasible,
-            fmt::format(
-                "needs {}, the same number on each node, and no nodes of the cluster have that{}",
-                needed, fewer > 0 ? fmt::format("; they have {}", fewer) : "")};
+    return fmt::format(
+        "needs {}, the same number on each node, and no nodes of the cluster have that{}", needed,
+        fewer > 0 ? fmt::format("; they have {}", fewer) : "");
   }
 
   const cluster& c_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/folds.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 
@@ -33,8 +34,7 @@ std::vector<std::string> unusable_of(const snapshot& s, const std::vector<gpu_in
 }  // namespace
 
 std::string idle_text(const snapshot& s, const plan& how) {
-  std::uint32_t idle = 0;
-  for (const auto g : how.gpu_types) idle += s.idle.idle_of(g);
+  const auto idle = sum_of(how.gpu_types, [&](gpu_index g) { return s.idle.idle_of(g); });
   auto text = fmt::format("{} {} idle", idle, idle == 1 ? "is" : "are");
   for (const auto& lost : unusable_of(s, how.gpu_types)) text += ", " + lost;
   return text;

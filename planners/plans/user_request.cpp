@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
+#include "messages/base/folds.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -12,9 +12,7 @@
 namespace troupe::planners {
 
 std::uint32_t largest_node(const cluster& c) {
-  std::uint32_t largest = 1;
-  for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
-  return largest;
+  return max_of(c.nodes, 1, &node::gpus);
 }
 
 std::optional<job_view> placed_by_request(const job_spec& job) {
@@ -63,8 +61,7 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
 }
 
 std::vector<gpu_index> fastest_first(const cluster& c) {
-  std::vector<gpu_index> types(c.gpus.size());
-  std::iota(types.begin(), types.end(), 0u);
+  auto types = indices<gpu_index>(c.gpus.size());
   std::ranges::stable_sort(types, std::greater{}, [&](gpu_index g) { return flops_s(c.gpus[g]); });
   return types;
 }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 
 namespace troupe::planners {
@@ -34,8 +34,7 @@ capacity_bound::capacity_bound(const stage_table& table, const std::vector<doubl
       ++positions_.back().stages;
       continue;
     }
-    at.largest.resize(table.types());
-    std::iota(at.largest.begin(), at.largest.end(), std::size_t{0});
+    at.largest = indices(table.types());
     std::ranges::stable_sort(at.largest, std::greater{}, [&](auto t) { return at.pieces[t]; });
     positions_.push_back(std::move(at));
   }

@@ -111,7 +111,7 @@ class cut_terms {
     return lower_bound;
   }
 
- private:
+ protected:
   const cut_problem& p_;
   double m_;
   const iteration_bound& bound_;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/plans/bounds.hpp"
@@ -59,11 +62,11 @@ expected<selection> table_of(const selection_table& t, const job_spec& job,
   }
   if (!s.best)
     return refuse(reason::kind::insufficient,
-                  fmt::format("no pipeline of {} stages fits on the {} GPUs of {} datacenters{}",
-                              s.stages, gpus, s.datacenters.size(),
-                              o.batch == batch_rule::whole
-                                  ? fmt::format(" and divides the batch of {}", job.global_batch)
-                                  : ""));
+                  "no pipeline of {} stages fits on the {} GPUs of {} datacenters{}", s.stages,
+                  gpus, s.datacenters.size(),
+                  o.batch == batch_rule::whole
+                      ? fmt::format(" and divides the batch of {}", job.global_batch)
+                      : "");
   s.simulated = t.simulate(s, o.max_tasks);
   s.best = best_of(s.rows, o.batch);
   if (!s.best) return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
@@ -87,8 +90,7 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
 /// (720 for six), otherwise the default alone.
 std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t,
                                                   std::size_t max_permuted) {
-  std::vector<std::uint32_t> first;
-  for (const auto& offer : t.offers()) first.push_back(offer.datacenter);
+  const auto first = mapped(t.offers(), &datacenter_offer::datacenter);
   if (first.size() > max_permuted) return {first};
   std::vector<std::vector<std::uint32_t>> all;
   auto order = first;
@@ -188,11 +190,8 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
       last.row.partitions.push_back(row.partitions[i]);
     }
   }
-  std::ranges::stable_sort(out, [](const auto& a, const auto& b) {
-    if (a.row.samples_per_s != b.row.samples_per_s)
-      return a.row.samples_per_s > b.row.samples_per_s;
-    if (a.cost_per_batch != b.cost_per_batch) return a.cost_per_batch < b.cost_per_batch;
-    return a.wan_rtt_ms < b.wan_rtt_ms;
+  std::ranges::stable_sort(out, {}, [](const order_outcome& x) {
+    return std::tuple(-x.row.samples_per_s, x.cost_per_batch, x.wan_rtt_ms);
   });
   std::vector<order_outcome> once;
   for (auto& x : out)
@@ -237,20 +236,12 @@ expected<selection> select_placement(const cluster& c, const idle_index& idle, c
   }
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
   if (all.empty()) return refuse(nothing_fits(c, idle, job, as_wished));
-  double fastest = 0;
-  for (const auto& x : all) fastest = std::max(fastest, x.row.samples_per_s);
+  const double fastest = max_of(all, 0, [](const placement& x) { return x.row.samples_per_s; });
   const placement* best = &all[0];
   for (const auto& x : all)
     if (better(x, *best, job.objective, fastest)) best = &x;
-  selection s;
-  s.datacenters = best->order;
-  s.stages = best->stages;
-  s.cell = best->cell;
-  s.rows = {best->row};
-  s.best = 0;
-  s.min_flops_s = best->flops_s;
-  std::vector<std::uint32_t> order;
-  for (const auto& offer : s.datacenters) order.push_back(offer.datacenter);
+  selection s{best->order, best->stages, best->cell, 0, {best->row}, 0, best->flops_s};
+  const auto order = mapped(s.datacenters, &datacenter_offer::datacenter);
   const selection_table t{c, idle, job, best->flops_s, order};
   s.communication_to_compute = t.communication_to_compute(s.stages);
   s.simulated = t.simulate(s, selection_options{}.max_tasks);

@@ -1,8 +1,8 @@
 #include "planners/search/iteration_bound.hpp"
 
-#include <numeric>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "planners/schedule/schedule.hpp"
 
@@ -61,8 +61,7 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
     rate_.push_back(1 / own);
     last_rate_.push_back(std::max(0.0, 1 / last - 1 / own));
   }
-  fastest_.resize(table.types());
-  std::iota(fastest_.begin(), fastest_.end(), std::size_t{0});
+  fastest_ = indices(table.types());
   std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
   for (std::size_t i = 1; i < fastest_.size(); ++i)
     ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];

@@ -86,8 +86,7 @@ class search {
     const auto* bound = placer_.bound(division, stages);
     if (!bound) return;
     if (!placer_.may_hold(division, counts)) return;
-    double price = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) price += counts[i] * d.types[i].price_per_hour;
+    const double price = d.price_per_hour(counts);
     const double min_s = bound->of(counts);
     if (!allowed(min_s, price)) return;
     queue_.push_back({division, counts, price, gpus, score(min_s, gpus, price)});

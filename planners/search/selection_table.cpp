@@ -1,10 +1,11 @@
 #include "planners/search/selection_table.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cost/layout.hpp"
 #include "planners/cost/profile.hpp"
@@ -92,8 +93,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     double price = 0, inter = never, intra = never, latency = 0;
   };
   std::vector<sum> sums(c.datacenters.size());
-  slowest_.memory_gb = slowest_.memory_gbytes_s = never;
-  double slowest_flops_s = never;
+  double slowest_flops_s = never, min_gb = never, min_gbytes_s = never;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
     const auto gpus = idle.idle(n) / together;  // places of that many GPUs
@@ -102,14 +102,11 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     const auto device = device_of(job, c.gpus[node.gpu]);
     if (speed < slowest_flops_s) {
       slowest_flops_s = speed;
-      const auto memory = slowest_.memory_gb, rate = slowest_.memory_gbytes_s;
       slowest_ = device;
       emulated_speed_ = emulated_speed(c, n, job);
-      slowest_.memory_gb = memory;
-      slowest_.memory_gbytes_s = rate;
     }
-    slowest_.memory_gb = std::min(slowest_.memory_gb, c.gpus[node.gpu].memory_gb);
-    slowest_.memory_gbytes_s = std::min(slowest_.memory_gbytes_s, device.memory_gbytes_s);
+    min_gb = std::min(min_gb, c.gpus[node.gpu].memory_gb);
+    min_gbytes_s = std::min(min_gbytes_s, device.memory_gbytes_s);
     auto& s = sums[node.datacenter];
     s.gpus += gpus;
     s.nodes += 1;
@@ -120,10 +117,11 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     s.intra = std::min(s.intra, node.intra.bytes_s());
     s.latency = std::max(s.latency, node.inter.latency_us * 1e-6);
   }
+  slowest_.memory_gb = min_gb;
+  slowest_.memory_gbytes_s = min_gbytes_s;
   auto datacenters = order;
   if (order.empty()) {
-    datacenters.resize(sums.size());
-    std::iota(datacenters.begin(), datacenters.end(), 0u);
+    datacenters = indices<std::uint32_t>(sums.size());
     std::ranges::stable_sort(datacenters, std::greater{}, [&](auto dc) { return sums[dc].gpus; });
   }
   for (const auto dc : datacenters) {
@@ -143,14 +141,11 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
 }
 
 std::uint32_t selection_table::total_gpus() const {
-  std::uint32_t n = 0;
-  for (const auto& offer : offers_) n += offer.gpus;
-  return n;
+  return sum_of(offers_, &datacenter_offer::gpus);
 }
 
 std::uint32_t selection_table::max_stages() const {
-  if (job_.slots) return job_.pipeline.stages;
-  return pieces_of(job_.model);
+  return job_.slots ? job_.pipeline.stages : pieces_of(job_.model);
 }
 
 std::string_view selection_table::schedule() const {
@@ -158,10 +153,6 @@ std::string_view selection_table::schedule() const {
   constexpr std::string_view usual = "atlas-least-progress";
   if (!job_.train || job_.train->schedule.empty() || job_.train->schedule == "best") return usual;
   return job_.train->schedule;
-}
-
-bool selection_table::shares_wan() const {
-  return schedule().starts_with("atlas");
 }
 
 batch_split selection_table::split_of(std::uint32_t stages, std::uint32_t pipelines,
@@ -217,13 +208,12 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
     if (bytes < slowest_.memory_bytes() || o.batch == batch_rule::whole) return p;
   }
   if (!divides)
-    return refuse(
-        reason::kind::infeasible,
-        fmt::format("global batch {} is not divisible by any allowed number of micro-batches",
-                    job_.global_batch));
+    return refuse(reason::kind::infeasible,
+                  "global batch {} is not divisible by any allowed number of micro-batches",
+                  job_.global_batch);
   return refuse(reason::kind::infeasible,
-                fmt::format("a stage needs at least {:.1f} GB; the smallest GPU has {:g}",
-                            bytes / bytes_per_gb, slowest_.memory_gb));
+                "a stage needs at least {:.1f} GB; the smallest GPU has {:g}", bytes / bytes_per_gb,
+                slowest_.memory_gb);
 }
 
 bool selection_table::spend_for(std::uint32_t stages) const {
@@ -297,8 +287,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.cells = cells;
   r.data_parallel = cells * cell;
   r.pipeline_s = r.iteration_s = never;
-  std::vector<std::uint32_t> gpus;
-  for (const auto& offer : offers_) gpus.push_back(offer.gpus);
+  const auto gpus = mapped(offers_, &datacenter_offer::gpus);
   r.partitions = partition(gpus, stages, r.data_parallel, job_.pipeline.stages_per_datacenter);
   std::uint32_t placed = 0;
   for (std::size_t i = 0; i < offers_.size(); ++i) {

@@ -80,7 +80,7 @@ class selection_table {
                               const selection_row& r) const;
   double reduce_bytes_s(const selection_row& r) const;
   void finish(selection_row& r, double pipeline_s) const;
-  bool shares_wan() const;
+  bool shares_wan() const { return schedule().starts_with("atlas"); }
   /// Memory that the model's cut may use per stage, bytes: less headroom and a guest's.
   double max_bytes() const {
     return (slowest_.memory_bytes() - guest_bytes(job_)) / (1 + headroom_);

@@ -26,19 +26,13 @@ class cut_search : cut_terms {
 
  public:
   cut_search(const cut_problem& p, cut_memory& memory)
-      : cut_terms{p},
-        p_{p},
-        stages_{p.stages()},
-        m_{static_cast<double>(p.microbatches)},
-        bound_{*p.bound},
-        labels_{memory.labels} {
+      : cut_terms{p}, stages_{p.stages()}, labels_{memory.labels} {
     std::uint32_t sets = 1;
     for (std::size_t t = 0; t < p.types(); ++t) {
       weights_.push_back(sets);
       sets *= p.counts[t] + 1;
       if (p.counts[t] > 0) types_.push_back(t);
     }
-    share_nodes_ = std::ranges::max(p.stages_of_node) > 1;
     alike_ = !share_nodes_ &&
              std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (const auto& w : p.links) {
@@ -423,11 +417,7 @@ class cut_search : cut_terms {
     return out;
   }
 
-  const cut_problem& p_;
   std::uint32_t stages_;
-  double m_;
-  const iteration_bound& bound_;
-  bool share_nodes_ = false;                            // stages of a pipeline
   bool alike_ = true;                                   // sends between all types
   std::vector<std::vector<std::uint32_t>> max_pieces_;  // of a stage, by type and stages behind
   std::vector<std::vector<double>> max_work_;  // by type and stages behind, or more of them

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
-#include "planners/cost/model_partition.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/engine_memory.hpp"
 #include "planners/model/job_memory.hpp"
@@ -55,8 +55,7 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   job_.train->costs.clear();  // of another cut
   min_bytes_ = min_bytes_per_parameter(job) * shape_of(job.model).parameters *
                (1 + c.settings.memory_headroom);
-  std::uint32_t largest = 0;
-  for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
+  const auto largest = max_of(c.nodes, 0, &node::gpus);
   for (std::uint32_t t = 1; t <= largest; t *= 2) {
     if (!splits_into(job.model, t)) break;
     add_divisions(t);
@@ -177,10 +176,6 @@ cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t t
   return min;
 }
 
-std::uint32_t stage_placer::max_stages() const {
-  return pieces_of(job_.model);
-}
-
 const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows,
                                           std::uint32_t pipelines) {
   // A program may share its states among its pipelines (ZeRO).
@@ -232,9 +227,7 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   }
   s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
   if (s.table->homogeneous() && d.types.size() <= 64) {
-    std::vector<double> bytes;
-    for (const auto& t : d.types) bytes.push_back(t.bytes);
-    s.capacity.emplace(*s.table, bytes, held_by(s, stages));
+    s.capacity.emplace(*s.table, mapped(d.types, &stage_type::bytes), held_by(s, stages));
     units_ += d.types.size() * (stages + s.table->size());
   }
   return s;
@@ -262,8 +255,7 @@ bool stage_placer::may_hold(std::size_t division, const stage_counts& counts, st
   for (auto t = decided; t < open.size(); ++t) open[t] = d.types[t].stages;
   auto& s = shape_for(division, stages);
   if (s.capacity) return s.capacity->may_hold(counts, open, missing);
-  std::vector<std::size_t> largest(open.size());
-  std::iota(largest.begin(), largest.end(), std::size_t{0});
+  auto largest = indices(open.size());
   std::ranges::sort(largest, std::greater{}, [&](auto t) { return d.types[t].bytes; });
   double bytes = 0;
   for (const auto t : largest) {
@@ -285,7 +277,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   const auto& r = routes_.at(d.tensor);
   p.table = s.table;
   p.bound = &*s.bound;
-  for (const auto& t : d.types) p.bytes.push_back(t.bytes);
+  p.bytes = mapped(d.types, &stage_type::bytes);
   p.microbatches = s.batch.microbatches;
   p.pipelines = d.pipelines;
   p.held = held_by(s, stages);
@@ -302,11 +294,6 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   return p;
 }
 
-set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
-                             const std::vector<std::size_t>& order) {
-  return place(division, counts, limit_s, order, fidelity_of(division));
-}
-
 fidelity stage_placer::fidelity_of(std::size_t division) const {
   return routes_.at(divisions_[division].tensor).alike ? fidelity_ : fidelity::closed;
 }
@@ -314,12 +301,12 @@ fidelity stage_placer::fidelity_of(std::size_t division) const {
 // Where links are shared, the cut with the smallest bound need not have the shortest plan: the
 // others are tried, too, as long as their bounds are smaller than the best plan.
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
-                             const std::vector<std::size_t>& order, fidelity f,
+                             const std::vector<std::size_t>& order, std::optional<fidelity> f,
                              const cut_effort& effort) {
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
-  p->lower_bound = f == fidelity::lower_bound;
+  if (f) p->lower_bound = *f == fidelity::lower_bound;
   const auto cut = cut_for(*p, limit_s, units_, memory_, effort);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
@@ -337,7 +324,6 @@ std::optional<std::vector<stage_cut::alternative>> stage_placer::cuts_within(
     std::size_t division, const stage_counts& counts, double limit_s, std::uint64_t max_steps) {
   auto p = problem_of(division, counts);
   if (!p) return std::vector<stage_cut::alternative>{};
-  p->lower_bound = fidelity_of(division) == fidelity::lower_bound;
   return troupe::planners::cuts_within(*p, limit_s, units_, memory_, max_steps);
 }
 

@@ -11,6 +11,7 @@
 #include "messages/domain/job.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/search/capacity_bound.hpp"
@@ -31,6 +32,9 @@ struct stage_type {
   double price_per_hour = 0;  // of the GPUs of one such stage in all pipelines
 };
 
+/// A set: the number of stages of each of a division's types.
+using stage_counts = std::vector<std::uint32_t>;
+
 /// A number of pipelines and of GPUs per stage: what is fixed before the set of stages is chosen,
 /// and one cost tree for each depth in Espresso (Algorithm 1, lines 3 and 5).
 struct division {
@@ -38,10 +42,12 @@ struct division {
   std::vector<stage_type> types;
 
   std::uint32_t gpus(std::uint32_t stages) const { return stages * tensor * pipelines; }
+  double price_per_hour(const stage_counts& counts) const {
+    double price = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) price += counts[t] * types[t].price_per_hour;
+    return price;
+  }
 };
-
-/// A set: the number of stages of each of a division's types.
-using stage_counts = std::vector<std::uint32_t>;
 
 /// The best plan of a set of stages.
 struct set_plan {
@@ -68,7 +74,7 @@ class stage_placer {
   /// stage; types within quotas.
   const std::vector<division>& divisions() const { return divisions_; }
   /// The most stages that a pipeline can have: the model's pieces.
-  std::uint32_t max_stages() const;
+  std::uint32_t max_stages() const { return pieces_of(job_.model); }
 
   /// The bound for pipelines of `stages` stages. Null: the batch cannot be divided among them.
   const iteration_bound* bound(std::size_t division, std::uint32_t stages);
@@ -77,12 +83,11 @@ class stage_placer {
   bool may_hold(std::size_t division, const stage_counts& counts, std::size_t decided = 0,
                 std::uint32_t missing = 0);
   /// The plan with the shortest iteration, if that is at most `limit_s`. `order`: the types of its
-  /// stages from the first on; empty: any order.
+  /// stages from the first on; empty: any order. `f`: by which its cut is the best; none:
+  /// fidelity_of(division).
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
-                 const std::vector<std::size_t>& order = {});
-  /// The same with the cut that is best by `f`.
-  set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
-                 const std::vector<std::size_t>& order, fidelity f, const cut_effort& effort = {});
+                 const std::vector<std::size_t>& order = {}, std::optional<fidelity> f = {},
+                 const cut_effort& effort = {});
   /// All orders and cuts of a set whose bound is within the limit (stage_cut.hpp).
   std::optional<std::vector<stage_cut::alternative>> cuts_within(std::size_t division,
                                                                  const stage_counts& counts,
