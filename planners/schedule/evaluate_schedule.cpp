@@ -52,16 +52,15 @@ class execution {
 
   /// Until all steps and tails have ended; false: the orders deadlock.
   bool run() {
-    std::size_t left = 0;
     for (std::uint32_t i = 0; i < stages_.size(); ++i) {
-      left += orders_[i].size() * simulated_;
+      left_ += orders_[i].size() * simulated_;
       happen(0, kind::ready, i);
     }
     due_.run(
         tiny,
         [&](const event& e, double now) {
           now_ = now;
-          if (e.what == kind::step) left -= end(e.where);
+          if (e.what == kind::step) end(e.where);
           if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
           if (e.what == kind::link) wake(e.where, e.at);
           if (e.what == kind::delivered) arrived(transfers_[e.where]);
@@ -76,7 +75,7 @@ class execution {
           asked_.clear();
         });
     if (record_) record_->length = ends_.back();
-    return left == 0;
+    return left_ == 0;
   }
 
   /// How many of `iterations` are simulated: 8, or as many as have 200,000 steps together, but at
@@ -190,12 +189,6 @@ class execution {
       record_->tails[i].resize(simulated_);
     }
   }
-  void record_transfer(std::uint32_t pipeline, std::uint32_t after, std::uint32_t m, bool back,
-                       double begin, double left, double end) {
-    if (record_)
-      record_->transfers.push_back({m / shape_.microbatches, pipeline, after,
-                                    m % shape_.microbatches, back, begin, left, end});
-  }
   timed_tail* tail_of(std::uint32_t stage, std::uint32_t iteration) {
     return record_ ? &record_->tails[stage][iteration] : nullptr;
   }
@@ -218,30 +211,27 @@ class execution {
   }
 
   /// The stage's step has ended: sends its output. After the last step of an iteration the stage
-  /// stays busy until its update. Returns 1, the number of steps that ended.
-  std::size_t end(std::uint32_t stage) {
+  /// stays busy until its update.
+  void end(std::uint32_t stage) {
+    --left_;
     auto& x = stages_[stage];
     const auto step = step_of(stage);
     const auto m = microbatch_of(stage), iteration = iteration_of(stage);
     x.busy = ++x.next % orders_[stage].size() == 0;
     if (x.busy) end_steps(stage, iteration);
-    if (step.what == stage_task::kind::recompute) return 1;
+    if (step.what == stage_task::kind::recompute) return;
     const bool back = step.what == stage_task::kind::backward;
     const auto s = stage % shape_.stages;
-    if (back && s == 0) return 1;
+    if (back && s == 0) return;
     if (!back && s + 1 == shape_.stages) {
       gradient_[at(stage, m)] = now_;
-      return 1;
+      return;
     }
     const auto after = back ? s - 1 : s;
-    if (!shape_.is_wan(after)) {
-      send_inside(stage, after, m, back);
-      return 1;
-    }
+    if (!shape_.is_wan(after)) return send_inside(stage, after, m, back);
     const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
     hops_[h].waiting.insert({iteration, step.rank, stage, m});
     asked_.push_back(h);
-    return 1;
   }
 
   /// Begins the waiting transfer with the smallest rank on an idle WAN hop. A cell that shares the
@@ -252,19 +242,24 @@ class execution {
     const auto t = *wan.waiting.begin();
     wan.waiting.erase(wan.waiting.begin());
     wan.busy = true;
-    const bool back = h % 2 == 1;
     const auto first = t.stage / shape_.stages / cell_ * cell_;
     const auto sharing = shared_ ? std::min(cell_, shape_.pipelines - first) : 1;
     const double left = now_ + times_.wan[h / 2 % shape_.stages] / sharing;
     happen(left, kind::hop, h);
-    arrive(back ? t.stage - 1 : t.stage + 1, t.microbatch, back, left + times_.wan_latency);
-    record_transfer(t.stage / shape_.stages, static_cast<std::uint32_t>(h / 2 % shape_.stages),
-                    t.microbatch, back, now_, left, left + times_.wan_latency);
+    arrive(t.stage, t.microbatch, h % 2 == 1, now_, left, left + times_.wan_latency);
   }
 
-  void arrive(std::uint32_t stage, std::uint32_t m, bool back, double when) {
-    (back ? gradient_ : activation_)[at(stage, m)] = when;
-    happen(when, kind::ready, stage);
+  /// The tensor of a step of stage `from` arrives at `end`; its transfer had the link from `begin`
+  /// to `left`.
+  void arrive(std::uint32_t from, std::uint32_t m, bool back, double begin, double left,
+              double end) {
+    const auto to = back ? from - 1 : from + 1;
+    (back ? gradient_ : activation_)[at(to, m)] = end;
+    happen(end, kind::ready, to);
+    if (record_)
+      record_->transfers.push_back({m / shape_.microbatches, from / shape_.stages,
+                                    std::min(from, to) % shape_.stages, m % shape_.microbatches,
+                                    back, begin, left, end});
   }
 
   // ---- transfers inside a datacenter
@@ -272,14 +267,12 @@ class execution {
   void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
     if (times_.routes.empty()) {
       const double end = now_ + times_.lan[after];
-      record_transfer(stage / shape_.stages, after, m, back, now_, end, end);
-      return arrive(back ? stage - 1 : stage + 1, m, back, end);
+      return arrive(stage, m, back, now_, end, end);
     }
     const auto& routes = times_.routes[stage];
     using what = lan_transfer::kind;
     send(back ? routes.backward : routes.forward,
-         {back ? what::gradient : what::activation, stage, m, nullptr, 0, 0},
-         back ? backward_flow : forward_flow);
+         {back ? what::gradient : what::activation, stage, m}, back ? backward_flow : forward_flow);
   }
 
   /// Link shares are computed in whole nanoseconds, as in the virtual world, so that both give the
@@ -317,12 +310,9 @@ class execution {
     const auto stages = shape_.stages, s = t.from % stages;
     switch (t.what) {
       case lan_transfer::kind::activation:
-        record_transfer(t.from / stages, s, t.microbatch, false, t.begin, now_ - t.latency_s, now_);
-        return arrive(t.from + 1, t.microbatch, false, now_);
       case lan_transfer::kind::gradient:
-        record_transfer(t.from / stages, s - 1, t.microbatch, true, t.begin, now_ - t.latency_s,
-                        now_);
-        return arrive(t.from - 1, t.microbatch, true, now_);
+        return arrive(t.from, t.microbatch, t.what == lan_transfer::kind::gradient, t.begin,
+                      now_ - t.latency_s, now_);
       case lan_transfer::kind::tied_partial:
       case lan_transfer::kind::tied_sum: {
         const auto other = s == 0 ? t.from + stages - 1 : t.from - (stages - 1);
@@ -375,8 +365,8 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
-      send(times_.routes[stage].tied_route,
-           {lan_transfer::kind::tied_partial, stage, i, nullptr, 0, 0}, tied_flow);
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_partial, stage, i},
+           tied_flow);
     check_exchange(stage, i);
   }
 
@@ -406,15 +396,14 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).summed = true;
     if (takes_tied(stage))
-      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0, 0},
-           tied_flow);
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i}, tied_flow);
     check_exchange(stage, i);
   }
 
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
     auto to = peer_flow;
     for (const auto& group : times_.routes[stage].peers)
-      send(group.route, {what, stage, iteration, &group.pipelines, 0, 0}, to++);
+      send(group.route, {what, stage, iteration, &group.pipelines}, to++);
   }
 
   const pipeline_shape& shape_;
@@ -432,6 +421,7 @@ class execution {
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
   std::vector<std::uint32_t> asked_;
+  std::size_t left_ = 0;  // steps
   event_queue<event> due_;
   std::uint64_t sequence_ = 0;
   double now_ = 0;

@@ -51,10 +51,10 @@ class player {
           now_ = now;
           due.push_back(w.who);
         },
-        [&](double now) {
-          std::sort(due.begin(), due.end());
+        [&](double) {
+          std::ranges::sort(due);
           due.erase(std::unique(due.begin(), due.end()), due.end());
-          serve(due, now);
+          serve(due);
           due.clear();
         });
     return std::move(result_);
@@ -94,77 +94,75 @@ class player {
   }
 
   /// Stage by stage, and in each stage the pipelines in the rules' order.
-  void serve(const std::vector<std::uint64_t>& due, double now) {
+  void serve(const std::vector<std::uint64_t>& due) {
     for (std::size_t i = 0; i < due.size();) {
       const auto s = static_cast<std::uint32_t>(due[i] >> 32);
       asking_.clear();
       for (; i < due.size() && due[i] >> 32 == s; ++i)
         asking_.push_back(static_cast<std::uint32_t>(due[i]));
       if (rules_.min_progress_first && asking_.size() > 1)
-        std::stable_sort(asking_.begin(), asking_.end(),
-                         [&](auto a, auto b) { return done_[a] < done_[b]; });
-      for (const auto p : asking_) choose(p, s, now);
+        std::ranges::stable_sort(asking_, {}, [&](auto p) { return done_[p]; });
+      for (const auto p : asking_) choose(p, s);
     }
   }
 
   /// The next forward's input has arrived, and memory allows one micro-batch more (rule 2).
-  bool may_forward(const stage_state& x, std::uint32_t p, std::uint32_t s, double now) {
-    if (x.forwards == shape_.microbatches || activation(p, s)[x.forwards] > now + same_)
+  bool may_forward(const stage_state& x, std::uint32_t p, std::uint32_t s) {
+    if (x.forwards == shape_.microbatches || activation(p, s)[x.forwards] > now_ + same_)
       return false;
     return !shape_.max_in_flight || x.forwards - x.backwards < *shape_.max_in_flight;
   }
 
   /// Begins a task of an idle stage by the rules: a backward that can start; no other while a
   /// recompute waits for its backward; else forward or recompute, in the rules' order.
-  void choose(std::uint32_t p, std::uint32_t s, double now) {
+  void choose(std::uint32_t p, std::uint32_t s) {
     auto& x = state_[index(p, s)];
-    if (x.busy_until > now + same_) return;
-    if (!rules_.order.empty()) return follow_order(p, s, now);
+    if (x.busy_until > now_ + same_) return;
+    if (!rules_.order.empty()) return follow_order(p, s);
     const bool gradient_is_here =
-        x.backwards < shape_.microbatches && gradient(p, s)[x.backwards] <= now + same_;
+        x.backwards < shape_.microbatches && gradient(p, s)[x.backwards] <= now_ + same_;
     const bool needs_recompute = shape_.recomputes(s);
     if (gradient_is_here && (x.recomputed || !needs_recompute)) {
-      if (transfer_could_start(p, s, task_kind::backward, now))
-        return begin(p, s, task_kind::backward, now);
+      if (transfer_could_start(p, s, task_kind::backward)) return begin(p, s, task_kind::backward);
       const bool waits = shape_.holds_one_at_end && s + 1 == stages_;
-      if (!x.recomputed && !waits && may_forward(x, p, s, now)) try_forward(p, s, now);
+      if (!x.recomputed && !waits && may_forward(x, p, s)) try_forward(p, s);
       return;
     }
     if (x.recomputed) return;  // rule 4: the backward follows its recompute
-    const bool recompute = needs_recompute && recompute_is_due(x, p, s, now);
-    const bool forward = rules_.forward_first && may_forward(x, p, s, now);
-    if (forward && try_forward(p, s, now)) return;
-    if (recompute) return begin(p, s, task_kind::recompute, now);
-    if (!forward && may_forward(x, p, s, now)) try_forward(p, s, now);
+    const bool recompute = needs_recompute && recompute_is_due(x, p, s);
+    const bool forward = rules_.forward_first && may_forward(x, p, s);
+    if (forward && try_forward(p, s)) return;
+    if (recompute) return begin(p, s, task_kind::recompute);
+    if (!forward && may_forward(x, p, s)) try_forward(p, s);
   }
 
   /// Just in time: it ends when the gradient arrives, or later.
-  bool recompute_is_due(const stage_state& x, std::uint32_t p, std::uint32_t s, double now) {
+  bool recompute_is_due(const stage_state& x, std::uint32_t p, std::uint32_t s) {
     if (x.backwards >= x.forwards || gradient(p, s)[x.backwards] == never) return false;
     const double due = gradient(p, s)[x.backwards] - shape_.at(s).recompute;
-    if (due <= now + same_) return true;
+    if (due <= now_ + same_) return true;
     wake(p, s, due);
     return false;
   }
 
   /// The next task of a fixed order, once its input is there; recomputes are not in the order.
-  void follow_order(std::uint32_t p, std::uint32_t s, double now) {
+  void follow_order(std::uint32_t p, std::uint32_t s) {
     auto& x = state_[index(p, s)];
     const auto& order = rules_.order[s];
     if (x.next_in_order == order.size()) return;
     const auto next = order[x.next_in_order];
     if (next >= 0) {
-      if (activation(p, s)[next] <= now + same_) begin(p, s, task_kind::forward, now);
+      if (activation(p, s)[next] <= now_ + same_) begin(p, s, task_kind::forward);
       return;
     }
     const double arrives = gradient(p, s)[-1 - next];
     if (arrives == never) return;
     if (shape_.recomputes(s) && !x.recomputed) {
       const double due = arrives - shape_.at(s).recompute;
-      if (due > now + same_) return wake(p, s, due);
-      return begin(p, s, task_kind::recompute, now);
+      if (due > now_ + same_) return wake(p, s, due);
+      return begin(p, s, task_kind::recompute);
     }
-    if (arrives <= now + same_) begin(p, s, task_kind::backward, now);
+    if (arrives <= now_ + same_) begin(p, s, task_kind::backward);
   }
 
   double length_of(task_kind k, std::uint32_t s) const {
@@ -175,13 +173,13 @@ class player {
   }
 
   /// Rule 3. If the transfer's hop is busy, the stage tries again when it could be free in time.
-  bool transfer_could_start(std::uint32_t p, std::uint32_t s, task_kind k, double now) {
+  bool transfer_could_start(std::uint32_t p, std::uint32_t s, task_kind k) {
     if (!rules_.share_wan_in_time) return true;
     const bool back = k == task_kind::backward;
     if (back ? s == 0 || !wan_[s - 1] : !wan_[s]) return true;
     auto& h = hop_of(p, back ? s - 1 : s, back);
     const auto waits = std::find(h.waiting.begin(), h.waiting.end(), p);
-    if (h.free_at <= now + length_of(k, s) + same_) {
+    if (h.free_at <= now_ + length_of(k, s) + same_) {
       if (waits != h.waiting.end()) h.waiting.erase(waits);
       return true;
     }
@@ -190,9 +188,9 @@ class player {
     return false;
   }
 
-  bool try_forward(std::uint32_t p, std::uint32_t s, double now) {
-    if (!transfer_could_start(p, s, task_kind::forward, now)) return false;
-    begin(p, s, task_kind::forward, now);
+  bool try_forward(std::uint32_t p, std::uint32_t s) {
+    if (!transfer_could_start(p, s, task_kind::forward)) return false;
+    begin(p, s, task_kind::forward);
     return true;
   }
 
@@ -202,11 +200,11 @@ class player {
     return static_cast<std::uint32_t>(next >= 0 ? next : -1 - next);
   }
 
-  void begin(std::uint32_t p, std::uint32_t s, task_kind k, double now) {
+  void begin(std::uint32_t p, std::uint32_t s, task_kind k) {
     auto& x = state_[index(p, s)];
     const auto m = microbatch_of(x, s, k);
-    const double end = now + length_of(k, s);
-    result_.tasks[index(p, s)].push_back({k, m, now, end});
+    const double end = now_ + length_of(k, s);
+    result_.tasks[index(p, s)].push_back({k, m, now_, end});
     x.busy_until = end;
     x.recomputed = k == task_kind::recompute;
     wake(p, s, end);
@@ -273,8 +271,7 @@ void append(pipeline_schedule& to, const pipeline_schedule& cell, std::uint32_t 
 }
 
 void by_begin(pipeline_schedule& s) {
-  std::stable_sort(s.transfers.begin(), s.transfers.end(),
-                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(s.transfers, {}, &wan_transfer::begin);
 }
 
 }  // namespace

@@ -2,9 +2,8 @@
 
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "messages/base/invariant.hpp"
+#include "messages/base/refuse.hpp"
 #include "planners/schedule/evaluate_schedule.hpp"
 #include "planners/schedule/rule_schedules.hpp"
 #include "planners/schedule/schedule_search.hpp"
@@ -13,22 +12,14 @@ namespace troupe::planners {
 
 namespace {
 
-/// All forwards, then all backwards, both in the order of the micro-batches, as in every other
+/// One forward, one backward (Megatron-LM), after one forward for each later stage; or all
+/// forwards, then all backwards (GPipe). Both in the order of the micro-batches, as in every other
 /// schedule, so that sums of gradients are equal.
-std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
-  std::vector<std::int32_t> order;
-  const auto m = static_cast<std::int32_t>(s.microbatches);
-  for (std::int32_t i = 0; i < m; ++i) order.push_back(i);
-  for (std::int32_t i = 0; i < m; ++i) order.push_back(-1 - i);
-  return {s.stages, order};
-}
-
-/// One forward, one backward (Megatron-LM), after one forward for each later stage.
-std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
+std::vector<std::vector<std::int32_t>> fixed_order(const pipeline_shape& s, bool gpipe) {
   std::vector<std::vector<std::int32_t>> result;
   const auto m = static_cast<std::int32_t>(s.microbatches);
   for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
-    const auto warm_up = std::min(m, static_cast<std::int32_t>(s.stages - stage));
+    const auto warm_up = gpipe ? m : std::min(m, static_cast<std::int32_t>(s.stages - stage));
     std::vector<std::int32_t> order;
     for (std::int32_t i = 0; i < warm_up; ++i) order.push_back(i);
     for (std::int32_t b = 0; b < m; ++b) {
@@ -51,19 +42,18 @@ expected<void> check(const pipeline_shape& s) {
     return refuse(reason::kind::invalid,
                   "forward and backward costs must be positive; other costs must not be negative");
   if (!s.by_stage.empty() && s.by_stage.size() != s.stages)
-    return refuse(reason::kind::invalid, fmt::format("by_stage must have {} entries", s.stages));
+    return refuse(reason::kind::invalid, "by_stage must have {} entries", s.stages);
   for (const auto& k : s.by_stage)
     if (!(k.forward > 0 && k.backward > 0 && k.recompute >= 0))
       return refuse(reason::kind::invalid,
                     "forward and backward costs must be positive in every stage");
   if (!s.tail.empty() && s.tail.size() != s.stages)
-    return refuse(reason::kind::invalid, fmt::format("tail must have {} entries", s.stages));
+    return refuse(reason::kind::invalid, "tail must have {} entries", s.stages);
   for (const auto t : s.tail)
     if (!(t >= 0)) return refuse(reason::kind::invalid, "tail costs must not be negative");
   const auto& split = s.stages_of_datacenter;
   if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
-    return refuse(reason::kind::invalid,
-                  fmt::format("stages_of_datacenter must sum to {}", s.stages));
+    return refuse(reason::kind::invalid, "stages_of_datacenter must sum to {}", s.stages);
   if (s.max_in_flight && *s.max_in_flight == 0)
     return refuse(reason::kind::infeasible, "max_in_flight must be at least 1");
   return {};
@@ -74,8 +64,8 @@ expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& mad
                            std::string_view name) {
   if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
   return refuse(reason::kind::infeasible,
-                fmt::format("{} keeps {} micro-batches in flight in a stage; {} are allowed", name,
-                            made.max_in_flight, *s.max_in_flight));
+                "{} keeps {} micro-batches in flight in a stage; {} are allowed", name,
+                made.max_in_flight, *s.max_in_flight);
 }
 
 struct named_rules {
@@ -85,8 +75,8 @@ struct named_rules {
 
 /// The rules by name; docs/planners/pipelines.md has a table of them.
 std::vector<named_rules> all_rules(const pipeline_shape& s) {
-  return {{"gpipe", {false, false, false, gpipe_order(s)}},
-          {"megatron", {false, false, false, megatron_order(s)}},
+  return {{"gpipe", {false, false, false, fixed_order(s, true)}},
+          {"megatron", {false, false, false, fixed_order(s, false)}},
           {"varuna", {false, false, false, {}}},
           {"varuna-forward-first", {true, false, false, {}}},
           {"atlas", {true, true, false, {}}},
@@ -160,7 +150,7 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
     if (auto ok = keeps_limit(shape, made, name); !ok) return refuse(ok.error());
     return made;
   }
-  return refuse(reason::kind::unknown, fmt::format("unknown schedule '{}'", name));
+  return refuse(reason::kind::unknown, "unknown schedule '{}'", name);
 }
 
 // A rank is the position among the transfers that wait for the same link, so it is counted per

@@ -49,9 +49,8 @@ class orders {
               number(stage, t.microbatch, t.what == stage_task::kind::backward));
     for (const auto& t : from.transfers)
       if (shared_ && t.pipeline < pipelines)
-        ranked_[t.stage * 2 + (t.backward ? 1 : 0)].push_back(
-            number(t.pipeline * shape_->stages + t.stage + (t.backward ? 1 : 0), t.microbatch,
-                   t.backward));
+        ranked_[t.stage * 2 + t.backward].push_back(
+            number(t.pipeline * shape_->stages + t.stage + t.backward, t.microbatch, t.backward));
     for (const auto& list : ranked_)
       for (std::uint32_t i = 0; i < list.size(); ++i) rank_of_[list[i]] = i;
   }
@@ -166,15 +165,12 @@ class orders {
         const auto& x = steps_[step];
         const auto m = microbatch(step);
         auto& tasks = out.tasks[stage];
-        if (!backward(step)) {
-          tasks.push_back({stage_task::kind::forward, m, x.begin, x.end});
-        } else {
-          if (shape_->recomputes(stage % shape_->stages)) {
-            const double from = std::max(free_at, x.arrives - c.recompute);
-            tasks.push_back({stage_task::kind::recompute, m, from, from + c.recompute});
-          }
-          tasks.push_back({stage_task::kind::backward, m, x.begin, x.end});
+        if (backward(step) && shape_->recomputes(stage % shape_->stages)) {
+          const double from = std::max(free_at, x.arrives - c.recompute);
+          tasks.push_back({stage_task::kind::recompute, m, from, from + c.recompute});
         }
+        const auto what = backward(step) ? stage_task::kind::backward : stage_task::kind::forward;
+        tasks.push_back({what, m, x.begin, x.end});
         free_at = x.end;
         if (const auto hop = wan_hop(step); hop != none)
           out.transfers.push_back(
