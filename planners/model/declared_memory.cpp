@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/base/folds.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -71,11 +72,8 @@ double activation_bytes(const job_spec& job, double t) {
   const auto& m = job.model;
   const auto& o = *job.memory;
   if (!m.operators.empty()) {
-    double sum = 0, largest = 0;
-    for (const auto& op : m.operators) {
-      sum += op.output_bytes;
-      largest = std::max(largest, op.output_bytes);
-    }
+    const double sum = sum_of(m.operators, &model_operator::output_bytes);
+    const double largest = max_of(m.operators, 0, &model_operator::output_bytes);
     return o.checkpointing == "full" ? std::min(sum, 2 * largest) : sum;
   }
   const double l = m.layers;
@@ -98,17 +96,30 @@ double gathered_bytes(const model& m, const state_bytes& each, double parameters
   return 2 * each.weight * parameters / std::max(layers, 1.0) / t;
 }
 
-/// Buffers of collectives and the update, beside the states.
-double buffer_bytes(const job_spec& job, const state_bytes& each, double data, double t) {
+/// Parameters that `of` of the `tensor` GPUs of a group share, and those that are trained.
+struct shared_parameters {
+  double all = 0, trained = 0, of = 1;
+};
+
+/// States, context, and the buffers of collectives and the update.
+memory_parts states_and_buffers(const job_spec& job, const shared_parameters& p, double data,
+                                double tensor) {
   const auto& o = *job.memory;
-  const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
-  double bytes = 0;
-  if (data > 1) bytes = std::min(bucket_bytes, each.gradient * trained / t);
-  if (o.zero == 3) bytes += gathered_bytes(job.model, each, all, t);
+  const auto each = bytes_per_parameter(o);
+  const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? data : 1; };
+  memory_parts parts;
+  const double frozen = o.lora_rank > 0 ? p.all : 0;
+  parts.weights = each.weight * (frozen + p.trained) / p.of / shard(3);
+  parts.gradients = each.gradient * p.trained / p.of / shard(2);
+  parts.optimizer = each.optimizer * p.trained / p.of / shard(1);
+  parts.context = cuda_context_bytes;
+  auto& bytes = parts.buffers;
+  if (data > 1) bytes = std::min(bucket_bytes, each.gradient * p.trained / p.of);
+  if (o.zero == 3) bytes += gathered_bytes(job.model, each, shape_of(job.model).parameters, tensor);
   // DeepSpeed updates its shard with gradients in single precision.
-  if ((o.zero == 1 || o.zero == 2) && is_mixed(o)) bytes += 4 * trained / t / data;
-  if (has_autocast(job)) bytes += each.weight * trained / t;
-  return bytes;
+  if ((o.zero == 1 || o.zero == 2) && is_mixed(o)) bytes += 4 * p.trained / p.of / data;
+  if (has_autocast(job)) bytes += each.weight * p.trained / p.of;
+  return parts;
 }
 
 }  // namespace
@@ -153,44 +164,21 @@ memory_parts marp_memory_of(const job_spec& job, std::uint32_t data, std::uint32
 
 memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32_t tensor) {
   if (!job.memory) return marp_memory_of(job, data, tensor);
-  const auto& o = *job.memory;
-  const double t = tensor, d = data;
-  const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
-  const auto each = bytes_per_parameter(o);
-  const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
+  const double t = tensor, all = shape_of(job.model).parameters;
   const double samples = samples_in_flight(job, data);
-  const double number = is_single(o) ? 2 : 1;  // the formulas are of half precision
-
-  memory_parts parts;
-  const double frozen = o.lora_rank > 0 ? all : 0;
-  parts.weights = each.weight * (frozen + trained) / t / shard(3);
-  parts.gradients = each.gradient * trained / t / shard(2);
-  parts.optimizer = each.optimizer * trained / t / shard(1);
+  const double number = is_single(*job.memory) ? 2 : 1;  // the formulas are of half precision
+  auto parts = states_and_buffers(job, {all, trained_parameters(job), t}, data, t);
   parts.activations = number * samples * activation_bytes(job, t);
   parts.ends = samples * end_bytes(job.model, t);
-  parts.buffers = buffer_bytes(job, each, d, t);
-  parts.context = cuda_context_bytes;
   return parts;
 }
 
 memory_parts program_stage_memory(const job_spec& job, const stage_part& p,
                                   const stage_load& load) {
-  const auto& o = *job.memory;
-  const double t = p.tensor_parallel, d = load.pipelines;
-  const double all = shape_of(job.model).parameters;
-  const double trained = p.parameters * trained_parameters(job) / all;
-  const auto each = bytes_per_parameter(o);
-  const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
-  memory_parts parts;
-  parts.weights = each.weight * ((o.lora_rank > 0 ? p.parameters : 0) + trained) / shard(3);
-  parts.gradients = each.gradient * trained / shard(2);
-  parts.optimizer = each.optimizer * trained / shard(1);
+  const double t = p.tensor_parallel;
+  const double trained = p.parameters * trained_parameters(job) / shape_of(job.model).parameters;
+  auto parts = states_and_buffers(job, {p.parameters, trained}, load.pipelines, t);
   if (p.last) parts.ends = load.rows * end_bytes(job.model, t);
-  if (d > 1) parts.buffers = std::min(bucket_bytes, each.gradient * trained);
-  if (o.zero == 3) parts.buffers += gathered_bytes(job.model, each, all, t);
-  if ((o.zero == 1 || o.zero == 2) && is_mixed(o)) parts.buffers += 4 * trained / d;
-  if (has_autocast(job)) parts.buffers += each.weight * trained;
-  parts.context = cuda_context_bytes;
   return parts;
 }
 

@@ -125,14 +125,6 @@ count copy_bytes(const sizes& s, const parameters& p, const stage_part& part,
   return bytes + tied * block(p.tied, wide);
 }
 
-/// As a part of the stage that holds the whole range, without embedding, head or sublayers.
-stage_part nothing_of(const stage_part& p) {
-  stage_part none;
-  none.first = 1;
-  none.tensor_parallel = p.tensor_parallel;
-  return none;
-}
-
 }  // namespace
 
 bool is_on_engine(const job_spec& job) {
@@ -179,7 +171,9 @@ double engine_bytes_of_pieces(const model& m, const stage_part& p, const stage_l
 }
 
 double engine_bytes_of_any_stage(const model& m, const stage_part& p, const stage_load& load) {
-  return engine_memory(m, nothing_of(p), load).total();
+  // As a part of the stage that holds the whole range, without embedding, head or sublayers.
+  const stage_part none{.first = 1, .tensor_parallel = p.tensor_parallel};
+  return engine_memory(m, none, load).total();
 }
 
 }  // namespace troupe::planners

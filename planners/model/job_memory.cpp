@@ -21,14 +21,6 @@ double precision_of(const job_spec& job) {
   return job.memory && is_single(*job.memory) ? 2 : 1;
 }
 
-bool is_selective(const job_spec& job) {
-  return job.memory && job.memory->checkpointing == "selective";
-}
-
-double matrix_bytes(const job_spec& job, const stage_part& p) {
-  return kept_by_kernels(job).matrix * p.kernels.matrices / p.tensor_parallel;
-}
-
 /// Activations of all of the stage. A model of operators keeps their outputs, whatever its kernels.
 double whole_bytes(const job_spec& job, const stage_part& p) {
   if (!job.model.operators.empty()) return p.activation_bytes;
@@ -86,9 +78,9 @@ kept_activations kept_by(const job_spec& job, const stage_part& p, recomputation
       break;
   }
   const double all = whole_bytes(job, p);
-  if (!is_selective(job)) return {all, 0};
+  if (!job.memory || job.memory->checkpointing != "selective") return {all, 0};
   // One layer's matrices are computed again at a time.
-  const double matrices = matrix_bytes(job, p);
+  const double matrices = kept_by_kernels(job).matrix * p.kernels.matrices / p.tensor_parallel;
   return {all - matrices, attentions_of(p) > 0 ? matrices / attentions_of(p) : 0};
 }
 

@@ -1,7 +1,5 @@
 #include "planners/model/model_chain.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 namespace troupe::planners {
@@ -59,9 +57,8 @@ parts parts_of(const model& m) {
 /// matrix.
 kernel_counts sublayer_kernels(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden;
-  kernel_counts k{m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
-  if (attention) k = {4, s * h, m.heads * s * s, 4 * s * s * query_width(m), 0};
-  return k;
+  if (attention) return {4, s * h, m.heads * s * s, 4 * s * s * query_width(m), 0};
+  return {m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
 }
 
 kernel_counts head_kernels(const model& m) {
@@ -75,16 +72,12 @@ kernel_counts operator_kernels(const model_operator& op) {
 
 }  // namespace
 
-kernel_counts& kernel_counts::operator+=(const kernel_counts& other) {
-  products += other.products, stream += other.stream, matrices += other.matrices;
-  attention_flops += other.attention_flops, logits += other.logits;
-  return *this;
-}
-
-kernel_counts& kernel_counts::operator-=(const kernel_counts& other) {
-  products -= other.products, stream -= other.stream, matrices -= other.matrices;
-  attention_flops -= other.attention_flops, logits -= other.logits;
-  return *this;
+void kernel_counts::add(const kernel_counts& other, double times) {
+  products += times * other.products;
+  stream += times * other.stream;
+  matrices += times * other.matrices;
+  attention_flops += times * other.attention_flops;
+  logits += times * other.logits;
 }
 
 model_shape shape_of(const model& m) {
@@ -95,7 +88,7 @@ model_shape shape_of(const model& m) {
       out.forward_flops += op.flops;
       out.reduces += 1;
       out.reduced_bytes += op.output_bytes;
-      out.kernels += operator_kernels(op);
+      out.kernels.add(operator_kernels(op));
     }
     return out;
   }
@@ -126,16 +119,16 @@ std::vector<model_operator> expand(const model& m) {
   return out;
 }
 
-divisible& divisible::operator+=(const divisible& other) {
-  divided += other.divided;
-  whole += other.whole;
-  return *this;
+void divisible::add(const divisible& other, double times) {
+  divided += times * other.divided;
+  whole += times * other.whole;
 }
 
-divisible& divisible::operator-=(const divisible& other) {
-  divided -= other.divided;
-  whole -= other.whole;
-  return *this;
+void chain_range::add(const chain_range& other, double times) {
+  flops.add(other.flops, times);
+  parameters.add(other.parameters, times);
+  kept_bytes.add(other.kept_bytes, times);
+  kernels.add(other.kernels, times);
 }
 
 /// Korthikanti et al., sections 4.1 and 4.2.1, with the preceding layer norm: 34 s h + 5 a s^2 per
@@ -185,8 +178,8 @@ model_chain::model_chain(const model& m, bool divided_words)
                       op.output_bytes,
                       sublayer_kernels(m, i % 2 == 0)};
     if (i == 0) {
-      piece.flops += divided_if(divided_words, p.embedding.flops);
-      piece.parameters += divided_if(divided_words, p.embedding.parameters);
+      piece.flops.add(divided_if(divided_words, p.embedding.flops));
+      piece.parameters.add(divided_if(divided_words, p.embedding.parameters));
     }
     add(piece);
   }
@@ -202,20 +195,14 @@ model_chain::model_chain(const model& m, bool divided_words)
 
 void model_chain::add(const chain_range& piece) {
   auto sum = before_.back();
-  sum.flops += piece.flops;
-  sum.parameters += piece.parameters;
-  sum.kept_bytes += piece.kept_bytes;
+  sum.add(piece);
   sum.output_bytes = piece.output_bytes;
-  sum.kernels += piece.kernels;
   before_.push_back(sum);
 }
 
 chain_range model_chain::range(std::uint32_t first, std::uint32_t count) const {
   auto sum = before_[first + count];
-  sum.flops -= before_[first].flops;
-  sum.parameters -= before_[first].parameters;
-  sum.kept_bytes -= before_[first].kept_bytes;
-  sum.kernels -= before_[first].kernels;
+  sum.add(before_[first], -1);
   return sum;
 }
 

@@ -19,8 +19,7 @@ struct kernel_counts {
   double attention_flops = 0;  // the products that make and use these
   double logits = 0;           // numbers
 
-  kernel_counts& operator+=(const kernel_counts& other);
-  kernel_counts& operator-=(const kernel_counts& other);
+  void add(const kernel_counts& other, double times = 1);
   bool operator==(const kernel_counts&) const = default;
 };
 
@@ -42,8 +41,7 @@ struct divisible {
   double divided = 0, whole = 0;
 
   double for_one_of(double gpus) const { return divided / gpus + whole; }
-  divisible& operator+=(const divisible& other);
-  divisible& operator-=(const divisible& other);
+  void add(const divisible& other, double times = 1);
 };
 
 /// A range of a model's pieces, for one sample.
@@ -53,6 +51,9 @@ struct chain_range {
   divisible kept_bytes;     // activations kept from its forward to its backward, half precision
   double output_bytes = 0;  // the last piece's, half precision
   kernel_counts kernels;
+
+  /// All but output_bytes.
+  void add(const chain_range& other, double times = 1);
 };
 
 /// A model as the pieces that stages own. Of a transformer: its sublayers (attention with its

@@ -1,13 +1,11 @@
 #include "planners/model/stage_memory.hpp"
 
+#include "messages/base/folds.hpp"
+
 namespace troupe::planners {
 
 double marp_parameters(const model& m) {
-  if (!m.operators.empty()) {
-    double sum = 0;
-    for (const auto& op : m.operators) sum += op.parameters;
-    return sum;
-  }
+  if (!m.operators.empty()) return sum_of(m.operators, &model_operator::parameters);
   const double h = m.hidden, l = m.layers, v = m.vocabulary;
   return v * h + l * (12 * h * h + 13 * h);
 }
@@ -22,26 +20,12 @@ memory_parts marp_memory(const model& m, std::uint32_t global_batch, std::uint32
   const double b = (std::uint64_t{global_batch} + data - 1) / data;  // samples of one replica
   auto parts = states_of(marp_states, marp_parameters(m) / t);
   if (!m.operators.empty()) {
-    double sum = 0;
-    for (const auto& op : m.operators) sum += op.output_bytes;
-    parts.activations = b * sum;
+    parts.activations = b * sum_of(m.operators, &model_operator::output_bytes);
     return parts;
   }
   const double s = m.sequence, h = m.hidden, l = m.layers, a = m.heads;
   parts.activations = s * b * h * l * (10 + 24 / t + 5 * a * s / (h * t));
   return parts;
-}
-
-memory_parts memory_of(const stage_part& p, const stage_load& load) {
-  const double whole = load.recompute ? 1 : load.held;  // micro-batches with all activations
-  auto parts = states_of(marp_states, p.parameters);
-  parts.inputs = input_bytes(p, load);
-  parts.activations = load.rows * whole * p.activation_bytes;
-  return parts;
-}
-
-double input_bytes(const stage_part& p, const stage_load& load) {
-  return load.recompute ? double{1} * load.rows * load.held * p.output_bytes : 0;
 }
 
 }  // namespace troupe::planners

@@ -78,9 +78,4 @@ struct stage_load {
   std::uint32_t pipelines = 1;  // that sum their gradients
 };
 
-/// By MARP, with marp_states' bytes per parameter.
-memory_parts memory_of(const stage_part& p, const stage_load& load);
-/// The part of the inputs, which does not grow with a stage's pieces.
-double input_bytes(const stage_part& p, const stage_load& load);
-
 }  // namespace troupe::planners

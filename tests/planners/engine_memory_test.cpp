@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <future>
 #include <set>
+#include <utility>
 
 #include "gpu/counted_machine.hpp"
 #include "gpu/cuda/host/device.hpp"
@@ -255,15 +256,14 @@ TEST_CASE("only the CUDA device's trainings are planned by what it asks for") {
   job.global_batch = 16;
   const auto part = split_model(job, 1)[0];
   const stage_load load{16, 1};
-  const double marp = memory_of(part, load).total();
-  auto beside_inputs = memory_of(part, load);
-  beside_inputs.inputs = 0;
+  auto beside_inputs = memory_of(job, part, load);
+  const double marp = beside_inputs.total(), inputs = std::exchange(beside_inputs.inputs, 0);
   for (const std::string device : {"", "cpu", "sim"}) {
     job.train.emplace();
     job.train->device = device;
     CHECK(memory_of(job, part, load).total() == marp);
     CHECK(bytes_of_pieces(job, part, load) == beside_inputs.total());
-    CHECK(bytes_of_any_stage(job, part, load) == input_bytes(part, load));
+    CHECK(bytes_of_any_stage(job, part, load) == inputs);
   }
   job.train->device = "cuda";
   const auto m = memory_of(job, part, load);

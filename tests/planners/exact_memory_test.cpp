@@ -2,6 +2,7 @@
 
 #include "frenzy/megatron_memory.hpp"
 #include "planners/model/declared_memory.hpp"
+#include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
 #include "planners/sample.hpp"
@@ -194,9 +195,10 @@ TEST_CASE(
     "a stage that recomputes keeps the inputs of its micro-batches, and one micro-batch whole") {
   const stage_part p{0, 2, 1, 0, 100, 1000, 10};
   const stage_load load{3, 4};
-  CHECK(input_bytes(p, load) == 3 * 4 * 10);
-  CHECK(memory_of(p, load).total() == 100 * 20 + 120 + 3 * 1000);
-  CHECK(memory_of(p, {.rows = 3, .held = 4, .recompute = false}).total() ==
+  const job_spec job;
+  CHECK(memory_of(job, p, load).inputs == 3 * 4 * 10);
+  CHECK(memory_of(job, p, load).total() == 100 * 20 + 120 + 3 * 1000);
+  CHECK(memory_of(job, p, {.rows = 3, .held = 4, .recompute = false}).total() ==
         100 * 20 + 3 * 4 * 1000);
 }
 

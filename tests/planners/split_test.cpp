@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 
+#include "planners/model/job_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "sample.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 /// The bytes of the stage that needs the largest number of them.
 double largest_bytes(const std::vector<stage_part>& parts, const stage_load& load) {
   double max = 0;
-  for (const auto& p : parts) max = std::max(max, memory_of(p, load).total());
+  for (const auto& p : parts) max = std::max(max, memory_of(job_spec{}, p, load).total());
   return max;
 }
 
