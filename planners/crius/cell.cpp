@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
+#include "messages/base/folds.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -141,12 +143,10 @@ class stage_determination {
 
   /// The sum of the cheapest stages - 1 edges, where the paper's rule cuts.
   double cheapest_edges() const {
-    std::vector<double> edges;
-    for (std::size_t i = 0; i + 1 < chain_.size(); ++i) edges.push_back(chain_[i].output_bytes);
+    auto edges = mapped(chain_, &chain_operator::output_bytes);
+    edges.pop_back();
     std::ranges::sort(edges);
-    double sum = 0;
-    for (std::uint32_t i = 0; i + 1 < stages_; ++i) sum += edges[i];
-    return sum;
+    return std::accumulate(edges.begin(), edges.begin() + (stages_ - 1), 0.0);
   }
 
   const std::vector<chain_operator>& chain_;

@@ -50,19 +50,17 @@ class cell_timer {
   }
 
   cell_space time() && {
-    for (std::size_t i = 0; i < stages_.size(); ++i) add_plans(i);
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      auto& plans = space_.plans.emplace_back();
+      for (std::uint32_t t = 1; t <= stages_[i].gpus; t *= 2)
+        plans.push_back(plan_of(i, stages_[i].gpus / t, t));
+    }
     for (std::size_t i = 0; i < stages_.size(); ++i) add_sends(i);
     add_tails();
     return std::move(space_);
   }
 
  private:
-  void add_plans(std::size_t i) {
-    auto& plans = space_.plans.emplace_back();
-    for (std::uint32_t t = 1; t <= stages_[i].gpus; t *= 2)
-      plans.push_back(plan_of(i, stages_[i].gpus / t, t));
-  }
-
   stage_plan plan_of(std::size_t i, std::uint32_t data, std::uint32_t tensor) const {
     stage_plan p;
     p.data = data;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
@@ -51,9 +51,8 @@ class crius final : public policy {
                                        planning_budget& budget) const override {
     if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
     const auto pools = pools_of(c, idle_index{c});
-    std::uint32_t largest = 0;
-    for (const auto& pool : pools)
-      largest = std::max(largest, static_cast<std::uint32_t>(pool.nodes.size()) * pool.node_gpus);
+    const auto largest = max_of(
+        pools, 0, [](const gpu_pool& p) { return p.nodes.size() * std::size_t{p.node_gpus}; });
     // If no Cell has enough memory, N_G is doubled: a user who asked for too few GPUs is served.
     // With explicit GPUs or stages the request is taken literally.
     auto asked = job;
@@ -65,9 +64,8 @@ class crius final : public policy {
     }
     if (plans.empty())
       return refuse(reason::kind::infeasible,
-                    fmt::format("no Cell of {} GPUs, half or double as many has enough memory for "
-                                "'{}'",
-                                wanted_gpus(asked), job.model.name));
+                    "no Cell of {} GPUs, half or double as many has enough memory for '{}'",
+                    wanted_gpus(asked), job.model.name);
     std::ranges::stable_sort(plans, std::greater{}, &plan::samples_per_s);
     // Pools of one type have the same Cells: the fastest of each type and count is kept.
     const auto same = [](const plan& a, const plan& b) {
@@ -92,8 +90,7 @@ class crius final : public policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (it == s.waiting.end()) return not_waiting(job);
     return crius_round{s, o_}.why_waiting(it->second);
   }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
@@ -31,9 +32,7 @@ bool is_roomy(const job_view& j, const plan& p) {
 }
 
 std::uint32_t widest_group(const plan& p) {
-  std::uint32_t widest = p.stages.empty() ? p.tensor_parallel : 1;
-  for (const auto& s : p.stages) widest = std::max(widest, s.tensor_parallel);
-  return widest;
+  return max_of(p.stages, p.stages.empty() ? p.tensor_parallel : 1, &plan_stage::tensor_parallel);
 }
 
 /// N_G if the job has a plan with it, otherwise the smallest of its counts.
@@ -86,10 +85,6 @@ void crius_round::add_running(const job_view& j) {
   placed_.push_back(std::move(x));
 }
 
-double crius_round::remaining(const job_view& j) const {
-  return std::ceil(iterations_left(s_, j)) * measured_slowdown(j);
-}
-
 bool crius_round::is_allowed(const job_view& j, const plan& p) const {
   const auto& job = *j.spec;
   if (!o_.adaptivity && p.gpus() != own_gpus(j)) return false;
@@ -107,7 +102,9 @@ bool crius_round::meets_deadline(const job_view& j, const option& o) const {
 
 std::vector<crius_round::option> crius_round::options_of(const job_view& j) const {
   std::vector<option> out;
-  const double own = own_rate(j), left = remaining(j);
+  // Iterations that the job still has to do, times how much slower than planned it has run so far.
+  const double left = std::ceil(iterations_left(s_, j)) * measured_slowdown(j);
+  const double own = own_rate(j);
   for (const auto& p : *j.plans) {
     if (!is_allowed(j, p) || !is_roomy(j, p)) continue;
     for (std::uint32_t i = 0; i < pools_.size(); ++i) {
@@ -152,9 +149,7 @@ crius_round::rescaling_search crius_round::prepare() const {
 
 std::optional<scheduling_choice> crius_round::best_choice(const std::vector<option>& arrival) {
   if (!prepared_) prepared_ = prepare();
-  std::vector<cell_choice> choices;
-  for (const auto& o : arrival) choices.push_back({o.pool, o.how->gpus(), o.value});
-  return prepared_->search.best(choices, steps_);
+  return prepared_->search.best(mapped(arrival, &option::cell), steps_);
 }
 
 allocation crius_round::find(const option& o, const allocation& present) const {
@@ -199,22 +194,21 @@ bool crius_round::allocate(const scheduling_choice& choice, const job_view* arri
     free_.take(w.where);
   }
   for (auto& w : wishes) {
-    if (w.at == placed_.size()) {
-      auto& x = placed_.emplace_back();
-      x.job = arrival;
-      x.options = options;
-      x.movable = is_resumable(*arrival->spec);
-    } else {
+    if (w.at == placed_.size())
+      placed_.push_back({arrival, options, {}, {}, nullptr, is_resumable(*arrival->spec)});
+    else
       idle_[placed_[w.at].present.pool] += placed_[w.at].present.gpus;
-    }
-    auto& x = placed_[w.at];
-    x.present = {w.o->pool, w.o->how->gpus(), w.o->value};
-    idle_[x.present.pool] -= x.present.gpus;
-    x.how = w.o->how;
-    x.where = std::move(w.where);
+    give(placed_[w.at], *w.o, std::move(w.where));
   }
-  prepared_.reset();
   return true;
+}
+
+void crius_round::give(placed_job& x, const option& o, allocation where) {
+  x.present = o.cell();
+  idle_[o.pool] -= x.present.gpus;
+  x.how = o.how;
+  x.where = std::move(where);
+  prepared_.reset();
 }
 
 /// Takes the best choice; if its GPUs are too scattered, the best without that Cell, and so on.
@@ -284,47 +278,35 @@ bool crius_round::suspend_for(const job_view& j, const option& o,
     return false;
   }
   free_.take(where);
-  placed_job x;
-  x.job = &j;
-  x.options = options;
-  x.movable = is_resumable(*j.spec);
-  x.present = {o.pool, o.how->gpus(), o.value};
-  x.how = o.how;
-  x.where = std::move(where);
-  idle_[o.pool] -= x.present.gpus;
   for (const auto i : taken) {
     idle_[placed_[i].present.pool] += placed_[i].present.gpus;
     suspended_.push_back(placed_[i].job);
   }
   for (auto i = taken.rbegin(); i != taken.rend(); ++i)
     placed_.erase(placed_.begin() + static_cast<std::ptrdiff_t>(*i));
-  placed_.push_back(std::move(x));
-  prepared_.reset();
+  placed_.push_back({&j, options, {}, {}, nullptr, is_resumable(*j.spec)});
+  give(placed_.back(), o, std::move(where));
   return true;
 }
 
 /// Waiting jobs by priority, then in order of arrival. A job whose choices all lose waits, and
 /// later ones may pass it. Jobs that can never run are given up.
 void crius_round::schedule_waiting(std::vector<decision>& out) {
-  using kind = reason::kind;
   bool all = true;
   // Jobs with the same Cells have the same answer until something is allocated. Only looked up:
   std::set<const void*> failed;  // order never reaches an output
   for (const auto* j : in_order(s_.waiting, has_model)) {
     if (!j->plans || j->plans->empty()) {
-      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      out.push_back(give_up(j->id, why_none(*j)));
       continue;
     }
     const bool known = !o_.deadlines && j->bytes_floor == 0 && failed.contains(j->plans.get());
-    if (known) {
-      all = false;
-      continue;
-    }
-    const auto options = options_of(*j);
+    const auto options = known ? std::vector<option>{} : options_of(*j);
     const bool late = !options.empty() && std::ranges::none_of(options, [&](const option& o) {
       return meets_deadline(*j, o);
     });
-    if (options.empty() && has_exact_gpus(*j->spec)) {  // its plans are of several pools
+    // The plans of programs with an exact number of GPUs may be of several pools.
+    if (known || (options.empty() && has_exact_gpus(*j->spec))) {
       all = false;
       continue;
     }
@@ -332,7 +314,7 @@ void crius_round::schedule_waiting(std::vector<decision>& out) {
       const auto why =
           late ? fmt::format("no Cell completes it by its deadline ({:g} s)", *j->spec->deadline_s)
                : std::string{"none of its Cells has enough memory, or GPUs of its own type"};
-      out.push_back({decision::kind::give_up, j->id, {}, {}, {kind::infeasible, why}});
+      out.push_back(give_up(j->id, {reason::kind::infeasible, why}));
       continue;
     }
     if (schedule(*j, options) || (!o_.deadlines && suspend_for(*j, options))) {
@@ -349,14 +331,10 @@ std::vector<decision> crius_round::decide() && {
   std::vector<decision> out;
   schedule_waiting(out);
   for (const auto* j : suspended_) out.push_back({decision::kind::stop, j->id, {}, {}, {}});
-  for (auto& x : placed_) {
-    if (x.how == nullptr || x.job->where.empty()) continue;
-    out.push_back({decision::kind::move, x.job->id, *x.how, std::move(x.where), {}});
-  }
-  for (auto& x : placed_) {
-    if (x.how == nullptr || !x.job->where.empty()) continue;
-    out.push_back({decision::kind::start, x.job->id, *x.how, std::move(x.where), {}});
-  }
+  for (const auto what : {decision::kind::move, decision::kind::start})
+    for (auto& x : placed_)
+      if (x.how && x.job->where.empty() == (what == decision::kind::start))
+        out.push_back({what, x.job->id, *x.how, std::move(x.where), {}});
   return out;
 }
 

@@ -35,6 +35,8 @@ class crius_round {
     double value = 0;    // normalized throughput
     double run_s = 0;    // until the job would end, its restart included
     bool equal = false;  // needs the same number of GPUs on each node (has_exact_gpus)
+
+    cell_choice cell() const { return {pool, how->gpus(), value}; }
   };
   /// A job that has GPUs, really or virtually.
   struct placed_job {
@@ -52,8 +54,6 @@ class crius_round {
   std::vector<option> options_of(const job_view& j) const;
   bool is_allowed(const job_view& j, const plan& p) const;
   bool meets_deadline(const job_view& j, const option& o) const;
-  /// Iterations that the job still has to do, times how much slower than planned it has run so far.
-  double remaining(const job_view& j) const;
   /// The running jobs' other Cells, prepared for searching.
   struct rescaling_search {
     std::vector<std::vector<std::uint32_t>> options;  // by job and choice: index into its options
@@ -71,6 +71,8 @@ class crius_round {
   void use_idle();
   bool allocate(const scheduling_choice& choice, const job_view* arrival,
                 const std::vector<option>& options);
+  /// Gives a job of placed_ the Cell, on nodes that are taken from free_.
+  void give(placed_job& x, const option& o, allocation where);
   /// Whether a running job overtook this one and may be suspended for it.
   bool could_suspend(const job_view& j, const placed_job& x) const;
   bool suspend_for(const job_view& j, const option& o, const std::vector<option>& options);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
+
+#include "messages/base/folds.hpp"
 
 // The search for a scheduling choice (section 6.1): a knapsack with one constraint per pool and at
 // most `depth` items of different jobs, where an item takes GPUs of one pool and frees some of
@@ -133,8 +136,7 @@ void scheduling_search::price_gpus(double above) {
       left_over[items_[k].from] += items_[k].freed;
       left_over[items_[k].to] -= items_[k].taken;
     }
-    double square = 0;
-    for (const double n : left_over) square += n * n;
+    const double square = sum_of(left_over, [](double n) { return n * n; });
     if (square == 0) break;
     for (std::size_t p = 0; p < price_.size(); ++p)
       price_[p] = std::max(0.0, price_[p] - (bound - above) / square * left_over[p]);
@@ -185,9 +187,7 @@ void scheduling_search::sort_items() {
 }
 
 double scheduling_search::price_of_slack() const {
-  double sum = 0;
-  for (std::size_t p = 0; p < slack_.size(); ++p) sum += price_[p] * static_cast<double>(slack_[p]);
-  return sum;
+  return std::inner_product(price_.begin(), price_.end(), slack_.begin(), 0.0);
 }
 
 /// Extends the items in used_ by up to `left` more. `gain` plus the price of the slack is what any
@@ -197,7 +197,11 @@ void scheduling_search::descend(std::uint32_t left, double gain, std::size_t nex
   if (bound + rest_[left] <= min_) return;
   for (std::uint32_t p = 0; p < slack_.size(); ++p)
     if (slack_[p] < 0) return free_more(p, left, gain, bound, next_extra);
-  note(gain);
+  if (gain > min_) {
+    best_.gain = gain;
+    best_.used = used_;
+    min_ = gain + min_gain;
+  }
   take_extras(left, gain, bound, next_extra);
 }
 
@@ -230,7 +234,7 @@ void scheduling_search::take_extras(std::uint32_t left, double gain, double boun
 void scheduling_search::apply(std::uint32_t i, std::uint32_t left, double gain,
                               std::size_t next_extra) {
   const auto& x = items_[i];
-  if (is_used(x.what.job)) return;
+  if (std::ranges::any_of(used_, [&](auto k) { return items_[k].what.job == x.what.job; })) return;
   used_.push_back(i);
   slack_[x.from] += x.freed;
   slack_[x.to] -= x.taken;
@@ -238,10 +242,6 @@ void scheduling_search::apply(std::uint32_t i, std::uint32_t left, double gain,
   slack_[x.to] += x.taken;
   slack_[x.from] -= x.freed;
   used_.pop_back();
-}
-
-bool scheduling_search::is_used(std::uint32_t job) const {
-  return std::ranges::any_of(used_, [&](auto i) { return items_[i].what.job == job; });
 }
 
 bool scheduling_search::hopeless(std::uint32_t left) const {
@@ -252,13 +252,6 @@ bool scheduling_search::hopeless(std::uint32_t left) const {
     needed += (-slack_[p] + max_freed_[p] - 1) / max_freed_[p];
   }
   return needed > left;
-}
-
-void scheduling_search::note(double gain) {
-  if (gain <= min_) return;
-  best_.gain = gain;
-  best_.used = used_;
-  min_ = gain + min_gain;
 }
 
 }  // namespace troupe::planners

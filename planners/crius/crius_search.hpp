@@ -92,10 +92,8 @@ class scheduling_search {
                  std::size_t next_extra);
   void take_extras(std::uint32_t left, double gain, double bound, std::size_t next_extra);
   void apply(std::uint32_t i, std::uint32_t left, double gain, std::size_t next_extra);
-  bool is_used(std::uint32_t job) const;
   /// Whether `left` rescalings cannot free the missing GPUs, even the largest ones.
   bool hopeless(std::uint32_t left) const;
-  void note(double gain);
   double price_of_slack() const;
 
   std::uint32_t depth_;

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "messages/base/folds.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/crius_round.hpp"
 
@@ -19,13 +20,11 @@ void crius_round::add_waiting(std::vector<decision>& out) {
   std::size_t added = 0;
   for (const auto* j : in_order(s_.waiting, has_model)) {
     if (!j->plans || j->plans->empty()) {
-      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      out.push_back(give_up(j->id, why_none(*j)));
       continue;
     }
     if (++added > max) return;
-    auto& x = placed_.emplace_back();
-    x.job = j;
-    x.options = options_of(*j);
+    placed_.push_back({j, options_of(*j), {}, {}, nullptr, true});
   }
 }
 
@@ -92,15 +91,12 @@ std::vector<decision> crius_round::solve() && {
   std::vector<decision> out;
   add_waiting(out);
   const auto groups = group_jobs();
-  std::vector<std::vector<cell_choice>> choices;
-  std::vector<std::uint32_t> counts, capacity = idle_;
-  for (const auto& g : groups) {
-    choices.push_back(g.choices);
-    counts.push_back(static_cast<std::uint32_t>(g.jobs.size()));
-  }
+  const auto counts =
+      mapped(groups, [](const alike_jobs& g) { return static_cast<std::uint32_t>(g.jobs.size()); });
+  auto capacity = idle_;
   for (const auto& x : placed_)
     if (x.movable && !x.options.empty()) capacity[x.present.pool] += x.present.gpus;
-  const auto taken = solve_assignment(choices, counts, capacity);
+  const auto taken = solve_assignment(mapped(groups, &alike_jobs::choices), counts, capacity);
   std::vector<std::pair<std::size_t, std::size_t>> wishes;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::size_t next = groups[g].present == alike_jobs::none ? 0 : taken[g][groups[g].present];
