@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/repeated_pipelines.hpp"
@@ -24,8 +23,8 @@ expected<batch_split> batch_of(const job_spec& job, const plan& how) {
   const auto samples = std::uint64_t{how.data_parallel} * split.microbatches * split.rows;
   if (split.microbatches > 0 && (job.slots || samples == job.global_batch)) return split;
   return refuse(reason::kind::invalid,
-                fmt::format("global batch {} is not divisible by {} pipelines x micro-batches",
-                            job.global_batch, how.data_parallel));
+                "global batch {} is not divisible by {} pipelines x micro-batches",
+                job.global_batch, how.data_parallel);
 }
 
 /// Times every stage of a layout, then its links, then what schedules and simulation need of both.

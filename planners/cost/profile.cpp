@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -102,17 +103,16 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
   for (const auto& x : p.models)
     if (same_sizes(x, m)) found = &x;
   if (!found)
-    return refuse(
-        reason::kind::unknown,
-        fmt::format("the profile of {} has no model with the dimensions of '{}' (hidden {}, {} "
-                    "heads, MLP {}, vocabulary {}, {} head)",
-                    p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
-                    m.tied_head ? "tied" : "untied"));
+    return refuse(reason::kind::unknown,
+                  "the profile of {} has no model with the dimensions of '{}' (hidden {}, {} "
+                  "heads, MLP {}, vocabulary {}, {} head)",
+                  p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
+                  m.tied_head ? "tied" : "untied");
   if (!line{*found, m.sequence, 1}.empty()) return found;
   return refuse(reason::kind::unknown,
-                fmt::format("the profile of {} covers '{}', but not with sequences of {} tokens, "
-                            "and attention time grows with their square",
-                            p.device, found->name, m.sequence));
+                "the profile of {} covers '{}', but not with sequences of {} tokens, "
+                "and attention time grows with their square",
+                p.device, found->name, m.sequence);
 }
 
 // A stage's time is the sum of its parts: its attentions, its MLPs, and one of four rests that were

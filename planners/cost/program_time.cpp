@@ -41,15 +41,10 @@ struct topology {
 
 void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t b,
                   const cost_constants& k) {
-  const auto joins = [&](const wan_link& w) {
-    return (w.a == a && w.b == b) || (w.a == b && w.b == a);
-  };
-  const auto w = std::find_if(c.wan.begin(), c.wan.end(), joins);
-  if (w == c.wan.end()) {
-    t.inter.limit(k.wan_gbps, k.wan_latency_us);
-  } else {
+  if (const auto* w = wan_between(c, a, b))
     t.inter.limit(w->node_gbps, w->rtt_ms * 1e3 / 2);
-  }
+  else
+    t.inter.limit(k.wan_gbps, k.wan_latency_us);
 }
 
 /// The micro-batches of the fullest replica, and the work of one of its GPUs.
@@ -81,17 +76,15 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
     t.intra.limit(n.intra.gbps * ring_share(gpu), n.intra.latency_us);
     t.inter_datacenter.limit(n.inter.gbps, n.inter.latency_us);
-    if (std::ranges::find(datacenters, n.datacenter) == datacenters.end()) {
+    if (std::ranges::find(datacenters, n.datacenter) == datacenters.end())
       datacenters.push_back(n.datacenter);
-    }
   }
   if (t.sums.size() != where.size()) t.sums.clear();
   t.one_node = where.size() <= 1;
   t.one_datacenter = datacenters.size() <= 1;
   t.inter = t.inter_datacenter;
-  for (std::size_t i = 0; i < datacenters.size(); ++i) {
+  for (std::size_t i = 0; i < datacenters.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) limit_by_wan(t, c, datacenters[i], datacenters[j], k);
-  }
   return t;
 }
 
@@ -197,9 +190,8 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
 
 std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type) {
   std::vector<node_index> out;
-  for (node_index n = 0; n < c.nodes.size(); ++n) {
+  for (node_index n = 0; n < c.nodes.size(); ++n)
     if (c.nodes[n].gpu == type && c.nodes[n].gpus > 0) out.push_back(n);
-  }
   std::ranges::stable_sort(out, [&](node_index x, node_index y) {
     const auto &a = c.nodes[x], &b = c.nodes[y];
     return a.gpus != b.gpus ? a.gpus > b.gpus : a.datacenter < b.datacenter;

@@ -13,14 +13,9 @@ namespace {
 
 /// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
 stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool last) {
-  stage_make made;
-  made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
-  made.mlps = p.count - made.attentions;
-  made.has_embedding = first;
-  made.has_head = last;
-  made.keeps_activations = timed_recomputation_of(job) == recomputation::none;
-  made.tensor_parallel = p.tensor_parallel;
-  return made;
+  const auto attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+  const bool keeps_activations = timed_recomputation_of(job) == recomputation::none;
+  return {attentions, p.count - attentions, first, last, keeps_activations, p.tensor_parallel};
 }
 
 /// Replaces the cost model's times by measured ones. Returns whether they include all-reduces.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <fmt/format.h>
+#include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
 
@@ -60,15 +60,14 @@ namespace {
 /// Launchers of distributed programs start the same number of processes on every node.
 expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
   if (const auto n = total_gpus(where); n != job.gpus)
-    return refuse(reason::kind::invalid,
-                  fmt::format("uses {} GPUs; the program gets exactly {} (gpus)", n, job.gpus));
+    return refuse(reason::kind::invalid, "uses {} GPUs; the program gets exactly {} (gpus)", n,
+                  job.gpus);
   for (const auto& share : where)
     if (const auto& first = where.front(); share.gpus != first.gpus)
-      return refuse(
-          reason::kind::invalid,
-          fmt::format("uses {} GPUs of {} and {} of {}; a program with gpus gets as many "
-                      "of each node",
-                      first.gpus, c.nodes[first.node].name, share.gpus, c.nodes[share.node].name));
+      return refuse(reason::kind::invalid,
+                    "uses {} GPUs of {} and {} of {}; a program with gpus gets as many "
+                    "of each node",
+                    first.gpus, c.nodes[first.node].name, share.gpus, c.nodes[share.node].name);
   return {};
 }
 
@@ -78,20 +77,18 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
   if (has_exact_gpus(job))
     if (auto ok = has_exact_number(c, job, where); !ok) return ok;
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
-    return refuse(reason::kind::invalid,
-                  fmt::format("uses {} GPUs; the job allows {} ({})", total_gpus(where),
-                              *job.max_gpus, bound_key(job)));
+    return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
+                  *job.max_gpus, bound_key(job));
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);
     if (!allows(job, gpu))
-      return refuse(reason::kind::invalid,
-                    fmt::format("uses {} of {}; the job allows {} only (gpu_type)", gpu.name,
-                                c.nodes[share.node].name, job.required_gpu_type));
+      return refuse(reason::kind::invalid, "uses {} of {}; the job allows {} only (gpu_type)",
+                    gpu.name, c.nodes[share.node].name, job.required_gpu_type);
     const auto n = used[c.nodes[share.node].gpu] += share.gpus;
     if (gpu.quota > 0 && n > gpu.quota)
-      return refuse(reason::kind::invalid,
-                    fmt::format("uses {} {}; a job may have {} (quota)", n, gpu.name, gpu.quota));
+      return refuse(reason::kind::invalid, "uses {} {}; a job may have {} (quota)", n, gpu.name,
+                    gpu.quota);
   }
   return {};
 }
@@ -102,13 +99,11 @@ expected<void> within_limits(const job_spec& job, double run_s, double price) {
   for (const auto& [name, limit] : {std::pair{"slo_s", job.slo_s}, {"deadline_s", job.deadline_s}})
     if (limit && run_s > *limit)
       return refuse(reason::kind::infeasible,
-                    fmt::format("no plan meets {} ({:g} s); the fastest takes {:.4g} s", name,
-                                *limit, run_s));
+                    "no plan meets {} ({:g} s); the fastest takes {:.4g} s", name, *limit, run_s);
   if (job.budget && price > *job.budget)
-    return refuse(
-        reason::kind::infeasible,
-        fmt::format("no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
-                    *job.budget, job.slo_s || job.deadline_s ? " that is fast enough" : "", price));
+    return refuse(reason::kind::infeasible,
+                  "no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
+                  *job.budget, job.slo_s || job.deadline_s ? " that is fast enough" : "", price);
   return {};
 }
 

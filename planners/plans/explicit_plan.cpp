@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/plan_time.hpp"
 
@@ -31,9 +30,8 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
   }
   if (missing == 0) return {};
   return refuse(reason::kind::insufficient,
-                fmt::format("{} pipelines need {} more {} of {}, each within one node", pipelines,
-                            missing, missing == 1 ? "group" : "groups",
-                            fmt::format("{} {}", stage.tensor_parallel, c.gpus[*stage.gpu].name)));
+                "{} pipelines need {} more {} of {} {}, each within one node", pipelines, missing,
+                missing == 1 ? "group" : "groups", stage.tensor_parallel, c.gpus[*stage.gpu].name);
 }
 
 }  // namespace
@@ -51,9 +49,9 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
   for (const auto& s : stages) {
     if (!splits_into(job.model, s.tensor_parallel))
       return refuse(reason::kind::invalid,
-                    fmt::format("a stage on {} GPUs: they must divide the heads, the key and value "
-                                "heads and the MLP width of '{}'",
-                                s.tensor_parallel, job.model.name));
+                    "a stage on {} GPUs: they must divide the heads, the key and value "
+                    "heads and the MLP width of '{}'",
+                    s.tensor_parallel, job.model.name);
     how.stages.push_back({first, s.pieces, s.tensor_parallel, s.gpu, 0});
     how.tensor_parallel = std::max(how.tensor_parallel, s.tensor_parallel);
     if (std::ranges::find(how.gpu_types, s.gpu) == how.gpu_types.end())
@@ -65,8 +63,8 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
   const auto batch = split_batch(job, how.pipeline_parallel, pipelines);
   if (batch.microbatches == 0)
     return refuse(reason::kind::invalid,
-                  fmt::format("global batch {} is not divisible by {} pipelines x micro-batches",
-                              job.global_batch, pipelines));
+                  "global batch {} is not divisible by {} pipelines x micro-batches",
+                  job.global_batch, pipelines);
   how.microbatches = batch.microbatches;
   how.rows = batch.rows;
   const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/cost/layout.hpp"
 
 namespace troupe::planners {
@@ -13,9 +12,8 @@ namespace {
 expected<void> holds(const cluster& c, node_index n, double bytes) {
   const auto& gpu = c.gpu_of(n);
   if (gpu.memory_bytes() > bytes) return {};
-  return refuse(reason::kind::infeasible,
-                fmt::format("needs more than {:.1f} GB per GPU; {} of {} has {:g}",
-                            bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
+  return refuse(reason::kind::infeasible, "needs more than {:.1f} GB per GPU; {} of {} has {:g}",
+                bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb);
 }
 
 // A GPU must have more memory than the plan needs, as in the listing of Frenzy's Algorithm 1; MARP
@@ -46,32 +44,23 @@ expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
   if (where.empty()) return refuse(kind::invalid, "the allocation is empty");
   std::uint64_t sum = 0;
   for (const auto& share : where) {
-    if (share.node >= c.nodes.size()) {
-      return refuse(kind::unknown, fmt::format("no node has index {}", share.node));
-    }
-    if (share.gpus == 0) {
-      return refuse(kind::invalid, fmt::format("uses no GPU of {}", c.nodes[share.node].name));
-    }
+    if (share.node >= c.nodes.size())
+      return refuse(kind::unknown, "no node has index {}", share.node);
+    if (share.gpus == 0)
+      return refuse(kind::invalid, "uses no GPU of {}", c.nodes[share.node].name);
     sum += share.gpus;
   }
-  for (std::size_t i = 0; i < where.size(); ++i) {
-    const auto same = [&](const node_share& other) { return other.node == where[i].node; };
-    if (std::any_of(where.begin(), where.begin() + static_cast<std::ptrdiff_t>(i), same)) {
-      return refuse(kind::invalid, fmt::format("lists {} twice", c.nodes[where[i].node].name));
-    }
-  }
-  if (sum != how.gpus()) {
-    return refuse(kind::invalid,
-                  fmt::format("the plan needs {} GPUs and the allocation has {}", how.gpus(), sum));
-  }
+  for (const auto& share : where)
+    if (&*std::ranges::find(where, share.node, &node_share::node) != &share)
+      return refuse(kind::invalid, "lists {} twice", c.nodes[share.node].name);
+  if (sum != how.gpus())
+    return refuse(kind::invalid, "the plan needs {} GPUs and the allocation has {}", how.gpus(),
+                  sum);
   if (auto ok = memory_fits(c, how, where); !ok) return ok;
-  for (const auto& share : where) {
-    if (share.gpus > idle.idle(share.node)) {
-      return refuse(kind::insufficient,
-                    fmt::format("needs {} GPUs of {}; {} are idle", share.gpus,
-                                c.nodes[share.node].name, idle.idle(share.node)));
-    }
-  }
+  for (const auto& share : where)
+    if (share.gpus > idle.idle(share.node))
+      return refuse(kind::insufficient, "needs {} GPUs of {}; {} are idle", share.gpus,
+                    c.nodes[share.node].name, idle.idle(share.node));
   return {};
 }
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
+
 namespace troupe::planners {
 namespace {
 
@@ -85,14 +87,12 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const 
 
 expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const plan> plans,
                          double bytes_floor) {
-  if (const auto i = first_servable(idle, plans, bytes_floor)) {
+  if (const auto i = first_servable(idle, plans, bytes_floor))
     return has_choice{*i, best_fit(idle, plans[*i].gpus(), plans[*i].bytes_per_gpu)};
-  }
   for (const auto& p : plans) {
     if (p.bytes_per_gpu <= bytes_floor) continue;
-    return refuse(reason::kind::insufficient,
-                  fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle", p.gpus(),
-                              p.bytes_per_gpu / bytes_per_gb, idle.idle_above(p.bytes_per_gpu)));
+    return refuse(reason::kind::insufficient, "needs {} GPUs of at least {:.1f} GB; {} are idle",
+                  p.gpus(), p.bytes_per_gpu / bytes_per_gb, idle.idle_above(p.bytes_per_gpu));
   }
   return refuse(
       reason::kind::infeasible,

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -51,17 +53,14 @@ expected<void> check(const cluster& c, const job_spec& job) {
   const auto& m = job.model;
   if (c.gpus.empty() || c.nodes.empty()) return refuse(kind::infeasible, "the cluster has no GPU");
   if (job.global_batch == 0) return refuse(kind::invalid, "global_batch is 0");
-  if (m.operators.empty() && (m.hidden == 0 || m.layers == 0 || m.heads == 0 || m.sequence == 0)) {
+  if (m.operators.empty() && (m.hidden == 0 || m.layers == 0 || m.heads == 0 || m.sequence == 0))
     return refuse(kind::invalid,
-                  fmt::format("model '{}' has neither operators nor all of hidden, layers, "
-                              "heads and sequence",
-                              m.name));
-  }
-  if (job.objective != "efficient" && job.objective != "fastest" && job.objective != "cheapest") {
-    return refuse(
-        kind::invalid,
-        fmt::format("unknown objective '{}'; known: efficient, fastest, cheapest", job.objective));
-  }
+                  "model '{}' has neither operators nor all of hidden, layers, "
+                  "heads and sequence",
+                  m.name);
+  if (job.objective != "efficient" && job.objective != "fastest" && job.objective != "cheapest")
+    return refuse(kind::invalid, "unknown objective '{}'; known: efficient, fastest, cheapest",
+                  job.objective);
   return {};
 }
 
@@ -92,26 +91,23 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
 
 // Ties go to the plan that leaves more to others: fewer GPUs, less memory, smaller tensor groups.
 bool better(const candidate& a, const candidate& b) {
-  if (a.score != b.score) return a.score > b.score;
-  if (a.how.gpus() != b.how.gpus()) return a.how.gpus() < b.how.gpus();
-  if (a.how.bytes_per_gpu != b.how.bytes_per_gpu) return a.how.bytes_per_gpu < b.how.bytes_per_gpu;
-  return a.how.tensor_parallel < b.how.tensor_parallel;
+  const auto key = [](const candidate& x) {
+    return std::tuple(-x.score, x.how.gpus(), x.how.bytes_per_gpu, x.how.tensor_parallel);
+  };
+  return key(a) < key(b);
 }
 
 // Why no plan of any size is feasible, by memory and number of GPUs.
-reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many,
-                 double min_bytes) {
-  if (!too_many.empty()) return {kind::infeasible, too_many};
+std::string none_fits(const cluster& c, const job_spec& job, const std::string& too_many,
+                      double min_bytes) {
+  if (!too_many.empty()) return too_many;
   double largest = 0;
   for (const auto& n : c.nodes)
     if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
       largest = std::max(largest, c.gpus[n.gpu].memory_gb);
-  if (largest == 0)
-    return {kind::infeasible,
-            fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type)};
-  return {kind::infeasible,
-          fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
-                      min_bytes / bytes_per_gb, largest)};
+  if (largest == 0) return fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type);
+  return fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
+                     min_bytes / bytes_per_gb, largest);
 }
 
 }  // namespace
@@ -157,12 +153,11 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       if (gpus == 0) continue;
       const bool bound = job.max_gpus && *job.max_gpus < gpus;
       if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
-        if (too_many.empty()) {
+        if (too_many.empty())
           too_many = fmt::format(
               "needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
               x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
               bound ? fmt::format("{} ({})", *job.max_gpus, bound_key(job)) : fmt::to_string(gpus));
-        }
         continue;
       }
       estimate(c, job, types, x);
@@ -170,7 +165,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
     }
   }
   if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
-  if (all.empty()) return refuse(none_fits(c, job, too_many, min_bytes));
+  if (all.empty()) return refuse(kind::infeasible, none_fits(c, job, too_many, min_bytes));
   const auto run_s = [&](const candidate& x) {
     return x.slowest_iteration_s * static_cast<double>(job.iterations);
   };
