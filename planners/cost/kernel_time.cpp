@@ -12,10 +12,6 @@ bool has_single_precision(const job_spec& job) {
   return job.memory && is_single(*job.memory);
 }
 
-double memory_bytes_s(const gpu_type& gpu) {
-  return gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);
-}
-
 /// Whether the program launches one kernel per operation outside of attention.
 bool is_eager(const job_spec& job) {
   return job.kernels == "eager" || job.kernels == "sdpa";
@@ -34,13 +30,6 @@ double elementwise_bytes(const job_spec& job, const gpu_work& w) {
   const double numbers = w.kernels.stream * passes + w.kernels.matrices / w.tensor * over_matrix;
   const double logit = job.kernels == "sdpa" ? k.loss_by_operations_bytes : k.logit_bytes;
   return (has_single_precision(job) ? 4 : 2) * numbers + logit * w.kernels.logits;
-}
-
-/// Time of an update beside its bytes: gradient norms, loss scaling, the loader; for eager programs
-/// a launch per parameter.
-double update_overhead_s(const job_spec& job, const gpu_work& w) {
-  if (!is_eager(job)) return constants.update_s;
-  return w.kernels.products * constants.eager_update_us * 1e-6;
 }
 
 }  // namespace
@@ -71,7 +60,9 @@ double ring_share(const gpu_type& gpu) {
 // FlashAttention keeps no attention matrix, the backward repeats a part of attention's forward.
 kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_work& w,
                           double backward) {
-  const double speed = flops_s(job, gpu), memory = memory_bytes_s(gpu);
+  const double speed = flops_s(job, gpu);
+  const double memory =
+      gpu.memory_gbytes_s * 1e9 * (gpu.kernel_us > 0 ? constants.memory_share : 1);  // bytes/s
   kernel_times t;
   t.forward_s = w.rows * w.flops / speed;
   t.backward_s = backward * t.forward_s;
@@ -86,7 +77,9 @@ kernel_times time_kernels(const job_spec& job, const gpu_type& gpu, const gpu_wo
     t.backward_s +=
         constants.flash_recompute * w.rows * w.kernels.attention_flops / w.tensor / speed;
   t.forward_s = std::max(t.forward_s, launches);
-  t.update_s += update_overhead_s(job, w);
+  // Gradient norms, loss scaling, the loader; for eager programs a launch per parameter.
+  t.update_s +=
+      is_eager(job) ? w.kernels.products * constants.eager_update_us * 1e-6 : constants.update_s;
   return t;
 }
 

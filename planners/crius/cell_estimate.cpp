@@ -85,7 +85,9 @@ class cell_timer {
     p.work_s = costs.forward_s + costs.recompute_s + costs.backward_s;
     p.update_s = costs.update_s;
     p.sync_s = sync_s(p, static_cast<double>(costs.gradient_bytes));
-    if (data > 1 && !devices_sum(data)) p.update_s += costs.gradients_s;
+    // GPUs of one node all-reduce the gradients directly, without copying them to their hosts.
+    const bool direct = replicas_on_node(data) >= data && !measured_sums(job_, gpu).empty();
+    if (data > 1 && !direct) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
     p.bytes_per_gpu =
         stage_bytes(job_, part, load_of(job_, batch, behind), cluster_.settings.memory_headroom) +
@@ -99,12 +101,6 @@ class cell_timer {
   /// How many replicas of a stage are on one node then.
   double replicas_on_node(std::uint32_t data) const {
     return std::clamp(std::floor(node_.gpus / pipeline_gpus(data)), 1.0, double{1} * data);
-  }
-
-  /// Whether GPUs of one node all-reduce the gradients directly, without copying them to their
-  /// hosts.
-  bool devices_sum(std::uint32_t data) const {
-    return replicas_on_node(data) >= data && !measured_sums(job_, cluster_.gpus[node_.gpu]).empty();
   }
 
   /// Time in which the replicas of a stage sum `bytes` of gradients: each sums one chunk, which the

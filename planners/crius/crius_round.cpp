@@ -26,11 +26,6 @@ namespace troupe::planners {
 
 namespace {
 
-/// Whether a plan allows for more memory per GPU than the job has already run out of.
-bool is_roomy(const job_view& j, const plan& p) {
-  return p.bytes_per_gpu > j.bytes_floor || j.bytes_floor == 0;
-}
-
 std::uint32_t widest_group(const plan& p) {
   return max_of(p.stages, p.stages.empty() ? p.tensor_parallel : 1, &plan_stage::tensor_parallel);
 }
@@ -106,7 +101,9 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
   const double left = std::ceil(iterations_left(s_, j)) * measured_slowdown(j);
   const double own = own_rate(j);
   for (const auto& p : *j.plans) {
-    if (!is_allowed(j, p) || !is_roomy(j, p)) continue;
+    // More memory per GPU than the job has already run out of.
+    const bool roomy = p.bytes_per_gpu > j.bytes_floor || j.bytes_floor == 0;
+    if (!is_allowed(j, p) || !roomy) continue;
     for (std::uint32_t i = 0; i < pools_.size(); ++i) {
       const auto& pool = pools_[i];
       if (p.gpu_types.empty() || p.gpu_types[0] != pool.gpu) continue;

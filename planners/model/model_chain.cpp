@@ -109,12 +109,11 @@ std::vector<model_operator> expand(const model& m) {
   if (!m.operators.empty()) return m.operators;
   const auto p = parts_of(m);
   std::vector<model_operator> out{p.embedding};
-  for (std::uint32_t l = 0; l < m.layers; ++l) {
+  for (std::uint32_t l = 0; l < m.layers; ++l)
     for (auto op : {p.attention, p.mlp}) {
       op.name = fmt::format("layer {} {}", l, op.name);
       out.push_back(std::move(op));
     }
-  }
   out.push_back(p.head);
   return out;
 }
@@ -148,12 +147,6 @@ divisible divided_if(bool divided, double all) {
   return divided ? divisible{all, 0} : divisible{0, all};
 }
 
-/// A sublayer's matrices are divided; its norm and last bias are replicated.
-divisible sublayer_parameters(const model& m, double all) {
-  const double whole = 3 * double{1} * m.hidden;
-  return {all - whole, whole};
-}
-
 }  // namespace
 
 // Prefix sums make any range of pieces a difference: searches over cuts ask for thousands of
@@ -170,10 +163,12 @@ model_chain::model_chain(const model& m, bool divided_words)
     return;
   }
   const auto p = parts_of(m);
+  // A sublayer's matrices are divided; its norm and last bias are replicated.
+  const double whole = 3.0 * m.hidden;
   for (std::uint32_t i = 0; i < 2 * m.layers; ++i) {
     const auto& op = i % 2 == 0 ? p.attention : p.mlp;
     chain_range piece{{op.flops, 0},
-                      sublayer_parameters(m, op.parameters),
+                      {op.parameters - whole, whole},
                       kept_of_sublayer(m, i % 2 == 0),
                       op.output_bytes,
                       sublayer_kernels(m, i % 2 == 0)};

@@ -80,13 +80,9 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
     const double run = e.cost_per_hour * e.iteration_s / 3600;
     x.dearest_run = std::max(x.dearest_run, run * static_cast<double>(job.iterations));
   }
-  if (job.objective == "fastest") {
-    x.score = how.samples_per_s;
-  } else if (job.objective == "cheapest") {
-    x.score = -x.dearest_run;
-  } else {
-    x.score = how.samples_per_s / how.gpus();
-  }
+  x.score = job.objective == "fastest"    ? how.samples_per_s
+            : job.objective == "cheapest" ? -x.dearest_run
+                                          : how.samples_per_s / how.gpus();
 }
 
 // Ties go to the plan that leaves more to others: fewer GPUs, less memory, smaller tensor groups.

@@ -112,7 +112,9 @@ class orders {
       const auto stage = stage_of(step);
       if (x.after_previous) {
         const auto before = order_[stage][x.place - 1];
-        if (may_swap(before, step)) out.push_back({false, stage, x.place});
+        // A stage's forwards, and its backwards, stay in the order of the micro-batches.
+        if (backward(before) != backward(step) && microbatch(before) != microbatch(step))
+          out.push_back({false, stage, x.place});
         step = before;
         continue;
       }
@@ -216,10 +218,6 @@ class orders {
     const auto stage = stage_of(step), s = stage % shape_->stages;
     if (!backward(step)) return s > 0 ? number(stage - 1, microbatch(step), false) : none;
     return s + 1 < shape_->stages ? number(stage + 1, microbatch(step), true) : step - 1;
-  }
-  /// A stage's forwards, and its backwards, stay in the order of the micro-batches.
-  bool may_swap(std::uint32_t a, std::uint32_t b) const {
-    return backward(a) != backward(b) && microbatch(a) != microbatch(b);
   }
 
   /// Times the stage's next step, whose input has arrived: the recompute ends when the gradient
