@@ -1,6 +1,5 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "formats/parse/tree_builder.hpp"
 
@@ -48,11 +47,18 @@ class counting_iterator {
   position* where_;
 };
 
+/// Builds the tree of a document, or gives each item of its outermost list to a function.
+// For lists that are larger than the tree's limits (Philly's log has 117,000 jobs): only one item
+// is in memory at a time, and the limits apply to each.
 class handler {
  public:
   using json = nlohmann::json;
-  explicit handler(const position& where) : where_(where) {}
+  using item_function = std::function<bool(const value&)>;
+  explicit handler(const position& where, const item_function* each = nullptr)
+      : where_(where), each_(each) {}
+
   tree_builder tree;
+  bool stopped = false;
 
   bool null() { return leaf(value::kind::nothing, "", false); }
   bool boolean(bool v) { return leaf(value::kind::scalar, v ? "true" : "false", false); }
@@ -61,150 +67,71 @@ class handler {
   bool number_float(json::number_float_t, const std::string& text) { return number(text); }
   bool string(std::string& v) { return leaf(value::kind::scalar, v, true); }
   bool binary(json::binary_t&) { return false; }
-  bool start_object(std::size_t) { return tree.begin(value::kind::map, line()); }
+  bool start_object(std::size_t) { return begin(value::kind::map); }
   bool key(std::string& v) { return tree.key(v, line()); }
-  bool end_object() { return tree.end(); }
-  bool start_array(std::size_t) { return tree.begin(value::kind::list, line()); }
-  bool end_array() { return tree.end(); }
+  bool end_object() { return end(); }
+  bool start_array(std::size_t) { return begin(value::kind::list); }
+  bool end_array() { return end(); }
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception&) {
-    return tree.refuse(where_.line, fmt::format("not valid JSON near '{}'", shown(token)));
+    return tree.refuse(where_.line, "not valid JSON near '{}'", shown(token));
   }
 
  private:
   int line() const { return where_.solid_line; }
   bool number(std::string text) { return leaf(value::kind::scalar, std::move(text), false); }
+  bool begin(value::kind what) {
+    const bool outermost = depth_++ == 0;
+    if (!each_ || !outermost) return tree.begin(what, line());
+    return what == value::kind::list || tree.refuse(line(), "expected a list");
+  }
   bool leaf(value::kind what, std::string text, bool quoted) {
-    return tree.leaf(what, std::move(text), quoted, line());
+    if (each_ && depth_ == 0) return tree.refuse(line(), "expected a list");
+    return tree.leaf(what, std::move(text), quoted, line()) && give();
   }
-  const position& where_;
-};
-
-/// Gives each item of the outermost list to a function.
-// For lists that are larger than the tree's limits (Philly's log has 117,000 jobs): only one item
-// is in memory at a time, and the limits apply to each.
-class list_handler {
- public:
-  using json = nlohmann::json;
-  list_handler(const position& where, const std::function<bool(const value&)>& each)
-      : where_(where), each_(each) {}
-
-  bool stopped = false;
-  int line = 0;
-  std::string problem;
-
-  bool null() {
-    return leaf([](handler& h) { return h.null(); });
-  }
-  bool boolean(bool v) {
-    return leaf([&](handler& h) { return h.boolean(v); });
-  }
-  bool number_integer(json::number_integer_t v) {
-    return leaf([&](handler& h) { return h.number_integer(v); });
-  }
-  bool number_unsigned(json::number_unsigned_t v) {
-    return leaf([&](handler& h) { return h.number_unsigned(v); });
-  }
-  bool number_float(json::number_float_t v, const std::string& text) {
-    return leaf([&](handler& h) { return h.number_float(v, text); });
-  }
-  bool string(std::string& v) {
-    return leaf([&](handler& h) { return h.string(v); });
-  }
-  bool binary(json::binary_t&) { return false; }
-  bool start_object(std::size_t n) {
-    if (depth_ == 0) return no_list();
-    return begin([&](handler& h) { return h.start_object(n); });
-  }
-  bool key(std::string& v) { return item_ && passed(item_->key(v)); }
-  bool end_object() {
-    return end([](handler& h) { return h.end_object(); });
-  }
-  bool start_array(std::size_t n) {
-    if (depth_ > 0) return begin([&](handler& h) { return h.start_array(n); });
-    depth_ = 1;
-    return true;
-  }
-  bool end_array() {
-    if (depth_ > 1) return end([](handler& h) { return h.end_array(); });
-    depth_ = 0;
-    return true;
-  }
-  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception&) {
-    return refuse(where_.line, fmt::format("not valid JSON near '{}'", shown(token)));
-  }
-
- private:
-  bool refuse(int at, std::string why) {
-    line = at;
-    problem = std::move(why);
-    return false;
-  }
-  bool no_list() { return refuse(where_.solid_line, "expected a list"); }
-  // An error inside an item is the item's own, at its own line.
-  bool passed(bool ok) { return ok || refuse(item_->tree.line, item_->tree.problem); }
-
-  // depth_: 0 before the list, 1 between its items, more inside one.
-  template <class F>
-  bool begin(F&& f) {
-    if (depth_++ == 1) item_.emplace(where_);
-    return passed(f(*item_));
-  }
-  template <class F>
-  bool leaf(F&& f) {
-    if (depth_ == 0) return no_list();
-    if (depth_ == 1) item_.emplace(where_);
-    return passed(f(*item_)) && (depth_ > 1 || give());
-  }
-  template <class F>
-  bool end(F&& f) {
-    return passed(f(*item_)) && (--depth_ > 1 || give());
+  bool end() {
+    if (--depth_ == 0 && each_) return true;
+    return tree.end() && give();
   }
   // `each` may stop the parse, which is no error.
   bool give() {
-    stopped = !each_(item_->tree.root);
-    item_.reset();
+    if (!each_ || depth_ > 1) return true;
+    stopped = !(*each_)(tree.root);
+    tree = {};
     return !stopped;
   }
 
   const position& where_;
-  const std::function<bool(const value&)>& each_;
-  int depth_ = 0;
-  std::optional<handler> item_;
+  const item_function* each_;
+  std::size_t depth_ = 0;  // of the outermost list: 1
 };
+
+// Integers beyond 64 bits arrive as floating point, with their text.
+expected<void> parse(const std::string& file, std::string_view text, position& where, handler& h) {
+  try {
+    const bool read =
+        nlohmann::json::sax_parse(counting_iterator{text.data(), &where},
+                                  counting_iterator{text.data() + text.size(), &where}, &h);
+    if (read || h.stopped) return {};
+  } catch (const std::exception& e) {
+    return refuse(complaint(file, where.line, "", std::string{"not valid JSON: "} + e.what()));
+  }
+  const auto& problem = h.tree.problem;
+  return refuse(complaint(file, h.tree.line, "", problem.empty() ? "not valid JSON" : problem));
+}
 
 }  // namespace
 
 expected<void> for_each_in_json_list(const std::string& file, std::string_view text,
                                      const std::function<bool(const value&)>& each) {
   position where;
-  list_handler h{where, each};
-  try {
-    const bool read =
-        nlohmann::json::sax_parse(counting_iterator{text.data(), &where},
-                                  counting_iterator{text.data() + text.size(), &where}, &h);
-    if (read || h.stopped) return {};
-    return refuse(complaint(file, h.line, "", h.problem.empty() ? "not valid JSON" : h.problem));
-  } catch (const std::exception& e) {
-    return refuse(complaint(file, where.line, "", std::string{"not valid JSON: "} + e.what()));
-  }
+  handler h{where, &each};
+  return parse(file, text, where, h);
 }
 
-// Integers beyond 64 bits arrive as floating point, with their text.
 expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;
   handler h{where};
-  const auto failure = [&](int line, const std::string& problem) {
-    return refuse(complaint(file, line, "", problem));
-  };
-  try {
-    const char* first = text.data();
-    if (!nlohmann::json::sax_parse(counting_iterator{first, &where},
-                                   counting_iterator{first + text.size(), &where}, &h))
-      return failure(h.tree.line, h.tree.problem.empty() ? "not valid JSON" : h.tree.problem);
-  } catch (const std::exception& e) {
-    return failure(where.line, std::string{"not valid JSON: "} + e.what());
-  }
-  return std::move(h.tree.root);
+  return parse(file, text, where, h).map([&] { return std::move(h.tree.root); });
 }
 
 }  // namespace troupe::formats

@@ -18,12 +18,10 @@ class tree_builder {
   int line = 0;
 
   bool begin(value::kind what, int at) {
-    if (open_.size() >= depth_limit)
-      return refuse(at, fmt::format("nested deeper than {} levels", depth_limit));
-    value v;
+    if (open_.size() >= depth_limit) return refuse(at, "nested deeper than {} levels", depth_limit);
+    auto& v = open_.emplace_back().v;
     v.what = what;
     v.line = at;
-    open_.push_back({std::move(v), {}, {}, 0, false});
     return count(at);
   }
 
@@ -50,17 +48,17 @@ class tree_builder {
 
   bool key(std::string text, int at) {
     auto& top = open_.back();
-    if (!top.seen.insert(text).second)
-      return refuse(at, fmt::format("duplicate key '{}'", shown(text)));
+    if (!top.seen.insert(text).second) return refuse(at, "duplicate key '{}'", shown(text));
     top.key = std::move(text);
     top.key_line = at;
     top.has_key = true;
     return count(at);
   }
 
-  bool refuse(int at, std::string why) {
+  template <class... T>
+  bool refuse(int at, fmt::format_string<T...> why, T&&... values) {
     if (problem.empty()) {
-      problem = std::move(why);
+      problem = fmt::format(why, std::forward<T>(values)...);
       line = at;
     }
     return false;
@@ -94,8 +92,7 @@ class tree_builder {
   }
 
   bool count(int at) {
-    if (++values_ > value_limit)
-      return refuse(at, fmt::format("more than {} values in one file", value_limit));
+    if (++values_ > value_limit) return refuse(at, "more than {} values in one file", value_limit);
     return problem.empty();
   }
 
