@@ -1,10 +1,9 @@
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
 
@@ -13,9 +12,7 @@ namespace {
 // The catalogue is found by its name, gpus.yaml, in folders above a cluster file; a file of that
 // name may be something else. The error then says why it was read.
 bool looks_like_catalogue(const value& v) {
-  return std::any_of(v.items.begin(), v.items.end(), [](const value& gpu) {
-    return std::find(gpu.keys.begin(), gpu.keys.end(), "memory_gb") != gpu.keys.end();
-  });
+  return std::ranges::any_of(v.items, [](const value& gpu) { return gpu.has("memory_gb"); });
 }
 
 }  // namespace
@@ -25,14 +22,13 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
   if (!tree) return refuse(tree.error());
   findings found{file.string()};
   if (tree->what != value::kind::map)
-    found.add(tree->line, "",
-              fmt::format("found {}, expected a map of GPU names", describe(*tree)));
+    found.add(tree->line, "", "found {}, expected a map of GPU names", describe(*tree));
   std::vector<gpu_type> types;
   for (std::size_t i = 0; i < tree->keys.size() && found.good(); ++i) {
     gpu_type t;
     t.name = tree->keys[i];
     if (!is_name(t.name))
-      found.add(tree->key_lines[i], "", fmt::format("'{}' is not a valid GPU name", shown(t.name)));
+      found.add(tree->key_lines[i], "", "'{}' is not a valid GPU name", shown(t.name));
     map_reader map{found, tree->items[i], t.name};
     map.read("memory_gb", t.memory_gb, {0, 100'000, true}, need::required);
     map.read("fp16_tflops", t.fp16_tflops, {0, 1e6, true}, need::required);
@@ -53,11 +49,10 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
   }
   if (found.good()) return types;
   if (looks_like_catalogue(*tree)) return found.result();
-  return refuse(
-      reason::kind::invalid,
-      fmt::format("{}; {} was read as the GPU catalogue of all cluster files in and below "
-                  "its folder: rename it if it is something else",
-                  found.result().value().text, file.filename().string()));
+  return refuse(reason::kind::invalid,
+                "{}; {} was read as the GPU catalogue of all cluster files in and below "
+                "its folder: rename it if it is something else",
+                found.result().value().text, file.filename().string());
 }
 
 }  // namespace troupe::formats

@@ -7,6 +7,7 @@
 #include "formats/load/part_readers.hpp"
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
 
@@ -18,6 +19,11 @@ namespace {
 constexpr std::size_t max_nodes = 262'144;
 constexpr std::uint32_t max_gpus_a_node = 1024;
 constexpr std::size_t max_fronts = 1024;
+
+bool has_port(std::string_view text, std::size_t colon) {
+  const auto n = parse_number(text.substr(colon + 1));
+  return n && *n >= 1 && *n <= 65535 && *n == static_cast<int>(*n);
+}
 
 /// State of reading one cluster file.
 class cluster_loader {
@@ -36,12 +42,12 @@ class cluster_loader {
     map.read_name("name", out_.name, need::required);
     read_endpoint(map, "controller", out_.controller);
     map.each(
-        "datacenters", [&](auto&&... at) { read_datacenter(at...); }, 1, need::required);
-    map.each("fronts", [&](auto&&... at) { read_front(at...); });
-    map.each("wan", [&](auto&&... at) { read_wan(at...); });
-    if (const auto* v = map.find("settings")) read_settings(*v);
+        "datacenters", [&](auto& at) { read_datacenter(at); }, 1, need::required);
+    map.each("fronts", [&](auto& at) { read_front(at); });
+    map.each("wan", [&](auto& at) { read_wan(at); });
+    map.section("settings", [&](map_reader& settings) { read_settings(settings); });
     if (const auto* v = map.find("gpus")) read_overrides(*v);
-    map.each("prices", [&](auto&&... at) { read_price(at...); });
+    map.each("prices", [&](auto& at) { read_price(at); });
     map.finish();
     return std::move(out_);
   }
@@ -53,45 +59,37 @@ class cluster_loader {
     if (!map.read(key, out)) return;
     const bool tcp = out.starts_with("tcp://") && out.size() < 256;
     const bool ipc = out.starts_with("ipc://") && out.size() > 6 && out.size() < 108;
-    bool port = false;
-    if (const auto colon = out.rfind(':'); tcp && colon > 6) {
-      const auto n = parse_number(std::string_view{out}.substr(colon + 1));
-      port = n && *n >= 1 && *n <= 65535 && *n == static_cast<int>(*n);
-    }
-    if (!ipc && !port)
-      map.fail(key, fmt::format("found '{}', expected an address such as tcp://10.0.0.1:7000",
-                                shown(out)));
+    const auto colon = out.rfind(':');
+    if (!ipc && !(tcp && colon > 6 && has_port(out, colon)))
+      map.fail(key, "found '{}', expected an address such as tcp://10.0.0.1:7000", shown(out));
   }
 
   // One namespace for datacenters, nodes and fronts: a name identifies a host in keys, commands and
   // fault plans.
-  void claim(const value& v, const std::string& place, const std::string& name, const char* what) {
+  void claim(const map_reader& map, const std::string& name, const char* what) {
     if (name.empty() || !found_.good()) return;
     if (name == "controller")
-      found_.add(v.line, inside(place, "name"), "the name 'controller' is reserved");
-    const auto [old, fresh] = names_.try_emplace(name, place);
+      found_.add(map.line(), inside(map.place(), "name"), "the name 'controller' is reserved");
+    const auto [old, fresh] = names_.try_emplace(name, map.place());
     if (!fresh)
-      found_.add(
-          v.line, inside(place, "name"),
-          fmt::format("duplicate name '{}': this {} is named like {}", name, what, old->second));
+      found_.add(map.line(), inside(map.place(), "name"),
+                 "duplicate name '{}': this {} is named like {}", name, what, old->second);
   }
 
-  void read_datacenter(const value& v, const std::string& place) {
-    map_reader map{found_, v, place};
+  void read_datacenter(map_reader& map) {
     datacenter dc;
     map.read_name("name", dc.name, need::required);
-    claim(v, place, dc.name, "datacenter");
+    claim(map, dc.name, "datacenter");
     read_endpoint(map, "gateway", dc.gateway);
     const auto index = static_cast<std::uint32_t>(out_.datacenters.size());
     out_.datacenters.push_back(std::move(dc));
     map.each(
-        "nodes", [&](auto&&... at) { read_nodes(at..., index); }, 1, need::required);
+        "nodes", [&](auto& at) { read_nodes(at, index); }, 1, need::required);
     map.finish();
   }
 
   // A group is read once and copied: its errors have one line.
-  void read_nodes(const value& v, const std::string& place, std::uint32_t dc) {
-    map_reader map{found_, v, place};
+  void read_nodes(map_reader& map, std::uint32_t dc) {
     node n;
     std::string gpu;
     std::uint32_t count = 1;
@@ -107,13 +105,13 @@ class cluster_loader {
     n.datacenter = dc;
     if (found_.good()) n.gpu = gpu_of(map, gpu);
     if (found_.good() && out_.nodes.size() + count > max_nodes)
-      map.fail("count", fmt::format("more than {} nodes in one cluster", max_nodes));
+      map.fail("count", "more than {} nodes in one cluster", max_nodes);
     if (!found_.good()) return;
     const auto group = n.name;
     for (std::uint32_t i = 0; i < count && found_.good(); ++i) {
       if (count > 1) n.name = fmt::format("{}-{}", group, i);
       if (!addresses.empty()) n.address = addresses[i];
-      claim(v, place, n.name, "node");
+      claim(map, n.name, "node");
       out_.nodes.push_back(n);
     }
   }
@@ -130,25 +128,22 @@ class cluster_loader {
       all.push_back(one);
     if (!found_.good()) return {};
     if (all.size() != count)
-      map.fail("address",
-               fmt::format("found {}, expected one for each of the {} nodes", all.size(), count));
+      map.fail("address", "found {}, expected one for each of the {} nodes", all.size(), count);
     for (const auto& a : all)
       if (a.empty() || a.size() > 255 || a.find_first_of(" \t/") != std::string::npos)
-        map.fail("address",
-                 fmt::format("found '{}', expected a host name or an IP address, without a port",
-                             shown(a)));
+        map.fail("address", "found '{}', expected a host name or an IP address, without a port",
+                 shown(a));
     return found_.good() ? all : std::vector<std::string>{};
   }
 
   gpu_index gpu_of(map_reader& map, const std::string& name) {
-    for (std::size_t i = 0; i < out_.gpus.size(); ++i)
-      if (out_.gpus[i].name == name) return static_cast<gpu_index>(i);
-    for (const auto& type : catalogue_)
-      if (type.name == name) {
-        out_.gpus.push_back(type);
-        return static_cast<gpu_index>(out_.gpus.size() - 1);
-      }
-    map.fail("gpu", fmt::format("unknown GPU '{}'{}", shown(name), hint(name, gpu_names_)));
+    if (const auto used = used_gpu(name)) return *used;
+    const auto type = std::ranges::find(catalogue_, name, &gpu_type::name);
+    if (type != catalogue_.end()) {
+      out_.gpus.push_back(*type);
+      return static_cast<gpu_index>(out_.gpus.size() - 1);
+    }
+    map.fail("gpu", "unknown GPU '{}'{}", shown(name), hint(name, gpu_names_));
     return 0;
   }
 
@@ -157,26 +152,24 @@ class cluster_loader {
     const auto* v = map.find(key, need::required);
     if (!v) return {};
     if (v->what == value::kind::map) {
-      map_reader numbers{found_, *v, inside(map.place(), key)};
       link l;
-      numbers.read("gbps", l.gbps, {0, 1e6, true}, need::required);
-      numbers.read("latency_us", l.latency_us, {0, 1e9}, need::required);
-      numbers.finish();
+      map.section(key, [&](map_reader& numbers) {
+        numbers.read("gbps", l.gbps, {0, 1e6, true}, need::required);
+        numbers.read("latency_us", l.latency_us, {0, 1e9}, need::required);
+      });
       return l;
     }
     std::string name;
     if (!map.read(key, name)) return {};
     for (const auto& l : known_links())
       if (l.name == name) return l;
-    map.fail(key,
-             fmt::format("unknown link '{}'{}", shown(name), hint(name, names_of(known_links()))));
+    map.fail(key, "unknown link '{}'{}", shown(name), hint(name, names_of(known_links())));
     return {};
   }
 
   // A pair of datacenters may have one link, which is symmetric. A connection cannot be faster than
   // all connections of a node together.
-  void read_wan(const value& v, const std::string& place) {
-    map_reader map{found_, v, place};
+  void read_wan(map_reader& map) {
     wan_link w;
     std::vector<std::string> ends;
     if (!map.read("between", ends)) map.find("between", need::required);
@@ -188,46 +181,41 @@ class cluster_loader {
     map.finish();
     if (!found_.good()) return;
     if (ends.size() != 2)
-      return map.fail("between",
-                      fmt::format("found {} names, expected two datacenters", ends.size()));
+      return map.fail("between", "found {} names, expected two datacenters", ends.size());
     w.a = datacenter_of(map, "between", ends[0]);
     w.b = datacenter_of(map, "between", ends[1]);
     if (!found_.good()) return;
-    if (w.a == w.b)
-      return map.fail("between", fmt::format("'{}' twice, expected two datacenters", ends[0]));
+    if (w.a == w.b) return map.fail("between", "'{}' twice, expected two datacenters", ends[0]);
     if (w.connection_gbps > w.node_gbps)
-      return map.fail("connection_gbps",
-                      fmt::format("found {:g}, expected at most node_gbps ({:g})",
-                                  w.connection_gbps, w.node_gbps));
+      return map.fail("connection_gbps", "found {:g}, expected at most node_gbps ({:g})",
+                      w.connection_gbps, w.node_gbps);
     for (const auto& other : out_.wan)
       if (std::minmax(other.a, other.b) == std::minmax(w.a, w.b))
-        return map.fail("between",
-                        fmt::format("duplicate link between '{}' and '{}'", ends[0], ends[1]));
+        return map.fail("between", "duplicate link between '{}' and '{}'", ends[0], ends[1]);
     out_.wan.push_back(w);
   }
 
   std::uint32_t datacenter_of(map_reader& map, std::string_view key, const std::string& name) {
-    for (std::size_t i = 0; i < out_.datacenters.size(); ++i)
-      if (out_.datacenters[i].name == name) return static_cast<std::uint32_t>(i);
-    map.fail(key, fmt::format("unknown datacenter '{}'{}", shown(name),
-                              hint(name, names_of(out_.datacenters))));
+    const auto at = std::ranges::find(out_.datacenters, name, &datacenter::name);
+    if (at != out_.datacenters.end())
+      return static_cast<std::uint32_t>(at - out_.datacenters.begin());
+    map.fail(key, "unknown datacenter '{}'{}", shown(name), hint(name, names_of(out_.datacenters)));
     return 0;
   }
 
   // A front is placed in a datacenter, whose gateway it uses; it may share a machine with nodes.
-  void read_front(const value& v, const std::string& place) {
-    map_reader map{found_, v, place};
+  void read_front(map_reader& map) {
     front f;
     std::string datacenter;
     map.read_name("name", f.name, need::required);
     map.read("datacenter", datacenter, need::required);
     read_http(map, f.http);
     map.finish();
-    claim(v, place, f.name, "front");
+    claim(map, f.name, "front");
     if (!found_.good()) return;
     f.datacenter = datacenter_of(map, "datacenter", datacenter);
     if (out_.fronts.size() == max_fronts)
-      map.fail("name", fmt::format("more than {} fronts in one cluster", max_fronts));
+      map.fail("name", "more than {} fronts in one cluster", max_fronts);
     out_.fronts.push_back(std::move(f));
   }
 
@@ -235,20 +223,14 @@ class cluster_loader {
   static void read_http(map_reader& map, std::string& out) {
     if (!map.read("http", out)) return;
     const auto colon = out.rfind(':');
-    const auto port = colon == std::string::npos
-                          ? std::nullopt
-                          : parse_number(std::string_view{out}.substr(colon + 1));
-    const bool right = port && *port >= 1 && *port <= 65535 && *port == static_cast<int>(*port) &&
-                       colon > 0 && out.size() < 256 &&
-                       out.find_first_of(" \t/") == std::string::npos;
+    const bool right = colon != std::string::npos && colon > 0 && has_port(out, colon) &&
+                       out.size() < 256 && out.find_first_of(" \t/") == std::string::npos;
     if (!right)
-      map.fail("http", fmt::format("found '{}', expected an address and a port such as "
-                                   "127.0.0.1:8000",
-                                   shown(out)));
+      map.fail("http", "found '{}', expected an address and a port such as 127.0.0.1:8000",
+               shown(out));
   }
 
-  void read_settings(const value& v) {
-    map_reader map{found_, v, "settings"};
+  void read_settings(map_reader& map) {
     auto& s = out_.settings;
     map.read("heartbeat_s", s.heartbeat_s, {0, 3600, true});
     map.read("lease_s", s.lease_s, {0, 86'400, true});
@@ -258,11 +240,10 @@ class cluster_loader {
     map.read("grace_s", s.grace_s, {0, admission::max_grace_s});
     map.read("time_limit_s", s.time_limit_s, positive);
     map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
-    map.finish();
     // A single lost heartbeat must not end a lease.
     if (found_.good() && s.lease_s < 2 * s.heartbeat_s)
-      map.fail("lease_s", fmt::format("found {:g}, expected at least twice heartbeat_s ({:g})",
-                                      s.lease_s, s.heartbeat_s));
+      map.fail("lease_s", "found {:g}, expected at least twice heartbeat_s ({:g})", s.lease_s,
+               s.heartbeat_s);
   }
 
   // Overrides change the catalogue's types for this cluster alone.
@@ -288,24 +269,21 @@ class cluster_loader {
     const auto used = names_of(out_.gpus);
     if (const auto at = std::ranges::find(used, name); at != used.end())
       return static_cast<gpu_index>(at - used.begin());
-    return refuse(reason::kind::invalid, fmt::format("no node of this cluster has GPU '{}'{}",
-                                                     shown(name), hint(name, used)));
+    return refuse(reason::kind::invalid, "no node of this cluster has GPU '{}'{}", shown(name),
+                  hint(name, used));
   }
 
   // At most one price for a type and place; the more specific one wins (price_at).
-  void read_price(const value& v, const std::string& place) {
-    map_reader map{found_, v, place};
+  void read_price(map_reader& map) {
     gpu_price p;
     std::string gpu, datacenter;
     map.read("gpu", gpu, need::required);
     const bool everywhere = !map.read("datacenter", datacenter);
     map.read("per_hour", p.per_hour, {0, 1e6}, need::required);
-    if (const auto* spot = map.find("spot")) {
-      map_reader one{found_, *spot, inside(place, "spot")};
-      one.read("per_hour", p.spot_per_hour, {0, 1e6, true}, need::required);
-      one.read("interruptions_per_hour", p.interruptions_per_hour, {0, 3600}, need::required);
-      one.finish();
-    }
+    map.section("spot", [&](map_reader& spot) {
+      spot.read("per_hour", p.spot_per_hour, {0, 1e6, true}, need::required);
+      spot.read("interruptions_per_hour", p.interruptions_per_hour, {0, 3600}, need::required);
+    });
     map.finish();
     if (!found_.good()) return;
     const auto type = used_gpu(gpu);
@@ -314,7 +292,7 @@ class cluster_loader {
     if (!everywhere) p.datacenter = datacenter_of(map, "datacenter", datacenter);
     for (const auto& other : out_.prices)
       if (other.gpu == p.gpu && other.datacenter == p.datacenter)
-        return map.fail("gpu", fmt::format("duplicate price of '{}'", shown(gpu)));
+        return map.fail("gpu", "duplicate price of '{}'", shown(gpu));
     out_.prices.push_back(p);
   }
 
@@ -331,12 +309,9 @@ class cluster_loader {
 
 expected<cluster> load_cluster(const std::filesystem::path& file,
                                std::span<const gpu_type> catalogue) {
-  const auto tree = load_value(file);
-  if (!tree) return refuse(tree.error());
-  findings found{file.string()};
-  auto c = cluster_loader{found, catalogue, file.parent_path()}.load(*tree);
-  if (!found.good()) return found.result();
-  return c;
+  return read_file(file, [&](findings& found, const value& tree) {
+    return cluster_loader{found, catalogue, file.parent_path()}.load(tree);
+  });
 }
 
 expected<cluster> load_cluster(const std::filesystem::path& file) {

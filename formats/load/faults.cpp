@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "formats/load/load.hpp"
@@ -19,24 +17,21 @@ void read_window(map_reader& map, double& from_s, double& until_s, need n) {
   map.read("from_s", from_s, fault_time, n);
   map.read("until_s", until_s, {0, 1e9, true}, n);
   if (map.found().good() && until_s > 0 && until_s <= from_s)
-    map.fail("until_s",
-             fmt::format("found {:g}, expected more than from_s ({:g})", until_s, from_s));
+    map.fail("until_s", "found {:g}, expected more than from_s ({:g})", until_s, from_s);
 }
 
 // b may be missing: then the partition separates `a` from all others.
-void read_partition(findings& found, fault_plan& plan, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+void read_partition(map_reader& map, fault_plan& plan) {
   timed_partition p;
   if (!map.read("a", p.a)) map.find("a", need::required);
   map.read("b", p.b);
   read_window(map, p.from_s, p.until_s, need::required);
   map.finish();
-  if (found.good() && p.a.empty()) map.fail("a", "found no hosts, expected at least one");
+  if (map.found().good() && p.a.empty()) map.fail("a", "found no hosts, expected at least one");
   plan.partitions.push_back(std::move(p));
 }
 
-void read_crash(findings& found, fault_plan& plan, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+void read_crash(map_reader& map, fault_plan& plan) {
   timed_crash c;
   map.read("host", c.host, need::required);
   map.read("at_s", c.at_s, fault_time, need::required);
@@ -45,8 +40,7 @@ void read_crash(findings& found, fault_plan& plan, const value& v, const std::st
   plan.crashes.push_back(std::move(c));
 }
 
-void read_slow(findings& found, fault_plan& plan, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+void read_slow(map_reader& map, fault_plan& plan) {
   slow_node s;
   map.read("node", s.node, need::required);
   map.read("factor", s.factor, {1, 1e6}, need::required);
@@ -55,16 +49,15 @@ void read_slow(findings& found, fault_plan& plan, const value& v, const std::str
   plan.slow_nodes.push_back(std::move(s));
 }
 
-void read_slow_link(findings& found, fault_plan& plan, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+void read_slow_link(map_reader& map, fault_plan& plan) {
   slow_link s;
   std::vector<std::string> between;
   if (!map.read("between", between)) map.find("between", need::required);
   map.read("factor", s.factor, {1, 1e6}, need::required);
   read_window(map, s.from_s, s.until_s, need::required);
   map.finish();
-  if (found.good() && between.size() != 2)
-    map.fail("between", fmt::format("found {} datacenters, expected two", between.size()));
+  if (map.found().good() && between.size() != 2)
+    map.fail("between", "found {} datacenters, expected two", between.size());
   if (between.size() == 2) s.a = between[0], s.b = between[1];
   plan.slow_links.push_back(std::move(s));
 }
@@ -84,13 +77,8 @@ void check_random(map_reader& map, const fault_plan& p) {
              "missing or 0 although frames are reordered; expected a number above 0");
 }
 
-}  // namespace
-
-expected<fault_plan> load_faults(const std::filesystem::path& file) {
-  const auto tree = load_value(file);
-  if (!tree) return refuse(tree.error());
-  findings found{file.string()};
-  map_reader map{found, *tree, ""};
+fault_plan read_faults(findings& found, const value& tree) {
+  map_reader map{found, tree, ""};
   fault_plan p;
   map.read_name("name", p.name, need::required);
   read_window(map, p.from_s, p.until_s, need::optional);
@@ -107,14 +95,19 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
   map.read("wall_skew_s", p.wall_skew_s, fault_time);
   map.read("wall_steps_per_hour", p.wall_steps_per_hour, rate);
   map.read("clock_drift", p.clock_drift, {0, 0.5});
-  map.each("partitions", [&](auto&&... at) { read_partition(found, p, at...); });
-  map.each("crashes", [&](auto&&... at) { read_crash(found, p, at...); });
-  map.each("slow_nodes", [&](auto&&... at) { read_slow(found, p, at...); });
-  map.each("slow_links", [&](auto&&... at) { read_slow_link(found, p, at...); });
+  map.each("partitions", [&](auto& at) { read_partition(at, p); });
+  map.each("crashes", [&](auto& at) { read_crash(at, p); });
+  map.each("slow_nodes", [&](auto& at) { read_slow(at, p); });
+  map.each("slow_links", [&](auto& at) { read_slow_link(at, p); });
   map.finish();
   check_random(map, p);
-  if (!found.good()) return found.result();
   return p;
+}
+
+}  // namespace
+
+expected<fault_plan> load_faults(const std::filesystem::path& file) {
+  return read_file(file, read_faults);
 }
 
 // A misspelled host would be a fault that never happens.
@@ -128,25 +121,22 @@ expected<void> check_faults(const fault_plan& plan, const cluster& c, const std:
 
   findings found{file};
   const auto check = [&](const std::string& name, const std::vector<std::string>& known,
-                         const std::string& place) {
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      found.add(
-          0, place,
-          fmt::format("the cluster {} has no '{}'{}", c.name, shown(name), hint(name, known)));
+                         std::string_view list, std::size_t i, std::string_view key) {
+    if (std::ranges::find(known, name) == known.end())
+      found.add(0, inside(inside(list, i), key), "the cluster {} has no '{}'{}", c.name,
+                shown(name), hint(name, known));
   };
   for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
-    for (const auto& host : plan.partitions[i].a)
-      check(host, places, inside(inside("partitions", i), "a"));
-    for (const auto& host : plan.partitions[i].b)
-      check(host, places, inside(inside("partitions", i), "b"));
+    for (const auto& host : plan.partitions[i].a) check(host, places, "partitions", i, "a");
+    for (const auto& host : plan.partitions[i].b) check(host, places, "partitions", i, "b");
   }
   for (std::size_t i = 0; i < plan.crashes.size(); ++i)
-    check(plan.crashes[i].host, hosts, inside(inside("crashes", i), "host"));
+    check(plan.crashes[i].host, hosts, "crashes", i, "host");
   for (std::size_t i = 0; i < plan.slow_nodes.size(); ++i)
-    check(plan.slow_nodes[i].node, nodes, inside(inside("slow_nodes", i), "node"));
+    check(plan.slow_nodes[i].node, nodes, "slow_nodes", i, "node");
   for (std::size_t i = 0; i < plan.slow_links.size(); ++i)
     for (const auto& name : {plan.slow_links[i].a, plan.slow_links[i].b})
-      check(name, datacenters, inside(inside("slow_links", i), "between"));
+      check(name, datacenters, "slow_links", i, "between");
   if (!found.good()) return found.result();
   return {};
 }

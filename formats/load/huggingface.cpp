@@ -23,9 +23,7 @@ constexpr key_names common_keys{"hidden_size", "num_hidden_layers", "num_attenti
 
 /// A key whose null means that it is absent.
 bool given(const value& v, std::string_view key) {
-  for (std::size_t i = 0; i < v.keys.size(); ++i)
-    if (v.keys[i] == key) return v.items[i].what != value::kind::nothing;
-  return false;
+  return v.has(key) && v.items[v.index_of(key)].what != value::kind::nothing;
 }
 
 // Null for an optional size means the default, 4 * hidden.
@@ -59,7 +57,7 @@ void read_vit(map_reader& map, const value& v, model& m) {
   map.read_whole<std::uint32_t>("image_size", image, 1, 65'536);
   map.read_whole<std::uint32_t>("patch_size", patch, 1, 65'536);
   if (map.found().good() && patch > image)
-    map.fail("patch_size", fmt::format("found {}, expected at most image_size ({})", patch, image));
+    map.fail("patch_size", "found {}, expected at most image_size ({})", patch, image);
   if (!map.found().good()) return;
   m.sequence = (image / patch) * (image / patch) + 1;
   m.vocabulary = 2;  // the library's own default
@@ -77,8 +75,8 @@ bool read_type(map_reader& map, std::string& type) {
   static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
   if (!map.read("model_type", type, need::required)) return false;
   if (std::find(types.begin(), types.end(), type) != types.end()) return true;
-  map.fail("model_type", fmt::format("'{}' is not supported; supported: {}", shown(type),
-                                     fmt::join(types, ", ")));
+  map.fail("model_type", "'{}' is not supported; supported: {}", shown(type),
+           fmt::join(types, ", "));
   return false;
 }
 
@@ -116,10 +114,7 @@ model read_huggingface(findings& found, const value& v) {
     if (given(v, "tie_word_embeddings")) map.read("tie_word_embeddings", m.tied_head);
   }
   if (m.family == "llama") read_llama(map, v, type, m);
-  int line = v.line;
-  for (std::size_t i = 0; i < v.keys.size(); ++i)
-    if (v.keys[i] == keys.heads) line = v.items[i].line;
-  check_model(found, m, line, "");
+  check_model(found, m, map.line(keys.heads), "");
   return m;
 }
 

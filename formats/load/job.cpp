@@ -47,24 +47,18 @@ model read_named_model(map_reader& map, const fs::path& directory) {
   if (file.empty() && is_name(named) && fs::exists(by_name, error)) file = by_name;
   if (file.empty() && is_hub_id(named)) {
     map.fail("model", hub_id_advice(named));
-    return {};
-  }
-  if (file.empty()) {
+  } else if (file.empty()) {
     const auto stem = fs::path{named}.stem().string();
     const auto near = nearest_name(stem, shipped_models());
-    map.fail("model",
-             fmt::format("no model '{}', neither next to this file nor in the current directory{}",
-                         shown(named),
-                         near ? fmt::format("; did you mean the shipped '{}'?", *near) : ""));
-    return {};
+    map.fail("model", "no model '{}', neither next to this file nor in the current directory{}",
+             shown(named), near ? fmt::format("; did you mean the shipped '{}'?", *near) : "");
+  } else if (fs::is_directory(file, error)) {
+    map.fail("model", "'{}' is a directory; expected a file", shown(named));
+  } else {
+    auto m = load_model(file);
+    if (m) return std::move(*m);
+    map.found().add(m.error());
   }
-  if (fs::is_directory(file, error)) {
-    map.fail("model", fmt::format("'{}' is a directory; expected a file", shown(named)));
-    return {};
-  }
-  auto m = load_model(file);
-  if (m) return std::move(*m);
-  map.found().add(m.error());
   return {};
 }
 
@@ -76,14 +70,13 @@ void read_environment(map_reader& map, job_spec& job) {
   for (std::size_t i = 0; i < v->keys.size() && map.found().good(); ++i) {
     const auto& key = v->keys[i];
     if (!admission::is_variable(key))
-      map.found().add(v->key_lines[i], "environment",
-                      fmt::format("'{}' is not a valid variable name", shown(key)));
+      map.found().add(v->key_lines[i], "environment", "'{}' is not a valid variable name",
+                      shown(key));
     if (is_reserved_variable(key))
       map.found().add(
           v->key_lines[i], "environment",
-          fmt::format(
-              "'{}' is set by Troupe for every program (docs/operating.md); a job cannot set it",
-              shown(key)));
+          "'{}' is set by Troupe for every program (docs/operating.md); a job cannot set it",
+          shown(key));
     variables.read(key, job.environment[key]);
   }
 }
@@ -94,8 +87,7 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
   const auto names = names_of(catalogue);
   if (!job.gpu_type.empty() && !names.empty() &&
       std::ranges::find(names, job.gpu_type) == names.end())
-    map.fail("gpu_type",
-             fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
+    map.fail("gpu_type", "unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names));
   // In a slot job, `train` only selects the schedule.
   if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
@@ -114,12 +106,9 @@ void refuse_microbatches_twice(job_spec& job) {
 /// Files of other kinds are recognized by keys that only these have.
 // Without this, the first error would be a missing key of jobs.
 void refuse_other_kinds(findings& found, const value& tree) {
-  const auto has = [&](const char* key) {
-    return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
-  };
-  if (has("datacenters"))
+  if (tree.has("datacenters"))
     found.add(0, "", "this is a cluster, expected a job (`troupe up` runs a cluster)");
-  else if (has("layers") && has("hidden"))
+  else if (tree.has("layers") && tree.has("hidden"))
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
 
@@ -130,7 +119,7 @@ void advise_on_foreign_keys(findings& found, const value& tree) {
     const auto& key = tree.keys[i];
     if (std::ranges::find(own, key) != own.end()) continue;
     if (const auto advice = advice_on_key(key); !advice.empty())
-      found.add(tree.key_lines[i], "", fmt::format("unknown key '{}'; {}", key, advice));
+      found.add(tree.key_lines[i], "", "unknown key '{}'; {}", key, advice);
   }
 }
 
@@ -200,8 +189,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map.finish();
   refuse_microbatches_twice(job);
   check(map, job, catalogue);
-  if (!found.good()) return found.result();
-  return job;
+  return found.result(std::move(job));
 }
 
 /// Keys of earlier versions, in the map under `section`; they are read until version 0.4.
@@ -215,15 +203,13 @@ constexpr renamed_key renamed_keys[] = {{"serve", "most_running", "max_running"}
 /// stays as it is: the old one is then an unknown key.
 void rename_keys(value& tree, const std::string& file, std::vector<std::string>* notices) {
   for (const auto& k : renamed_keys) {
-    const auto section = std::ranges::find(tree.keys, k.section);
-    if (section == tree.keys.end()) continue;
-    auto& map = tree.items[static_cast<std::size_t>(section - tree.keys.begin())];
-    const auto key = std::ranges::find(map.keys, k.before);
-    if (key == map.keys.end() || std::ranges::find(map.keys, k.now) != map.keys.end()) continue;
-    const auto line = map.key_lines[static_cast<std::size_t>(key - map.keys.begin())];
-    *key = k.now;
+    if (!tree.has(k.section)) continue;
+    auto& map = tree.items[tree.index_of(k.section)];
+    if (!map.has(k.before) || map.has(k.now)) continue;
+    const auto key = map.index_of(k.before);
+    map.keys[key] = k.now;
     if (notices)
-      notices->push_back(complaint(file, line, k.section,
+      notices->push_back(complaint(file, map.key_lines[key], k.section,
                                    fmt::format("'{}' is now '{}'; the old name is read until "
                                                "version 0.4",
                                                k.before, k.now))

@@ -19,14 +19,6 @@ void read_sharding(map_reader& map, memory_options& o) {
     if (fsdp == strategies[i]) o.zero = same_as[i];
 }
 
-void read_lora(map_reader& map, memory_options& o) {
-  const auto* v = map.find("lora");
-  if (!v) return;
-  map_reader lora{map.found(), *v, "lora"};
-  read_keys(lora, admission::lora_keys(), o);
-  lora.finish();
-}
-
 }  // namespace
 
 // No declaration at all is different from one with the defaults: then the paper's formula predicts
@@ -35,7 +27,7 @@ void read_memory(map_reader& map, job_spec& job) {
   memory_options o;
   const bool any = read_keys(map, admission::memory_keys(), o);
   read_sharding(map, o);
-  read_lora(map, o);
+  map.section("lora", [&](map_reader& lora) { read_keys(lora, admission::lora_keys(), o); });
   if (any) job.memory = o;
 }
 

@@ -21,8 +21,8 @@ void read_operators(map_reader& map, model& m) {
   const auto* list = map.list("operators", 1, need::required);
   if (!list) return;
   if (list->items.size() > admission::max_operators)
-    return map.fail("operators", fmt::format("found {}, expected at most {}", list->items.size(),
-                                             admission::max_operators));
+    return map.fail("operators", "found {}, expected at most {}", list->items.size(),
+                    admission::max_operators);
   for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
     map_reader one{map.found(), list->items[i], inside("operators", i)};
     model_operator op;
@@ -33,7 +33,7 @@ void read_operators(map_reader& map, model& m) {
     one.finish();
     for (const auto& other : m.operators)
       if (map.found().good() && other.name == op.name)
-        one.fail("name", fmt::format("duplicate name '{}'", op.name));
+        one.fail("name", "duplicate name '{}'", op.name);
     m.operators.push_back(std::move(op));
   }
 }
@@ -50,7 +50,7 @@ model read_reference(map_reader& map, const fs::path& directory) {
   if (fs::is_directory(file, error)) {
     file /= "config.json";
     if (!fs::exists(file, error)) {
-      map.fail("huggingface", fmt::format("no config.json in '{}'", shown(named)));
+      map.fail("huggingface", "no config.json in '{}'", shown(named));
       return m;
     }
   }
@@ -114,8 +114,7 @@ void check_model(findings& found, const model& m, int line, const std::string& p
 model read_model(findings& found, const value& v, const std::string& place,
                  const fs::path& directory) {
   map_reader map{found, v, place};
-  if (std::find(v.keys.begin(), v.keys.end(), "huggingface") != v.keys.end())
-    return read_reference(map, directory);
+  if (v.has("huggingface")) return read_reference(map, directory);
   model m;
   map.read("name", m.name, need::required);
   const auto* named = map.find("family");
@@ -123,22 +122,16 @@ model read_model(findings& found, const value& v, const std::string& place,
   read_keys(map, admission::model_keys(operators), m);
   if (operators) read_operators(map, m);
   map.finish();
-  int line = v.line;
-  for (std::size_t i = 0; i < v.keys.size(); ++i)
-    if (v.keys[i] == "heads") line = v.items[i].line;
-  check_model(found, m, line, place);
+  check_model(found, m, map.line("heads"), place);
   return m;
 }
 
 // A .json is taken for a config.json of Hugging Face: the house's own models are YAML.
 expected<model> load_model(const fs::path& file) {
-  const auto tree = load_value(file);
-  if (!tree) return refuse(tree.error());
-  findings found{file.string()};
-  auto m = file.extension() == ".json" ? read_huggingface(found, *tree)
-                                       : read_model(found, *tree, "", file.parent_path());
-  if (!found.good()) return found.result();
-  return m;
+  return read_file(file, [&](findings& found, const value& tree) {
+    return file.extension() == ".json" ? read_huggingface(found, tree)
+                                       : read_model(found, tree, "", file.parent_path());
+  });
 }
 
 }  // namespace troupe::formats

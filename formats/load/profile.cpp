@@ -34,22 +34,20 @@ constexpr std::array<std::pair<const char*, part_times profile_point::*>, 6> par
 
 part_times read_part(map_reader& point, const char* name) {
   part_times t;
-  const auto* v = point.find(name, need::required);
-  if (!v) return t;
-  map_reader map{point.found(), *v, inside(point.place(), name)};
-  map.read("forward_s", t.forward_s, seconds, need::required);
-  map.read("recompute_s", t.recompute_s, seconds, need::required);
-  map.read("backward_s", t.backward_s, seconds, need::required);
-  map.read("update_s", t.update_s, seconds, need::required);
-  map.read("gradients_s", t.gradients_s, seconds, need::required);
-  map.read("spread", t.spread, range{0, 1000});
-  map.read_whole<std::uint64_t>("peak_bytes", t.peak_bytes, 0, max_bytes);
-  map.finish();
+  const auto read = [&](map_reader& map) {
+    map.read("forward_s", t.forward_s, seconds, need::required);
+    map.read("recompute_s", t.recompute_s, seconds, need::required);
+    map.read("backward_s", t.backward_s, seconds, need::required);
+    map.read("update_s", t.update_s, seconds, need::required);
+    map.read("gradients_s", t.gradients_s, seconds, need::required);
+    map.read("spread", t.spread, range{0, 1000});
+    map.read_whole<std::uint64_t>("peak_bytes", t.peak_bytes, 0, max_bytes);
+  };
+  point.section(name, read, need::required);
   return t;
 }
 
-profile_point read_point(findings& found, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+profile_point read_point(map_reader& map) {
   profile_point p;
   map.read_whole<std::uint32_t>("sequence", p.sequence, 1, 100'000'000, need::required);
   map.read_whole<std::uint32_t>("rows", p.rows, 1, 1'000'000, need::required);
@@ -66,8 +64,7 @@ std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> place_of(const profile_p
 
 // Sorted on reading: planners look up the nearest points, and a hand-edited file may have another
 // order.
-model_profile read_profiled_model(findings& found, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+model_profile read_profiled_model(map_reader& map) {
   model_profile m;
   map.read("name", m.name, need::required);
   map.read_whole<std::uint32_t>("hidden", m.hidden, 1, 1'000'000, need::required);
@@ -75,13 +72,13 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
   map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, 10'000'000, need::required);
   map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, 100'000'000, need::required);
   map.read("tied_head", m.tied_head);
-  const auto add = [&](const value& point, const std::string& at) {
-    m.points.push_back(read_point(found, point, at));
+  const auto add = [&](map_reader& point) {
+    m.points.push_back(read_point(point));
     const auto& p = m.points.back();
     if (std::ranges::count(m.points, place_of(p), place_of) > 1)
-      found.add(point.line, at,
-                fmt::format("duplicate point: {} rows of {} tokens, tensor_parallel {}", p.rows,
-                            p.sequence, p.tensor_parallel));
+      map.found().add(point.line(), point.place(),
+                      "duplicate point: {} rows of {} tokens, tensor_parallel {}", p.rows,
+                      p.sequence, p.tensor_parallel);
   };
   map.each("points", add, 1, need::required);
   map.finish();
@@ -89,8 +86,7 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
   return m;
 }
 
-all_reduce_rate read_sums(findings& found, const value& v, const std::string& place) {
-  map_reader map{found, v, place};
+all_reduce_rate read_sums(map_reader& map) {
   all_reduce_rate r;
   map.read_whole<std::uint32_t>("devices", r.devices, 2, 100'000, need::required);
   map.read("gbytes_s", r.gbytes_s, above_0, need::required);
@@ -105,36 +101,28 @@ copy_rates read_copies(map_reader& map) {
   map.read("from_device_gbytes_s", c.from_device_gbytes_s, rate);
   map.read("on_device_gbytes_s", c.on_device_gbytes_s, rate);
   map.read("all_reduce", c.all_reduce);
-  map.each("all_reduces", [&](const value& v, const std::string& at) {
-    const auto r = read_sums(map.found(), v, at);
+  map.each("all_reduces", [&](map_reader& sums) {
+    const auto r = read_sums(sums);
     if (std::ranges::count(c.all_reduces, r.devices, &all_reduce_rate::devices) > 0)
-      map.found().add(v.line, at, fmt::format("duplicate entry for {} devices", r.devices));
+      map.found().add(sums.line(), sums.place(), "duplicate entry for {} devices", r.devices);
     c.all_reduces.push_back(r);
   });
-  map.finish();
   std::ranges::sort(c.all_reduces, {}, &all_reduce_rate::devices);
   return c;
 }
 
 void read_rest(map_reader& map, device_profile& p) {
-  if (const auto* v = map.find("clocks")) {
-    map_reader c{map.found(), *v, "clocks"};
+  map.section("clocks", [&](map_reader& c) {
     c.read("core_mhz", p.clocks.core_mhz, megahertz);
     c.read("core_max_mhz", p.clocks.core_max_mhz, megahertz);
     c.read("memory_mhz", p.clocks.memory_mhz, megahertz);
     c.read("memory_max_mhz", p.clocks.memory_max_mhz, megahertz);
-    c.finish();
-  }
-  if (const auto* v = map.find("memory")) {
-    map_reader m{map.found(), *v, "memory"};
+  });
+  map.section("memory", [&](map_reader& m) {
     m.read_whole<std::uint64_t>("total_bytes", p.total_bytes, 0, max_bytes);
     m.read_whole<std::uint64_t>("free_bytes", p.free_bytes, 0, max_bytes);
-    m.finish();
-  }
-  if (const auto* v = map.find("copies")) {
-    map_reader c{map.found(), *v, "copies"};
-    p.copies = read_copies(c);
-  }
+  });
+  map.section("copies", [&](map_reader& c) { p.copies = read_copies(c); });
 }
 
 /// Quotes any text for YAML.
@@ -182,13 +170,8 @@ std::string text_of(const model_profile& m) {
   return out;
 }
 
-}  // namespace
-
-expected<device_profile> load_profile(const fs::path& file) {
-  const auto tree = load_value(file);
-  if (!tree) return refuse(tree.error());
-  findings found{file.string()};
-  map_reader map{found, *tree, ""};
+device_profile read_profile(findings& found, const value& tree) {
+  map_reader map{found, tree, ""};
   static const auto kinds = device_names(&device_facts::computes);
   device_profile p;
   std::uint32_t version = 0;
@@ -201,13 +184,16 @@ expected<device_profile> load_profile(const fs::path& file) {
   map.read("date", p.date, need::required);
   map.read_whole<std::uint32_t>("busy", p.busy, 1, 100'000);
   read_rest(map, p);
-  const auto add = [&](const value& v, const std::string& at) {
-    p.models.push_back(read_profiled_model(found, v, at));
-  };
+  const auto add = [&](map_reader& m) { p.models.push_back(read_profiled_model(m)); };
   map.each("models", add, 0, need::required);
   map.finish();
-  if (!found.good()) return found.result();
   return p;
+}
+
+}  // namespace
+
+expected<device_profile> load_profile(const fs::path& file) {
+  return read_file(file, read_profile);
 }
 
 std::string profile_text(const device_profile& p) {
@@ -244,9 +230,10 @@ void read_named_profile(map_reader& map, const fs::path& directory,
   if (!map.read("profile", named)) return;
   const auto file = find_file(named, directory);
   if (file.empty())
-    return map.fail("profile", fmt::format("no file '{}', neither next to this file nor in the "
-                                           "current directory; troupe profile writes one",
-                                           shown(named)));
+    return map.fail("profile",
+                    "no file '{}', neither next to this file nor in the "
+                    "current directory; troupe profile writes one",
+                    shown(named));
   auto loaded = load_profile(file);
   if (!loaded) return map.found().add(loaded.error());
   out = std::move(*loaded);

@@ -39,11 +39,12 @@ std::vector<std::string> shipped_folders() {
 void complain(map_reader& map, const std::string& named, const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error))
-    return map.fail("model", fmt::format("no config.json in '{}'", shown(named)));
+    return map.fail("model", "no config.json in '{}'", shown(named));
   if (fs::exists(path, error))
-    return map.fail("model", fmt::format("'{}' is a file, expected a model's folder (config.json, "
-                                         "*.safetensors, tokenizer)",
-                                         shown(named)));
+    return map.fail("model",
+                    "'{}' is a file, expected a model's folder (config.json, "
+                    "*.safetensors, tokenizer)",
+                    shown(named));
   const auto near = nearest_name(fs::path{named}.filename().string(), shipped_folders());
   const auto advice =
       near ? fmt::format("; did you mean the shipped '{}'?", *near)
@@ -51,9 +52,8 @@ void complain(map_reader& map, const std::string& named, const fs::path& path) {
           ? "; if it is a Hugging Face hub id, fetch the model's folder and give its "
             "path: nothing is downloaded"
           : "";
-  map.fail("model",
-           fmt::format("no folder '{}', neither next to this file nor in the current directory{}",
-                       shown(named), advice));
+  map.fail("model", "no folder '{}', neither next to this file nor in the current directory{}",
+           shown(named), advice);
 }
 
 /// `model`, `name` and `random_weights` of a map.

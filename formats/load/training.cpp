@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 #include <optional>
 #include <system_error>
@@ -59,14 +57,6 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   return t;
 }
 
-slot_costs read_slots(map_reader& map, const value& v) {
-  map_reader slots{map.found(), v, "slots"};
-  slot_costs c;
-  read_keys(slots, admission::slot_keys(), c);
-  slots.finish();
-  return c;
-}
-
 /// Converts layers or operators of each stage to pieces. A layer may be split: a stage with x.5
 /// layers ends with an attention or begins with an MLP.
 void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
@@ -80,9 +70,9 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
       return;
     const double pieces = n * pieces_each;
     if (pieces != std::floor(pieces))
-      return pipeline.fail("cut", fmt::format("found {}, expected {}", n,
-                                              m.operators.empty() ? "layers, whole or halves"
-                                                                  : "whole numbers of operators"));
+      return pipeline.fail(
+          "cut", "found {}, expected {}", n,
+          m.operators.empty() ? "layers, whole or halves" : "whole numbers of operators");
     w.cut.push_back(static_cast<std::uint32_t>(pieces));
   }
   if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());
@@ -99,35 +89,31 @@ void read_recompute(map_reader& pipeline, pipeline_wish& w) {
   else if (word && !v->quoted && (v->text == "true" || v->text == "false"))
     w.recompute = v->text == "true";
   else
-    pipeline.fail("recompute",
-                  fmt::format("found {}, expected true, false or layers", describe(*v)));
+    pipeline.fail("recompute", "found {}, expected true, false or layers", describe(*v));
 }
 
 // The cut is read after the model, whose kind decides whether its numbers are layers or operators.
-pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job,
-                            const fs::path& directory) {
-  map_reader pipeline{map.found(), v, "pipeline"};
+pipeline_wish read_pipeline(map_reader& pipeline, const job_spec& job, const fs::path& directory) {
   pipeline_wish w;
   read_keys(pipeline, admission::pipeline_keys(job.slots.has_value()), w);
   read_recompute(pipeline, w);
   read_cut(pipeline, job.model, w);
   if (const auto* lent = pipeline.find("bubbles")) {
     const bool files = job.train && !is_simulated(job.train->device);
-    w.bubbles = read_bubbles(map.found(), *lent, files, directory);
+    w.bubbles = read_bubbles(pipeline.found(), *lent, files, directory);
   }
-  pipeline.finish();
   return w;
 }
 
 }  // namespace
 
 void read_training(map_reader& map, job_spec& job, const fs::path& directory) {
-  const auto* train = map.find("train");
-  const auto* slots = map.find("slots");
-  if (train) job.train = read_train(map, *train, directory);
-  if (slots) job.slots = read_slots(map, *slots);
-  if (const auto* v = map.find("pipeline", slots ? need::required : need::optional))
-    job.pipeline = read_pipeline(map, *v, job, directory);
+  if (const auto* train = map.find("train")) job.train = read_train(map, *train, directory);
+  const bool slots = map.section("slots", [&](map_reader& costs) {
+    read_keys(costs, admission::slot_keys(), job.slots.emplace());
+  });
+  const auto read = [&](map_reader& p) { job.pipeline = read_pipeline(p, job, directory); };
+  map.section("pipeline", read, slots ? need::required : need::optional);
 }
 
 }  // namespace troupe::formats

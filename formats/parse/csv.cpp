@@ -41,7 +41,7 @@ csv_reader::csv_reader(findings& found, std::string_view text) : found_(found), 
   }
   for (const auto name : split(header)) {
     if (std::find(columns_.begin(), columns_.end(), name) != columns_.end())
-      found_.add(line_, "", fmt::format("duplicate column '{}'", shown(name)));
+      found_.add(line_, "", "duplicate column '{}'", shown(name));
     columns_.emplace_back(name);
   }
 }
@@ -55,9 +55,9 @@ void csv_reader::expect(const std::vector<std::string>& required,
   known.insert(known.end(), optional.begin(), optional.end());
   for (const auto& name : columns_)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      found_.add(line_, "", fmt::format("unknown column '{}'{}", shown(name), hint(name, known)));
+      found_.add(line_, "", "unknown column '{}'{}", shown(name), hint(name, known));
   for (const auto& name : required)
-    if (!has(name)) found_.add(line_, "", fmt::format("missing column '{}'", name));
+    if (!has(name)) found_.add(line_, "", "missing column '{}'", name);
 }
 
 // Counts every line, comments and empty ones included, as an editor does.
@@ -79,8 +79,7 @@ bool csv_reader::next() {
   if (!found_.good() || !next_line(row)) return false;
   fields_ = split(row);
   if (fields_.size() == columns_.size()) return true;
-  found_.add(line_, "",
-             fmt::format("found {} fields, expected {}", fields_.size(), columns_.size()));
+  found_.add(line_, "", "found {} fields, expected {}", fields_.size(), columns_.size());
   return false;
 }
 

@@ -29,6 +29,11 @@ class csv_reader {
   /// An integer within r.
   double whole(std::string_view column, range r);
   void fail(std::string_view column, std::string_view problem);
+  template <class... T>
+  requires(sizeof...(T) > 0) void fail(std::string_view column, fmt::format_string<T...> problem,
+                                       T&&... values) {
+    fail(column, fmt::format(problem, std::forward<T>(values)...));
+  }
   int line() const { return line_; }
 
  private:

@@ -110,7 +110,7 @@ std::optional<double> parse_number(std::string_view text) {
 // Bounds a single text; the whole job has a bound of its own (messages/admission).
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out) {
   if (v.what != value::kind::scalar) {
-    found.add(v.line, place, fmt::format("found {}, expected text", describe(v)));
+    found.add(v.line, place, "found {}, expected text", describe(v));
     return false;
   }
   if (v.text.size() > 65536) {
@@ -124,9 +124,8 @@ bool read_text_value(findings& found, const value& v, std::string_view place, st
 bool read_number(findings& found, const value& v, std::string_view place, double& out, range r) {
   const auto x = v.what == value::kind::scalar && !v.quoted ? parse_number(v.text) : std::nullopt;
   if (!x || !r.contains(*x)) {
-    found.add(v.line, place,
-              fmt::format("found {}, expected {}", describe(v),
-                          admission::expected_number(r, "a number")));
+    found.add(v.line, place, "found {}, expected {}", describe(v),
+              admission::expected_number(r, "a number"));
     return false;
   }
   out = *x;
@@ -136,21 +135,20 @@ bool read_number(findings& found, const value& v, std::string_view place, double
 map_reader::map_reader(findings& found, const value& v, std::string place)
     : found_(found), value_(v), place_(std::move(place)) {
   if (v.what != value::kind::map)
-    found_.add(v.line, place_, fmt::format("found {}, expected a map of keys", describe(v)));
+    found_.add(v.line, place_, "found {}, expected a map of keys", describe(v));
 }
 
 // Marks the key as known, also where it is absent: finish() suggests from these names.
 const value* map_reader::find(std::string_view key, need n) {
   if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
   if (!found_.good()) return nullptr;
-  for (std::size_t i = 0; i < value_.keys.size(); ++i) {
-    if (value_.keys[i] != key) continue;
-    const auto& v = value_.items[i];
-    if (v.what != value::kind::nothing) return &v;
+  if (value_.has(key)) {
+    const auto i = value_.index_of(key);
+    if (value_.items[i].what != value::kind::nothing) return &value_.items[i];
     found_.add(value_.key_lines[i], inside(place_, key), "found nothing, expected a value");
-    return nullptr;
+  } else if (n == need::required) {
+    complain_missing(key);
   }
-  if (n == need::required) complain_missing(key);
   return nullptr;
 }
 
@@ -160,10 +158,9 @@ void map_reader::complain_missing(std::string_view key) {
   for (const auto& k : value_.keys)
     if (std::find(known_.begin(), known_.end(), k) == known_.end()) unasked.push_back(k);
   const auto like = nearest_name(key, unasked);
-  if (!like) return found_.add(line(), place_, fmt::format("missing key '{}'", key));
-  const auto at = std::find(value_.keys.begin(), value_.keys.end(), *like) - value_.keys.begin();
-  found_.add(value_.key_lines[static_cast<std::size_t>(at)], place_,
-             fmt::format("missing key '{}'; did you misspell it as '{}'?", key, shown(*like)));
+  if (!like) return found_.add(line(), place_, "missing key '{}'", key);
+  found_.add(value_.key_lines[value_.index_of(*like)], place_,
+             "missing key '{}'; did you misspell it as '{}'?", key, shown(*like));
 }
 
 bool map_reader::read(std::string_view key, std::string& out, need n) {
@@ -191,17 +188,14 @@ bool map_reader::read(std::string_view key, bool& out) {
     out = v->text == "true";
     return true;
   }
-  fail(key, fmt::format("found {}, expected true or false", describe(*v)));
-  return false;
+  return invalid(key, "found {}, expected true or false", describe(*v));
 }
 
 bool map_reader::read(std::string_view key, std::vector<std::string>& out) {
   const auto* v = find(key);
   if (!v) return false;
-  if (v->what != value::kind::list) {
-    fail(key, fmt::format("found {}, expected a list such as [one, two]", describe(*v)));
-    return false;
-  }
+  if (v->what != value::kind::list)
+    return invalid(key, "found {}, expected a list such as [one, two]", describe(*v));
   std::vector<std::string> words(v->items.size());
   for (std::size_t i = 0; i < words.size(); ++i)
     if (!read_text_value(found_, v->items[i], inside(inside(place_, key), i), words[i]))
@@ -218,11 +212,9 @@ bool map_reader::read_integer(std::string_view key, std::int64_t& out, std::int6
   const range r{static_cast<double>(low), static_cast<double>(high)};
   const auto x =
       v->what == value::kind::scalar && !v->quoted ? parse_number(v->text) : std::nullopt;
-  if (!x || *x != std::floor(*x) || !r.contains(*x)) {
-    fail(key, fmt::format("found {}, expected {}", describe(*v),
-                          admission::expected_number(r, "a whole number")));
-    return false;
-  }
+  if (!x || *x != std::floor(*x) || !r.contains(*x))
+    return invalid(key, "found {}, expected {}", describe(*v),
+                   admission::expected_number(r, "a whole number"));
   out = static_cast<std::int64_t>(*x);
   return true;
 }
@@ -230,12 +222,10 @@ bool map_reader::read_integer(std::string_view key, std::int64_t& out, std::int6
 bool map_reader::read_name(std::string_view key, std::string& out, need n) {
   std::string name;
   if (!read(key, name, n)) return false;
-  if (!is_name(name)) {
-    fail(key,
-         fmt::format("found '{}', expected a name of at most 64 letters, digits, '.', '_' and '-'",
-                     shown(name)));
-    return false;
-  }
+  if (!is_name(name))
+    return invalid(key,
+                   "found '{}', expected a name of at most 64 letters, digits, '.', '_' and '-'",
+                   shown(name));
   out = std::move(name);
   return true;
 }
@@ -247,8 +237,8 @@ bool map_reader::read_choice(std::string_view key, std::string& out,
   if (!read(key, word, n)) return false;
   if (std::find(known.begin(), known.end(), word) == known.end()) {
     const auto name = nearest_name(word, known);
-    fail(key, fmt::format("found '{}', expected one of {}{}", shown(word), joined(known),
-                          name ? fmt::format("; did you mean '{}'?", *name) : ""));
+    fail(key, "found '{}', expected one of {}{}", shown(word), joined(known),
+         name ? fmt::format("; did you mean '{}'?", *name) : "");
     return false;
   }
   out = std::move(word);
@@ -259,9 +249,9 @@ const value* map_reader::list(std::string_view key, std::size_t min_items, need 
   const auto* v = find(key, n);
   if (!v) return nullptr;
   if (v->what != value::kind::list)
-    fail(key, fmt::format("found {}, expected a list", describe(*v)));
+    fail(key, "found {}, expected a list", describe(*v));
   else if (v->items.size() < min_items)
-    fail(key, fmt::format("found a list of {}, expected at least {}", v->items.size(), min_items));
+    fail(key, "found a list of {}, expected at least {}", v->items.size(), min_items);
   else
     return v;
   return nullptr;
@@ -273,18 +263,17 @@ void map_reader::finish() {
   for (std::size_t i = 0; i < value_.keys.size(); ++i) {
     const auto& key = value_.keys[i];
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    found_.add(value_.key_lines[i], place_,
-               fmt::format("unknown key '{}'{}", shown(key), hint(key, known_)));
+    found_.add(value_.key_lines[i], place_, "unknown key '{}'{}", shown(key), hint(key, known_));
     return;
   }
 }
 
-// At the key's own line, or the map's if the key is absent.
+int map_reader::line(std::string_view key) const {
+  return value_.has(key) ? value_.items[value_.index_of(key)].line : line();
+}
+
 void map_reader::fail(std::string_view key, std::string_view problem) {
-  int at = line();
-  for (std::size_t i = 0; i < value_.keys.size(); ++i)
-    if (value_.keys[i] == key) at = value_.items[i].line;
-  found_.add(at, inside(place_, key), problem);
+  found_.add(line(key), inside(place_, key), problem);
 }
 
 }  // namespace troupe::formats

@@ -5,7 +5,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "formats/parse/value.hpp"
 #include "messages/admission/job_keys.hpp"
@@ -38,12 +42,23 @@ class findings {
   void add(int line, std::string_view place, std::string_view problem) {
     if (!first_) first_ = complaint(file_, line, place, problem);
   }
+  template <class... T>
+  requires(sizeof...(T) > 0) void add(int line, std::string_view place,
+                                      fmt::format_string<T...> problem, T&&... values) {
+    if (good()) add(line, place, fmt::format(problem, std::forward<T>(values)...));
+  }
   void add(reason why) {
     if (!first_) first_ = std::move(why);
   }
   const std::string& file() const { return file_; }
   /// Only if not good().
   tl::unexpected<reason> result() const { return refuse(*first_); }
+  /// What was read, unless there is an error.
+  template <class T>
+  expected<T> result(T read) const {
+    if (!good()) return result();
+    return read;
+  }
 
  private:
   std::string file_;
@@ -92,23 +107,48 @@ class map_reader {
   /// A list with at least `min_items` items; null if missing or invalid.
   const value* list(std::string_view key, std::size_t min_items = 0, need n = need::optional);
 
-  /// Calls read(item, its path in the file) for the items of such a list, until one is invalid.
+  /// Calls read(reader) for the items of such a list, which are maps, until one is invalid.
   template <class Read>
   void each(std::string_view key, Read read, std::size_t min_items = 0, need n = need::optional) {
     const auto* all = list(key, min_items, n);
-    for (std::size_t i = 0; all && i < all->items.size() && found_.good(); ++i)
-      read(all->items[i], inside(inside(place_, key), i));
+    for (std::size_t i = 0; all && i < all->items.size() && found_.good(); ++i) {
+      map_reader item{found_, all->items[i], inside(inside(place_, key), i)};
+      read(item);
+    }
+  }
+  /// Calls read(reader) for a key whose value is a map, and then its finish().
+  template <class Read>
+  bool section(std::string_view key, Read read, need n = need::optional) {
+    const auto* v = find(key, n);
+    if (!v) return false;
+    map_reader map{found_, *v, inside(place_, key)};
+    read(map);
+    map.finish();
+    return true;
   }
   /// Reports the first unknown key. Call it last.
   void finish();
 
   void fail(std::string_view key, std::string_view problem);
+  template <class... T>
+  requires(sizeof...(T) > 0) void fail(std::string_view key, fmt::format_string<T...> problem,
+                                       T&&... values) {
+    fail(key, fmt::format(problem, std::forward<T>(values)...));
+  }
   int line() const { return value_.line; }
+  /// The line of a key's value; of the map, if it does not have the key.
+  int line(std::string_view key) const;
   const std::string& place() const { return place_; }
   findings& found() { return found_; }
 
  private:
   void complain_missing(std::string_view key);
+  /// fail() of a function that returns whether it has read.
+  template <class... T>
+  bool invalid(std::string_view key, fmt::format_string<T...> problem, T&&... values) {
+    fail(key, fmt::format(problem, std::forward<T>(values)...));
+    return false;
+  }
   bool read_integer(std::string_view key, std::int64_t& out, std::int64_t low, std::int64_t high,
                     need n);
 
@@ -117,6 +157,16 @@ class map_reader {
   std::string place_;
   std::vector<std::string> known_;
 };
+
+/// The result of read(found, tree) for a file's tree, or the file's first error.
+template <class Read>
+auto read_file(const std::filesystem::path& file, Read read)
+    -> expected<std::invoke_result_t<Read, findings&, const value&>> {
+  const auto tree = load_value(file);
+  if (!tree) return refuse(tree.error());
+  findings found{file.string()};
+  return found.result(read(found, *tree));
+}
 
 /// A scalar's text, or an error with the value that was found instead.
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out);

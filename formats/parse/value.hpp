@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -28,6 +29,12 @@ struct value {
   std::vector<std::string> keys;
   std::vector<int> key_lines;
   std::vector<value> items;
+
+  /// The position of a key; keys.size(): the map does not have it.
+  std::size_t index_of(std::string_view key) const {
+    return static_cast<std::size_t>(std::ranges::find(keys, key) - keys.begin());
+  }
+  bool has(std::string_view key) const { return index_of(key) < keys.size(); }
 };
 
 /// Reads a whole file, without the byte order mark that some editors and spreadsheets put in front

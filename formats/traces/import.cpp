@@ -5,6 +5,7 @@
 
 #include "formats/traces/importers.hpp"
 #include "formats/traces/importing.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
 
@@ -47,23 +48,18 @@ expected<imported_trace> import_itp(const fs::path& file, const trace_window& wi
   // ElasticFlow's later files have models and deadlines beside the same jobs.
   if (text->substr(0, text->find('\n')).find("model_name") != std::string::npos)
     return import_elasticflow(file, window);
-  findings found{file.string()};
-  csv_reader csv{found, *text};
-  csv.expect({"job_id", "submission_time", "duration", "num_gpu"}, {});
-  row_sink sink{found, window};
-  while (csv.next()) {
+  const auto row = [&](csv_reader& csv, row_sink& sink) {
     trace_row r;
     r.job_id = csv.field("job_id");
     r.submit_s = csv.number("submission_time", trace_seconds);
-    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpu", window)) {
-      sink.leave_out(never_ran);
-      continue;
-    }
+    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpu", window))
+      return sink.leave_out(never_ran);
     r.duration_s = csv.number("duration", {0, 1e9, true});
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpu", {1, 1e6}));
     sink.add(csv, "job_id", std::move(r));
-  }
-  return std::move(sink).result(false);
+  };
+  return import_csv(file, window, false, {"job_id", "submission_time", "duration", "num_gpu"}, {},
+                    row);
 }
 
 using importer = expected<imported_trace> (*)(const fs::path&, const trace_window&);
@@ -94,8 +90,8 @@ expected<imported_trace> import_jobs(std::string_view format, const fs::path& fi
                                      const trace_window& window) {
   for (const auto& [name, import] : importers())
     if (name == format) return import(file, window);
-  return refuse(reason::kind::invalid, fmt::format("unknown format '{}'{}", shown(format),
-                                                   hint(format, job_trace_formats())));
+  return refuse(reason::kind::invalid, "unknown format '{}'{}", shown(format),
+                hint(format, job_trace_formats()));
 }
 
 // Azure's LLM inference trace: one row a request, with the lengths of prompt and answer and without
@@ -113,8 +109,7 @@ expected<std::vector<inference_row>> import_azure_llm(const fs::path& file,
                     static_cast<std::uint32_t>(csv.whole("ContextTokens", {0, 1e8})),
                     static_cast<std::uint32_t>(csv.whole("GeneratedTokens", {0, 1e8}))});
   cut(found, rows, &inference_row::arrival_s, window, true);
-  if (!found.good()) return found.result();
-  return rows;
+  return found.result(std::move(rows));
 }
 
 }  // namespace troupe::formats

@@ -49,8 +49,7 @@ void set_type(trace_row& row, row_sink& sink, std::string_view type) {
 double seconds_between(csv_reader& csv, const char* from, const char* to) {
   const double first = csv.number(from, trace_seconds), last = csv.number(to, trace_seconds);
   if (last < first)
-    csv.fail(to, fmt::format("found {}, expected at least {} ({})", csv.field(to), csv.field(from),
-                             from));
+    csv.fail(to, "found {}, expected at least {} ({})", csv.field(to), csv.field(from), from);
   return last - first;
 }
 
@@ -156,7 +155,7 @@ class pai_jobs {
       } else if (job.never_ran || !(taken > 0)) {
         sink.leave_out(never_ran);
       } else if (!sink.claim(name)) {
-        found.add(0, "job_name", fmt::format("found '{}', expected a name", shown(name)));
+        found.add(0, "job_name", "found '{}', expected a name", shown(name));
       } else {
         trace_row r;
         r.job_id = name;

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -29,14 +27,13 @@ class philly_job {
     const auto* group = key(job_, "vc");
     if (!id || !attempts || !submitted || !group) return;
     if (attempts->what != value::kind::list)
-      return found_.add(attempts->line, "attempts",
-                        fmt::format("found {}, expected a list", describe(*attempts)));
+      return found_.add(attempts->line, "attempts", "found {}, expected a list",
+                        describe(*attempts));
     for (const auto& attempt : attempts->items) add(attempt);
     const auto submit_s = time(*submitted, "submitted_time");
     if (!found_.good()) return;
     if (!sink.claim(id->text))
-      return found_.add(id->line, "jobid",
-                        fmt::format("found '{}', expected a unique name", shown(id->text)));
+      return found_.add(id->line, "jobid", "found '{}', expected a unique name", shown(id->text));
     if (runs_) return sink.leave_out(still_running);
     if (!(duration_s_ > 0)) return sink.leave_out(never_ran);
     if (gpus_ == 0) return sink.leave_out(without_gpus);
@@ -52,12 +49,8 @@ class philly_job {
 
  private:
   const value* key(const value& map, std::string_view name) {
-    if (map.what == value::kind::map) {
-      const auto at = std::ranges::find(map.keys, name);
-      if (at != map.keys.end()) return &map.items[static_cast<std::size_t>(at - map.keys.begin())];
-    }
-    found_.add(map.line, "",
-               fmt::format("found {}, expected a map with '{}'", describe(map), name));
+    if (map.has(name)) return &map.items[map.index_of(name)];
+    found_.add(map.line, "", "found {}, expected a map with '{}'", describe(map), name);
     return nullptr;
   }
 
@@ -66,9 +59,8 @@ class philly_job {
     if (v.what == value::kind::nothing || v.text == "None") return {};
     const auto t = parse_timestamp(v.text);
     if (!t)
-      found_.add(v.line, place,
-                 fmt::format("found {}, expected a time such as 2017-10-09 07:01:55, or None",
-                             describe(v)));
+      found_.add(v.line, place, "found {}, expected a time such as 2017-10-09 07:01:55, or None",
+                 describe(v));
     return t;
   }
 
@@ -85,9 +77,8 @@ class philly_job {
       return;
     }
     if (*end_s < *start_s)
-      return found_.add(end->line, "end_time",
-                        fmt::format("found '{}', expected at least start_time ('{}')",
-                                    shown(end->text), shown(start->text)));
+      return found_.add(end->line, "end_time", "found '{}', expected at least start_time ('{}')",
+                        shown(end->text), shown(start->text));
     duration_s_ += *end_s - *start_s;
     std::size_t gpus = 0;
     for (const auto& node : detail->items)

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -39,10 +37,9 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
     const auto days = parse_number(w.from);
     const auto date = dated ? parse_timestamp(w.from) : std::nullopt;
     if (!days && !date)
-      return found.add(0, "",
-                       fmt::format("cannot start at '{}'; expected {}", shown(w.from),
-                                   dated ? "a date such as 2017-12-21, or a number of days"
-                                         : "a number of days"));
+      return found.add(
+          0, "", "cannot start at '{}'; expected {}", shown(w.from),
+          dated ? "a date such as 2017-12-21, or a number of days" : "a number of days");
     const double first = dated ? std::floor(from / day_s) * day_s : 0;
     from = date ? *date : first + *days * day_s;
   }
@@ -52,17 +49,17 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
   std::erase_if(rows, [&](const Row& r) { return r.*when < from || r.*when >= until; });
   for (auto& r : rows) r.*when = std::round((r.*when - from) * 1e6) / 1e6;
   if (rows.empty())
-    found.add(0, "",
-              fmt::format("no rows in the window (from '{}', {:g} hours)", shown(w.from), w.hours));
+    found.add(0, "", "no rows in the window (from '{}', {:g} hours)", shown(w.from), w.hours);
 }
 
 /// The time in a column; on error 0.
 inline double timestamp(csv_reader& csv, std::string_view column) {
   const auto t = parse_timestamp(csv.field(column));
   if (!t)
-    csv.fail(column, fmt::format("found '{}', expected a time such as 2017-10-09 07:01:55, with or "
-                                 "without a fraction and a zone (+02:00, Z, PDT)",
-                                 shown(csv.field(column))));
+    csv.fail(column,
+             "found '{}', expected a time such as 2017-10-09 07:01:55, with or "
+             "without a fraction and a zone (+02:00, Z, PDT)",
+             shown(csv.field(column)));
   return t.value_or(0);
 }
 
@@ -76,7 +73,7 @@ class row_sink {
   /// `group`: the row's virtual cluster.
   void add(csv_reader& csv, std::string_view column, trace_row row, std::string_view group = {}) {
     if (!is_name(row.job_id) || !names_.insert(row.job_id).second)
-      return csv.fail(column, fmt::format("found '{}', expected a unique name", shown(row.job_id)));
+      return csv.fail(column, "found '{}', expected a unique name", shown(row.job_id));
     keep(std::move(row), group);
   }
   void keep(trace_row row, std::string_view group) {
@@ -88,10 +85,9 @@ class row_sink {
   /// The rows in the window; `dated`: their times are since 1970.
   expected<imported_trace> result(bool dated) && {
     if (found_.good() && out_.rows.empty() && !window_.group.empty())
-      found_.add(0, "", fmt::format("no rows for virtual cluster '{}'", shown(window_.group)));
+      found_.add(0, "", "no rows for virtual cluster '{}'", shown(window_.group));
     cut(found_, out_.rows, &trace_row::submit_s, window_, dated);
-    if (!found_.good()) return found_.result();
-    return std::move(out_);
+    return found_.result(std::move(out_));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/parse/value.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
 
@@ -17,7 +18,7 @@ namespace troupe::formats {
 namespace {
 
 reason lacks(const trace_row& row, std::string_view what) {
-  return {reason::kind::invalid, fmt::format("job {}: {}", row.job_id, what)};
+  return because(reason::kind::invalid, "job {}: {}", row.job_id, what);
 }
 
 /// A model that nothing computes with: the time is given, and memory is not predicted.
@@ -60,9 +61,8 @@ class measured_jobs {
         types.insert(r.gpu_type);
       }
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: found speeds on {}, expected some on the cluster's GPUs ({})",
-                              speeds_.file, fmt::join(types, ", "),
-                              fmt::join(names_of(cluster_.gpus), ", ")));
+                  "{}: found speeds on {}, expected some on the cluster's GPUs ({})", speeds_.file,
+                  fmt::join(types, ", "), fmt::join(names_of(cluster_.gpus), ", "));
   }
 
   expected<void> add(const trace_row& row, replayed_trace& out) const {

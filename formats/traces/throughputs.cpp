@@ -1,7 +1,5 @@
 #include "formats/traces/throughputs.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -50,19 +48,16 @@ expected<throughputs> load_csv(const fs::path& file) {
       if (csv.field(column).empty()) csv.fail(column, "found nothing, expected a name");
     const auto gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
     if (is_given(t, model, gpus, type))
-      csv.fail("gpu_type",
-               fmt::format("{} on {} {} occurs twice", shown(model), gpus, shown(type)));
+      csv.fail("gpu_type", "{} on {} {} occurs twice", shown(model), gpus, shown(type));
     t.rates[{model, gpus}].push_back({type, csv.number("samples_per_s", rate)});
     if (csv.field("iterations").empty()) continue;
     const auto iterations = static_cast<std::uint64_t>(csv.whole("iterations", {1, 1e12}));
     const auto [at, first] = t.iterations.emplace(model, iterations);
     if (!first && at->second != iterations)
-      csv.fail("iterations",
-               fmt::format("found {}, but {} has {} above", iterations, shown(model), at->second));
+      csv.fail("iterations", "found {}, but {} has {} above", iterations, shown(model), at->second);
   }
   if (found.good() && t.rates.empty()) found.add(csv.line(), "", "no rows below the header");
-  if (!found.good()) return found.result();
-  return t;
+  return found.result(std::move(t));
 }
 
 /// "('model', 2)"; in older files "model (scale factor 2)", or the model's name for one GPU.
@@ -87,7 +82,7 @@ std::optional<std::pair<std::string, std::uint32_t>> job_type(std::string_view k
 // Gavel also has rates of two jobs that share a GPU, by the other's name; "null" is the rate alone.
 void read_type(findings& found, const std::string& type, const value& jobs, throughputs& out) {
   if (jobs.what != value::kind::map)
-    return found.add(jobs.line, type, fmt::format("found {}, expected a map", describe(jobs)));
+    return found.add(jobs.line, type, "found {}, expected a map", describe(jobs));
   for (std::size_t i = 0; i < jobs.keys.size() && found.good(); ++i) {
     const auto place = inside(type, jobs.keys[i]);
     const auto& rates = jobs.items[i];
@@ -96,36 +91,30 @@ void read_type(findings& found, const std::string& type, const value& jobs, thro
       return found.add(jobs.key_lines[i], place,
                        "expected a job type and its GPUs, such as \"('ResNet-18', 2)\"");
     if (rates.what != value::kind::map)
-      return found.add(rates.line, place, fmt::format("found {}, expected a map", describe(rates)));
-    const auto alone = std::ranges::find(rates.keys, "null");
-    if (alone == rates.keys.end()) continue;  // measured beside others only
+      return found.add(rates.line, place, "found {}, expected a map", describe(rates));
+    if (!rates.has("null")) continue;  // measured beside others only
     double per_s = 0;
-    read_number(found, rates.items[static_cast<std::size_t>(alone - rates.keys.begin())],
-                inside(place, "null"), per_s, rate);
+    const auto& alone = rates.items[rates.index_of("null")];
+    read_number(found, alone, inside(place, "null"), per_s, rate);
     out.rates[std::move(*job)].push_back({type, per_s});
   }
 }
 
-expected<throughputs> load_gavel(const fs::path& file) {
-  const auto root = load_value(file);
-  if (!root) return refuse(root.error());
-  findings found{file.string()};
-  throughputs t{file.string(), true, {}, {}};
-  if (root->what != value::kind::map)
-    found.add(root->line, "",
-              fmt::format("found {}, expected a map of GPU types", describe(*root)));
-  for (std::size_t i = 0; i < root->keys.size() && found.good(); ++i)
-    read_type(found, root->keys[i], root->items[i], t);
+throughputs read_gavel(findings& found, const value& root) {
+  throughputs t{found.file(), true, {}, {}};
+  if (root.what != value::kind::map)
+    found.add(root.line, "", "found {}, expected a map of GPU types", describe(root));
+  for (std::size_t i = 0; i < root.keys.size() && found.good(); ++i)
+    read_type(found, root.keys[i], root.items[i], t);
   if (found.good() && t.rates.empty())
     found.add(0, "", "no job type has a throughput alone (null)");
-  if (!found.good()) return found.result();
   return t;
 }
 
 }  // namespace
 
 expected<throughputs> load_throughputs(const fs::path& file) {
-  return file.extension() == ".json" ? load_gavel(file) : load_csv(file);
+  return file.extension() == ".json" ? read_file(file, read_gavel) : load_csv(file);
 }
 
 // Gavel's "v100" stands for every V100 of the catalogue, whatever its memory.
