@@ -39,9 +39,8 @@ trace_row read_row(csv_reader& csv) {
   trace_row row;
   row.job_id = csv.field("job_id");
   if (!is_name(row.job_id))
-    csv.fail("job_id",
-             fmt::format("found '{}', expected a name of letters, digits, '.', '_' and '-'",
-                         shown(row.job_id)));
+    csv.fail("job_id", "found '{}', expected a name of letters, digits, '.', '_' and '-'",
+             shown(row.job_id));
   row.submit_s = csv.number("submit_s", seconds);
   if (!csv.field("duration_s").empty()) row.duration_s = csv.number("duration_s", duration);
   row.gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
@@ -56,6 +55,32 @@ trace_row read_row(csv_reader& csv) {
   return row;
 }
 
+/// A column that a trace may lack, and its fields; empty: the row has no value.
+struct optional_column {
+  const char* name;
+  std::string (*text)(const trace_row& r);
+};
+
+/// The shortest text that reads back as the same number.
+template <class Number>
+std::string shortest(Number x) {
+  return fmt::format("{}", x);
+}
+template <class Number>
+std::string shortest(const std::optional<Number>& x) {
+  return x ? shortest(*x) : "";
+}
+
+constexpr optional_column optional_columns[] = {
+    {"gpu_type", [](const trace_row& r) { return r.gpu_type; }},
+    {"model", [](const trace_row& r) { return r.model; }},
+    {"global_batch", [](const trace_row& r) { return shortest(r.global_batch); }},
+    {"iterations", [](const trace_row& r) { return shortest(r.iterations); }},
+    {"deadline_s", [](const trace_row& r) { return shortest(r.deadline_s); }},
+    {"dataset_card",
+     [](const trace_row& r) { return fmt::format("{}", fmt::join(r.dataset_card, ";")); }},
+};
+
 std::string commented(const std::string& comment) {
   std::string out;
   for (std::size_t at = 0; at < comment.size();) {
@@ -64,11 +89,6 @@ std::string commented(const std::string& comment) {
     at = end + 1;
   }
   return out;
-}
-
-/// The shortest text that reads back as the same number.
-std::string shortest(double x) {
-  return fmt::format("{}", x);
 }
 
 std::string duration_field(const trace_row& row) {
@@ -91,40 +111,25 @@ expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   while (csv.next()) {
     rows.push_back(read_row(csv));
     if (!seen.insert(rows.back().job_id).second)
-      csv.fail("job_id", fmt::format("duplicate name '{}'", rows.back().job_id));
+      csv.fail("job_id", "duplicate name '{}'", rows.back().job_id);
   }
   if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
-  if (!found.good()) return found.result();
   std::ranges::stable_sort(rows, {}, &trace_row::submit_s);
-  return rows;
+  return found.result(std::move(rows));
 }
 
 // Columns without any value are left out. Text in, text out: reading the result gives the same
 // rows.
 std::string to_csv(std::span<const trace_row> rows, const std::string& comment) {
-  const auto any = [&](auto used) { return std::any_of(rows.begin(), rows.end(), used); };
-  const bool type = any([](auto& r) { return !r.gpu_type.empty(); });
-  const bool model = any([](auto& r) { return !r.model.empty(); });
-  const bool batch = any([](auto& r) { return r.global_batch.has_value(); });
-  const bool iterations = any([](auto& r) { return r.iterations.has_value(); });
-  const bool deadline = any([](auto& r) { return r.deadline_s.has_value(); });
-  const bool card = any([](auto& r) { return !r.dataset_card.empty(); });
-
+  std::vector<optional_column> used;
+  std::ranges::copy_if(optional_columns, std::back_inserter(used), [&](const auto& column) {
+    return std::ranges::any_of(rows, [&](const auto& r) { return !column.text(r).empty(); });
+  });
   auto out = commented(comment) + "job_id,submit_s,duration_s,gpus";
-  if (type) out += ",gpu_type";
-  if (model) out += ",model";
-  if (batch) out += ",global_batch";
-  if (iterations) out += ",iterations";
-  if (deadline) out += ",deadline_s";
-  if (card) out += ",dataset_card";
+  for (const auto& column : used) out += fmt::format(",{}", column.name);
   for (const auto& r : rows) {
     out += fmt::format("\n{},{},{},{}", r.job_id, shortest(r.submit_s), duration_field(r), r.gpus);
-    if (type) out += "," + r.gpu_type;
-    if (model) out += "," + r.model;
-    if (batch) out += "," + (r.global_batch ? std::to_string(*r.global_batch) : "");
-    if (iterations) out += "," + (r.iterations ? std::to_string(*r.iterations) : "");
-    if (deadline) out += "," + (r.deadline_s ? shortest(*r.deadline_s) : "");
-    if (card) out += fmt::format(",{}", fmt::join(r.dataset_card, ";"));
+    for (const auto& column : used) out += "," + column.text(r);
   }
   return out + "\n";
 }
@@ -141,9 +146,8 @@ expected<std::vector<inference_row>> load_inference_trace(const fs::path& file) 
                     static_cast<std::uint32_t>(csv.whole("prompt_tokens", {0, 1e8})),
                     static_cast<std::uint32_t>(csv.whole("generated_tokens", {0, 1e8}))});
   if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
-  if (!found.good()) return found.result();
   std::ranges::stable_sort(rows, {}, &inference_row::arrival_s);
-  return rows;
+  return found.result(std::move(rows));
 }
 
 std::string to_csv(std::span<const inference_row> rows, const std::string& comment) {

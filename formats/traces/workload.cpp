@@ -1,7 +1,5 @@
 #include "formats/traces/workload.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,6 +8,7 @@
 #include "formats/parse/reader.hpp"
 #include "messages/base/name_hash.hpp"
 #include "messages/base/random.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::formats {
 
@@ -54,11 +53,12 @@ random_source generator(std::uint64_t seed, std::string_view name) {
   return random_source{seed ^ hash_of_name(name)};
 }
 
+/// `drawn`: a random number from 0 to 1.
 template <class T>
-T weighted(random_source& random, std::span<const std::pair<T, double>> choices) {
+T weighted(double drawn, const std::vector<std::pair<T, double>>& choices) {
   double sum = 0;
   for (const auto& [what, weight] : choices) sum += weight;
-  double at = random.uniform() * sum;
+  double at = drawn * sum;
   for (const auto& [what, weight] : choices) {
     if (at < weight) return what;
     at -= weight;
@@ -128,11 +128,9 @@ class assigner {
 
   expected<arrival> assign(const trace_row& row) {
     if (!(row.duration_s > 0))
-      return refuse(
-          reason::kind::invalid,
-          fmt::format(
-              "job {}: no duration_s; only measured speeds (--throughputs) replay such rows",
-              row.job_id));
+      return refuse(reason::kind::invalid,
+                    "job {}: no duration_s; only measured speeds (--throughputs) replay such rows",
+                    row.job_id);
     auto random = generator(seed_, row.job_id);
     job_spec job;
     job.name = row.job_id;
@@ -145,7 +143,7 @@ class assigner {
     if (!row.gpu_type.empty() && row.gpu_type != job.gpu_type) job.required_gpu_type = row.gpu_type;
     job.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
     job.model = wish(job, *type, random);
-    const auto batch = weighted<std::uint32_t>(random, rule_.batches);
+    const auto batch = weighted(random.uniform(), rule_.batches);
     job.global_batch = rule_.batch_a_gpu ? batch * job.gpus : std::max(batch, job.gpus);
     if (rule_.cards) describe_data(job, random);
     if (rule_.deadlines && !row.deadline_s)
@@ -156,7 +154,7 @@ class assigner {
  private:
   // Powers of two, as plans need them.
   std::uint32_t wanted_gpus(const trace_row& row, random_source& random) const {
-    const auto drawn = rule_.gpus.empty() ? 1 : weighted<std::uint32_t>(random, rule_.gpus);
+    const auto drawn = rule_.gpus.empty() ? 1 : weighted(random.uniform(), rule_.gpus);
     return row.gpus > 1 ? power_of_two_below(row.gpus) : drawn;
   }
 
@@ -164,13 +162,12 @@ class assigner {
   /// with too few come last.
   expected<gpu_index> wanted_type(const trace_row& row, std::uint32_t wanted,
                                   random_source& random) {
-    for (std::size_t i = 0; i < cluster_.gpus.size(); ++i)
-      if (!row.gpu_type.empty() && cluster_.gpus[i].name == row.gpu_type)
-        return static_cast<gpu_index>(i);
+    const auto own = std::ranges::find(cluster_.gpus, row.gpu_type, &gpu_type::name);
+    if (!row.gpu_type.empty() && own != cluster_.gpus.end())
+      return static_cast<gpu_index>(own - cluster_.gpus.begin());
     if (!row.gpu_type.empty() && !regardless_)
-      return refuse(reason::kind::infeasible,
-                    fmt::format("job {}: the cluster {} has no {}", row.job_id, cluster_.name,
-                                shown(row.gpu_type)));
+      return refuse(reason::kind::infeasible, "job {}: the cluster {} has no {}", row.job_id,
+                    cluster_.name, shown(row.gpu_type));
     std::vector<std::pair<gpu_index, double>> choices;
     gpu_index max = 0;
     for (const auto& [type, count] : gpus_) {
@@ -179,15 +176,7 @@ class assigner {
     }
     const double draw_anyway =
         random.uniform();  // the number of draws must not depend on the cluster
-    if (choices.empty()) return max;
-    double sum = 0;
-    for (const auto& c : choices) sum += c.second;
-    double at = draw_anyway * sum;
-    for (const auto& [type, count] : choices) {
-      if (at < count) return type;
-      at -= count;
-    }
-    return choices.back().first;
+    return choices.empty() ? max : weighted(draw_anyway, choices);
   }
 
   /// A model that appears to fit; see the constants above.
@@ -239,8 +228,8 @@ class assigner {
     if (s == 0 && regardless_) s = regardless_(job, job.gpus);
     if (!(std::isfinite(s) && s > 0))
       return refuse(reason::kind::infeasible,
-                    fmt::format("job {}: no plan of {} with batch {} fits the cluster {}",
-                                row.job_id, job.model.name, job.global_batch, cluster_.name));
+                    "job {}: no plan of {} with batch {} fits the cluster {}", row.job_id,
+                    job.model.name, job.global_batch, cluster_.name);
     const double duration = std::clamp(row.duration_s, rule_.min_s, rule_.max_s);
     job.iterations = row.iterations.value_or(
         static_cast<std::uint64_t>(std::max(1.0, std::round(duration / s))));
@@ -266,18 +255,12 @@ class assigner {
   expected<model> named(const std::string& name) {
     for (const auto& l : ladder_)
       if (l.what.name == name) return l.what;
-    const auto [at, fresh] = named_.try_emplace(name);
-    if (fresh) {
-      auto m = is_name(name) ? load_model(configs_directory() / "models" / (name + ".yaml"))
-                             : refuse(reason::kind::invalid,
-                                      fmt::format("'{}' is not a model name", shown(name)));
-      if (!m) {
-        named_.erase(at);
-        return refuse(m.error());
-      }
-      at->second = std::move(*m);
-    }
-    return at->second;
+    if (const auto at = named_.find(name); at != named_.end()) return at->second;
+    if (!is_name(name))
+      return refuse(reason::kind::invalid, "'{}' is not a model name", shown(name));
+    auto m = load_model(configs_directory() / "models" / (name + ".yaml"));
+    if (m) named_.emplace(name, *m);
+    return m;
   }
 
   const rule& rule_;
@@ -300,8 +283,8 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   const std::vector<std::string> names{"frenzy", "crius", "crius-deadlines", "titan"};
   const auto* r = find_rule(workload);
   if (!r)
-    return refuse(reason::kind::invalid,
-                  fmt::format("unknown workload '{}'{}", shown(workload), hint(workload, names)));
+    return refuse(reason::kind::invalid, "unknown workload '{}'{}", shown(workload),
+                  hint(workload, names));
   if (c.nodes.empty()) return refuse(reason::kind::invalid, "the cluster has no nodes");
   std::vector<ladder_model> ladder;
   const auto directory = models.empty() ? configs_directory() / "models" : models;
@@ -311,8 +294,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
     const double parameters = parameters_of(*m);
     ladder.push_back({std::move(*m), parameters});
   }
-  std::stable_sort(ladder.begin(), ladder.end(),
-                   [](auto& a, auto& b) { return a.parameters < b.parameters; });
+  std::ranges::stable_sort(ladder, {}, &ladder_model::parameters);
   assigner a{*r, seed, c, seconds, regardless, std::move(ladder)};
   std::vector<arrival> jobs;
   for (const auto& row : rows) {
