@@ -53,7 +53,7 @@ class findings {
   const std::string& file() const { return file_; }
   /// Only if not good().
   tl::unexpected<reason> result() const { return refuse(*first_); }
-  /// What was read, unless there is an error.
+  /// The value that was read, or the first error.
   template <class T>
   expected<T> result(T read) const {
     if (!good()) return result();
