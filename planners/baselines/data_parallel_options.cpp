@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
@@ -37,8 +36,7 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
                   [&](auto n) { return n > largest || (job.max_gpus && n > *job.max_gpus); });
   }
   if (out.empty())
-    return refuse(reason::kind::infeasible,
-                  fmt::format("no GPUs of a single type hold '{}'", job.model.name));
+    return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
   std::ranges::stable_sort(out, std::greater{}, &plan::samples_per_s);
   return out;
 }
@@ -72,7 +70,7 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
 }
 
 bool may_be_moved(const job_view& j) {
-  return is_resumable(*j.spec) && j.plans && !j.plans->empty();
+  return is_resumable(*j.spec) && has_plans(j);
 }
 
 bool data_parallel_policy::places(const job_spec& job, bool) const {
@@ -86,7 +84,7 @@ expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, con
 }
 
 reason data_parallel_policy::why_waits(const snapshot& s, const job_view& j) const {
-  return j.plans && !j.plans->empty() ? why_behind(s, j) : why_none(j);
+  return has_plans(j) ? why_behind(s, j) : why_none(j);
 }
 
 }  // namespace troupe::planners

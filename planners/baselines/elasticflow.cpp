@@ -57,8 +57,7 @@ class elastic_pool {
 
   void decide(std::vector<decision>& out) {
     admit(out);
-    std::vector<elastic_job> shapes;
-    for (const auto& c : jobs_) shapes.push_back(c.shape);
+    const auto shapes = shapes_of(jobs_);
     auto minimum = minimum_shares(shapes, capacity());
     // After the loss of a node the promises may be impossible to keep: shares then follow marginal
     // throughput alone.
@@ -73,6 +72,12 @@ class elastic_pool {
     for (const auto n : pool_.nodes) gpus += s_.idle.idle(n);
     for (const auto& c : jobs_) gpus += total_gpus(c.job->where);
     return gpus;
+  }
+
+  static std::vector<elastic_job> shapes_of(const std::vector<elastic_candidate>& jobs) {
+    std::vector<elastic_job> shapes;
+    for (const auto& j : jobs) shapes.push_back(j.shape);
+    return shapes;
   }
 
   /// A program of unknown length may need all of its time on its smallest count: none of it is
@@ -97,9 +102,7 @@ class elastic_pool {
       admitted.push_back(c);
       std::ranges::stable_sort(admitted, {}, by_deadline);
       if (c.job->attempts > 0) continue;
-      std::vector<elastic_job> shapes;
-      for (const auto& a : admitted) shapes.push_back(a.shape);
-      if (minimum_shares(shapes, gpus)) continue;
+      if (minimum_shares(shapes_of(admitted), gpus)) continue;
       std::erase_if(admitted, [&](const elastic_candidate& a) { return a.job == c.job; });
       out.push_back(
           give_up(c.job->id, {reason::kind::infeasible,
@@ -142,17 +145,16 @@ class elastic_pool {
   /// Stops come first, then moves, then starts: what one leaves may be another's.
   void carry_out(const elastic_candidate& c, std::uint32_t gpus, allocation& where,
                  std::vector<decision>& out, std::vector<decision>& starts) {
-    using kind = decision::kind;
     const auto& j = *c.job;
     if (where == j.where) return;
     if (where.empty() && free_.has(j.where))
       free_.take(j.where);  // no other job needs its GPUs
     else if (where.empty())
-      out.insert(out.begin(), {kind::stop, j.id, {}, {}, {}});
+      out.insert(out.begin(), stop_job(j.id));
     else if (j.where.empty())
-      starts.push_back({kind::start, j.id, *plan_for(c, gpus), std::move(where), {}});
+      starts.push_back(start_job(j.id, *plan_for(c, gpus), std::move(where)));
     else
-      out.push_back({kind::move, j.id, *plan_for(c, gpus), std::move(where), {}});
+      out.push_back({decision::kind::move, j.id, *plan_for(c, gpus), std::move(where), {}});
   }
 
   const snapshot& s_;
@@ -178,12 +180,8 @@ class elasticflow final : public data_parallel_policy {
     for (const auto& [id, j] : s.running)
       if (const auto p = pool_of(pools, j.where); may_be_moved(j) && p < pools.size())
         all[p].add(j);
-    for (const auto* j : all_in_order(s.waiting)) {
-      if (j->plans && !j->plans->empty())
-        all[home_of(s.cluster, pools, *j)].add(*j);
-      else
-        out.push_back(give_up(j->id, why_none(*j)));
-    }
+    for (const auto* j : all_in_order(s.waiting))
+      if (!gives_up(*j, out)) all[home_of(s.cluster, pools, *j)].add(*j);
     for (auto& p : all) p.decide(out);
     return out;
   }

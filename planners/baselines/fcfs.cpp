@@ -4,8 +4,7 @@
 // one that asks for more than the cluster has is refused at once, for it would block the queue for
 // ever.
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -53,8 +52,7 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   const auto job = request_of(*j.spec);
   if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
   if (j.out_of_memory > 0) {
-    return refuse(kind::infeasible,
-                  fmt::format("ran out of memory on the {} GPUs it requested", job.gpus));
+    return refuse(kind::infeasible, "ran out of memory on the {} GPUs it requested", job.gpus);
   }
   if (has_exact_gpus(*j.spec)) {
     if (auto why = why_never(j)) return refuse(std::move(*why));
@@ -68,9 +66,8 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
     if (all.gpus[g] >= job.gpus) out.push_back(g);
   }
   if (sum < job.gpus) {
-    return refuse(kind::infeasible,
-                  fmt::format("requests {} {}; the cluster has {}", job.gpus,
-                              job.type.empty() ? std::string("GPUs") : job.type, sum));
+    return refuse(kind::infeasible, "requests {} {}; the cluster has {}", job.gpus,
+                  job.type.empty() ? std::string("GPUs") : job.type, sum);
   }
   return out;
 }
@@ -81,15 +78,14 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   if (has_exact_gpus(job)) {
     auto p = place_exact(c, all_idle, j);
     if (!p) return {};
-    return decision{decision::kind::start, j.id, std::move(p->how), std::move(p->where), {}};
+    return start_job(j.id, std::move(p->how), std::move(p->where));
   }
   const auto gpus = request_of(job).gpus;
   std::optional<idle_index> restricted;
   const auto& idle = allowed_idle(c, all_idle, job, restricted);
   if (idle.total_idle() < gpus) return {};
   const auto on = [&](const allocation& where) {
-    return decision{
-        decision::kind::start, j.id, split_for(c, job, where, 0, all.max_tensor), where, {}};
+    return start_job(j.id, split_for(c, job, where, 0, all.max_tensor), where);
   };
   if (types.empty()) {
     const auto where = fastest_idle(idle, gpus, all.types);
@@ -100,14 +96,12 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   // too small.
   bool one_could = false;
   for (const auto g : types) {
-    if (const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt) {
-      auto d = on(*where);
-      if (d.how.bytes_per_gpu > 0) return d;
-      if (!blind) blind = std::move(d);
-    } else {
-      one_could |=
-          split_for(c, job, pack(c, all.nodes[g], gpus), 0, all.max_tensor).bytes_per_gpu > 0;
-    }
+    const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt;
+    auto d = on(where ? *where : pack(c, all.nodes[g], gpus));
+    const bool holds = d.how.bytes_per_gpu > 0;
+    if (where && holds) return d;
+    if (where && !blind) blind = std::move(d);
+    one_could |= holds;
   }
   // No type has the memory: the user's request counts, and the job will run out of memory.
   return one_could ? std::nullopt : blind;
@@ -149,8 +143,7 @@ class fcfs : public queue_policy {
   reason why_waits(const snapshot& s, const job_view& j) const override {
     const auto* head = in_order(s.waiting).front();
     if (head->id != j.id) {
-      return {kind::insufficient,
-              fmt::format("queued behind job {}, the head of the queue", head->id)};
+      return because(kind::insufficient, "queued behind job {}, the head of the queue", head->id);
     }
     const supply all(s.cluster);
     const auto types = types_for(s.cluster, all, j);
@@ -158,9 +151,8 @@ class fcfs : public queue_policy {
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto wish = request_of(*j.spec);
-    return {kind::insufficient,
-            fmt::format("requests {} {}; {} are idle", wish.gpus,
-                        wish.type.empty() ? "GPUs of one type" : wish.type, idle)};
+    return because(kind::insufficient, "requests {} {}; {} are idle", wish.gpus,
+                   wish.type.empty() ? "GPUs of one type" : wish.type, idle);
   }
 };
 

@@ -17,23 +17,17 @@ namespace {
 /// One decision. Gandiva ignores GPU types: a pool is as good as any other that has room.
 class gandiva_round {
  public:
-  gandiva_round(const snapshot& s, random_source& random, std::vector<decision>& out)
-      : s_{s},
-        random_{random},
-        out_{out},
-        pools_{pools_of(s.cluster, s.idle)},
-        free_{s.cluster, s.idle} {}
+  gandiva_round(const snapshot& s, random_source& random)
+      : s_{s}, random_{random}, pools_{pools_of(s.cluster, s.idle)}, free_{s.cluster, s.idle} {}
 
-  void decide() {
+  std::vector<decision> decide() && {
     bool all = true;
     for (const auto* j : all_in_order(s_.waiting)) {
-      if (!j->plans || j->plans->empty()) {
-        out_.push_back(give_up(j->id, why_none(*j)));
-        continue;
-      }
+      if (gives_up(*j, out_)) continue;
       if (!start(*j) && !shrink_for(*j)) all = false;
     }
     if (all) grow();
+    return std::move(out_);
   }
 
  private:
@@ -51,7 +45,7 @@ class gandiva_round {
     if (rooms.empty()) return false;
     auto& [how, where] = rooms[random_.below(rooms.size())];
     free_.take(where);
-    out_.push_back({decision::kind::start, j.id, *how, std::move(where), {}});
+    out_.push_back(start_job(j.id, *how, std::move(where)));
     return true;
   }
 
@@ -104,7 +98,7 @@ class gandiva_round {
 
   const snapshot& s_;
   random_source& random_;
-  std::vector<decision>& out_;
+  std::vector<decision> out_;
   std::vector<gpu_pool> pools_;
   free_gpus free_;
 };
@@ -114,9 +108,7 @@ class gandiva final : public data_parallel_policy {
   std::string_view name() const override { return "gandiva"; }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    std::vector<decision> out;
-    gandiva_round{s, random, out}.decide();
-    return out;
+    return gandiva_round{s, random}.decide();
   }
 
  private:

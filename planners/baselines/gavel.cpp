@@ -11,8 +11,7 @@
 #include <string>
 #include <tuple>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/policy/policy.hpp"
@@ -31,9 +30,8 @@ struct gavel_candidate {
 
 class gavel_round {
  public:
-  gavel_round(const snapshot& s, gavel_objective objective, std::vector<decision>& out)
+  gavel_round(const snapshot& s, gavel_objective objective)
       : s_{s},
-        out_{out},
         pools_{pools_of(s.cluster, s.idle)},
         free_{s.cluster, s.idle},
         objective_{objective} {
@@ -42,24 +40,21 @@ class gavel_round {
     for (const auto& [id, j] : s.waiting) add(j, false);
   }
 
-  void decide() {
+  std::vector<decision> decide() && {
     share_time();
     for (const auto& c : candidates_)
       if (c.runs) free_.give_back(c.job->where);
     for (const auto& [priority, i, pool] : turns()) take_turn(candidates_[i], pool);
     for (const auto& c : candidates_)
-      if (c.runs && !c.settled)
-        out_.insert(out_.begin(), {decision::kind::stop, c.job->id, {}, {}, {}});
+      if (c.runs && !c.settled) out_.insert(out_.begin(), stop_job(c.job->id));
+    return std::move(out_);
   }
 
  private:
   using turn = std::tuple<double, std::size_t, std::uint32_t>;  // -priority, candidate, pool
 
   void add(const job_view& j, bool runs) {
-    if (!j.plans || j.plans->empty()) {
-      out_.push_back(give_up(j.id, why_none(j)));
-      return;
-    }
+    if (gives_up(j, out_)) return;
     gavel_candidate c{&j, std::vector<const plan*>(pools_.size()),
                       std::vector<double>(pools_.size()), runs, false};
     const auto wanted = requested(j);
@@ -138,7 +133,7 @@ class gavel_round {
   }
 
   const snapshot& s_;
-  std::vector<decision>& out_;
+  std::vector<decision> out_;
   std::vector<gpu_pool> pools_;
   free_gpus free_;
   gavel_objective objective_;
@@ -154,18 +149,16 @@ class gavel final : public data_parallel_policy {
   double round_s() const override { return 360; }
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
-    std::vector<decision> out;
-    if (s.waiting.empty() && s.running.empty()) return out;
-    gavel_round{s, objective_, out}.decide();
-    return out;
+    if (s.waiting.empty() && s.running.empty()) return {};
+    return gavel_round{s, objective_}.decide();
   }
 
  private:
   std::vector<std::uint32_t> counts_for(const job_spec& job) const override { return {job.gpus}; }
   reason why_behind(const snapshot&, const job_view& j) const override {
-    return {reason::kind::insufficient,
-            fmt::format("requests {} GPUs of one type; other jobs are further behind their share",
-                        requested(j))};
+    return because(reason::kind::insufficient,
+                   "requests {} GPUs of one type; other jobs are further behind their share",
+                   requested(j));
   }
 
   std::string name_;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
@@ -44,18 +45,14 @@ class opportunistic_attempts {
     const auto all = max(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
-      return reason{
-          kind::infeasible,
-          fmt::format("requests {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
-                      j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
+      return because(kind::infeasible, "requests {} GPUs; the cluster has {}{}{}", j.spec->gpus,
+                     all, j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type);
     }
     if (j.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
-    return reason{
-        kind::infeasible,
-        fmt::format("ran out of memory on all {} GPUs {}", all,
-                    j.spec->max_gpus || !j.spec->required_gpu_type.empty()
-                        ? fmt::format("that it may use ({}, gpu_type)", bound_key(*j.spec))
-                        : "of the cluster")};
+    return because(kind::infeasible, "ran out of memory on all {} GPUs {}", all,
+                   j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                       ? fmt::format("that it may use ({}, gpu_type)", bound_key(*j.spec))
+                       : "of the cluster");
   }
 
   next_attempt next(const job_view& j) const {
@@ -143,8 +140,7 @@ class opportunistic : public queue_policy {
                                             : attempt(s.cluster, *idle, *j, attempts, max_tensor);
       if (!start) continue;  // a smaller job behind it may go first
       idle.take(start->where);
-      out.push_back(
-          {decision::kind::start, j->id, std::move(start->how), std::move(start->where), {}});
+      out.push_back(start_job(j->id, std::move(start->how), std::move(start->where)));
     }
     return out;
   }
@@ -156,8 +152,8 @@ class opportunistic : public queue_policy {
     const auto next = attempts.next(j);
     std::optional<idle_index> restricted;
     const auto idle = idle_of(allowed_idle(s.cluster, s.idle, *j.spec, restricted), next.types);
-    return {kind::insufficient, fmt::format("needs {} GPUs{}; {} are idle", next.gpus,
-                                            why_these(s.cluster, j, next), idle)};
+    return because(kind::insufficient, "needs {} GPUs{}; {} are idle", next.gpus,
+                   why_these(s.cluster, j, next), idle);
   }
 
   static std::optional<placed_plan> attempt(const cluster& c, const idle_index& idle,

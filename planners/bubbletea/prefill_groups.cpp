@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/link_cost.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
@@ -28,12 +27,11 @@ std::vector<std::uint32_t> layers_of(const served_layer& layer, const prefill_gr
 reason too_large(const served_layer& layer, const prefill_group_options& o, std::uint32_t guests) {
   const auto each = (layer.layers + guests - 1) / guests;
   const auto m = inference_memory(layer, each, o.tokens, o.rows);
-  return {
-      reason::kind::infeasible,
-      fmt::format("{} of {} layers on a GPU need {:.2f} GB (weights {:.2f}, cache of {} tokens "
-                  "{:.2f}, hidden vectors {:.2f}); guests have {:.2f} GB",
-                  each, layer.layers, m.total() / bytes_per_gb, m.weights / bytes_per_gb, o.tokens,
-                  m.cache / bytes_per_gb, m.hidden / bytes_per_gb, o.guest_bytes / bytes_per_gb)};
+  return because(reason::kind::infeasible,
+                 "{} of {} layers on a GPU need {:.2f} GB (weights {:.2f}, cache of {} tokens "
+                 "{:.2f}, hidden vectors {:.2f}); guests have {:.2f} GB",
+                 each, layer.layers, m.total() / bytes_per_gb, m.weights / bytes_per_gb, o.tokens,
+                 m.cache / bytes_per_gb, m.hidden / bytes_per_gb, o.guest_bytes / bytes_per_gb);
 }
 
 /// The number of groups of each stage's peers. Without a wanted depth as many groups as memory
@@ -44,9 +42,9 @@ expected<std::uint32_t> groups_of_stage(const pipeline_layout& layout, const ser
   const auto pipelines = layout.pipelines;
   if (o.depth && (*o.depth == 0 || *o.depth > pipelines))
     return refuse(reason::kind::invalid,
-                  fmt::format("prefill pipelines of depth {} need as many peers of a stage; the "
-                              "training has {} pipelines",
-                              *o.depth, pipelines));
+                  "prefill pipelines of depth {} need as many peers of a stage; the "
+                  "training has {} pipelines",
+                  *o.depth, pipelines);
   for (auto groups = o.depth ? pipelines / *o.depth : pipelines; groups > 0; --groups) {
     const auto fewest = pipelines / groups, max = (pipelines + groups - 1) / groups;
     if (!layers_of(layer, o, fewest).empty() && !layers_of(layer, o, max).empty()) return groups;
@@ -84,9 +82,9 @@ expected<std::vector<prefill_group>> prefill_groups(const cluster& c, const pipe
   for (const auto& part : layout.parts)
     if (part.tensor_parallel > 1)
       return refuse(reason::kind::invalid,
-                    fmt::format("{} GPUs share a stage of the training; only stages on one GPU "
-                                "each can hold layers of a served model",
-                                part.tensor_parallel));
+                    "{} GPUs share a stage of the training; only stages on one GPU "
+                    "each can hold layers of a served model",
+                    part.tensor_parallel);
   const auto count = groups_of_stage(layout, layer, o);
   if (!count) return refuse(count.error());
   std::vector<prefill_group> groups;

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/cost/kernel_time.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -12,9 +11,9 @@ namespace troupe::planners {
 expected<served_layer> served_layer_of(const model& m) {
   if (!m.operators.empty() || (m.family != "gpt" && m.family != "llama") || m.layers == 0)
     return refuse(reason::kind::invalid,
-                  fmt::format("model '{}' cannot be served: only transformers of the families gpt "
-                              "and llama generate text",
-                              m.name));
+                  "model '{}' cannot be served: only transformers of the families gpt "
+                  "and llama generate text",
+                  m.name);
   const auto operators = expand(m);  // the embedding, then attention and MLP of each layer
   served_layer l;
   l.layers = m.layers;

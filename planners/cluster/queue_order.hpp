@@ -37,6 +37,10 @@ inline std::vector<const job_view*> in_order(const job_views& waiting, bool trai
   return in_order(waiting, [&](const job_view& j) { return j.training == trainings; });
 }
 
+inline bool has_plans(const job_view& j) {
+  return j.plans && !j.plans->empty();
+}
+
 /// Why a job without plans can never run on this cluster: the planner's own reason. After an
 /// attempt that ran out of memory, plans are made with the headroom that it implies, which may
 /// leave none.

@@ -3,8 +3,7 @@
 // paper: a job that cannot be placed is passed over, and a stream of small ones can keep a large
 // one waiting.
 
-#include <fmt/format.h>
-
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -48,9 +47,8 @@ class verdicts {
   }
   void grow() {
     std::vector<slot> larger(slots_.size() * 2);
-    for (const auto& s : slots_) {
+    for (const auto& s : slots_)
       if (s.key != nullptr) slot_of(larger, s.key) = s;
-    }
     slots_ = std::move(larger);
   }
   std::vector<slot> slots_ = std::vector<slot>(64);
@@ -80,18 +78,17 @@ class frenzy : public queue_policy {
         taken = out.size();
         if (idle->total_idle() == 0) break;
       }
-      if (auto start = place_allowed(s, *idle, *j)) {
+      if (auto start = place_allowed(s, *idle, *j))
         out.push_back(std::move(*start));
-      } else if (alike) {
+      else if (alike)
         verdict = verdicts::refused;
-      }
     }
     return out;
   }
 
  private:
   reason why_waits(const snapshot& s, const job_view& j) const override {
-    if (!j.plans || j.plans->empty()) return why_none(j);
+    if (!has_plans(j)) return why_none(j);
     std::optional<idle_index> allowed;
     const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
     auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
@@ -100,10 +97,9 @@ class frenzy : public queue_policy {
     const char* what = place(s, idle, j)
                            ? "jobs ahead of it come first"
                            : "they are too scattered for the job to run at a reasonable speed";
-    return {
-        reason::kind::insufficient,
-        fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
-                    how.bytes_per_gpu / bytes_per_gb, idle.idle_above(how.bytes_per_gpu), what)};
+    return because(reason::kind::insufficient,
+                   "needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
+                   how.bytes_per_gpu / bytes_per_gb, idle.idle_above(how.bytes_per_gpu), what);
   }
 
   static std::optional<decision> place_allowed(const snapshot& s, const idle_index& idle,
@@ -123,7 +119,7 @@ class frenzy : public queue_policy {
     if (has_exact_gpus(*j.spec)) {
       auto p = place_exact(s.cluster, idle, j);
       if (!p) return {};
-      return decision{decision::kind::start, j.id, std::move(p->how), std::move(p->where), {}};
+      return start_job(j.id, std::move(p->how), std::move(p->where));
     }
     constexpr double min_share = 0.5;
     for (const auto& how : *j.plans) {
@@ -136,7 +132,7 @@ class frenzy : public queue_policy {
         const auto here = estimate_iteration(s.cluster, *j.spec, how, where);
         if (here.samples_per_s < min_share * how.samples_per_s) continue;
       }
-      return decision{decision::kind::start, j.id, how, std::move(where), {}};
+      return start_job(j.id, how, std::move(where));
     }
     return {};
   }
@@ -149,7 +145,7 @@ class frenzy : public queue_policy {
     const std::vector<plan>* last = nullptr;
     auto verdict = verdicts::unknown;
     for (const auto& [id, j] : s.waiting) {
-      if (!j.plans || j.plans->empty() || j.bytes_floor > 0) {
+      if (!has_plans(j) || j.bytes_floor > 0) {
         if (auto never = why_never(j))
           out.push_back(give_up(id, std::move(*never)));
         else
@@ -159,9 +155,8 @@ class frenzy : public queue_policy {
       if (j.plans.get() != last) {
         last = j.plans.get();
         auto& v = known.of(last);
-        if (v == verdicts::unknown) {
+        if (v == verdicts::unknown)
           v = first_servable(s.idle, *last) ? verdicts::servable : verdicts::refused;
-        }
         verdict = v;
       }
       if (verdict == verdicts::servable) jobs.push_back(&j);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
@@ -84,8 +85,8 @@ namespace {
 tl::unexpected<reason> too_few_idle(std::uint64_t needed, const plan& best, const idle_index& idle,
                                     const std::string& which = {}) {
   return refuse(reason::kind::insufficient,
-                fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
-                            best.data_parallel, best.pipeline_parallel, idle.total_idle(), which));
+                "needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
+                best.data_parallel, best.pipeline_parallel, idle.total_idle(), which);
 }
 
 /// When a training starts, and with how much of what it wants. A training holds its GPUs to its
@@ -294,10 +295,7 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
   if (jobs.empty()) return s;
   auto& rest = room.emplace(s.idle);
   for (const auto* j : jobs) {
-    if (!j->plans || j->plans->empty()) {
-      out.push_back(give_up(j->id, why_none(*j)));
-      continue;
-    }
+    if (gives_up(*j, out)) continue;
     // Half of the remaining budget for each, so that a job that is slow to plan leaves some for the
     // others; a decision as a whole stays within its budget.
     planning_budget own{budget.left() / 2};
@@ -305,14 +303,13 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
     budget.spend(budget.left() / 2 - own.left());
     if (!placed) continue;
     take(rest, placed->where);
-    out.push_back(
-        {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
+    out.push_back(start_job(j->id, std::move(placed->how), std::move(placed->where)));
   }
   return {s.now_s, s.cluster, rest, s.waiting, s.running, s.moving};
 }
 
 reason why_training_waits(const snapshot& s, const job_view& j) {
-  if (!j.plans || j.plans->empty()) return why_none(j);
+  if (!has_plans(j)) return why_none(j);
   planning_budget budget{planning_budget::units_a_decision};
   const auto placed = place(s, s.idle, j, budget);
   if (!placed) return placed.error();

@@ -44,6 +44,20 @@ inline decision give_up(job_id job, reason why) {
   return {decision::kind::give_up, job, {}, {}, std::move(why)};
 }
 
+/// Gives up a job without any plan; false: it has one.
+inline bool gives_up(const job_view& j, std::vector<decision>& out) {
+  if (has_plans(j)) return false;
+  out.push_back(give_up(j.id, why_none(j)));
+  return true;
+}
+
+inline decision start_job(job_id job, plan how, allocation where) {
+  return {decision::kind::start, job, std::move(how), std::move(where), {}};
+}
+inline decision stop_job(job_id job) {
+  return {decision::kind::stop, job, {}, {}, {}};
+}
+
 /// See placement.hpp.
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
@@ -69,22 +70,23 @@ class replay_planner {
 
   reason why_none() const {
     if (!job_.why_none.empty()) return {kind::infeasible, job_.why_none};
-    std::string types;
+    std::vector<std::string> types;
     std::uint32_t max = 0;
     for (gpu_index g = 0; g < c_.gpus.size(); ++g) {
       if (!time_on(job_, c_.gpus[g]) || whole_.idle_of(g) == 0) continue;
-      types += (types.empty() ? "" : " or ") + c_.gpus[g].name;
+      types.push_back(c_.gpus[g].name);
       max = std::max(max, whole_.idle_of(g));
     }
     if (types.empty())
-      return {kind::infeasible,
-              fmt::format("the cluster has no {}, which its time is for", named_types())};
+      return because(kind::infeasible, "the cluster has no {}, which its time is for",
+                     named_types());
     if (max < program_.gpus)
-      return {kind::infeasible, fmt::format("needs {} {}; the cluster has {} of one type",
-                                            program_.gpus, types, max)};
-    return {kind::infeasible, fmt::format("needs {} {}, the same number on each node, and no nodes "
-                                          "of the cluster have that",
-                                          program_.gpus, types)};
+      return because(kind::infeasible, "needs {} {}; the cluster has {} of one type", program_.gpus,
+                     fmt::join(types, " or "), max);
+    return because(kind::infeasible,
+                   "needs {} {}, the same number on each node, and no nodes "
+                   "of the cluster have that",
+                   program_.gpus, fmt::join(types, " or "));
   }
 
  private:
@@ -200,7 +202,7 @@ class replayed_policy final : public wrapped_policy {
     if (at == times_->end()) return seen;
     const auto& p = program_of(c, j, at->second);
     seen.spec = p.spec;
-    if (j.plans && !j.plans->empty()) seen.plans = p.plans;
+    if (has_plans(j)) seen.plans = p.plans;
     return seen;
   }
 

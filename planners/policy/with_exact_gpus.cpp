@@ -70,26 +70,23 @@ class exact_gpus_policy final : public wrapped_policy {
       auto p = is_exact(*j) ? place_exact(s.cluster, idle, *j) : std::nullopt;
       if (!p) return;
       take(idle, p->where);
-      decisions.push_back(
-          {decision::kind::start, j->id, std::move(p->how), std::move(p->where), {}});
+      decisions.push_back(start_job(j->id, std::move(p->how), std::move(p->where)));
     }
   }
 
   static std::string why_too_few(const snapshot& s, const job_view& j) {
-    plan any;  // GPU type that one of its plans is for
+    std::set<gpu_index> types;  // that one of its plans is for
     for (const auto& p : *j.plans)
-      for (const auto g : p.gpu_types)
-        if (p.bytes_per_gpu > j.bytes_floor &&
-            std::ranges::find(any.gpu_types, g) == any.gpu_types.end())
-          any.gpu_types.push_back(g);
-    std::ranges::sort(any.gpu_types);
-    std::string types;
+      if (p.bytes_per_gpu > j.bytes_floor) types.insert(p.gpu_types.begin(), p.gpu_types.end());
+    std::vector<std::string> names;
     std::uint64_t idle = 0;
-    for (const auto g : any.gpu_types) {
-      types += (types.empty() ? "" : " or ") + s.cluster.gpus[g].name;
+    for (const auto g : types) {
+      names.push_back(s.cluster.gpus[g].name);
       idle = std::max<std::uint64_t>(idle, s.idle.idle_of(g));
     }
-    return fmt::format("needs {} {}{}; {}", j.spec->gpus, types,
+    plan any;
+    any.gpu_types.assign(types.begin(), types.end());
+    return fmt::format("needs {} {}{}; {}", j.spec->gpus, fmt::join(names, " or "),
                        idle >= j.spec->gpus ? ", the same number on each node" : "",
                        idle_text(s, any));
   }

@@ -14,7 +14,7 @@ namespace troupe::planners {
 namespace {
 
 bool is_program(const job_view& j) {
-  return !j.spec->command.empty() && !is_replayed(*j.spec) && j.plans && !j.plans->empty();
+  return !j.spec->command.empty() && !is_replayed(*j.spec) && has_plans(j);
 }
 
 /// GPUs of nodes of one type.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
@@ -49,10 +50,10 @@ bool too_small(const job_view& j, const plan& how) {
 }
 
 reason why_too_small(const plan& how) {
-  return {reason::kind::infeasible,
-          fmt::format("ran out of memory where it had been predicted to need {:.2f} GB; a smaller "
-                      "kv_gb or max_running may help",
-                      how.bytes_per_gpu / bytes_per_gb)};
+  return because(reason::kind::infeasible,
+                 "ran out of memory where it had been predicted to need {:.2f} GB; a smaller "
+                 "kv_gb or max_running may help",
+                 how.bytes_per_gpu / bytes_per_gb);
 }
 
 /// Parts of a snapshot with and without serve jobs. Policies of the papers do not know jobs without
@@ -79,11 +80,11 @@ class split_jobs {
 
 /// The reason names the rule and its figures, for `troupe explain`.
 decision start_of(const cluster& c, const job_view& j, const plan& how, node_index n) {
-  decision d{decision::kind::start, j.id, how, {{n, 1}}, {}};
-  d.why = {reason::kind::invalid,
-           fmt::format("a decoder takes the GPU with the smallest sufficient memory ({:.2f} of "
-                       "{:g} GB), of the node with the fewest idle ones",
-                       how.bytes_per_gpu / bytes_per_gb, c.gpu_of(n).memory_gb)};
+  auto d = start_job(j.id, how, {{n, 1}});
+  d.why = because(reason::kind::invalid,
+                  "a decoder takes the GPU with the smallest sufficient memory ({:.2f} of "
+                  "{:g} GB), of the node with the fewest idle ones",
+                  how.bytes_per_gpu / bytes_per_gb, c.gpu_of(n).memory_gb);
   d.expected = start_estimate{0, how.bytes_per_gpu, false};
   return d;
 }
@@ -110,10 +111,7 @@ class serving_policy final : public wrapped_policy {
     auto idle = s.idle;
     std::vector<decision> all;
     for (const auto* j : jobs.waiting_decoders()) {
-      if (!j->plans || j->plans->empty()) {
-        all.push_back(give_up(j->id, why_none(*j)));
-        continue;
-      }
+      if (gives_up(*j, all)) continue;
       const auto& how = j->plans->front();
       if (too_small(*j, how)) {
         all.push_back(give_up(j->id, why_too_small(how)));
@@ -139,15 +137,15 @@ class serving_policy final : public wrapped_policy {
 
  private:
   static reason why_decoder_waits(const snapshot& s, const job_view& j) {
-    if (!j.plans || j.plans->empty()) return why_none(j);
+    if (!has_plans(j)) return why_none(j);
     const auto& how = j.plans->front();
     const double gb = how.bytes_per_gpu / bytes_per_gb;
     if (best_fit(s.cluster, s.idle, *j.spec, how))
       return {reason::kind::insufficient, "a GPU is idle, and it is about to start"};
-    return {reason::kind::insufficient,
-            fmt::format("waits for an idle GPU{} with more than {:.2f} GB; decoders go before "
-                        "other jobs as soon as one is idle, and stop none",
-                        types_of(*j.spec), gb)};
+    return because(reason::kind::insufficient,
+                   "waits for an idle GPU{} with more than {:.2f} GB; decoders go before "
+                   "other jobs as soon as one is idle, and stop none",
+                   types_of(*j.spec), gb);
   }
 };
 
@@ -169,13 +167,12 @@ expected<std::vector<plan>> decoder_plans(const cluster& c, const job_spec& job)
   }
   if (!how.gpu_types.empty()) return std::vector<plan>{std::move(how)};
   if (max_gb == 0)
-    return refuse(reason::kind::infeasible,
-                  fmt::format("no node has a GPU{}; known types: `troupe status`", types_of(job)));
-  return refuse(
-      reason::kind::infeasible,
-      fmt::format("needs more than {:.2f} GB on one GPU ({}), and the largest{} has {:g}; "
-                  "a smaller kv_gb may help",
-                  how.bytes_per_gpu / bytes_per_gb, text_of(memory), types_of(job), max_gb));
+    return refuse(reason::kind::infeasible, "no node has a GPU{}; known types: `troupe status`",
+                  types_of(job));
+  return refuse(reason::kind::infeasible,
+                "needs more than {:.2f} GB on one GPU ({}), and the largest{} has {:g}; "
+                "a smaller kv_gb may help",
+                how.bytes_per_gpu / bytes_per_gb, text_of(memory), types_of(job), max_gb);
 }
 
 std::shared_ptr<const policy> with_serving(std::shared_ptr<const policy> inner) {

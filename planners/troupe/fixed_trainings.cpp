@@ -12,7 +12,7 @@ namespace {
 
 /// In seconds of a GPU of the cluster's fastest type, by its best plan.
 double work_of(const snapshot& s, const job_view& j) {
-  if (!j.plans || j.plans->empty()) return 0;
+  if (!has_plans(j)) return 0;
   const auto speeds = relative_speeds(s.cluster);
   const auto& how = j.plans->front();
   double weight = 0;
@@ -21,7 +21,7 @@ double work_of(const snapshot& s, const job_view& j) {
 }
 
 bool is_overdue(const snapshot& s, const job_view& j, const troupe_options& o) {
-  if (!j.plans || j.plans->empty()) return false;
+  if (!has_plans(j)) return false;
   const double fastest = std::ranges::max(*j.plans, {}, &plan::samples_per_s).samples_per_s;
   return is_overdue(j, samples_left(s, j), fastest, s.now_s, o);
 }

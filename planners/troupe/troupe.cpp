@@ -275,7 +275,7 @@ class troupe_policy : public queue_policy {
         free.take(j.where);  // no room for its change, and no other job has its GPUs
         continue;
       }
-      if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
+      if (runs) stops.push_back(stop_job(j.id));
       if (where.empty()) continue;
       const reason why{kind::unknown, why_assigned(c, a)};
       auto how = a.option ? a.who->options()[*a.option].how : a.mixed->how;
