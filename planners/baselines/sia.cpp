@@ -5,10 +5,13 @@
 #include "planners/baselines/sia.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "planners/cluster/queue_order.hpp"
 
 namespace troupe::planners {
@@ -32,21 +35,17 @@ std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answe
   for (std::size_t g = 0; g < problem.groups.size(); ++g) {
     const auto& group = problem.groups[g];
     std::vector<std::size_t> order(group.choices.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-      if ((a == group.present) != (b == group.present)) return a == group.present;
-      return group.choices[a].cost < group.choices[b].cost;
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+      return std::pair(i != group.present, group.choices[i].cost);
     });
     std::size_t next = 0;
-    for (const auto c : order) {
-      for (std::uint32_t k = 0; k < answer.taken[g][c]; ++k) {
+    for (const auto c : order)
+      for (std::uint32_t k = 0; k < answer.taken[g][c]; ++k)
         out.push_back({group.jobs[next++], &group.choices[c], c == group.present, {}});
-      }
-    }
   }
-  std::ranges::sort(out, [](const grant& a, const grant& b) {
-    const auto x = a.choice->how.gpus(), y = b.choice->how.gpus();
-    return x != y ? x > y : a.job->id < b.job->id;
+  std::ranges::sort(out, {}, [](const grant& g) {
+    return std::pair(-std::int64_t{g.choice->how.gpus()}, g.job->id);
   });
   return out;
 }
@@ -61,12 +60,11 @@ void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);
   // A job that was to change and could not be placed keeps its GPUs, if they are still free.
-  for (auto& g : grants) {
+  for (auto& g : grants)
     if (g.where.empty() && !g.job->where.empty() && room.has(g.job->where)) {
       room.take(g.where = g.job->where);
       g.present = true;
     }
-  }
 }
 
 class sia : public queue_policy {
@@ -89,26 +87,22 @@ class sia : public queue_policy {
 
     std::set<job_id> stays;
     std::vector<decision> starts;
-    for (auto& m : round.granted) {
+    for (auto& m : round.granted)
       if (!m.job->where.empty())
         stays.insert(m.job->id);
       else
-        starts.push_back(
-            {decision::kind::start, m.job->id, std::move(m.how), std::move(m.where), {}});
-    }
+        starts.push_back(start_job(m.job->id, std::move(m.how), std::move(m.where)));
     for (auto& g : grants) {
       if (g.where.empty()) continue;
       const bool runs = !g.job->where.empty();
       if (runs && same_nodes(g.where, g.job->where) &&
-          (g.present || same(g.choice->how, g.job->how))) {
+          (g.present || same(g.choice->how, g.job->how)))
         stays.insert(g.job->id);
-      } else {
-        starts.push_back({decision::kind::start, g.job->id, g.choice->how, std::move(g.where), {}});
-      }
+      else
+        starts.push_back(start_job(g.job->id, g.choice->how, std::move(g.where)));
     }
-    for (const auto& [id, j] : s.running) {
-      if (!stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
-    }
+    for (const auto& [id, j] : s.running)
+      if (!stays.contains(id)) out.push_back(stop_job(id));
     std::ranges::move(starts, std::back_inserter(out));
     return out;
   }
@@ -123,24 +117,24 @@ class sia : public queue_policy {
       if (std::ranges::find(g.jobs, &j) == g.jobs.end()) continue;
       const auto& x =
           *std::ranges::min_element(g.choices, {}, [](const auto& y) { return y.how.gpus(); });
-      return {kind::insufficient,
-              fmt::format("could start on {} {}, of which {} are idle; earlier rounds assigned "
-                          "them to other jobs",
-                          x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
-                          s.idle.idle_of(problem.pools[x.pool].gpu))};
+      return because(kind::insufficient,
+                     "could start on {} {}, of which {} are idle; earlier rounds assigned "
+                     "them to other jobs",
+                     x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
+                     s.idle.idle_of(problem.pools[x.pool].gpu));
     }
-    return {kind::insufficient, fmt::format("queued behind the {} jobs that one round considers",
-                                            options_.max_waiting)};
+    return because(kind::insufficient, "queued behind the {} jobs that one round considers",
+                   options_.max_waiting);
   }
 
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
     const auto min = std::ranges::find_if(
         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
-    return {kind::insufficient,
-            fmt::format("no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
-                        "GB, of which {} are idle",
-                        min->gpus(), min->bytes_per_gpu / bytes_per_gb,
-                        s.idle.idle_above(min->bytes_per_gpu))};
+    return because(kind::insufficient,
+                   "no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
+                   "GB, of which {} are idle",
+                   min->gpus(), min->bytes_per_gpu / bytes_per_gb,
+                   s.idle.idle_above(min->bytes_per_gpu));
   }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);

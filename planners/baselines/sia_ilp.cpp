@@ -125,16 +125,15 @@ struct relaxation {
 };
 
 // Fixes columns by their reduced costs: those that have this value in every solution better than
-// `best` by more than `slack`. Moving a column off its bound by one job worsens the relaxation by
-// its reduced cost; where that exceeds the distance to the best known solution, no better one does
-// it.
-std::vector<bool> decided(const program& p, const relaxation& lp, double best, double slack) {
+// `best`. Moving a column off its bound by one job worsens the relaxation by its reduced cost;
+// where that exceeds the distance to the best known solution, no better one does it.
+std::vector<bool> decided(const program& p, const relaxation& lp, double best) {
   const auto reduced = lp.solver.reduced_costs();
   std::vector<bool> known(p.columns.size());
   for (std::size_t i = 0; i < known.size(); ++i) {
     const bool at_bound =
         lp.x[i] < program::tolerance || lp.x[i] > p.jobs[p.columns[i].group] - program::tolerance;
-    known[i] = at_bound && std::abs(reduced[i]) > best - slack - lp.bound + 1e-9;
+    known[i] = at_bound && std::abs(reduced[i]) > best - lp.bound + 1e-9;
   }
   return known;
 }
@@ -154,7 +153,7 @@ std::vector<double> solve(const program& p, double constant, const sia_options& 
   if (p.objective(best) - lp.bound <= gap) return best;
 
   // Reduced costs fix most columns: search over the others.
-  const auto known = decided(p, lp, p.objective(best), 0);
+  const auto known = decided(p, lp, p.objective(best));
   const auto rest = p.without(known, lp.x);
   std::vector<double> start;
   for (std::size_t i = 0; i < known.size(); ++i) {

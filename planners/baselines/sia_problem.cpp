@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "messages/domain/tensor_split.hpp"
@@ -21,9 +20,7 @@ namespace troupe::planners {
 namespace {
 
 // Every configuration that can hold the job, idle or not; `cost` is the normalized goodput for now.
-struct shape_table {
-  std::vector<sia_choice> choices;
-};
+using shape_table = std::vector<sia_choice>;
 
 // For one pool: the job's tensor-parallel unit replicated 1, 2, 3, ... times. The unit is the most
 // efficient one at the minimum number of replicas that fits.
@@ -78,16 +75,14 @@ shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i)
     if (has_exact_gpus(*j.spec))
-      add_exact(j, pools[i], i, table.choices);
+      add_exact(j, pools[i], i, table);
     else
-      add_pool(c, *j.spec, pools[i], i, largest_node, j.bytes_floor, table.choices);
-  double min_cost = std::numeric_limits<double>::infinity();
-  std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();
-  for (const auto& x : table.choices) {
-    min_cost = std::min(min_cost, x.cost);
-    fewest = std::min(fewest, x.how.gpus());
-  }
-  for (auto& x : table.choices)
+      add_pool(c, *j.spec, pools[i], i, largest_node, j.bytes_floor, table);
+  if (table.empty()) return table;
+  const auto gpus = [](const sia_choice& x) { return x.how.gpus(); };
+  const double min_cost = std::ranges::min(table, {}, &sia_choice::cost).cost;
+  const auto fewest = gpus(std::ranges::min(table, {}, gpus));
+  for (auto& x : table)
     x.cost *= fewest / min_cost;  // the row's minimum becomes its min_cost count
   return table;
 }
@@ -107,8 +102,8 @@ double restart_factor(const snapshot& s, const job_view& j, const sia_options& o
 std::size_t present_choice(const shape_table& t, const std::vector<gpu_pool>& pools,
                            const job_view& j) {
   const auto gpus = total_gpus(j.where);
-  for (std::size_t i = 0; i < t.choices.size(); ++i)
-    if (t.choices[i].how.gpus() == gpus && pools[t.choices[i].pool].contains(j.where)) return i;
+  for (std::size_t i = 0; i < t.size(); ++i)
+    if (t[i].how.gpus() == gpus && pools[t[i].pool].contains(j.where)) return i;
   return sia_group::none;
 }
 
@@ -139,7 +134,7 @@ class writer {
     std::vector<const job_view*> running;
     for (const auto& [id, j] : s_.running) {
       out_.room.give_back(j.where);
-      if (table(j).choices.empty())
+      if (table(j).empty())
         out_.mixed.push_back({&j, j.how, j.where});
       else
         running.push_back(&j);
@@ -171,15 +166,12 @@ class writer {
 
   const shape_table& table(const job_view& j) {
     const auto key = std::pair(shape(j), j.bytes_floor);
-    auto it = tables_.find(key);
-    if (it == tables_.end()) {
-      it = tables_.emplace(key, table_of(s_.cluster, j, out_.pools)).first;
-    }
-    return it->second;
+    const auto it = tables_.find(key);
+    if (it != tables_.end()) return it->second;
+    return tables_.emplace(key, table_of(s_.cluster, j, out_.pools)).first->second;
   }
   static const void* shape(const job_view& j) {
-    if (j.plans) return j.plans.get();
-    return j.spec.get();
+    return j.plans ? static_cast<const void*>(j.plans.get()) : j.spec.get();
   }
 
   sia_group* find(const row_key& key) {
@@ -201,8 +193,8 @@ class writer {
     g.running = true;
     g.jobs.push_back(&j);
     std::uint32_t last_pool = ~0u;
-    for (std::size_t i = 0; i < t.choices.size(); ++i) {
-      auto x = t.choices[i];
+    for (std::size_t i = 0; i < t.size(); ++i) {
+      auto x = t[i];
       const bool smallest = x.pool != last_pool;
       last_pool = x.pool;
       // At most doubling per round; a pool's smallest count is always allowed.
@@ -222,7 +214,7 @@ class writer {
   // A job starts at the smallest count of a pool. The oldest comes first among equals.
   bool add_waiting(const job_view& j, std::uint32_t position) {
     const auto& t = table(j);
-    if (t.choices.empty()) {
+    if (t.empty()) {
       if (has_mixed_plan(j))
         out_.mixed.push_back({&j, {}, {}});
       else
@@ -236,7 +228,7 @@ class writer {
     auto& g = out_.groups.back();
     g.jobs.push_back(&j);
     std::uint32_t last_pool = ~0u;
-    for (auto x : t.choices) {
+    for (auto x : t) {
       if (x.pool == last_pool) continue;
       last_pool = x.pool;
       if (x.how.gpus() > out_.pools[x.pool].capacity) continue;
