@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace troupe::gpu::jinja {
@@ -23,6 +24,24 @@ std::string shown_token(const token& t) {
   for (const auto& [what, text] : descriptions)
     if (t.what == what) return text;
   return fmt::format("'{}'", t.text);
+}
+
+/// Operators from the loosest level to the tightest. Those of a level read from left to right,
+/// unless the level has a function of its own. `**` is looser than signs, as in Jinja and unlike
+/// Python: -2 ** 2 is 4.
+struct operator_level {
+  kind what;
+  std::array<std::string_view, 4> operators;  // unused places empty
+};
+constexpr operator_level levels[] = {
+    {kind::either, {"or"}},      {kind::both, {"and"}},
+    {kind::comparison, {}},      {kind::calculation, {"+", "-"}},
+    {kind::concatenation, {}},   {kind::calculation, {"*", "/", "//", "%"}},
+    {kind::calculation, {"**"}},
+};
+
+constexpr std::size_t level_behind(kind k) {
+  return static_cast<std::size_t>(std::ranges::find(levels, k, &operator_level::what) - levels) + 1;
 }
 
 std::vector<expression_ptr> list_of(expression_ptr a, expression_ptr b = nullptr) {
@@ -93,9 +112,9 @@ expression_ptr parser::made(kind k, unsigned line, std::vector<expression_ptr> p
 expression_ptr parser::read_expression() {
   const level one{*this};
   const auto line = now().line;
-  auto e = read_or();
+  auto e = read_operators(0);
   while (skip_name("if")) {
-    auto parts = list_of(read_or(), std::move(e));
+    auto parts = list_of(read_operators(0), std::move(e));
     parts.push_back(skip_name("else") ? read_expression() : nullptr);
     e = made(kind::conditional, line, std::move(parts));
   }
@@ -112,7 +131,7 @@ expression_ptr parser::read_expressions(bool conditional) {
            now().is_sign(")") || now().is_name("recursive");
   };
   while (!ends()) {
-    all.push_back(conditional ? read_expression() : read_or());
+    all.push_back(conditional ? read_expression() : read_operators(0));
     if (!skip_sign(",")) break;
     tuple = true;
   }
@@ -121,16 +140,19 @@ expression_ptr parser::read_expressions(bool conditional) {
   return std::move(all[0]);
 }
 
-template <class Inner>
-expression_ptr parser::left_to_right(kind k, Inner&& inner,
-                                     std::initializer_list<std::string_view> operators) {
-  auto left = inner();
-  for (;;) {
-    const auto is_now = [&](std::string_view o) { return now().is_sign(o) || now().is_name(o); };
-    if (std::ranges::none_of(operators, is_now)) return left;
+expression_ptr parser::read_operators(std::size_t index) {
+  if (index == std::size(levels)) return read_unary(true);
+  const auto& [what, operators] = levels[index];
+  if (what == kind::comparison) return read_not();
+  if (what == kind::concatenation) return read_concatenation();
+  const auto is_now = [&](std::string_view o) { return now().is_sign(o) || now().is_name(o); };
+  auto left = read_operators(index + 1);
+  while (std::ranges::any_of(operators, is_now)) {
     auto t = take();
-    left = made(k, t.line, list_of(std::move(left), inner()), std::move(t.text));
+    auto right = read_operators(index + 1);
+    left = made(what, t.line, list_of(std::move(left), std::move(right)), std::move(t.text));
   }
+  return left;
 }
 
 template <class One>
@@ -142,14 +164,6 @@ void parser::read_list_until(std::string_view close, One&& one) {
   expect_sign(close);
 }
 
-expression_ptr parser::read_or() {
-  return left_to_right(kind::either, [&] { return read_and(); }, {"or"});
-}
-
-expression_ptr parser::read_and() {
-  return left_to_right(kind::both, [&] { return read_not(); }, {"and"});
-}
-
 expression_ptr parser::read_not() {
   if (!now().is_name("not")) return read_comparison();
   const level one{*this};
@@ -159,24 +173,18 @@ expression_ptr parser::read_not() {
 
 expression_ptr parser::read_comparison() {
   constexpr std::string_view signs[] = {"==", "!=", "<=", ">=", "<", ">"};
+  constexpr auto inner = level_behind(kind::comparison);
   const auto line = now().line;
   std::vector<expression_ptr> parts;
   std::vector<std::string> found;
-  parts.push_back(read_sum());
+  parts.push_back(read_operators(inner));
   for (;;) {
-    const auto& t = now();
-    if (t.what == token::kind::sign &&
-        std::find(std::begin(signs), std::end(signs), t.text) != std::end(signs)) {
-      found.push_back(take().text);
-    } else if (skip_name("in")) {
-      found.emplace_back("in");
-    } else if (t.is_name("not") && next().is_name("in")) {
-      take(), take();
-      found.emplace_back("not in");
-    } else {
-      break;
-    }
-    parts.push_back(read_sum());
+    const auto is_now = [&](std::string_view sign) { return now().is_sign(sign); };
+    const bool inverse = now().is_name("not") && next().is_name("in");
+    if (!inverse && !now().is_name("in") && std::ranges::none_of(signs, is_now)) break;
+    found.push_back(take().text);
+    if (inverse) found.back() += " " + take().text;
+    parts.push_back(read_operators(inner));
   }
   if (found.empty()) return std::move(parts[0]);
   auto e = made(kind::comparison, line, std::move(parts));
@@ -184,38 +192,22 @@ expression_ptr parser::read_comparison() {
   return e;
 }
 
-expression_ptr parser::read_sum() {
-  return left_to_right(kind::calculation, [&] { return read_concatenation(); }, {"+", "-"});
-}
-
 expression_ptr parser::read_concatenation() {
   const auto line = now().line;
-  auto first = read_product();
-  if (!now().is_sign("~")) return first;
-  auto parts = list_of(std::move(first));
-  while (skip_sign("~")) parts.push_back(read_product());
+  constexpr auto inner = level_behind(kind::concatenation);
+  auto parts = list_of(read_operators(inner));
+  while (skip_sign("~")) parts.push_back(read_operators(inner));
+  if (parts.size() == 1) return std::move(parts[0]);
   return made(kind::concatenation, line, std::move(parts));
-}
-
-expression_ptr parser::read_product() {
-  return left_to_right(kind::calculation, [&] { return read_power(); }, {"*", "/", "//", "%"});
-}
-
-/// Left to right and looser than signs, as in Jinja and unlike Python: -2 ** 2 is 4.
-expression_ptr parser::read_power() {
-  return left_to_right(kind::calculation, [&] { return read_unary(true); }, {"**"});
 }
 
 expression_ptr parser::read_unary(bool filters) {
   const level one{*this};
   const auto line = now().line;
-  expression_ptr e;
-  if (skip_sign("-"))
-    e = made(kind::negative, line, list_of(read_unary(false)));
-  else if (skip_sign("+"))
-    e = made(kind::positive, line, list_of(read_unary(false)));
-  else
-    e = read_primary();
+  const bool negative = skip_sign("-");
+  auto e = negative || skip_sign("+")
+               ? made(negative ? kind::negative : kind::positive, line, list_of(read_unary(false)))
+               : read_primary();
   e = read_postfix(std::move(e));
   return filters ? read_filters(std::move(e)) : std::move(e);
 }
@@ -320,9 +312,7 @@ expression_ptr parser::read_filter(expression_ptr e) {
   const auto line = now().line;
   auto name = expect_name("the name of a filter");
   if (!is_filter(name)) failure("the filter '{}' is not supported", name);
-  std::vector<expression_ptr> input;
-  input.push_back(std::move(e));
-  auto f = made(kind::filter, line, std::move(input), std::move(name));
+  auto f = made(kind::filter, line, list_of(std::move(e)), std::move(name));
   if (now().is_sign("(")) read_arguments(*f);
   check_named_function(*f);
   return f;
@@ -428,7 +418,7 @@ target parser::read_one_target(bool attributes) {
   t.name = expect_name("a name");
   if (attributes && skip_sign(".")) t.attribute = expect_name("the name of an attribute");
   constexpr std::string_view constants[] = {"true", "false", "none", "True", "False", "None"};
-  if (std::find(std::begin(constants), std::end(constants), t.name) != std::end(constants))
+  if (std::ranges::find(constants, t.name) != std::end(constants))
     failure("'{}' cannot be set", t.name);
   return t;
 }

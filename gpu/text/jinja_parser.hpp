@@ -62,21 +62,15 @@ class parser {
   expression_ptr made(expression::kind k, unsigned line, std::vector<expression_ptr> parts = {},
                       std::string text = {}) const;
   void count_depth(expression& e) const;
-  template <class Inner>
-  expression_ptr left_to_right(expression::kind k, Inner&& inner,
-                               std::initializer_list<std::string_view> operators);
   /// Elements with commas between them, and the sign behind the last.
   template <class One>
   void read_list_until(std::string_view close, One&& one);
 
-  expression_ptr read_or();
-  expression_ptr read_and();
+  /// Operators of a level of the table in the source and of all tighter ones.
+  expression_ptr read_operators(std::size_t index);
   expression_ptr read_not();
   expression_ptr read_comparison();
-  expression_ptr read_sum();
   expression_ptr read_concatenation();
-  expression_ptr read_product();
-  expression_ptr read_power();
   expression_ptr read_unary(bool filters);
   expression_ptr read_primary();
   expression_ptr read_number();
