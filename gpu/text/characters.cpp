@@ -5,26 +5,17 @@
 #include <algorithm>
 #include <vector>
 
+#include "messages/base/utf8.hpp"
+
 namespace troupe::gpu {
 
 namespace {
 
 constexpr utf8proc_int32_t no_character = -1;
 
-const utf8proc_uint8_t* utf8_units(std::string_view text) {
-  return reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-}
-
-/// The character that begins a text, and its bytes; 0 bytes where there is no UTF-8.
-std::size_t decode(std::string_view text, utf8proc_int32_t& character) {
-  const auto n =
-      utf8proc_iterate(utf8_units(text), static_cast<utf8proc_ssize_t>(text.size()), &character);
-  return n > 0 ? static_cast<std::size_t>(n) : 0;
-}
-
 utf8proc_int32_t first_of(std::string_view text) {
-  utf8proc_int32_t c = no_character;
-  return !text.empty() && decode(text, c) > 0 ? c : no_character;
+  const auto c = text.empty() ? utf8_character{0, 0, false} : first_character(text);
+  return c.valid ? static_cast<utf8proc_int32_t>(c.point) : no_character;
 }
 
 /// The character that ends a text, of which the first byte is the last that continues none.
@@ -32,8 +23,7 @@ utf8proc_int32_t last_of(std::string_view text) {
   for (std::size_t n = 1; n <= std::min<std::size_t>(4, text.size()); ++n) {
     const auto tail = text.substr(text.size() - n);
     if ((static_cast<unsigned char>(tail[0]) & 0xC0) == 0x80) continue;
-    utf8proc_int32_t c = no_character;
-    return decode(tail, c) == n ? c : no_character;
+    return first_character(tail).bytes == n ? first_of(tail) : no_character;
   }
   return no_character;
 }
@@ -85,23 +75,20 @@ void order_marks(std::vector<utf8proc_int32_t>& characters) {
 std::string composed_utf8(std::string_view text) {
   std::vector<utf8proc_int32_t> characters;
   characters.reserve(text.size());
-  for (utf8proc_int32_t c = 0; !text.empty();) {
-    text.remove_prefix(decode(text, c));
+  while (!text.empty()) {
     utf8proc_int32_t parts[32];  // the longest canonical decomposition has 4
     int boundary = 0;
-    const auto n = utf8proc_decompose_char(c, parts, 32, UTF8PROC_STABLE, &boundary);
+    const auto n = utf8proc_decompose_char(first_of(text), parts, 32, UTF8PROC_STABLE, &boundary);
     characters.insert(characters.end(), parts, parts + std::max<utf8proc_ssize_t>(n, 0));
+    text.remove_prefix(first_character(text).bytes);
   }
   order_marks(characters);
   const auto n =
       utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
                                static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   std::string out;
-  for (utf8proc_ssize_t i = 0; i < n; ++i) {
-    utf8proc_uint8_t bytes[4];
-    const auto size = utf8proc_encode_char(characters[static_cast<std::size_t>(i)], bytes);
-    out.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
-  }
+  for (utf8proc_ssize_t i = 0; i < n; ++i)
+    out += utf8_of(static_cast<std::uint32_t>(characters[static_cast<std::size_t>(i)]));
   return out;
 }
 
@@ -120,13 +107,15 @@ std::size_t character_bytes(std::string_view text) {
   return n;
 }
 
+std::string utf8_of(std::uint32_t number) {
+  utf8proc_uint8_t bytes[4];
+  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(number), bytes);
+  return {reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size)};
+}
+
 std::size_t leading_space(std::string_view text) {
   std::size_t n = 0;
-  for (utf8proc_int32_t c = 0; n < text.size();) {
-    const auto size = decode(text.substr(n), c);
-    if (size == 0 || !is_white_space(c)) break;
-    n += size;
-  }
+  while (is_white_space(first_of(text.substr(n)))) n += first_character(text.substr(n)).bytes;
   return n;
 }
 
@@ -152,11 +141,8 @@ std::string composed(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     std::size_t good = 0;
-    for (utf8proc_int32_t c = 0; good < text.size();) {
-      const auto n = decode(text.substr(good), c);
-      if (n == 0) break;
-      good += n;
-    }
+    while (first_of(text.substr(good)) != no_character)
+      good += first_character(text.substr(good)).bytes;
     out += composed_utf8(text.substr(0, good));
     text.remove_prefix(good);
     if (text.empty()) break;

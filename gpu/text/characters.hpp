@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,9 @@ namespace troupe::gpu {
 
 /// Bytes of the character that begins a text; 1 where there is no UTF-8. The text is not empty.
 std::size_t character_bytes(std::string_view text);
+
+/// The character of a number that has one.
+std::string utf8_of(std::uint32_t number);
 
 /// Bytes of the white space (Unicode's White_Space) that begins or ends a text.
 std::size_t leading_space(std::string_view text);

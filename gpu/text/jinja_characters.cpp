@@ -2,7 +2,9 @@
 
 #include <map>
 
+#include "gpu/text/characters.hpp"
 #include "gpu/text/jinja_text.hpp"
+#include "messages/base/utf8.hpp"
 
 namespace troupe::gpu::jinja {
 
@@ -10,23 +12,15 @@ namespace {
 
 /// The number of a character; nothing: it is a byte that is not UTF-8.
 std::optional<utf8proc_int32_t> code_of(std::string_view character) {
-  utf8proc_int32_t number = 0;
-  const auto read = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(character.data()),
-                                     static_cast<utf8proc_ssize_t>(character.size()), &number);
-  if (read < 0 || static_cast<std::size_t>(read) != character.size()) return std::nullopt;
-  return number;
-}
-
-std::string bytes_of(utf8proc_int32_t number) {
-  utf8proc_uint8_t bytes[4];
-  const auto size = utf8proc_encode_char(number, bytes);
-  return {reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size)};
+  const auto first = first_character(character);
+  if (!first.valid || first.bytes != character.size()) return std::nullopt;
+  return static_cast<utf8proc_int32_t>(first.point);
 }
 
 template <class F>
 std::string changed(std::string_view character, F&& change) {
   const auto number = code_of(character);
-  return number ? bytes_of(change(*number)) : std::string{character};
+  return number ? utf8_of(static_cast<std::uint32_t>(change(*number))) : std::string{character};
 }
 
 }  // namespace

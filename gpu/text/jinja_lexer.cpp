@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gpu/text/characters.hpp"
 #include "gpu/text/jinja_text.hpp"
 
 namespace troupe::gpu::jinja {
@@ -36,32 +37,10 @@ std::string_view without_space_behind(std::string_view s) {
 std::string with_newlines(std::string_view source) {
   std::string out;
   for (std::size_t at = 0; at < source.size(); ++at) {
-    if (source[at] != '\r') {
-      out += source[at];
-      continue;
-    }
-    out += '\n';
-    if (source.substr(at + 1, 1) == "\n") ++at;
+    out += source[at] == '\r' ? '\n' : source[at];
+    if (source.substr(at, 2) == "\r\n") ++at;
   }
   if (out.ends_with('\n')) out.pop_back();
-  return out;
-}
-
-std::string utf8_of(std::uint32_t n) {
-  std::string out;
-  const auto more = [&](unsigned shift) { out += static_cast<char>(0x80 | ((n >> shift) & 0x3F)); };
-  if (n < 0x80) {
-    out += static_cast<char>(n);
-  } else if (n < 0x800) {
-    out += static_cast<char>(0xC0 | (n >> 6));
-    more(0);
-  } else if (n < 0x10000) {
-    out += static_cast<char>(0xE0 | (n >> 12));
-    more(6), more(0);
-  } else {
-    out += static_cast<char>(0xF0 | (n >> 18));
-    more(12), more(6), more(0);
-  }
   return out;
 }
 
@@ -248,10 +227,10 @@ class lexer {
   }
 
   void take_name() {
-    auto to = at_;
-    while (to < s_.size() && in_name(s_[to])) ++to;
-    add(token::kind::name, std::string{s_.substr(at_, to - at_)});
-    at_ = to;
+    const auto first = s_.begin() + static_cast<std::ptrdiff_t>(at_);
+    std::string name{first, std::find_if_not(first, s_.end(), in_name)};
+    at_ += name.size();
+    add(token::kind::name, std::move(name));
   }
 
   // A point is part of a number only with a digit behind it, since `x.0.name` is a subscript.
@@ -259,24 +238,17 @@ class lexer {
   // name.
   void take_number() {
     auto to = at_;
-    const auto digits = [&] {
-      while (to < s_.size() && (is_digit(s_[to]) || s_[to] == '_')) ++to;
-    };
-    const auto digit_at = [&](std::size_t i) { return i < s_.size() && is_digit(s_[i]); };
-    digits();
     bool real = false;
-    if (to < s_.size() && s_[to] == '.' && digit_at(to + 1)) {
-      real = true;
-      ++to;
-      digits();
-    }
+    const auto digits = [&](std::size_t from) {
+      if (from >= s_.size() || !is_digit(s_[from])) return;
+      real = from > at_;
+      to = std::min(s_.find_first_not_of("0123456789_", from), s_.size());
+    };
+    digits(at_);
+    if (s_.substr(to, 1) == ".") digits(to + 1);
     if (to < s_.size() && (s_[to] == 'e' || s_[to] == 'E')) {
       const bool has_sign = to + 1 < s_.size() && (s_[to + 1] == '-' || s_[to + 1] == '+');
-      if (digit_at(to + 1 + has_sign)) {
-        real = true;
-        to += 1 + has_sign;
-        digits();
-      }
+      digits(to + 1 + has_sign);
     }
     std::string written{s_.substr(at_, to - at_)};
     std::erase(written, '_');
@@ -295,10 +267,9 @@ class lexer {
                                                  ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const auto sign : signs) {
       if (!s_.substr(at_).starts_with(sign)) continue;
-      if (sign == "(") open += ')';
-      if (sign == "[") open += ']';
-      if (sign == "{") open += '}';
-      if (sign == ")" || sign == "]" || sign == "}") {
+      constexpr std::string_view opening = "([{", closing = ")]}";
+      if (const auto at = opening.find(sign); at != opening.npos) open += closing[at];
+      if (closing.find(sign) != closing.npos) {
         if (open.empty()) failure("found '{}', which closes nothing", sign);
         if (open.back() != sign[0]) failure("found '{}', expected '{}'", sign, open.back());
         open.pop_back();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gpu/text/characters.hpp"
+
 namespace troupe::gpu::jinja {
 
 text::text(std::string bytes, bool from_message) : bytes_{std::move(bytes)} {
@@ -103,14 +105,8 @@ std::size_t line_end(std::string_view s, std::size_t at) {
 
 /// White space of Python's str.isspace(), which has U+001C to U+001F besides that of Unicode.
 bool is_space(std::string_view character) {
-  if (character.size() == 1) {
-    const char c = character[0];
-    return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
-  }
-  constexpr std::string_view others[] = {"\u0085", "\u00a0", "\u1680", "\u2028",
-                                         "\u2029", "\u202f", "\u205f", "\u3000"};
-  if (character >= "\u2000" && character <= "\u200a") return true;
-  return std::find(std::begin(others), std::end(others), character) != std::end(others);
+  const char c = character[0];
+  return (c >= '\x1c' && c <= '\x1f') || leading_space(character) == character.size();
 }
 
 /// Like str.strip(): `characters` is a set, not a prefix or suffix.
@@ -296,13 +292,11 @@ text mapped(const text& t, const std::function<std::string(std::string_view, boo
 }
 
 text upper(const text& t) {
-  return mapped(
-      t, [](auto one, bool) { return upper_of(one); }, [](auto) { return true; });
+  return mapped(t, [](auto one, bool) { return upper_of(one); });
 }
 
 text lower(const text& t) {
-  return mapped(
-      t, [](auto one, bool) { return lower_of(one); }, [](auto) { return true; });
+  return mapped(t, [](auto one, bool) { return lower_of(one); });
 }
 
 bool is_upper(const text& t) {
@@ -322,11 +316,11 @@ std::string cased(std::string_view one, bool first) {
 }  // namespace
 
 text capitalized(const text& t) {
-  return mapped(t, cased, [](auto) { return true; });
+  return mapped(t, cased);
 }
 
 text titled(const text& t) {
-  return mapped(t, cased, [](auto one) { return is_letter(one); });
+  return mapped(t, cased, is_letter);
 }
 
 /// The filter splits at white space, hyphens and opening brackets; the method at all non-letters.
@@ -346,7 +340,7 @@ text escaped(const text& t) {
     if (c == "'") return "&#39;";
     return c == "\"" ? "&#34;" : std::string{c};
   };
-  return mapped(t, one, [](auto) { return true; }).as_markup();
+  return mapped(t, one).as_markup();
 }
 
 }  // namespace troupe::gpu::jinja

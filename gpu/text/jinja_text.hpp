@@ -68,9 +68,11 @@ std::vector<text> split_from_right(const text& t, const std::optional<std::strin
 std::vector<text> split_lines(const text& t, bool keep_ends, work& w);
 text joined(const std::vector<text>& parts, const text& between, work& w);
 text repeated(const text& t, std::int64_t times, work& w);
-/// Each character by what the function makes of it; `first`: it begins a word.
-text mapped(const text& t, const std::function<std::string(std::string_view, bool first)>& map,
-            const std::function<bool(std::string_view)>& in_word);
+/// Each character by what the function makes of it; `first`: it begins a word. By default the whole
+/// text is one.
+text mapped(
+    const text& t, const std::function<std::string(std::string_view, bool first)>& map,
+    const std::function<bool(std::string_view)>& in_word = [](auto) { return true; });
 
 std::string upper_of(std::string_view character);
 std::string lower_of(std::string_view character);

@@ -33,17 +33,13 @@ text quoted(const text& t, work& w) {
   const char quote = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';
   w.bytes(2 * s.size());
   text out{std::string(1, quote)};
-  out.add(mapped(
-      t,
-      [&](std::string_view one, bool) -> std::string {
-        const char c = one[0];
-        if (c == '\\' || c == quote) return std::string{'\\', c};
-        if (c == '\n') return "\\n";
-        if (c == '\r') return "\\r";
-        if (c == '\t') return "\\t";
-        return is_printable(one) ? std::string{one} : escaped_number(number_of(one));
-      },
-      [](auto) { return true; }));
+  out.add(mapped(t, [&](std::string_view one, bool) {
+    const char c = one[0];
+    if (c == quote) return std::string{'\\', c};
+    constexpr std::string_view from = "\\\n\r\t", to = "\\nrt";
+    if (const auto at = from.find(c); at != from.npos) return std::string{'\\', to[at]};
+    return is_printable(one) ? std::string{one} : escaped_number(number_of(one));
+  }));
   out.add_plain(std::string(1, quote));
   return out;
 }
