@@ -80,20 +80,12 @@ class loop_object final : public object, public std::enable_shared_from_this<loo
 
 /// A macro sees the names of the place where it is defined, not of the place that calls it: it
 /// holds that scope, and the statement stays alive with the template.
-class macro_object final : public object {
- public:
-  macro_object(const statement& macro, std::shared_ptr<scope> where)
-      : macro_{macro}, where_{std::move(where)} {}
-  std::string_view kind() const override { return "macro"; }
-  bool callable() const override { return true; }
-  value call(evaluator& e, const arguments& given) override {
-    return e.call_macro(macro_, where_, given);
-  }
-
- private:
-  const statement& macro_;
-  std::shared_ptr<scope> where_;
-};
+value macro_value(const statement& macro, std::shared_ptr<scope> where) {
+  return callable_value("macro",
+                        [&macro, where = std::move(where)](evaluator& e, const arguments& given) {
+                          return e.call_macro(macro, where, given);
+                        });
+}
 
 }  // namespace
 
@@ -283,8 +275,8 @@ void evaluator::keep_scopes() {
 
 void evaluator::run_macro(const statement& s) {
   keep_scopes();
-  work_.bytes(sizeof(macro_object) + sizeof(scope));
-  scope_->names[s.name] = value{std::shared_ptr<object>{std::make_shared<macro_object>(s, scope_)}};
+  work_.bytes(sizeof(callable_object) + sizeof(scope));
+  scope_->names[s.name] = macro_value(s, scope_);
 }
 
 /// The block becomes a macro `caller`, which the called macro may call any number of times.
@@ -294,8 +286,7 @@ void evaluator::run_call(const statement& s) {
   const auto callee = evaluate(*call_expression.parts[0]);
   auto given = arguments_of(call_expression);
   keep_scopes();
-  given.named.emplace_back(
-      "caller", value{std::shared_ptr<object>{std::make_shared<macro_object>(s, scope_)}});
+  given.named.emplace_back("caller", macro_value(s, scope_));
   print(shown(call(callee, given), work_));
 }
 

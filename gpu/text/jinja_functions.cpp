@@ -7,38 +7,33 @@ namespace troupe::gpu::jinja {
 
 namespace {
 
-/// State of a cycler; `next` and `reset` share it.
-struct cycle_state {
-  list all;
-  std::size_t at = 0;
-
-  value next() {
-    auto v = all.items[at];
-    at = (at + 1) % all.items.size();
-    return v;
-  }
-  value reset() {
-    at = 0;
-    return none{};
-  }
-};
-
-class cycler final : public object {
+class cycler final : public object, public std::enable_shared_from_this<cycler> {
  public:
-  explicit cycler(list all) : state_{std::make_shared<cycle_state>(std::move(all))} {}
+  explicit cycler(list all) : all_{std::move(all)} {}
   std::string_view kind() const override { return "cycler"; }
-  unsigned depth() const override { return state_->all.depth; }
+  unsigned depth() const override { return all_.depth; }
   value attribute(const std::string& name) override {
-    if (name == "current") return state_->all.items[state_->at];
+    if (name == "current") return all_.items[at_];
     if (name != "next" && name != "reset") return object::attribute(name);
-    const auto step = name == "next" ? &cycle_state::next : &cycle_state::reset;
+    const auto step = name == "next" ? &cycler::next : &cycler::reset;
     return callable_value(
         "method of a cycler",
-        [s = state_, step](evaluator&, const arguments&) { return ((*s).*step)(); }, depth());
+        [self = shared_from_this(), step](auto&&...) { return ((*self).*step)(); }, depth());
   }
 
  private:
-  std::shared_ptr<cycle_state> state_;
+  value next() {
+    auto v = all_.items[at_];
+    at_ = (at_ + 1) % all_.items.size();
+    return v;
+  }
+  value reset() {
+    at_ = 0;
+    return none{};
+  }
+
+  const list all_;
+  std::size_t at_ = 0;
 };
 
 /// Jinja's sandbox has the same limit, MAX_RANGE. The numbers are made at once and charged for.

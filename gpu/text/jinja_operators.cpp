@@ -16,7 +16,7 @@ namespace {
 
 /// Integers of Python grow; here they have 64 bits and an overflow is refused rather than wrapped.
 /// A power of unlimited integers would be a way to exhaust memory.
-[[noreturn]] void too_large() {
+[[noreturn]] std::int64_t too_large() {
   fail("computes an integer of more than 63 bits");
 }
 
@@ -35,42 +35,24 @@ void check_divisor(bool zero) {
   if (zero) fail("divides by zero");
 }
 
-/// Rounded down. C++ rounds to zero, Python to minus infinity; the remainder follows, with the sign
-/// of the divisor. The smallest integer by -1 does not fit and would trap on x86.
+/// Rounded down; b is not 0. C++ rounds to zero, Python to minus infinity; the remainder follows,
+/// with the sign of the divisor. The smallest integer by -1 does not fit and would trap on x86.
 std::int64_t quotient(std::int64_t a, std::int64_t b) {
-  check_divisor(b == 0);
-  if (b == -1) {
-    if (a == INT64_MIN) too_large();
-    return -a;
-  }
+  if (b == -1) return a == INT64_MIN ? too_large() : -a;
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
 value integers(std::string_view sign, std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
-  if (sign == "+") {
-    if (__builtin_add_overflow(a, b, &out)) too_large();
-    return out;
-  }
-  if (sign == "-") {
-    if (__builtin_sub_overflow(a, b, &out)) too_large();
-    return out;
-  }
-  if (sign == "*") {
-    if (__builtin_mul_overflow(a, b, &out)) too_large();
-    return out;
-  }
-  if (sign == "/") {
-    check_divisor(b == 0);
-    return static_cast<double>(a) / static_cast<double>(b);
-  }
+  const auto fitting = [&](bool overflow) { return overflow ? too_large() : out; };
+  if (sign == "+") return fitting(__builtin_add_overflow(a, b, &out));
+  if (sign == "-") return fitting(__builtin_sub_overflow(a, b, &out));
+  if (sign == "*") return fitting(__builtin_mul_overflow(a, b, &out));
+  if (sign == "**" && b >= 0) return power_of(a, b);
+  check_divisor(sign == "**" ? a == 0 : b == 0);
+  if (sign == "/") return static_cast<double>(a) / static_cast<double>(b);
   if (sign == "//") return quotient(a, b);
-  if (sign == "%") {
-    check_divisor(b == 0);
-    return b == -1 ? std::int64_t{0} : a - quotient(a, b) * b;
-  }
-  if (b >= 0) return power_of(a, b);
-  check_divisor(a == 0);
+  if (sign == "%") return b == -1 ? std::int64_t{0} : a - quotient(a, b) * b;
   return std::pow(static_cast<double>(a), static_cast<double>(b));
 }
 
@@ -183,10 +165,7 @@ value calculated(evaluator& e, std::string_view sign, const value& a, const valu
 
 value negated(const value& v) {
   check_defined(v);
-  if (const auto i = v.integer_like()) {
-    if (*i == INT64_MIN) too_large();
-    return -*i;
-  }
+  if (const auto i = v.integer_like()) return *i == INT64_MIN ? too_large() : -*i;
   if (const auto* d = v.as_float()) return -*d;
   fail("a sign before a {}, expected a number", type_of(v));
 }

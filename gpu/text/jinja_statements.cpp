@@ -132,9 +132,10 @@ class statement_parser {
       b.then = read({"elif", "else", "endif"});
       s.branches.push_back(std::move(b));
       p_.take();
-      const auto end = p_.take().text;
-      more = end == "elif";
-      if (end == "else")
+      more = p_.now().text == "elif";
+      const bool otherwise = p_.now().text == "else";
+      p_.take();
+      if (otherwise)
         s.branches.push_back({nullptr, read_inside("endif")});
       else if (!more)
         close();
@@ -174,9 +175,7 @@ class statement_parser {
     s.what = statement::kind::with;
     while (p_.now().what != token::kind::block_end) {
       if (!s.targets.empty()) p_.expect_sign(",");
-      target t;
-      t.name = p_.expect_name("a name");
-      s.targets.push_back(std::move(t));
+      s.targets.push_back({p_.expect_name("a name"), {}, {}});
       p_.expect_sign("=");
       s.values.push_back(p_.read_expression());
     }

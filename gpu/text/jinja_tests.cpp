@@ -13,10 +13,6 @@ struct test {
 
 using given_values = const std::vector<value>&;
 
-bool is_number(const value& v) {
-  return v.as_bool() || v.as_integer() || v.as_float();
-}
-
 /// 2 stands for any rest of a float other than 0: only integers are odd here, while 3.0 is odd in
 /// Jinja.
 std::int64_t rest_of(evaluator& e, const value& v, const value& by) {
@@ -65,12 +61,10 @@ bool is_in(evaluator& e, const value& v, given_values given) {
   return contains(e, given[0], v);
 }
 
-/// Templates may ask before they use a filter; the answer is about those supported here.
-bool is_a_filter(evaluator&, const value& v, given_values) {
-  return v.as_text() && is_filter(v.as_text()->bytes());
-}
-bool is_a_test(evaluator&, const value& v, given_values) {
-  return v.as_text() && is_test(v.as_text()->bytes());
+/// Templates may ask before they use a filter or a test; the answer is about those supported here.
+template <bool (*known)(std::string_view)>
+bool is_supported(evaluator&, const value& v, given_values) {
+  return v.as_text() && known(v.as_text()->bytes());
 }
 
 /// `is true` holds for the bool only: 1 is not true by this test.
@@ -86,7 +80,7 @@ constexpr test tests[] = {
     {"boolean", 0, [](evaluator&, const value& v, given_values) { return !!v.as_bool(); }},
     {"integer", 0, [](evaluator&, const value& v, given_values) { return !!v.as_integer(); }},
     {"float", 0, [](evaluator&, const value& v, given_values) { return !!v.as_float(); }},
-    {"number", 0, [](evaluator&, const value& v, given_values) { return is_number(v); }},
+    {"number", 0, [](evaluator&, const value& v, given_values) { return !!v.number_like(); }},
     {"string", 0, [](evaluator&, const value& v, given_values) { return !!v.as_text(); }},
     {"mapping", 0, [](evaluator&, const value& v, given_values) { return !!v.as_dictionary(); }},
     {"escaped", 0,
@@ -103,8 +97,8 @@ constexpr test tests[] = {
     {"divisibleby", 1, divisible},
     {"upper", 0, has_case<true>},
     {"lower", 0, has_case<false>},
-    {"filter", 0, is_a_filter},
-    {"test", 0, is_a_test},
+    {"filter", 0, is_supported<is_filter>},
+    {"test", 0, is_supported<is_test>},
     {"in", 1, is_in},
     {"eq", 1, compares<'=', '='>},
     {"equalto", 1, compares<'=', '='>},

@@ -25,20 +25,8 @@ value trim(evaluator& e, const value& v, const bound& args) {
 }
 
 template <text (*change)(const text&)>
-value change_case(evaluator& e, const value& v, const bound&) {
+value changed(evaluator& e, const value& v, const bound&) {
   return change(as_text(e, v));
-}
-
-value as_string(evaluator& e, const value& v, const bound&) {
-  return as_text(e, v);
-}
-
-value safe(evaluator& e, const value& v, const bound&) {
-  return as_text(e, v).as_markup();
-}
-
-value escape(evaluator& e, const value& v, const bound&) {
-  return escaped(as_text(e, v));
 }
 
 value replace_filter(evaluator& e, const value& v, const bound& args) {
@@ -107,10 +95,9 @@ value format_filter(evaluator& e, const value& v, const bound& args) {
 /// An odd space goes where str.center() puts it: to the left if the width is odd, too.
 value center(evaluator& e, const value& v, const bound& args) {
   const auto t = as_text(e, v);
-  const auto left_over =
-      args.integer(0, 80) - static_cast<std::int64_t>(count_characters(t.bytes()));
-  if (left_over <= 0) return t;
   const auto width = args.integer(0, 80);
+  const auto left_over = width - static_cast<std::int64_t>(count_characters(t.bytes()));
+  if (left_over <= 0) return t;
   const auto before = left_over / 2 + (left_over & width & 1);
   auto out = repeated(" ", before, e.work());
   out.add(t);
@@ -225,14 +212,14 @@ value round_filter(evaluator&, const value& v, const bound& args) {
 
 constexpr named_function of_texts[] = {
     {"trim", trim, {"chars"}},
-    {"upper", change_case<upper>},
-    {"lower", change_case<lower>},
-    {"capitalize", change_case<capitalized>},
-    {"title", change_case<titled_by_filter>},
-    {"string", as_string},
-    {"safe", safe},
-    {"escape", escape},
-    {"e", escape},
+    {"upper", changed<upper>},
+    {"lower", changed<lower>},
+    {"capitalize", changed<capitalized>},
+    {"title", changed<titled_by_filter>},
+    {"string", changed<[](const text& t) { return t; }>},
+    {"safe", changed<[](const text& t) { return t.as_markup(); }>},
+    {"escape", changed<escaped>},
+    {"e", changed<escaped>},
     {"replace", replace_filter, {"old", "new", "count"}},
     {"indent", indent, {"width", "first", "blank"}},
     {"tojson", to_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},

@@ -81,15 +81,7 @@ std::optional<double> value::number_like() const {
 /// Python's `is`: identity for what is shared, equality for small values, which have no identity
 /// here.
 bool value::same_as(const value& other) const {
-  if (any_.index() != other.any_.index()) return false;
-  if (const auto* t = as_text()) return t == other.as_text();
-  if (const auto* l = as_list()) return l == other.as_list();
-  if (const auto* d = as_dictionary()) return d == other.as_dictionary();
-  if (const auto* o = as_object()) return o == other.as_object();
-  if (const auto* b = as_bool()) return *b == *other.as_bool();
-  if (const auto* i = as_integer()) return *i == *other.as_integer();
-  if (const auto* f = as_float()) return *f == *other.as_float();
-  return is_none();
+  return any_ == other.any_;
 }
 
 unsigned value::depth() const {

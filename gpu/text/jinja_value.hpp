@@ -23,8 +23,11 @@ struct arguments;
 /// The value of a name or an item that does not exist; `why`: the error if it is used.
 struct undefined {
   std::shared_ptr<const std::string> why;
+  bool operator==(const undefined&) const { return false; }
 };
-struct none {};
+struct none {
+  bool operator==(const none&) const = default;
+};
 
 struct list;
 struct dictionary;
