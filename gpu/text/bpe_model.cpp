@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "gpu/text/byte_level.hpp"
 #include "gpu/text/characters.hpp"
+#include "gpu/text/json_members.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -25,10 +26,6 @@ std::pair<std::string, std::string> halves_of(const json& merge) {
   return {text.substr(0, space), space == std::string::npos ? "" : text.substr(space + 1)};
 }
 
-bool flag_of(const json& object, const char* key) {
-  return object.contains(key) && !object[key].is_null() && object[key].get<bool>();
-}
-
 }  // namespace
 
 /// Affixes of subwords belong to other encodings, and dropout makes encodings random: both are
@@ -41,9 +38,9 @@ expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
   m.fuse_unknown_ = flag_of(model, "fuse_unk");
   m.whole_words_ = flag_of(model, "ignore_merges");
   for (const auto* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (model.contains(affix) && !model[affix].is_null() && model[affix] != "")
+    if (const auto& found = member(model, affix); !found.is_null() && found != "")
       return refuse(reason::kind::malformed, "model: {} is not supported", affix);
-  if (model.contains("dropout") && !model["dropout"].is_null() && model["dropout"] != 0.0)
+  if (const auto& dropout = member(model, "dropout"); !dropout.is_null() && dropout != 0.0)
     return refuse(reason::kind::malformed, "model: dropout is not supported");
   for (const auto& [token, number] : model.at("vocab").items()) {
     const auto n = number.get<std::uint64_t>();
@@ -55,13 +52,10 @@ expected<bpe_model> bpe_model::read(const json& model, bool byte_level) {
     m.tokens_[id] = bytes;
     m.size_ = std::max(m.size_, id + 1);
   }
-  if (model.contains("unk_token") && model["unk_token"].is_string())
-    if (const auto found = m.numbers_.find(model["unk_token"]); found != m.numbers_.end())
-      m.unknown_ = found->second;
-  for (unsigned b = 0; m.byte_fallback_ && b < 256; ++b) {
-    const auto found = m.numbers_.find(fmt::format("<0x{:02X}>", b));
-    m.bytes_.push_back(found == m.numbers_.end() ? std::nullopt : std::optional{found->second});
-  }
+  if (const auto& unknown = member(model, "unk_token"); unknown.is_string())
+    m.unknown_ = m.number_as_written(unknown);
+  for (unsigned b = 0; m.byte_fallback_ && b < 256; ++b)
+    m.bytes_.push_back(m.number_as_written(fmt::format("<0x{:02X}>", b)));
   if (auto ok = m.read_merges(model.at("merges"), byte_level); !ok) return refuse(ok.error());
   return m;
 }
@@ -76,19 +70,18 @@ expected<void> bpe_model::read_merges(const json& merges, bool byte_level) {
       first = byte_level_bytes(first).value_or(first);
       second = byte_level_bytes(second).value_or(second);
     }
-    const auto a = numbers_.find(first), b = numbers_.find(second),
-               sum = numbers_.find(first + second);
-    if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
+    const auto *a = find_in(numbers_, first), *b = find_in(numbers_, second),
+               *sum = find_in(numbers_, first + second);
+    if (!a || !b || !sum)
       return refuse(reason::kind::malformed,
                     "model: merges[{}] has tokens that vocab does not have", rank);
-    merges_.add(a->second, b->second, rank++, sum->second);
+    merges_.add(*a, *b, rank++, *sum);
   }
   return {};
 }
 
 const std::string* bpe_model::find(std::uint32_t token) const {
-  const auto found = tokens_.find(token);
-  return found == tokens_.end() ? nullptr : &found->second;
+  return find_in(tokens_, token);
 }
 
 /// A character without a token: as bytes if all of them have one, else unknown, else nothing.
@@ -109,8 +102,8 @@ std::vector<std::uint32_t> bpe_model::symbols_of(std::string_view word) const {
   std::vector<std::uint32_t> symbols;
   while (!word.empty()) {
     const auto character = word.substr(0, byte_level_ ? 1 : character_bytes(word));
-    if (const auto found = numbers_.find(std::string{character}); found != numbers_.end())
-      symbols.push_back(found->second);
+    if (const auto number = number_as_written(std::string{character}))
+      symbols.push_back(*number);
     else
       add_unknown(character, symbols);
     word.remove_prefix(character.size());
@@ -119,9 +112,12 @@ std::vector<std::uint32_t> bpe_model::symbols_of(std::string_view word) const {
 }
 
 std::optional<std::uint32_t> bpe_model::number_of(const std::string& token) const {
-  const auto written = byte_level_ ? byte_level_bytes(token).value_or(token) : token;
-  const auto found = numbers_.find(written);
-  return found == numbers_.end() ? std::nullopt : std::optional{found->second};
+  return number_as_written(byte_level_ ? byte_level_bytes(token).value_or(token) : token);
+}
+
+std::optional<std::uint32_t> bpe_model::number_as_written(const std::string& bytes) const {
+  const auto* number = find_in(numbers_, bytes);
+  return number ? std::optional{*number} : std::nullopt;
 }
 
 /// Every byte becomes at least one token if it has one of its own.
@@ -143,10 +139,7 @@ std::size_t bpe_model::longest_token_bytes() const {
 /// not lead to it.
 void bpe_model::encode(std::string_view word, std::vector<std::uint32_t>& out) const {
   if (whole_words_)
-    if (const auto found = numbers_.find(std::string{word}); found != numbers_.end()) {
-      out.push_back(found->second);
-      return;
-    }
+    if (const auto number = number_as_written(std::string{word})) return out.push_back(*number);
   const auto tokens = merges_.apply(symbols_of(word));
   out.insert(out.end(), tokens.begin(), tokens.end());
 }

@@ -33,6 +33,7 @@ class bpe_model {
 
  private:
   expected<void> read_merges(const nlohmann::json& merges, bool byte_level);
+  std::optional<std::uint32_t> number_as_written(const std::string& bytes) const;
   std::vector<std::uint32_t> symbols_of(std::string_view word) const;
   void add_unknown(std::string_view character, std::vector<std::uint32_t>& out) const;
 

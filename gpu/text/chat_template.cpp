@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "gpu/text/jinja_template.hpp"
+#include "gpu/text/json_members.hpp"
 #include "gpu/text/special_names.hpp"
 #include "messages/base/untrusted_file.hpp"
 
@@ -67,16 +68,14 @@ struct found_template {
 /// none. Of several templates only `default` is used; the others are for tools or documents, which
 /// a request cannot pass.
 expected<found_template> template_in(const nlohmann::json& config, std::string name) {
-  if (!config.contains("chat_template") || config["chat_template"].is_null())
-    return found_template{};
-  const auto& t = config["chat_template"];
+  const auto& t = member(config, "chat_template");
+  if (t.is_null()) return found_template{};
   name += ": chat_template";
   if (t.is_string()) return found_template{t.get<std::string>(), std::move(name)};
   if (!t.is_array())
     return refuse(reason::kind::invalid, name + ": found neither a text nor a list of templates");
   for (const auto& one : t)
-    if (one.is_object() && one.contains("name") && one["name"] == "default" &&
-        one.contains("template") && one["template"].is_string())
+    if (member(one, "name") == "default" && member(one, "template").is_string())
       return found_template{one["template"].get<std::string>(), name + " 'default'"};
   return refuse(reason::kind::invalid, name + ": the list has no template named 'default'");
 }

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "gpu/text/added_tokens.hpp"
 #include "gpu/text/bpe_model.hpp"
+#include "gpu/text/json_members.hpp"
 #include "gpu/text/text_steps.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
@@ -74,11 +75,6 @@ tl::unexpected<reason> not_supported(const std::string& what) {
 
 bool has_flag(const json& one, const char* key) {
   return one.contains(key) && one[key].get<bool>();
-}
-
-const json& member(const json& all, const char* key) {
-  static const json nothing;
-  return all.contains(key) ? all[key] : nothing;
 }
 
 /// Special tokens enter the finders first, so of equal names the special one counts, as in
@@ -272,8 +268,8 @@ token_list json_tokenizer::encode_prompt(std::string_view text) const {
 /// A special token adds no text, or a client would see the signs of turns in answers. A byte token
 /// may be a part of a character: utf8_stream joins them.
 std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
-  if (const auto found = by_number_.find(token); found != by_number_.end())
-    return found->second->special ? std::string{} : found->second->content;
+  if (const auto* added = find_in(by_number_, token))
+    return (*added)->special ? std::string{} : (*added)->content;
   const auto* written = model_.find(token);
   if (!written) return {};
   auto text = *written;
@@ -290,8 +286,8 @@ std::string json_tokenizer::text_of(std::uint32_t token, bool first) const {
 }
 
 std::string json_tokenizer::written(std::uint32_t token) const {
-  const auto found = by_number_.find(token);
-  return found == by_number_.end() ? text_of(token, false) : found->second->content;
+  const auto* added = find_in(by_number_, token);
+  return added ? (*added)->content : text_of(token, false);
 }
 
 std::optional<std::uint32_t> json_tokenizer::special(std::string_view name) const {

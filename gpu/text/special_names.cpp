@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "gpu/files/json_file.hpp"
+#include "gpu/text/json_members.hpp"
 
 namespace troupe::gpu::special_names {
 
@@ -16,16 +17,15 @@ constexpr std::size_t max_config_bytes = 16u << 20;
 
 /// A token as it is written: a text, or an object with one.
 std::optional<std::string> token_in(const json& one) {
-  if (one.is_string()) return one.get<std::string>();
-  if (one.is_object() && one.contains("content") && one["content"].is_string())
-    return one["content"].get<std::string>();
-  return std::nullopt;
+  const auto& text = one.is_string() ? one : member(one, "content");
+  return text.is_string() ? std::optional{text.get<std::string>()} : std::nullopt;
 }
 
 /// Names that a class of transformers has for keys that its files lack.
 names defaults_of(const json& config) {
-  if (!config.contains("tokenizer_class") || !config["tokenizer_class"].is_string()) return {};
-  auto type = config["tokenizer_class"].get<std::string>();
+  const auto& found = member(config, "tokenizer_class");
+  if (!found.is_string()) return {};
+  auto type = found.get<std::string>();
   if (type.ends_with("Fast")) type.resize(type.size() - 4);
   if (type == "LlamaTokenizer" || type == "CodeLlamaTokenizer")
     return {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
@@ -50,9 +50,7 @@ void take(names& all, const json& from, bool others) {
   };
   for (const auto& key : known)
     if (from.contains(key)) one(std::string{key}, from[std::string{key}]);
-  if (!others || !from.contains("extra_special_tokens")) return;
-  const auto& more = from["extra_special_tokens"];
-  if (more.is_object())
+  if (const auto& more = member(from, "extra_special_tokens"); others && more.is_object())
     for (const auto& [key, token] : more.items()) one(key, token);
 }
 

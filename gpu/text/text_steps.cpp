@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "gpu/text/characters.hpp"
+#include "gpu/text/json_members.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -23,12 +23,6 @@ constexpr std::size_t max_bytes_composed = 4;
 
 tl::unexpected<reason> unsupported(const char* what, const std::string& found) {
   return refuse(reason::kind::invalid, "{}: '{}' is not supported", what, admission::shown(found));
-}
-
-/// A flag that is null counts as missing: files written by several versions of the library have
-/// both.
-bool set(const json& one, const char* key, bool otherwise) {
-  return one.contains(key) && !one[key].is_null() ? one[key].get<bool>() : otherwise;
 }
 
 /// A text that matches itself.
@@ -239,17 +233,16 @@ expected<void> pretokenizer::add_metaspace(const json& one) {
   s.mark = one.at("replacement").get<std::string>();
   if (s.mark.empty()) return unsupported("pre_tokenizer: Metaspace: replacement", s.mark);
   const auto scheme = one.contains("prepend_scheme") ? one["prepend_scheme"].get<std::string>()
-                      : set(one, "add_prefix_space", true) ? "always"
-                                                           : "never";
-  if (scheme == "first")
-    s.scheme = step::prepend::first;
-  else if (scheme == "always")
-    s.scheme = step::prepend::always;
-  else if (scheme != "never")
+                      : flag_of(one, "add_prefix_space", true) ? "always"
+                                                               : "never";
+  constexpr std::string_view names[] = {"never", "first", "always"};  // as step::prepend
+  const auto* known = std::ranges::find(names, scheme);
+  if (known == std::end(names))
     return unsupported("pre_tokenizer: Metaspace: prepend_scheme", scheme);
+  s.scheme = static_cast<step::prepend>(known - names);
   steps_.push_back(s);
   s.what = step::kind::split_at_mark;
-  if (set(one, "split", true)) steps_.push_back(s);
+  if (flag_of(one, "split", true)) steps_.push_back(s);
   return {};
 }
 
@@ -262,12 +255,10 @@ expected<void> pretokenizer::add_split(const json& one) {
   const auto behavior = one.at("behavior").get<std::string>();
   constexpr std::string_view names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
                                         "MergedWithNext"};
-  const auto known = std::find(std::begin(names), std::end(names), behavior);
+  const auto* known = std::ranges::find(names, behavior);
   if (known == std::end(names)) return unsupported("pre_tokenizer: Split", behavior);
-  step s;
-  s.becomes = static_cast<step::match>(known - std::begin(names));
-  s.invert = set(one, "invert", false);
-  return add_pattern(expression, std::move(s));
+  return add_pattern(expression, {.becomes = static_cast<step::match>(known - names),
+                                  .invert = flag_of(one, "invert")});
 }
 
 /// ByteLevel also makes the vocabulary byte-level: its bytes need no step on the text, since the
@@ -276,15 +267,12 @@ expected<void> pretokenizer::add(const json& one) {
   const auto type = one.at("type").get<std::string>();
   if (type == "ByteLevel") {
     byte_level_ = true;
-    if (set(one, "add_prefix_space", true)) {
-      step s;
-      s.what = step::kind::prefix_space;
-      steps_.push_back(s);
-    }
-    return set(one, "use_regex", true) ? add_pattern(byte_level_words, step{}) : expected<void>{};
+    if (flag_of(one, "add_prefix_space", true)) steps_.push_back({step::kind::prefix_space});
+    return flag_of(one, "use_regex", true) ? add_pattern(byte_level_words, step{})
+                                           : expected<void>{};
   }
   if (type == "Digits")
-    return add_pattern(set(one, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)", step{});
+    return add_pattern(flag_of(one, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)", step{});
   if (type == "Metaspace") return add_metaspace(one);
   return type == "Split" ? add_split(one) : unsupported("pre_tokenizer", type);
 }

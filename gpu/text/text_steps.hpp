@@ -62,13 +62,13 @@ class pretokenizer {
   struct step {
     enum class kind { split, prefix_space, metaspace, split_at_mark };
     kind what = kind::split;
-    pattern where;
+    pattern where{};
     // A match becomes a word of its own, nothing, one word with the matches beside it, or
     // a part of the word before or after it.
     enum class match { isolated, removed, contiguous, with_previous, with_next };
     match becomes = match::isolated;
     bool invert = false;                          // what does not match counts as a match
-    std::string mark;                             // metaspace
+    std::string mark{};                           // metaspace
     enum class prepend { never, first, always };  // metaspace
     prepend scheme = prepend::never;
   };

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "gpu/files/json_file.hpp"
+#include "gpu/text/json_members.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::gpu {
 
@@ -15,12 +16,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-/// Missing keys read as null, so callers have one case less.
-const json& nothing() {
-  static const json none;
-  return none;
-}
 
 bool is_true(const json& value) {
   return value.is_boolean() && value.get<bool>();
@@ -53,12 +48,6 @@ void each_special(const json& all, F use) {
 }
 
 }  // namespace
-
-const json& tokenizer_settings::file::at(const char* key) const {
-  if (!content.is_object()) return nothing();
-  const auto found = content.find(key);
-  return found == content.end() ? nothing() : *found;
-}
 
 /// The files are optional, since tokenizer.json alone is enough; one that exists must be readable.
 /// The limit is that of tokenizer.json, as added_tokens_decoder may list thousands of tokens.
@@ -118,11 +107,9 @@ expected<void> tokenizer_settings::add_tokens(added_token_list& list) const {
   };
   if (const auto& all = config_.at("added_tokens_decoder"); !all.is_null())
     for (const auto& [key, token] : all.items()) {
-      std::uint32_t number = 0;
-      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-      if (error != std::errc{} || end != key.data() + key.size())
-        return not_supported(config_.path, "added_tokens_decoder: a number", key);
-      if (auto ok = list.add(config_.path, number, token); !ok) return ok;
+      const auto number = whole_number<std::uint32_t>(key);
+      if (!number) return not_supported(config_.path, "added_tokens_decoder: a number", key);
+      if (auto ok = list.add(config_.path, *number, token); !ok) return ok;
     }
   if (added_.content.is_object())
     for (const auto& [name, number] : added_.content.items())

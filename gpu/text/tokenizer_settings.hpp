@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/text/added_token_list.hpp"
+#include "gpu/text/json_members.hpp"
 #include "gpu/text/tokenizer_document.hpp"
 #include "messages/base/reason.hpp"
 
@@ -28,7 +29,7 @@ class tokenizer_settings {
     std::filesystem::path path;
     nlohmann::json content;  // null: there is none
     /// A member; null: it, or the file, is not there.
-    const nlohmann::json& at(const char* key) const;
+    const nlohmann::json& at(const char* key) const { return member(content, key); }
   };
 
   expected<void> refuse_unknown() const;
