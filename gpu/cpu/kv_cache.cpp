@@ -1,5 +1,7 @@
 #include "gpu/cpu/kv_cache.hpp"
 
+#include "messages/base/find_in.hpp"
+
 namespace troupe::gpu::cpu {
 
 kv_cache::kv_cache(const inference_model& m, std::uint32_t pages, std::uint32_t layers)
@@ -30,8 +32,7 @@ void kv_cache::release(sequence_id s) {
 }
 
 const kv_cache::sequence* kv_cache::find(sequence_id s) const {
-  const auto found = sequences_.find(s);
-  return found == sequences_.end() ? nullptr : &found->second;
+  return find_in(sequences_, s);
 }
 
 }  // namespace troupe::gpu::cpu

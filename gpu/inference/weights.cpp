@@ -46,18 +46,13 @@ weight_matrix bias_of(const weight_matrix& of) {
 
 // GPT-2 stores its matrices as [in, out] (Conv1D), with queries, keys and values in one.
 sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
-  const auto layer = fmt::format("h.{}.", i / 2);
-  const std::uint64_t hidden = m.hidden;
+  const auto names = names_of(i);
+  const std::uint64_t hidden = m.hidden, inner = m.intermediate;
+  const bool attention = i % 2 == 0;
   sublayer_weights w;
-  if (i % 2 == 0) {
-    w.norm = vector_of({{layer + "ln_1.weight", hidden}}, start::one);
-    w.wide = matrix_of({{layer + "attn.c_attn.weight", 3 * hidden}}, hidden, false);
-    w.back = matrix_of({{layer + "attn.c_proj.weight", hidden}}, hidden, false);
-  } else {
-    w.norm = vector_of({{layer + "ln_2.weight", hidden}}, start::one);
-    w.wide = matrix_of({{layer + "mlp.c_fc.weight", m.intermediate}}, hidden, false);
-    w.back = matrix_of({{layer + "mlp.c_proj.weight", hidden}}, m.intermediate, false);
-  }
+  w.norm = vector_of({{names.norm + ".weight", hidden}}, start::one);
+  w.wide = matrix_of({{names.wide + ".weight", attention ? 3 * hidden : inner}}, hidden, false);
+  w.back = matrix_of({{names.back + ".weight", hidden}}, attention ? hidden : inner, false);
   w.norm_bias = bias_of(w.norm);
   w.wide_bias = bias_of(w.wide);
   w.back_bias = bias_of(w.back);
@@ -112,14 +107,11 @@ bool is_ignored(std::string_view name, const inference_model& m) {
 constexpr std::string_view optional_prefix = "transformer.";
 
 void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {
-  for (const auto& t : w.tensors) {
-    if (w.vector)
-      out.push_back({t.name, {t.columns}});
-    else if (w.turned)
-      out.push_back({t.name, {t.columns, w.in}});
-    else
-      out.push_back({t.name, {w.in, t.columns}});
-  }
+  using shape = std::vector<std::uint64_t>;
+  for (const auto& t : w.tensors)
+    out.push_back({t.name, w.vector   ? shape{t.columns}
+                           : w.turned ? shape{t.columns, w.in}
+                                      : shape{w.in, t.columns}});
 }
 
 }  // namespace

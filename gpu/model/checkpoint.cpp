@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,6 +12,7 @@
 #include "gpu/model/finite.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::gpu {
 
@@ -24,13 +24,6 @@ using json = nlohmann::ordered_json;
 constexpr std::size_t max_index_bytes = 64u << 20;
 const std::string folder_prefix = "iteration-";
 const std::string first_moment = "adam.m/", second_moment = "adam.v/";
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t n = 0;
-  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (wrong != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return n;
-}
 
 // The index records the model, so that an export needs no job file.
 json to_json(const troupe::model& m) {
@@ -159,7 +152,8 @@ std::vector<listed_checkpoint> checkpoints_in(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator{root, error}) {
     const auto name = entry.path().filename().string();
     if (!name.starts_with(folder_prefix)) continue;
-    if (const auto n = number(std::string_view{name}.substr(folder_prefix.size())))
+    if (const auto n =
+            whole_number<std::uint64_t>(std::string_view{name}.substr(folder_prefix.size())))
       all.push_back({*n, entry.path(), fs::exists(entry.path() / checkpoint_index, error)});
   }
   return all;
@@ -233,7 +227,7 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
                     *iteration_text, word);
     iteration_text = word;
   }
-  const auto n = number(iteration_text.value_or("0"));
+  const auto n = whole_number<std::uint64_t>(iteration_text.value_or("0"));
   if (!n)
     return refuse(reason::kind::malformed, "{} is of iteration '{:.32}'", path.string(),
                   *iteration_text);

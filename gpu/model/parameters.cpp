@@ -120,28 +120,26 @@ std::vector<parameter> parameters_of(const troupe::model& m) {
       stage_spec{.model = m, .sublayers = 2 * m.layers, .has_embedding = true, .has_head = true});
 }
 
+namespace {
+
 // A parameter is a sequence of runs; of each run, every device has one slice, by rank. With one run
-// per row and block this cuts columns; with one run in all it cuts rows.
-void take_share(const parameter& p, std::span<const float> whole, std::span<float> part) {
-  if (p.runs == 0) {
-    std::copy(whole.begin(), whole.end(), part.begin());
-    return;
-  }
+// per row and block this cuts columns; with one run in all it cuts rows. No runs: the part is all.
+template <class Whole, class Part, class Copy>
+void each_run(const parameter& p, std::span<Whole> whole, std::span<Part> part, Copy copy) {
+  if (p.runs == 0) return copy(whole, part);
   const auto run = part.size() / p.runs;
   for (std::uint64_t r = 0; r < p.runs; ++r)
-    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>((r * p.shards + p.shard) * run), run,
-                part.begin() + static_cast<std::ptrdiff_t>(r * run));
+    copy(whole.subspan((r * p.shards + p.shard) * run, run), part.subspan(r * run, run));
+}
+
+}  // namespace
+
+void take_share(const parameter& p, std::span<const float> whole, std::span<float> part) {
+  each_run(p, whole, part, [](auto from, auto to) { std::ranges::copy(from, to.begin()); });
 }
 
 void put_share(const parameter& p, std::span<const float> part, std::span<float> whole) {
-  if (p.runs == 0) {
-    std::copy(part.begin(), part.end(), whole.begin());
-    return;
-  }
-  const auto run = part.size() / p.runs;
-  for (std::uint64_t r = 0; r < p.runs; ++r)
-    std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(r * run), run,
-                whole.begin() + static_cast<std::ptrdiff_t>((r * p.shards + p.shard) * run));
+  each_run(p, whole, part, [](auto to, auto from) { std::ranges::copy(from, to.begin()); });
 }
 
 // Values depend only on seed and name, so a training starts with the same weights for any division

@@ -10,6 +10,7 @@
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 
@@ -48,8 +49,8 @@ std::uint64_t stored_bytes(const std::string& dtype) {
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
       {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
       {"F32", 4},  {"C64", 8}, {"F64", 8}, {"I64", 8},     {"U64", 8}};
-  const auto found = known.find(dtype);
-  return found == known.end() ? 0 : found->second;
+  const auto* bytes = find_in(known, dtype);
+  return bytes ? *bytes : 0;
 }
 
 /// A tensor of any type.
@@ -121,9 +122,9 @@ std::map<std::string, stored_tensor> floats_of(std::vector<placed_tensor> all) {
       {"F32", type::f32}, {"F16", type::f16}, {"BF16", type::bf16}};
   std::map<std::string, stored_tensor> out;
   for (auto& t : all) {
-    const auto known = types.find(t.dtype);
-    if (known == types.end()) continue;
-    t.about.values = known->second;
+    const auto* known = find_in(types, t.dtype);
+    if (!known) continue;
+    t.about.values = *known;
     out.emplace(t.about.name, std::move(t.about));
   }
   return out;
@@ -194,8 +195,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
 }
 
 const stored_tensor* safetensors::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+  return find_in(tensors_, name);
 }
 
 found_tensor find_tensor(std::span<const safetensors> files, const std::string& name) {
