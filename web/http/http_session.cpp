@@ -415,32 +415,14 @@ class reply final : public http_reply {
   reply(std::shared_ptr<http_connections> shared, std::weak_ptr<session> s, std::uint64_t turn)
       : shared_{std::move(shared)}, session_{std::move(s)}, turn_{turn} {}
 
-  void whole(http_answer a) override {
-    post([a = std::move(a)](session& s, std::uint64_t turn) mutable {
-      s.whole(turn, std::move(a));
-    });
-  }
-  void promise_stream(http_answer a) override {
-    post([a = std::move(a)](session& s, std::uint64_t turn) mutable {
-      s.promise_stream(turn, std::move(a));
-    });
-  }
+  void whole(http_answer a) override { post(&session::whole, std::move(a)); }
+  void promise_stream(http_answer a) override { post(&session::promise_stream, std::move(a)); }
   void fail(http_answer a, std::string last_piece) override {
-    post([a = std::move(a), l = std::move(last_piece)](session& s, std::uint64_t turn) mutable {
-      s.fail(turn, std::move(a), std::move(l));
-    });
+    post(&session::fail, std::move(a), std::move(last_piece));
   }
-  void begin_stream(http_answer a) override {
-    post([a = std::move(a)](session& s, std::uint64_t turn) { s.begin_stream(turn, a); });
-  }
-  void piece(std::string bytes) override {
-    post([b = std::move(bytes)](session& s, std::uint64_t turn) mutable {
-      s.piece(turn, std::move(b));
-    });
-  }
-  void end(bool complete) override {
-    post([complete](session& s, std::uint64_t turn) { s.end_stream(turn, complete); });
-  }
+  void begin_stream(http_answer a) override { post(&session::begin_stream, std::move(a)); }
+  void piece(std::string bytes) override { post(&session::piece, std::move(bytes)); }
+  void end(bool complete) override { post(&session::end_stream, complete); }
   void when_gone(std::function<void()> gone) override {
     // Without post(): the handler calls it on the server's thread, before the client's departure
     // can be seen.
@@ -448,12 +430,13 @@ class reply final : public http_reply {
   }
 
  private:
-  template <class F>
-  void post(F f) {
+  /// Calls a function of the session on the server's thread.
+  template <class Function, class... Values>
+  void post(Function f, Values... values) {
     // The server's thread has ended: nothing would run it.
     if (shared_->over) return;
-    asio::post(shared_->io, [s = session_, turn = turn_, f = std::move(f)]() mutable {
-      if (const auto present = s.lock()) f(*present, turn);
+    asio::post(shared_->io, [s = session_, turn = turn_, f, ... v = std::move(values)]() mutable {
+      if (const auto present = s.lock()) (present.get()->*f)(turn, std::move(v)...);
     });
   }
 

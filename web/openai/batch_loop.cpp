@@ -8,6 +8,7 @@
 
 #include "gpu/inference/batch_queue.hpp"
 #include "gpu/inference/completion_room.hpp"
+#include "messages/base/find_in.hpp"
 
 namespace troupe::web {
 
@@ -127,22 +128,17 @@ class batch_loop final : public generator {
   // token ends a request that only scores, so the sequence is looked up for each.
   void take(const gpu::batch_result& r) {
     for (const auto& t : r.scored) {
-      auto* s = find(r.sequence);
+      auto* s = find_in(sequences_, r.sequence);
       if (!s) return;
       notify(r.sequence, s->steps.next(t, true));
     }
-    auto* s = find(r.sequence);
+    auto* s = find_in(sequences_, r.sequence);
     if (!s) return;  // it has failed in this round
     if (r.failed)
       return notify(r.sequence, {{}, false, {}, gpu::completion::finish::none, &*r.failed});
     if (!r.next) return;
     queue_.took(r.sequence, r.next->chosen.token);
     notify(r.sequence, s->steps.next(*r.next, false));
-  }
-
-  sequence* find(std::uint64_t id) {
-    const auto found = sequences_.find(id);
-    return found == sequences_.end() ? nullptr : &found->second;
   }
 
   /// At the end its pages are free before the listener is called.

@@ -124,21 +124,18 @@ json place_document(const sequence_place& p) {
           {"attempts", p.attempts}};
 }
 
-/// Keys that OpenAI's API does not have.
-void add_extensions(const choice& c, json& to) {
-  if (c.token_numbers) to["token_ids"] = *c.token_numbers;
-  if (c.place) to["where"] = place_document(*c.place);
-}
-
-json choice_document(const answer_head& h, const choice& c) {
+/// A choice with its text: of a chat as this key has it.
+json choice_document(const answer_head& h, const choice& c, const char* chat_key, json chat_text) {
   json d{{"index", c.index}};
   if (h.chat)
-    d["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+    d[chat_key] = std::move(chat_text);
   else
     d["text"] = c.text;
   d["logprobs"] = log_probabilities(c, h.chat);
   d["finish_reason"] = or_null(c.finish_reason);
-  add_extensions(c, d);
+  // Keys that OpenAI's API does not have.
+  if (c.token_numbers) d["token_ids"] = *c.token_numbers;
+  if (c.place) d["where"] = place_document(*c.place);
   return d;
 }
 
@@ -191,7 +188,9 @@ std::string to_json(const problem& p) {
 std::string to_json(const answer_head& h, const std::vector<choice>& choices, const usage& u) {
   auto d = head_document(h, "chat.completion");
   d["choices"] = json::array();
-  for (const auto& c : choices) d["choices"].push_back(choice_document(h, c));
+  for (const auto& c : choices)
+    d["choices"].push_back(choice_document(
+        h, c, "message", {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}}));
   d["usage"] = usage_document(u);
   return text_of(d);
 }
@@ -206,17 +205,9 @@ std::string role_event(const answer_head& h, std::uint32_t index, bool usage_fol
 
 // A chat's last event has an empty delta: clients take the end from finish_reason.
 std::string choice_event(const answer_head& h, const choice& c, bool usage_follows) {
-  json d{{"index", c.index}};
-  if (!h.chat)
-    d["text"] = c.text;
-  else if (c.text.empty() && !c.finish_reason.empty())
-    d["delta"] = json::object();
-  else
-    d["delta"] = {{"content", c.text}};
-  d["logprobs"] = log_probabilities(c, h.chat);
-  d["finish_reason"] = or_null(c.finish_reason);
-  add_extensions(c, d);
-  return chunk(h, json::array({std::move(d)}), usage_follows);
+  const bool ends = c.text.empty() && !c.finish_reason.empty();
+  auto delta = ends ? json::object() : json{{"content", c.text}};
+  return chunk(h, json::array({choice_document(h, c, "delta", std::move(delta))}), usage_follows);
 }
 
 std::string usage_event(const answer_head& h, const usage& u) {
