@@ -1,8 +1,8 @@
 #include "actors/control/training_history.hpp"
 
-#include "messages/base/statistics.hpp"
-
 #include <algorithm>
+
+#include "messages/base/statistics.hpp"
 
 namespace troupe::actors {
 

@@ -1,5 +1,4 @@
 #include "gpu/tensor_parallel/thread_group.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <fmt/format.h>
 
@@ -7,6 +6,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 

@@ -1,10 +1,11 @@
 #include "gpu/text/pattern.hpp"
-#include "messages/base/refuse.hpp"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <array>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 

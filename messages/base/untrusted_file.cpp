@@ -1,5 +1,4 @@
 #include "messages/base/untrusted_file.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,6 +10,8 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe {
 

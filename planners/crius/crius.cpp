@@ -63,9 +63,10 @@ class crius final : public policy {
       plans = plans_at(c, pools, asked);
     }
     if (plans.empty())
-      return refuse(reason::kind::infeasible,
-                    "no Cell of {} GPUs, half or double as many has enough memory for '{}'",
-                    wanted_gpus(asked), job.model.name);
+      return refuse(
+          reason::kind::infeasible,
+          "no Cell with {} GPUs, or with half or twice as many, has enough memory for '{}'",
+          wanted_gpus(asked), job.model.name);
     std::ranges::stable_sort(plans, std::greater{}, &plan::samples_per_s);
     // Pools of one type have the same Cells: the fastest of each type and count is kept.
     const auto same = [](const plan& a, const plan& b) {

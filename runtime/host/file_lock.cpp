@@ -1,5 +1,4 @@
 #include "runtime/host/file_lock.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,6 +11,8 @@
 #include <thread>
 
 #include <fmt/format.h>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::runtime {
 namespace {

@@ -1,10 +1,11 @@
 #include "runtime/host/realtime.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <sched.h>
 
 #include <cerrno>
 #include <cstring>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::runtime {
 

@@ -1,5 +1,4 @@
 #include "runtime/journal/wal_check.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <array>
 #include <cstdint>
@@ -7,6 +6,8 @@
 #include <fstream>
 #include <span>
 #include <vector>
+
+#include "messages/base/refuse.hpp"
 
 // The format: https://www.sqlite.org/fileformat2.html, "The Write-Ahead Log".
 

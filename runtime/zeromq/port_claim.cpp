@@ -1,5 +1,4 @@
 #include "runtime/zeromq/port_claim.hpp"
-#include "messages/base/refuse.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,6 +14,8 @@
 #include <string>
 
 #include <fmt/format.h>
+
+#include "messages/base/refuse.hpp"
 
 namespace troupe::runtime {
 namespace {

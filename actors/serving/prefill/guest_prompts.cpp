@@ -39,7 +39,7 @@ expected<guest_shape> shape_of(const guest_setup& s, address node) {
                   page_tokens);
   if (p.layers == 0 || (s.how.model.shape.layers > 0 &&
                         std::uint64_t{p.first_layer} + p.layers > s.how.model.shape.layers))
-    return refuse(invalid, "a guest of {} layers from {} on of '{}', which has {}", p.layers,
+    return refuse(invalid, "a guest has {} layers from layer {} of '{}', which has {}", p.layers,
                   p.first_layer, s.how.model.name, s.how.model.shape.layers);
   if (!(s.how.op_ms > 0) || !is_time(p.token_s) || !is_time(p.pair_s) || !is_time(p.half_tokens))
     return refuse(invalid, "a guest needs times of its operations");
