@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "actors/protocol/node_interface.hpp"
-#include "actors/training/stage_options.hpp"
 #include "actors/training/stage.hpp"
+#include "actors/training/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/wire/stage.hpp"
 
