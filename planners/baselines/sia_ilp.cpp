@@ -141,8 +141,8 @@ std::vector<bool> decided(const program& p, const relaxation& lp, double best) {
 std::vector<double> branch_and_bound(const program& p, const relaxation& lp,
                                      std::vector<double> best, double gap, const sia_options& o) {
   const double objective = p.objective(best);
-  const auto x = lp.solver.search({gap, 0, o.max_nodes}, {{best, objective}});
-  return x && p.objective(*x) < objective ? *x : best;
+  const auto found = lp.solver.search({gap, 0, o.max_nodes}, {{best, objective}});
+  return found && p.objective(found->x) < objective ? found->x : best;
 }
 
 std::vector<double> solve(const program& p, double constant, const sia_options& o) {

@@ -40,7 +40,7 @@ std::vector<std::vector<std::uint32_t>> solve_assignment(
   for (const auto n : capacity) p.add_row(-linear_program::infinite, n);
   const auto found = linear_solver{p, true}.search({0, 1e-3, 50});
   if (!found) return taken;
-  const auto& x = *found;
+  const auto& x = found->x;
   for (std::size_t i = 0; i < columns.size(); ++i)
     taken[columns[i].job][columns[i].choice] = static_cast<std::uint32_t>(std::lround(x[i]));
   return taken;

@@ -75,27 +75,33 @@ std::vector<double> linear_solver::reduced_costs() const {
   return {costs, costs + coin_->columns};
 }
 
+std::vector<double> linear_solver::row_prices() const {
+  const double* prices = coin_->solver.getRowPrice();
+  return {prices, prices + coin_->solver.getNumRows()};
+}
+
 double linear_solver::objective() const {
   return coin_->solver.getObjValue();
 }
 
 // CBC copies the solver with its basis, so it starts where relax() ended. Limits are gaps and nodes
 // but no time, so that the result is the same on every machine.
-std::optional<std::vector<double>> linear_solver::search(
-    const search_limits& limits, std::optional<known_solution> known) const {
+std::optional<integral_solution> linear_solver::search(const search_limits& limits,
+                                                       std::optional<known_solution> known) const {
   CbcModel model(coin_->solver);
   model.setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
   if (limits.gap > 0) model.setAllowableGap(limits.gap);
   if (limits.relative_gap > 0) model.setAllowableFractionGap(limits.relative_gap);
   model.setMaximumNodes(limits.max_nodes);
+  model.setDblParam(CbcModel::CbcCutoffIncrement, limits.min_improvement);
   if (known)
     model.setBestSolution(known->x.data(), static_cast<int>(known->x.size()), known->objective,
                           true);
   model.branchAndBound();
   const double* x = model.bestSolution();
   if (x == nullptr) return {};
-  return std::vector<double>(x, x + coin_->columns);
+  return integral_solution{{x, x + coin_->columns}, model.getBestPossibleObjValue()};
 }
 
 }  // namespace troupe::planners

@@ -48,6 +48,13 @@ struct search_limits {
   double gap = 0;           // absolute difference of the objective and the bound
   double relative_gap = 0;  // the same relative to the objective
   int max_nodes = 0;
+  double min_improvement = 1e-5;  // absolute: solutions that are better by less are not sought
+};
+
+/// The result of a search.
+struct integral_solution {
+  std::vector<double> x;  // by column
+  double bound = 0;       // no integral solution has a smaller objective
 };
 
 /// A solution with its objective, from which a search may start.
@@ -63,17 +70,19 @@ class linear_solver {
   linear_solver(const linear_program& p, bool integral);
   ~linear_solver();
 
-  /// Solves the linear relaxation. Precondition of the next three.
+  /// Solves the linear relaxation. Precondition of the next four.
   void relax();
   /// The values of x, by column.
   std::vector<double> solution() const;
   std::vector<double> reduced_costs() const;
+  /// The change of the objective with a row's bound, by row.
+  std::vector<double> row_prices() const;
   double objective() const;
 
   /// Branch and bound for an integral solution; starts from the relaxation if relax() was called,
   /// and from `known`. Nothing: none was found within the limits.
-  std::optional<std::vector<double>> search(const search_limits& limits,
-                                            std::optional<known_solution> known = {}) const;
+  std::optional<integral_solution> search(const search_limits& limits,
+                                          std::optional<known_solution> known = {}) const;
 
  private:
   struct coin;
