@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <string>
 #include <type_traits>
 #include <variant>
 
@@ -15,6 +17,11 @@ bool read_field(map_reader& map, std::string_view key, Field& out, admission::ra
                 std::span<const std::string> words, need n) {
   if constexpr (std::is_same_v<Field, std::string>) {
     return words.empty() ? map.read(key, out, n) : map.read_choice(key, out, words, n);
+  } else if constexpr (std::is_enum_v<Field>) {
+    std::string name;
+    if (!map.read_choice(key, name, words, n)) return false;
+    out = static_cast<Field>(std::ranges::find(words, name) - words.begin());
+    return true;
   } else if constexpr (std::is_same_v<Field, double>) {
     return map.read(key, out, valid, n);
   } else if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {

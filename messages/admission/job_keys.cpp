@@ -6,6 +6,7 @@
 
 #include "messages/admission/admission.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/job_union.hpp"
 #include "messages/domain/schedules.hpp"
 
 namespace troupe::admission {
@@ -89,6 +90,8 @@ key_table<job_spec> job_keys(bool has_work) {
       {"max_restarts", &t::max_restarts, range{0, max_restarts}, served},
       {"dataset_card", &t::dataset_card, served},
       {"merge", &t::merge, served},
+      {"merge_kind", &t::merged_as, word_list{merge_kind_names.begin(), merge_kind_names.end()}},
+      {"merge_across_owners", &t::merge_across_owners},
   };
 }
 

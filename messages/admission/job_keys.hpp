@@ -38,7 +38,8 @@ using key_field =
     std::variant<std::monostate, std::int32_t T::*, std::uint32_t T::*, std::uint64_t T::*,
                  double T::*, bool T::*, std::string T::*, std::vector<std::string> T::*,
                  std::optional<std::uint32_t> T::*, std::optional<std::uint64_t> T::*,
-                 std::optional<double> T::*, std::optional<std::string> T::*>;
+                 std::optional<double> T::*, std::optional<std::string> T::*,
+                 std::optional<bool> T::*, std::optional<merge_kind> T::*>;
 
 /// Which files may, or must, have a key.
 struct key_use {
@@ -49,7 +50,8 @@ struct key_use {
 using word_list = std::vector<std::string>;
 
 /// One key of a map that is read into a T: a number in a range, one of a list of words, or any
-/// value of its field's type. A key without a field is read and checked by a function of its own.
+/// value of its field's type. The words of an enum are those of its enumerators, in order. A key
+/// without a field is read and checked by a function of its own.
 template <class T>
 struct key {
   key(std::string_view n, key_use u = {}) : name{n}, use{u} {}

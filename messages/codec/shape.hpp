@@ -27,6 +27,8 @@ inline constexpr std::uint64_t enum_count = 0;
 template <>
 inline constexpr std::uint64_t enum_count<job_state> = 6;
 template <>
+inline constexpr std::uint64_t enum_count<merge_kind> = 2;
+template <>
 inline constexpr std::uint64_t enum_count<generated::ending> = 4;
 template <>
 inline constexpr std::uint64_t enum_count<prefill_progress::state> = 3;

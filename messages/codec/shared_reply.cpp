@@ -11,22 +11,27 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-constexpr std::size_t reply_fields =
-    7;  // without the view, which a query of all jobs never requests
-static_assert(shape::field_count<query_reply> == reply_fields + 1,
+// Without the last two: a query of all jobs never requests the view, and few lists are cut.
+constexpr std::size_t short_reply_fields = 7, reply_fields = 9;
+static_assert(shape::field_count<query_reply> == reply_fields,
               "pack the new field in its place below");
 
 }  // namespace
 
 // Many clients ask for all jobs at the same time, and their answers differ only in the fields at
 // the beginning: the rest is packed once.
-shared_reply::shared_reply(const query_reply& r) : policy_{r.policy} {
+shared_reply::shared_reply(const query_reply& r)
+    : policy_{r.policy}, fields_{r.older_left_out ? reply_fields : short_reply_fields} {
   shape::sink bytes;
   shape::packer out{bytes};
   out.pack(r.jobs);
   out.pack(r.nodes);
   out.pack(r.gateways_absent);
   out.pack(r.gateways);
+  if (r.older_left_out) {
+    out.pack(r.view);
+    out.pack(r.older_left_out);
+  }
   rest_.assign(bytes.data(), bytes.data() + bytes.size());
 }
 
@@ -39,7 +44,7 @@ frame shared_reply::encode_for(address from, address to, std::uint64_t request,
   out.pack(type_id<query_reply>);
   out.pack(from);
   out.pack(to);
-  out.array(reply_fields);
+  out.array(fields_);
   out.pack(request);
   out.pack(policy_);
   out.pack(now_s);

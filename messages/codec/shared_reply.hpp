@@ -22,6 +22,7 @@ class shared_reply {
 
  private:
   std::string policy_;
+  std::size_t fields_;
   std::vector<std::byte> rest_;
 };
 

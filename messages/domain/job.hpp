@@ -9,6 +9,7 @@
 
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/job_union.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/model.hpp"
 #include "messages/domain/serving.hpp"
@@ -63,14 +64,16 @@ struct job_spec {
   std::optional<double> grace_s{};  // of a program: from SIGTERM to SIGKILL; none: the cluster's
   /// Time for a program's other parts once one has ended with status 0; none: any.
   std::optional<double> rank_wait_s{};
-  std::optional<double> time_limit_s{};  // of running, over all attempts
+  std::optional<double> time_limit_s{};       // of running, over all attempts
+  std::optional<merge_kind> merged_as{};      // how it may be merged; none: shared
+  std::optional<bool> merge_across_owners{};  // also with jobs of others who agree; none: no
   static constexpr std::size_t required = 20;
 
   TROUPE_FIELDS(job_spec, name, model, global_batch, iterations, microbatches, slo_s, deadline_s,
                 budget, priority, gpus, gpu_type, dataset_card, merge, command, environment,
                 working_directory, objective, train, slots, pipeline, max_gpus, required_gpu_type,
                 max_restarts, memory, kernels, serve, exact_gpus, assumed_model, grace_s,
-                rank_wait_s, time_limit_s);
+                rank_wait_s, time_limit_s, merged_as, merge_across_owners);
 };
 
 /// Is it a user's program?

@@ -198,12 +198,15 @@ struct job_status {
   std::optional<std::string> failed_node{};    // the node of that part
   /// Parts of a program on several nodes that have ended; none: no part has.
   std::optional<std::vector<std::uint32_t>> ended_ranks{};
+  /// Jobs that run as one with it, on the same GPUs; none: it runs by itself.
+  std::optional<std::vector<job_id>> merged_with{};
+  std::optional<lease_id> lease{};  // the present or last one; merged jobs have the same
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-                failed_rank, failed_node, ended_ranks);
+                failed_rank, failed_node, ended_ranks, merged_with, lease);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to
@@ -299,9 +302,13 @@ struct query_reply {
   std::vector<std::string> gateways_absent;  // names of datacenters whose gateway is not connected
   std::vector<gateway_status> gateways{};    // of all datacenters
   std::optional<cluster_view> view{};        // if it was asked for
+  /// There are ended jobs besides those of the list; none: no. Numbers do not tell: the
+  /// controller uses some for itself.
+  std::optional<bool> older_left_out{};
   static constexpr std::size_t required = 6;
 
-  TROUPE_FIELDS(query_reply, request, policy, now_s, jobs, nodes, gateways_absent, gateways, view);
+  TROUPE_FIELDS(query_reply, request, policy, now_s, jobs, nodes, gateways_absent, gateways, view,
+                older_left_out);
 };
 
 /// Answered by `explanation`.
@@ -334,6 +341,17 @@ struct memory_record {
   TROUPE_FIELDS(memory_record, what, predicted_bytes, peak_bytes, out_of_memory);
 };
 
+/// Jobs that a job is merged with. While it waits: the waiting job that is the closest to it.
+struct merge_view {
+  std::string kind;                        // `shared` or `adapters`
+  std::vector<job_id> with;                // empty: there is no such job
+  std::optional<double> similarity{};      // of their dataset cards, 0 to 1: the smallest
+  std::optional<double> duration_ratio{};  // of the longer to the shorter: the largest, if known
+  std::string why_not;                     // a sentence; empty: they are, or may be, merged
+
+  TROUPE_FIELDS(merge_view, kind, with, similarity, duration_ratio, why_not);
+};
+
 /// The answer to `explain_job`.
 struct explanation {
   std::uint64_t request = 0;  // the request's
@@ -343,8 +361,13 @@ struct explanation {
   std::vector<memory_record> memory;   // prediction and measurement, one per attempt
   std::string metric;                  // name and unit of the plans' metric
   std::vector<std::string> placement;  // sentences: why these nodes, and why not the others
+  std::optional<merge_view> merge{};   // none: its policy merges no jobs, or it has ended
+  /// The lease whose GPUs have passed, or will pass, to the job's present one.
+  std::optional<lease_id> follows{};
+  static constexpr std::size_t required = 7;
 
-  TROUPE_FIELDS(explanation, request, job, summary, plans, memory, metric, placement);
+  TROUPE_FIELDS(explanation, request, job, summary, plans, memory, metric, placement, merge,
+                follows);
 };
 
 /// Client to controller, which forwards it to the node with rank 0 of the attempt (or `part`).

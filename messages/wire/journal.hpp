@@ -10,6 +10,7 @@
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
+#include "messages/domain/job_union.hpp"
 #include "messages/domain/plan.hpp"
 #include "messages/wire/client.hpp"
 #include "messages/wire/stage.hpp"
@@ -40,16 +41,17 @@ struct epoch_begun {
   TROUPE_FIELDS(epoch_begun, epoch, at_s, journal, first_lease, clock);
 };
 
-/// A job was submitted and admitted.
+/// A job was submitted and admitted, or the controller makes a union of waiting jobs.
 struct job_accepted {
   job_id job = 0;
   std::uint64_t request = 0;  // the client's, by which a repeated submission finds the same job
   double at_s = 0;
   job_spec spec;
-  std::string owner;  // the name of the key that submitted it
+  std::string owner;                   // the name of the key that submitted it
+  std::optional<job_union> members{};  // of a union; it has no owner and no request
   static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(job_accepted, job, request, at_s, spec, owner);
+  TROUPE_FIELDS(job_accepted, job, request, at_s, spec, owner, members);
 };
 
 /// The job holds these GPUs from here on.
@@ -64,10 +66,13 @@ struct lease_granted {
   bool out_of_memory = false;  // simulated work: it will run out of memory
   std::vector<lease_part> parts;
   std::optional<std::uint16_t> port{};  // of a program: its MASTER_PORT, on the first part's node
+  /// The lease whose GPUs these are, as far as they are not free; each passes from it to this one
+  /// when its part there ends.
+  std::optional<lease_id> after{};
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(lease_granted, lease, job, at_s, how, predicted_bytes, iteration_s, start_s,
-                out_of_memory, parts, port);
+                out_of_memory, parts, port, after);
 };
 
 /// Why a lease is revoked or has ended.
@@ -129,6 +134,18 @@ struct part_ended {
 
   TROUPE_FIELDS(part_ended, lease, part, at_s, outcome, iterations, peak_bytes, detail, exit_code,
                 program);
+};
+
+/// A member leaves its union, which goes on without it.
+struct member_ended {
+  job_id job = 0;  // the member
+  double at_s = 0;
+  /// succeeded, failed and cancelled end the job; others put it back into the queue.
+  lease_outcome outcome = lease_outcome::succeeded;
+  std::uint64_t iterations = 0;  // that it has done in the union
+  std::string detail;
+
+  TROUPE_FIELDS(member_ended, job, at_s, outcome, iterations, detail);
 };
 
 /// The job has ended. At most one per job.
@@ -213,14 +230,17 @@ struct job_kept {
   double tried_bytes = 0;        // the memory of the smallest of them, or 0
   /// The first part that failed, of a program's last attempt.
   std::optional<std::uint32_t> failed_rank{};
-  double ran_s = 0;  // how long its attempts that have ended ran together
+  double ran_s = 0;                    // how long its attempts that have ended ran together
+  std::optional<job_union> members{};  // of a union
+  std::optional<job_id> in{};          // the union that it runs in
+  std::optional<bool> alone{};         // it ran out of memory in a union; none: no
   static constexpr std::size_t required = 26;
 
   TROUPE_FIELDS(job_kept, job, request, spec, state, submitted_s, started_s, ended_s, attempts,
                 out_of_memory, memory_factor, bytes_floor, iterations_done, lease, how, where,
                 predicted_bytes, peak_bytes, memory, detail, closed, owner, losses, lost_parts,
                 lost_succeeded, exit_code, tries, suspended, suspensions, tried_gpus, tried_bytes,
-                failed_rank, ran_s);
+                failed_rank, ran_s, members, in, alone);
 };
 
 /// A lease that holds GPUs, at the time of the snapshot.
@@ -285,6 +305,6 @@ struct node_drained {
 using journal_entry =
     std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
                  training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
-                 job_suspended, cluster_changed, node_drained>;
+                 job_suspended, cluster_changed, node_drained, member_ended>;
 
 }  // namespace troupe

@@ -69,11 +69,13 @@ struct work_order {
   std::optional<program_order> program{};  // with a command
   /// A program's first part starts only if this port is free.
   std::optional<std::uint16_t> port{};
+  /// The lease that has these GPUs until its part here is over: this one starts then.
+  std::optional<lease_id> after{};
   static constexpr std::size_t required = 13;
 
   TROUPE_FIELDS(work_order, lease, job, incarnation, devices, command, environment,
                 working_directory, iterations, iteration_s, start_s, out_of_memory, train,
-                stop_within_s, serve, program, port);
+                stop_within_s, serve, program, port, after);
 };
 
 /// Controller to node: the complete desired work. Sent on every change, and until the node has

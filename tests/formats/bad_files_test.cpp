@@ -143,6 +143,10 @@ const std::vector<bad_file>& bad_files() {
        ":5: datacenters[0].nodes[0].count: found '4000000000'"},
       {"yes for true", sort::job, job_with("merge: maybe\n"),
        ":5: merge: found 'maybe', expected true or false"},
+      {"an unknown kind of merging", sort::job, job_with("merge_kind: weights\n"),
+       ":5: merge_kind: found 'weights', expected one of shared, adapters"},
+      {"a word for true", sort::job, job_with("merge_across_owners: all\n"),
+       ":5: merge_across_owners: found 'all', expected true or false"},
       // Names.
       {"unknown GPU", sort::cluster, cluster_with("gpu: A100-40GB", "gpu: A100-40G"),
        ":5: datacenters[0].nodes[0].gpu: unknown GPU 'A100-40G'; did you mean 'A100-40GB'?"},

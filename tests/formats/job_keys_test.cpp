@@ -154,6 +154,8 @@ std::size_t check_table(const admission::key_table<T>& keys, const place<T>& p) 
             checked += !k.words.empty();
           } else if constexpr (!std::is_same_v<F, std::monostate> &&
                                !std::is_same_v<F, bool T::*> &&
+                               !std::is_same_v<F, std::optional<bool> T::*> &&
+                               !std::is_same_v<F, std::optional<merge_kind> T::*> &&
                                !std::is_same_v<F, std::vector<std::string> T::*>) {
             refuse_number(k, p, field);
             ++checked;

@@ -29,6 +29,8 @@ gpus: 4
 gpu_type: A40
 dataset_card: [photo, animals]
 merge: false
+merge_kind: adapters
+merge_across_owners: true
 command: [sh, -c, "exit 0"]
 environment: {A: "1", B_2: two}
 working_directory: /srv/data
@@ -47,6 +49,8 @@ objective: cheapest
   CHECK(job.gpu_type == "A40");
   CHECK(job.dataset_card == std::vector<std::string>{"photo", "animals"});
   CHECK_FALSE(job.merge);
+  CHECK(job.merged_as == merge_kind::adapters);
+  CHECK(job.merge_across_owners == true);
   CHECK(job.command == std::vector<std::string>{"sh", "-c", "exit 0"});
   CHECK(job.environment.at("B_2") == "two");
   CHECK(job.working_directory == "/srv/data");

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "messages/codec/codec.hpp"
 
@@ -22,16 +23,19 @@ TEST_CASE("a reply encoded once for many clients has the bytes of one encoded fo
   r.nodes.push_back({0, "a", "A40", true, 4, 2});
   r.gateways_absent = {"north"};
   r.gateways = {{"south", {1, 2, 3}}};
-  const shared_reply shared{r};
-  for (const std::uint64_t request : {1ULL, 200ULL, 0x0123456789abcdefULL}) {
-    r.request = request;
-    r.now_s = 5.25 + static_cast<double>(request);
-    const auto whole = encode(controller_address, first_client_address + 3, r);
-    const auto quick =
-        shared.encode_for(controller_address, first_client_address + 3, request, r.now_s);
-    CHECK(std::ranges::equal(whole.header.bytes(), quick.header.bytes()));
-    const auto back = decode(quick.header.bytes());
-    REQUIRE(back);
-    CHECK(std::get<query_reply>(back->second) == r);
+  for (const auto older : {std::optional<bool>{}, std::optional{true}}) {
+    r.older_left_out = older;
+    const shared_reply shared{r};
+    for (const std::uint64_t request : {1ULL, 200ULL, 0x0123456789abcdefULL}) {
+      r.request = request;
+      r.now_s = 5.25 + static_cast<double>(request);
+      const auto whole = encode(controller_address, first_client_address + 3, r);
+      const auto quick =
+          shared.encode_for(controller_address, first_client_address + 3, request, r.now_s);
+      CHECK(std::ranges::equal(whole.header.bytes(), quick.header.bytes()));
+      const auto back = decode(quick.header.bytes());
+      REQUIRE(back);
+      CHECK(std::get<query_reply>(back->second) == r);
+    }
   }
 }

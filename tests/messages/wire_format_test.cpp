@@ -119,7 +119,7 @@ const refused_case refused_messages[] = {
 const refused_case refused_entries[] = {
     {"nothing at all", "", malformed, "end inside"},
     {"an entry without a body", "91 00", malformed, "number of fields"},
-    {"an entry of an unknown kind", "92 0e 90", malformed, "unknown alternative"},
+    {"an entry of an unknown kind", "92 0f 90", malformed, "unknown alternative"},
     {"an entry of a kind beyond all", "92 cf ffffffffffffffff 90", malformed,
      "unknown alternative"},
     {"an entry of a negative kind", "92 ff 90", malformed, "out of the field's range"},
