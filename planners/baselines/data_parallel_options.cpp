@@ -63,6 +63,29 @@ std::uint32_t requested(const job_view& j) {
   return best > 0 ? best : max;
 }
 
+std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, free_gpus& free,
+                                           const job_view& j) {
+  const auto wanted = requested(j);
+  for (const auto& o : options_on(pools, j)) {
+    if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+    const auto& pool = pools[o.pool];
+    auto where =
+        has_exact_gpus(*j.spec) ? free.find_equal(pool, wanted) : free.find(pool, wanted, {});
+    if (where.empty()) continue;
+    free.take(where);
+    return placed_plan{*o.how, std::move(where)};
+  }
+  return {};
+}
+
+double requested_iteration_s(const job_view& j) {
+  const auto wanted = requested(j);
+  double rate = 0;
+  for (const auto& p : *j.plans)
+    if (p.gpus() == wanted) rate = std::max(rate, p.samples_per_s);
+  return j.spec->global_batch / rate;
+}
+
 std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where) {
   std::uint32_t p = 0;
   while (p < pools.size() && !pools[p].contains(where)) ++p;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "planners/cluster/snapshot.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/policy/policy.hpp"
 
@@ -27,6 +29,13 @@ struct pool_option {
 std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const job_view& j);
 /// The fewest GPUs of any of the job's plans that are no fewer than it asks for; else the most.
 std::uint32_t requested(const job_view& j);
+
+/// The number of GPUs that it asks for, by its fastest plan that finds room, and taken from `free`;
+/// nothing: there is none. Precondition: it has plans.
+std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, free_gpus& free,
+                                           const job_view& j);
+/// Seconds of an iteration on so many GPUs, by the fastest plan. Precondition: it has plans.
+double requested_iteration_s(const job_view& j);
 
 /// The pool that holds all of an allocation; pools.size(): none.
 std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where);

@@ -50,6 +50,7 @@ struct job_view {
   plan how;
   allocation where;
   double iteration_s = 0;                       // expected, of the present attempt
+  std::optional<double> start_s{};              // before its first iteration; none: restart_s
   std::optional<reported_progress> reported{};  // in the present attempt
   // The last attempt's shape; 0: there was none.
   std::uint32_t rows = 0;  // samples per micro-batch
@@ -57,12 +58,15 @@ struct job_view {
   /// The memory that it turned out to need, relative to what is planned with the cluster's
   /// headroom; `plans` already have it.
   double memory_factor = 1;
+  std::string owner{};    // the name of the key that submitted it
+  bool alone = false;     // it ran out of memory in a union: not to be merged again
+  bool followed = false;  // while it is running: another job gets GPUs from it
 };
 
 using job_views = std::map<job_id, job_view>;
 inline const job_views no_jobs;
 
-/// A node whose GPUs cannot be used now, for explanations.
+/// A node whose GPUs cannot be used now.
 struct unusable_node {
   node_index node = 0;
   const char* state = "";  // "absent" or "drained"
@@ -88,12 +92,14 @@ struct snapshot {
   /// `where`) do not count as idle, and they are in neither list above. Another decision about one
   /// of them cancels the pending start.
   const job_views& moving = no_jobs;
-  std::span<const unusable_node> unusable{};  // for why_waiting(); none: not known
+  std::span<const unusable_node> unusable{};  // by index; none: all can be used, or not known
   /// The last time at which a job arrived, started or ended, or a node changed; none: now. A policy
   /// that looks only at what is left of each job then does not change its decisions because time
   /// passes.
   std::optional<double> changed_s{};
   std::span<const arrival> arrivals{};  // the latest, oldest first
+  /// Unions that run, each a job without plans: their members are in none of the lists.
+  const job_views& unions = no_jobs;
 
   /// The same at the time of its last change: work left then does not shrink between two changes,
   /// and decisions that depend on it do not either.
@@ -106,7 +112,7 @@ struct snapshot {
   snapshot with(const idle_index& other_idle, const job_views& other_waiting,
                 const job_views& other_running) const {
     return {now_s,  cluster,  other_idle, other_waiting, other_running,
-            moving, unusable, changed_s,  arrivals};
+            moving, unusable, changed_s,  arrivals,      unions};
   }
 };
 

@@ -46,6 +46,11 @@ std::string objection_to(const cluster& c, const plan& how) {
 std::string objection_to(const snapshot& s, const decision& d) {
   if (!view_of(s, d.job)) return "which is neither waiting nor running";
   if (!d.starts()) return {};
+  for (const auto other : d.with)
+    if (other == d.job || !s.waiting.contains(other) || std::ranges::count(d.with, other) > 1)
+      return fmt::format("in a union with job {}, which is in it already, or does not wait", other);
+  if (d.after && !s.running.contains(*d.after) && !s.unions.contains(*d.after))
+    return fmt::format("after job {}, which is not running", *d.after);
   for (const auto& share : d.where)
     if (share.node >= s.cluster.nodes.size())
       return fmt::format("on node {} of {}", share.node, s.cluster.nodes.size());

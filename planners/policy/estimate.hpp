@@ -15,7 +15,8 @@ namespace troupe::planners {
 struct start_estimate {
   double iteration_s = 0;
   double bytes_per_gpu = 0;
-  bool out_of_memory = false;  // simulated work: the formula predicts it
+  bool out_of_memory = false;       // simulated work: the formula predicts it
+  std::optional<double> start_s{};  // simulated work: before the first iteration; none: restart_s
 
   bool operator==(const start_estimate&) const = default;
 };

@@ -9,6 +9,7 @@
 
 #include "messages/base/random.hpp"
 #include "messages/base/reason.hpp"
+#include "messages/domain/job_union.hpp"
 #include "planners/cluster/planning_budget.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/cluster/snapshot.hpp"
@@ -34,6 +35,12 @@ struct decision {
   std::optional<double> grace_s{};  // move: time to save; none: the cluster's
   /// start, move: the expected result; none: estimate_start()'s.
   std::optional<start_estimate> expected{};
+  /// start: waiting jobs that are trained as one with it; it has `expected` then.
+  std::vector<job_id> with{};
+  merge_kind kind_of_union = merge_kind::shared;
+  /// start: a running job some of whose GPUs are among `where`; each passes to this one when that
+  /// job's part there ends.
+  std::optional<job_id> after{};
 
   /// Whether the job gets GPUs by it.
   bool starts() const { return what == kind::start || what == kind::move; }

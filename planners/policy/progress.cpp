@@ -8,17 +8,21 @@
 namespace troupe::planners {
 
 // A report is evidence, so that what the attempt was expected to do counts only before the first
-// one. The time since then is extrapolated at the measured speed; without a report the first
-// restart_s of an attempt do no work. At least one iteration is left: a job that is behind its
+// one. The time since then is extrapolated at the measured speed; without a report an attempt does
+// no work while it starts. At least one iteration is left: a job that is behind its
 // estimate must not look finished, or shortest-first orders would divide by 0.
-double iterations_left(const snapshot& s, const job_view& j) {
-  double done = static_cast<double>(j.iterations_done);
+double iterations_by_now(const snapshot& s, const job_view& j) {
   if (j.reported)
-    done = static_cast<double>(j.reported->iteration) +
+    return static_cast<double>(j.reported->iteration) +
            std::max(0.0, s.now_s - j.reported->at_s) / j.reported->iteration_s;
-  else if (!j.where.empty() && j.iteration_s > 0)
-    done += std::max(0.0, s.now_s - j.started_s - s.cluster.settings.restart_s) / j.iteration_s;
-  return std::max(1.0, static_cast<double>(j.spec->iterations) - done);
+  const auto done = static_cast<double>(j.iterations_done);
+  if (j.where.empty() || !(j.iteration_s > 0)) return done;
+  const double start_s = j.start_s.value_or(s.cluster.settings.restart_s);
+  return done + std::max(0.0, s.now_s - j.started_s - start_s) / j.iteration_s;
+}
+
+double iterations_left(const snapshot& s, const job_view& j) {
+  return std::max(1.0, static_cast<double>(j.spec->iterations) - iterations_by_now(s, j));
 }
 
 double measured_slowdown(const job_view& j) {

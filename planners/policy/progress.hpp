@@ -7,6 +7,10 @@
 
 namespace troupe::planners {
 
+/// Iterations that the job has done at `s.now_s`, parts of one included, by its last report if
+/// there is one, otherwise by what its present attempt was expected to do.
+double iterations_by_now(const snapshot& s, const job_view& j);
+
 /// Iterations that the job still has to do at `s.now_s`, at least 1: by its last report if there is
 /// one, otherwise by what its present attempt was expected to do.
 double iterations_left(const snapshot& s, const job_view& j);

@@ -16,7 +16,7 @@ const std::vector<module_floors>& all_floors() {
         {"search"},
         {"policy"},
         // Each published system, and each policy, stands alone.
-        {"frenzy", "baselines", "espresso", "crius", "bubbletea", "troupe", "serving"}}},
+        {"frenzy", "baselines", "espresso", "crius", "bubbletea", "troupe", "serving", "titan"}}},
       {"formats", {{"parse"}, {"load"}, {"traces"}}},
       {"runtime", {{"host"}, {"process"}, {"journal"}, {"world"}, {"virtual", "zeromq"}}},
       {"gpu",
