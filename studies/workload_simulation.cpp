@@ -7,6 +7,7 @@
 
 #include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/watched_policy.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -37,8 +38,14 @@ void workload_record::note(double at_s, int gpus, int waiting, double samples_pe
     usage_.push_back(p);
 }
 
+// A union is not a job of its own: what it holds is its members'.
 void workload_record::on(const job_accepted& e) {
   ++progress_;
+  if (e.members) {
+    unions_[e.job] = e.members->jobs;
+    batches_[e.job] = e.spec.global_batch;
+    return;
+  }
   auto& j = jobs_[e.job];
   j.job = e.job;
   j.name = e.spec.name;
@@ -50,24 +57,71 @@ void workload_record::on(const job_accepted& e) {
   note(e.at_s, 0, 1);
 }
 
+std::vector<job_id> workload_record::jobs_of(job_id granted) const {
+  const auto at = unions_.find(granted);
+  return at == unions_.end() ? std::vector{granted} : at->second;
+}
+
 void workload_record::on(const lease_granted& e) {
-  auto& j = jobs_[e.job];
+  const auto jobs = jobs_of(e.job);
+  for (const auto id : jobs) begin(jobs_[id], e);
+  unions_run_ += unions_.contains(e.job);
+  switches_ += e.after.has_value();
+  start_s_total_ += e.start_s;
+  auto& l = leases_[e.lease] = {e, e.parts.size(), e.at_s};
+  if (e.iteration_s > 0 && !e.out_of_memory) l.samples_per_s = batches_[e.job] / e.iteration_s;
+  note(e.at_s, take_gpus(e), -static_cast<int>(jobs.size()), l.samples_per_s);
+}
+
+void workload_record::begin(job_outcome& j, const lease_granted& e) {
   if (j.attempts++ == 0) j.started_s = e.at_s;
   j.how = e.how;
   j.nodes.clear();
   for (const auto& part : e.parts) j.nodes.push_back(part.node);
-  waits_[e.job] = false;
+  j.merged_with.clear();
+  for (const auto id : jobs_of(e.job))
+    if (id != j.job) j.merged_with.push_back(jobs_.at(id).name);
+  waits_[j.job] = false;
   note_move(j, e);
-  auto& l = leases_[e.lease] = {e, e.parts.size()};
-  if (e.iteration_s > 0 && !e.out_of_memory) l.samples_per_s = batches_[e.job] / e.iteration_s;
-  note(e.at_s, static_cast<int>(e.how.gpus()), -1, l.samples_per_s);
+}
+
+// The GPUs that were free. The others pass on from the lease before, whose parts have not ended.
+int workload_record::take_gpus(const lease_granted& e) {
+  int taken = static_cast<int>(e.how.gpus());
+  const auto before = e.after ? leases_.find(*e.after) : leases_.end();
+  if (before == leases_.end()) return taken;
+  const auto& former = before->second;
+  for (const auto& part : e.parts)
+    for (std::size_t i = 0; i < former.granted.parts.size(); ++i) {
+      const auto& old = former.granted.parts[i];
+      if (old.node != part.node || former.ended.contains(i)) continue;
+      for (const auto gpu : part.devices)
+        if (std::ranges::find(old.devices, gpu) != old.devices.end()) {
+          passing_[{part.node, gpu}] = e.lease;
+          --taken;
+        }
+    }
+  return taken;
+}
+
+// The GPUs that are free from now on.
+int workload_record::release_gpus(const lease_part& part, lease_id from, double at_s) {
+  int freed = 0;
+  for (const auto gpu : part.devices) {
+    const auto next = passing_.extract({part.node, gpu});
+    freed += next.empty();
+    if (const auto l = next ? leases_.find(next.mapped()) : leases_.end();
+        l != leases_.end() && next.mapped() != from)
+      l->second.since_s = at_s;
+  }
+  return freed;
 }
 
 // A job that the policy stopped has GPUs again. It was suspended if it waited longer than a restart
 // takes (at least a second), otherwise moved: a policy that resizes a job stops and starts it at
 // once.
 void workload_record::note_move(job_outcome& j, const lease_granted& e) {
-  const auto before = preempted_.extract(e.job);
+  const auto before = preempted_.extract(j.job);
   if (!before) return;
   const auto& was = before.mapped();
   if (e.at_s - was.at_s > std::max(1.0, e.start_s))
@@ -88,19 +142,32 @@ void workload_record::on(const lease_revoked& e) {
 void workload_record::on(const part_ended& e) {
   progress_ += e.iterations > 0 ? 1 : 0;
   auto& l = leases_.at(e.lease);
-  auto& j = jobs_[l.granted.job];
+  const auto jobs = jobs_of(l.granted.job);
   const auto gpus = l.granted.parts[e.part].devices.size();
-  j.gpu_seconds += static_cast<double>(gpus) * (e.at_s - l.granted.at_s);
+  for (const auto id : jobs)
+    jobs_[id].gpu_seconds += share_of(id, jobs) * static_cast<double>(gpus) * (e.at_s - l.since_s);
   l.out_of_memory |= e.outcome == lease_outcome::out_of_memory;
-  note(e.at_s, -static_cast<int>(gpus), 0);
+  l.ended.insert(e.part);
+  note(e.at_s, -release_gpus(l.granted.parts[e.part], e.lease, e.at_s), 0);
   l.iterations = std::max(l.iterations, e.iterations);
   if (--l.parts_left > 0) return;
   note(e.at_s, 0, 0, -l.samples_per_s);
-  j.held_s += e.at_s - l.granted.at_s;
+  for (const auto id : jobs) end_attempt(jobs_[id], l, e);
+  leases_.erase(e.lease);
+}
+
+/// By samples: the share of a union's GPU time that is a member's.
+double workload_record::share_of(job_id id, const std::vector<job_id>& all) const {
+  const double samples = sum_of(all, [&](job_id j) { return jobs_.at(j).samples; });
+  return all.size() == 1 ? 1 : jobs_.at(id).samples / samples;
+}
+
+void workload_record::end_attempt(job_outcome& j, const held& l, const part_ended& e) {
+  j.held_s += e.at_s - l.since_s;
   if (l.preempted && e.outcome != lease_outcome::succeeded) {
     preempted_[j.job] = {e.at_s, l.granted.how.gpus()};
     // Lost: iterations that fit into the time after the start, less those that the job kept.
-    const double worked_s = e.at_s - l.granted.at_s - l.granted.start_s;
+    const double worked_s = e.at_s - l.since_s - l.granted.start_s;
     const auto done = static_cast<std::uint64_t>(
         l.granted.iteration_s > 0 ? std::max(0.0, worked_s / l.granted.iteration_s) : 0);
     j.lost_iterations += done - std::min(done, l.iterations);
@@ -109,11 +176,17 @@ void workload_record::on(const part_ended& e) {
   // Either the job's end follows at once, or it is queued again.
   waits_[j.job] = true;
   note(e.at_s, 0, 1);
-  leases_.erase(e.lease);
+}
+
+void workload_record::on(const member_ended& e) {
+  for (auto& [id, members] : unions_) std::erase(members, e.job);
+  waits_[e.job] = true;
+  note(e.at_s, 0, 1);
 }
 
 void workload_record::on(const job_ended& e) {
   ++progress_;
+  if (unions_.erase(e.job) > 0) return;
   auto& j = jobs_[e.job];
   j.state = e.final_state;
   j.ended_s = e.at_s;
@@ -135,12 +208,16 @@ void summarise_throughput(policy_result& r, const workload_record& record) {
       samples += usage[i].samples_per_s * (usage[i + 1].at_s - usage[i].at_s);
   }
   if (r.makespan_s > 0) r.cluster_throughput_avg = samples / r.makespan_s;
+  r.merges = record.unions();
+  r.switches = record.switches();
+  r.switch_s_total = record.start_s_total();
   for (const auto& [id, j] : record.jobs()) {
     r.moves += j.moves;
     r.scale_ups += j.scale_ups;
     r.scale_downs += j.scale_downs;
     r.suspended += j.suspended;
     r.lost_iterations += j.lost_iterations;
+    r.merged_jobs += !j.merged_with.empty();
     r.dropped += j.state == job_state::failed && j.attempts == 0 ? 1 : 0;
     if (!j.deadline_s) continue;
     ++r.with_deadline;

@@ -5,7 +5,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "messages/base/reason.hpp"
@@ -26,6 +28,7 @@ struct job_outcome {
   double held_s = 0;  // with GPUs allocated
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
+  std::vector<std::string> merged_with;  // in its last attempt: the names of the others
   // Attempts that the policy ended. `moves`: had GPUs again at once; `scale_ups`, `scale_downs`:
   // with more, with fewer; `suspended`: waited longer than a restart takes.
   std::uint32_t moves = 0, scale_ups = 0, scale_downs = 0, suspended = 0;
@@ -58,6 +61,11 @@ class workload_record {
   std::size_t ended() const { return ended_; }
   /// Increases with every arrival, every attempt that did iterations, and every end.
   std::uint64_t progress() const { return progress_; }
+  /// Unions that ran, starts on GPUs that another job still had, and the seconds that all starts
+  /// took before their first iterations.
+  std::size_t unions() const { return unions_run_; }
+  std::size_t switches() const { return switches_; }
+  double start_s_total() const { return start_s_total_; }
 
  private:
   // By kind of entry; others are ignored: hosts, progress of trainings, and compaction, which does
@@ -66,7 +74,12 @@ class workload_record {
   void on(const lease_granted& e);
   void on(const lease_revoked& e);
   void on(const part_ended& e);
+  void on(const member_ended& e);
   void on(const job_ended& e);
+  std::vector<job_id> jobs_of(job_id granted) const;
+  void begin(job_outcome& j, const lease_granted& e);
+  int take_gpus(const lease_granted& e);
+  int release_gpus(const lease_part& part, lease_id from, double at_s);
   /// Adds these changes to the usage.
   void note(double at_s, int gpus, int waiting, double samples_per_s = 0);
   void note_move(job_outcome& j, const lease_granted& e);
@@ -74,10 +87,14 @@ class workload_record {
   struct held {
     lease_granted granted;
     std::size_t parts_left = 0;
+    double since_s = 0;  // when it got its GPUs
     bool out_of_memory = false, preempted = false;
     double samples_per_s = 0;
-    std::uint64_t iterations = 0;  // that are kept
+    std::uint64_t iterations = 0;   // that are kept
+    std::set<std::size_t> ended{};  // parts
   };
+  double share_of(job_id id, const std::vector<job_id>& all) const;
+  void end_attempt(job_outcome& j, const held& l, const part_ended& e);
   struct preemption {
     double at_s = 0;
     std::uint32_t gpus = 0;
@@ -87,6 +104,10 @@ class workload_record {
   std::map<lease_id, held> leases_;
   std::map<job_id, preemption> preempted_;  // until they have GPUs again
   std::map<job_id, std::uint32_t> batches_;
+  std::map<job_id, std::vector<job_id>> unions_;                      // members that have not left
+  std::map<std::pair<node_index, std::uint16_t>, lease_id> passing_;  // GPUs that have a successor
+  std::size_t unions_run_ = 0, switches_ = 0;
+  double start_s_total_ = 0;
   std::vector<usage_point> usage_;
   std::size_t ended_ = 0;
   std::uint64_t progress_ = 0;
@@ -108,6 +129,8 @@ struct policy_result {
   std::size_t dropped = 0;  // failed without ever having GPUs
   std::size_t moves = 0, scale_ups = 0, scale_downs = 0, suspended = 0;
   std::uint64_t lost_iterations = 0;
+  std::size_t merges = 0, merged_jobs = 0, switches = 0;  // unions, their members, successors
+  double switch_s_total = 0;  // that starts took before their first iterations
   double decision_mean_us = 0, decision_p99_us = 0, decision_max_us = 0;
   std::uint64_t fingerprint = 0;
   double wall_s = 0;

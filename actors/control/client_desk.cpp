@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/find_in.hpp"
@@ -24,12 +25,20 @@ bool is_repeated(const job_record& j, std::uint64_t request) {
   return std::ranges::find(j.suspensions, request) != j.suspensions.end();
 }
 
+/// Why a job is stopped, for people. All jobs that are merged with it stop, too, and say so.
+std::string stopped_text(const ledger& book, const job_record& j, const char* what,
+                         const runtime::caller& who) {
+  const auto merged = merged_with_text(book, j);
+  return merged.empty() ? fmt::format("{} by {}", what, who.name)
+                        : fmt::format("job {}, {}, was {} by {}", j.id, merged, what, who.name);
+}
+
 }  // namespace
 
 expected<const job_record*> client_desk::job_for(const runtime::caller& who, job_id id,
                                                  const char* what) const {
   const auto* j = records_.book().job(id);
-  if (!j) return refuse(reason::kind::unknown, "no job {}", id);
+  if (!j || j->members) return refuse(reason::kind::unknown, "no job {}", id);
   if (!may_act_on(who, j->owner)) return refuse(not_theirs(who, j->id, j->owner, what));
   return j;
 }
@@ -106,7 +115,9 @@ void client_desk::on(const inbound<cancel_job>& m) {
     result.done = true;
     const auto why = fmt::format("cancelled by {}", m.sender.name);
     // A job with GPUs ends when they are released; a waiting one has nothing to release.
-    if (records_.book().lease(j.lease))
+    if (j.in)
+      leases_.end_member(c.job, lease_outcome::cancelled, why);
+    else if (records_.book().lease_of(j))
       leases_.revoke(j.lease, lease_outcome::cancelled, why);
     else if (j.state == job_state::waiting)
       records_.record(job_ended{c.job, records_.wall(), job_state::cancelled, why});
@@ -128,8 +139,9 @@ void client_desk::on(const inbound<suspend_job>& m) {
     result.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
   } else {
     result.done = true;
+    const auto why = stopped_text(records_.book(), j, "suspended", m.sender);
     records_.record(job_suspended{s.job, records_.wall(), s.suspended, m.sender.name, s.request});
-    if (s.suspended) leases_.preempt(s.job, fmt::format("suspended by {}", m.sender.name));
+    if (s.suspended) leases_.preempt(s.job, why);
   }
   records_.reply(m.from, result);
 }
@@ -148,7 +160,7 @@ void client_desk::on(const inbound<requeue_job>& m) {
                   fmt::format("job {} is not running: it is {}", r.job, to_string(j.state))};
   } else {
     result.done = true;
-    leases_.preempt(r.job, fmt::format("requeued by {}", m.sender.name), {}, r.request);
+    leases_.preempt(r.job, stopped_text(records_.book(), j, "requeued", m.sender), {}, r.request);
   }
   records_.reply(m.from, result);
 }

@@ -48,6 +48,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     if (has_known_length(spec)) w.program->last = spec.iterations;
   }
   if (part == 0) w.port = g.port;
+  w.after = g.after;
   w.working_directory = spec.working_directory;
   // Iterations that earlier leases saved are not repeated.
   w.iterations = spec.iterations - done;

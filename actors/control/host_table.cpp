@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/control/unions.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -123,7 +124,11 @@ std::optional<std::uint16_t> host_table::free_port(node_index n, lease_id id) co
 std::vector<job_id> host_table::jobs_on(node_index n) const {
   std::vector<job_id> jobs;
   for (const auto id : nodes_[n].leases)
-    if (const auto* l = records_.book().lease(id)) jobs.push_back(l->granted.job);
+    if (const auto* l = records_.book().lease(id)) {
+      const auto& j = *records_.book().job(l->granted.job);
+      if (!j.members) jobs.push_back(j.id);
+      for (const auto* m : members_of(records_.book(), j)) jobs.push_back(m->id);
+    }
   return jobs;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/control/unions.hpp"
 #include "messages/domain/device_kind.hpp"
 
 namespace troupe::actors {
@@ -60,6 +61,20 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
       s.iteration += static_cast<std::uint64_t>(std::min(left, worked_s / g.iteration_s));
     expect_in(left * g.iteration_s - worked_s);
   }
+}
+
+void to_member_progress(job_status& s, const job_record& member, const job_record& of_union) {
+  const auto done = s.iteration;
+  const double part =
+      s.iterations > 0 ? static_cast<double>(done) / static_cast<double>(s.iterations) : 1;
+  const double left = end_in_union(of_union, member.id) - part;
+  if (left > 0 && s.eta_s)
+    *s.eta_s *= left / (1 - part);
+  else
+    s.eta_s.reset();
+  s.iterations = member.spec->iterations;
+  s.iteration = std::min(s.iterations,
+                         member.iterations_done + iterations_in_union(of_union, member.id, done));
 }
 
 }  // namespace troupe::actors

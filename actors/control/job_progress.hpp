@@ -31,4 +31,7 @@ inline bool take_newer(job_progress& known, const job_progress& p) {
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s);
 
+/// Turns the progress of a union, in `s`, into that of one of its members.
+void to_member_progress(job_status& s, const job_record& member, const job_record& of_union);
+
 }  // namespace troupe::actors

@@ -12,6 +12,17 @@ std::optional<planners::reported_progress> reported_progress_of(const job_record
   return planners::reported_progress{p.iteration, p.at_s, p.iteration_s};
 }
 
+namespace {
+
+bool has_successor(const ledger& book, const lease_record& l) {
+  for (std::size_t i = 0; i < l.ended.size(); ++i)
+    for (const auto gpu : l.granted.parts[i].devices)
+      if (!l.ended[i] && book.successor(l.granted.parts[i].node, gpu) != 0) return true;
+  return false;
+}
+
+}  // namespace
+
 planners::job_view view_of(const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, job_progress>& progress) {
@@ -31,15 +42,19 @@ planners::job_view view_of(const job_record& j, const ledger& book,
   v.memory_factor = j.memory_factor;
   v.tried_gpus = j.tried_gpus;
   v.tried_bytes = j.tried_bytes;
+  v.owner = j.owner;
+  v.alone = j.alone;
   if (j.attempts > 0) {
     v.rows = j.how.rows;
     v.data_parallel = j.how.data_parallel;
   }
-  if (const auto* l = book.lease(j.lease)) {
+  if (const auto* l = book.lease_of(j)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
     v.where = j.where;
     v.iteration_s = l->granted.iteration_s;
+    v.start_s = l->granted.start_s;
+    v.followed = has_successor(book, *l);
     if (const auto* p = find_in(progress, j.id)) v.reported = reported_progress_of(j, *p);
   }
   return v;

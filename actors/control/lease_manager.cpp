@@ -7,7 +7,9 @@
 
 #include "actors/control/desired_work.hpp"
 #include "actors/control/job_progress.hpp"
+#include "actors/control/unions.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
@@ -20,6 +22,13 @@ namespace {
 /// "rank 1 on east-2": the number is that of the node's log.
 std::string rank_text(const cluster& c, const lease_record& l, std::uint32_t part) {
   return fmt::format("rank {} on {}", part, c.nodes[l.granted.parts[part].node].name);
+}
+
+std::vector<job_id> jobs_of(const planners::decision& d) {
+  auto jobs = d.with;
+  jobs.push_back(d.job);
+  std::ranges::sort(jobs);
+  return jobs;
 }
 
 lease_outcome outcome_of(part_report::state s) {
@@ -41,36 +50,92 @@ lease_outcome outcome_of(part_report::state s) {
 
 // -- grants and revocations
 
+/// The policy decided on a published state. What has changed since makes the decision stale, and
+/// the next one will know it; what never fitted is the policy's error, and is refused as well.
+expected<void> lease_manager::may_start(const planners::decision& d) const {
+  const auto& c = records_.present_cluster();
+  std::vector<const job_record*> jobs;
+  for (const auto id : jobs_of(d)) {
+    const auto* j = records_.book().job(id);
+    if (!j || j->state != job_state::waiting)
+      return refuse(reason::kind::stale, "job {} is not waiting", id);
+    if (j->suspended) return refuse(reason::kind::stale, "job {} is suspended", id);
+    if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
+    jobs.push_back(j);
+  }
+  if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
+  return d.with.empty() ? expected<void>{} : may_run_as_one(jobs, d.kind_of_union);
+}
+
+std::optional<lease_id> lease_manager::held_by(std::optional<job_id> job) const {
+  const auto* j = job ? records_.book().job(*job) : nullptr;
+  return j && records_.book().lease_of(*j) ? std::optional{j->lease} : std::nullopt;
+}
+
+/// The idle GPUs and those that pass on from this lease.
+planners::idle_index lease_manager::idle_after(lease_id held) const {
+  const auto& book = records_.book();
+  const auto& l = *book.lease(held);
+  auto idle = hosts_.idle();
+  for (std::size_t i = 0; i < l.ended.size(); ++i) {
+    const auto n = l.granted.parts[i].node;
+    if (!l.ended[i] && hosts_.is_present(n) && !book.is_drained(n))
+      idle.set_idle(n, idle.idle(n) + book.to_succeed(n, held));
+  }
+  return idle;
+}
+
+/// The decision's job, or a union of its jobs, which is recorded.
+expected<job_id> lease_manager::job_to_start(const planners::decision& d) {
+  if (d.with.empty()) return d.job;
+  const auto& book = records_.book();
+  const auto members = mapped(jobs_of(d), [&](job_id id) { return book.job(id); });
+  const auto id = book.next_job();
+  job_accepted entry{id,
+                     0,
+                     records_.wall(),
+                     spec_of_union(members, d.kind_of_union),
+                     "",
+                     union_of(members, d.kind_of_union)};
+  if (!records_.record(entry))
+    return refuse(reason::kind::stale, "union {} contradicts the ledger", id);
+  return id;
+}
+
 expected<void> lease_manager::grant(const planners::decision& d) {
   const auto& c = records_.present_cluster();
   const auto& book = records_.book();
-  const auto* j = book.job(d.job);
-  // The policy decided on a published state. What has changed since makes the decision stale, and
-  // the next one will know it; what never fitted is the policy's error, and is refused as well.
-  if (!j || j->state != job_state::waiting)
-    return refuse(reason::kind::stale, "job {} is not waiting", d.job);
-  if (j->suspended) return refuse(reason::kind::stale, "job {} is suspended", d.job);
-  if (auto ok = planners::fits(c, hosts_.idle(), d.how, d.where); !ok) return ok;
-  if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
-  if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
+  if (auto ok = may_start(d); !ok) return ok;
+  const auto after = held_by(d.after);
+  if (auto ok = planners::fits(c, after ? idle_after(*after) : hosts_.idle(), d.how, d.where); !ok)
+    return ok;
+  const auto job = job_to_start(d);
+  if (!job) return refuse(job.error());
   const auto& e = *d.expected;
   lease_granted entry{book.next_lease(),
-                      d.job,
+                      *job,
                       records_.wall(),
                       d.how,
                       e.bytes_per_gpu,
                       e.iteration_s,
-                      c.settings.restart_s,
+                      e.start_s.value_or(c.settings.restart_s),
                       e.out_of_memory,
                       {}};
-  if (!j->spec->command.empty()) entry.port = hosts_.free_port(d.where.front().node, entry.lease);
+  if (is_program(*book.job(*job)->spec))
+    entry.port = hosts_.free_port(d.where.front().node, entry.lease);
   for (const auto& share : d.where) {
     entry.parts.push_back({share.node, hosts_.node(share.node).incarnation,
-                           book.take_lowest(share.node, share.gpus)});
-    TROUPE_INVARIANT(entry.parts.back().devices.size() == share.gpus);  // fits() has counted them
+                           book.take_lowest(share.node, share.gpus, after)});
+    const auto& devices = entry.parts.back().devices;
+    TROUPE_INVARIANT(devices.size() == share.gpus);  // fits() has counted them
+    if (after && std::ranges::any_of(
+                     devices, [&](auto gpu) { return book.holder(share.node, gpu) == *after; }))
+      entry.after = after;
   }
-  if (!records_.record(entry))
+  if (!records_.record(entry)) {
+    if (!d.with.empty()) end_broken_union(*job);
     return refuse(reason::kind::stale, "lease {} contradicts the ledger", entry.lease);
+  }
   for (const auto& share : d.where) {
     hosts_.node(share.node).leases.insert(entry.lease);
     hosts_.refresh_idle(share.node);
@@ -91,6 +156,50 @@ void lease_manager::preempt(job_id id, const std::string& detail, std::optional<
           is_training(*j->spec) ? grace_s.value_or(usual_s) : 0,
           {},
           request});
+}
+
+/// Members that share weights cannot go on without one: what is trained is the union of their data.
+void lease_manager::end_broken_union(job_id id) {
+  const auto& book = records_.book();
+  const auto* j = book.job(id);
+  if (!j || !j->members) return;
+  const auto state = j->state;
+  if (state == job_state::waiting)
+    records_.record(job_ended{id, records_.wall(), job_state::cancelled, "it got no GPUs"});
+  if (state != job_state::running) return;
+  const auto& all = j->members->jobs;
+  const auto gone = std::ranges::find_if(all, [&](job_id m) {
+    const auto* member = book.job(m);
+    return !member || member->in != id;
+  });
+  if (members_of(book, *j).empty())
+    revoke(j->lease, lease_outcome::cancelled, "all its members have ended");
+  else if (j->members->kind == merge_kind::shared && gone != all.end())
+    revoke(j->lease, lease_outcome::preempted, fmt::format("job {} left the union", *gone));
+}
+
+void lease_manager::end_member(job_id id, lease_outcome outcome, const std::string& detail) {
+  const auto& book = records_.book();
+  const auto& j = *book.job(id);
+  TROUPE_INVARIANT(j.in);
+  const auto of_union = *j.in;
+  if (!records_.record(member_ended{id, records_.wall(), outcome, 0, detail})) return;
+  settle(id);
+  end_broken_union(of_union);
+}
+
+/// Members with an adapter of their own end one by one.
+void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterations) {
+  const auto& book = records_.book();
+  const auto& all = *book.job(l.granted.job);
+  if (!all.members || all.members->kind != merge_kind::adapters || l.revoked) return;
+  const auto members = members_of(book, all);
+  std::vector<job_id> over;
+  for (const auto* m : members)
+    if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)
+      over.push_back(m->id);
+  if (over.size() == members.size()) return;  // they end with the lease
+  for (const auto id : over) end_member(id, lease_outcome::succeeded, "");
 }
 
 /// The time to save of a training is `e`'s, during which it stays ordered; that of a program is its
@@ -136,7 +245,10 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
       end_part({id, part, records_.wall(), l->outcome, 0, 0, l->detail, {}, {}});
     return;
   }
-  if (it->now == part_report::state::running) return report_progress(*l, *it);
+  if (it->now == part_report::state::running) {
+    report_progress(*l, *it);
+    return end_done_members(*l, it->iterations);
+  }
   const auto& spec = *book.job(l->granted.job)->spec;
   if (is_serving(spec)) return end_decoder(*l, part, *it);
   // A part that was ordered to stop has the lease's outcome, whatever its exit status; one that was
@@ -236,7 +348,12 @@ void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string
 }
 
 void lease_manager::settle(job_id id) {
-  if (auto due = records_.book().due(id, records_.wall())) records_.record(*due);
+  const auto& book = records_.book();
+  std::vector all{id};
+  if (const auto* j = book.job(id); j && j->members)
+    all.insert(all.begin(), j->members->jobs.begin(), j->members->jobs.end());
+  for (const auto each : all)
+    if (auto due = book.due(each, records_.wall())) records_.record(*due);
 }
 
 // -- ranks that do not end with the others

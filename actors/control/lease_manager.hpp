@@ -30,7 +30,8 @@ class lease_manager {
                 const controller_links& links)
       : records_{records}, hosts_{hosts}, orders_{orders}, links_{links} {}
 
-  /// Carries out a decision to start a job, or refuses it: the policy saw an older state.
+  /// Carries out a decision to start a job, or several as a union, or refuses it: the policy saw an
+  /// older state.
   expected<void> grant(const planners::decision& d);
   /// The job is queued again; it gets time to save. `grace_s`: instead of the cluster's.
   /// `request`: of a client, which is remembered so that a repetition of it does nothing.
@@ -40,6 +41,13 @@ class lease_manager {
   void revoke(lease_id id, lease_outcome why, const std::string& detail) {
     revoke({id, records_.wall(), why, detail});
   }
+
+  /// A member ends, and its union with it if they share their data: what is left of the others goes
+  /// on by itself.
+  void end_member(job_id id, lease_outcome outcome, const std::string& detail);
+  /// A union that cannot go on ends: it never got GPUs, or a member has left it whom it needs. Does
+  /// nothing to another one, or to a job. After a restart: the controller died between two entries.
+  void end_broken_union(job_id id);
 
   /// A node's report, about a lease that the ledger has there.
   void on_part_report(node_index n, lease_id id, const node_report& r);
@@ -54,10 +62,15 @@ class lease_manager {
   void begin_rank_wait(const lease_record& l);
   void end_rank_waits();
 
-  /// Records the end of a job whose last lease has ended finally.
+  /// Records the end of a job whose last lease has ended finally; of a union, those of its members.
   void settle(job_id id);
 
  private:
+  expected<void> may_start(const planners::decision& d) const;
+  expected<job_id> job_to_start(const planners::decision& d);
+  std::optional<lease_id> held_by(std::optional<job_id> job) const;
+  planners::idle_index idle_after(lease_id held) const;
+  void end_done_members(const lease_record& l, std::uint64_t iterations);
   void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
   void end_part(part_ended e);
   void report_progress(const lease_record& l, const part_report& r);

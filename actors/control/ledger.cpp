@@ -1,13 +1,15 @@
 #include "actors/control/ledger.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "actors/control/unions.hpp"
 #include "messages/base/invariant.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -54,17 +56,14 @@ const job_record* ledger::job_of_request(std::uint64_t request) const {
   return id ? job(*id) : nullptr;
 }
 
+const lease_record* ledger::lease_of(const job_record& j) const {
+  const auto* l = lease(j.lease);
+  return l && (l->granted.job == j.id || j.in == l->granted.job) ? l : nullptr;
+}
+
 const job_record* ledger::job_of_lost_lease(lease_id id) const {
   const auto* of = lost_.find(id);
   return of ? job(*of) : nullptr;
-}
-
-std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count) const {
-  std::vector<std::uint16_t> result;
-  const auto& holders = nodes_.at(n).holders;
-  for (std::uint16_t d = 0; d < holders.size() && result.size() < count; ++d)
-    if (holders[d] == 0) result.push_back(d);
-  return result;
 }
 
 bool ledger::knows_epoch(std::uint64_t e) const {
@@ -89,17 +88,33 @@ expected<void> ledger::on(const epoch_begun& e) {
 
 expected<void> ledger::on(const job_accepted& e) {
   if (jobs_.contains(e.job)) return contradiction("job {} is accepted twice", e.job);
+  if (auto ok = check_members(e); !ok) return ok;
   job_record j;
   j.id = e.job;
   j.request = e.request;
   j.spec = shared_value{e.spec};
   j.submitted_s = e.at_s;
   j.owner = e.owner;
+  j.members = e.members;
   jobs_.set(e.job, std::move(j));
   // A repeated submission finds the job by it, also after a restart.
-  requests_.set(e.request, e.job);
+  if (!e.members) requests_.set(e.request, e.job);
   next_job_ = std::max(next_job_, e.job + 1);
   ++unfinished_;
+  return {};
+}
+
+/// A union is of two jobs at least, which wait, and are in no other.
+expected<void> ledger::check_members(const job_accepted& e) const {
+  if (!e.members) return {};
+  const auto& ids = e.members->jobs;
+  if (ids.size() < 2 || ids.size() != e.members->work.size() ||
+      std::ranges::adjacent_find(ids, std::greater_equal{}) != ids.end())
+    return contradiction("union {} needs two members at least, in ascending order, with their work",
+                         e.job);
+  for (const auto id : ids)
+    if (const auto* j = job(id); !j || j->members || j->state != job_state::waiting)
+      return contradiction("union {} has job {}, which is not waiting", e.job, id);
   return {};
 }
 
@@ -107,11 +122,34 @@ expected<void> ledger::on(const lease_granted& e) {
   const auto* known = job(e.job);
   if (!known || known->state != job_state::waiting)
     return contradiction("lease {} is for job {}, which is not waiting", e.lease, e.job);
+  if (known->members)
+    for (const auto id : known->members->jobs)
+      if (const auto* m = job(id); !m || m->state != job_state::waiting)
+        return contradiction("lease {} is for job {} of a union, which is not waiting", e.lease,
+                             id);
   // Lease numbers are fencing tokens: a node or a checkpoint directory believes the larger one.
   if (e.lease < next_lease_) return contradiction("lease {} is granted twice", e.lease);
   if (auto ok = check_parts(e); !ok) return ok;
   hold_parts(e, std::vector<bool>(e.parts.size(), false));
-  auto j = *known;
+  begin_attempt(e.job, e);
+  if (const auto& all = jobs_.at(e.job).members)
+    for (const auto id : all->jobs) begin_attempt(id, e);
+  next_lease_ = e.lease + 1;
+  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease);
+  lease_record l;
+  l.granted = e;
+  l.ended.assign(e.parts.size(), false);
+  l.succeeded.assign(e.parts.size(), false);
+  l.ended_with_zero.assign(e.parts.size(), false);
+  l.iterations = std::numeric_limits<std::uint64_t>::max();
+  leases_.set(e.lease, std::move(l));
+  return {};
+}
+
+/// The job is the lease's, or a member of it.
+void ledger::begin_attempt(job_id id, const lease_granted& e) {
+  auto j = jobs_.at(id);
+  if (id != e.job) j.in = e.job;
   j.where.clear();
   for (const auto& part : e.parts)
     j.where.push_back({part.node, static_cast<std::uint32_t>(part.devices.size())});
@@ -128,17 +166,7 @@ expected<void> ledger::on(const lease_granted& e) {
   j.tries.push_back({e.lease, {}});
   for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
   if (j.started_s == 0) j.started_s = e.at_s;
-  jobs_.set(e.job, std::move(j));
-  next_lease_ = e.lease + 1;
-  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease);
-  lease_record l;
-  l.granted = e;
-  l.ended.assign(e.parts.size(), false);
-  l.succeeded.assign(e.parts.size(), false);
-  l.ended_with_zero.assign(e.parts.size(), false);
-  l.iterations = std::numeric_limits<std::uint64_t>::max();
-  leases_.set(e.lease, std::move(l));
-  return {};
+  jobs_.set(id, std::move(j));
 }
 
 expected<void> ledger::check_parts(const lease_granted& g) const {
@@ -151,21 +179,25 @@ expected<void> ledger::check_parts(const lease_granted& g) const {
           "version wrote this journal, which names nodes by their place in the cluster file. Start "
           "the controller once with the file that it had then; later files may differ",
           g.lease, g.job, part.node, nodes_.size());
+    // A GPU passes from one lease to another only as this entry says, and to one only.
+    const auto is_free = [&](std::uint16_t d) {
+      if (d >= node->holders.size()) return false;
+      const auto held = node->holders[d];
+      return held == 0 || (held == g.after && successor(part.node, d) == 0);
+    };
     for (auto d : part.devices)
-      if (d >= node->holders.size() || node->holders[d] != 0)
+      if (!is_free(d))
         return contradiction("lease {} takes GPU {} of node {}, which is not free", g.lease, d,
                              part.node);
   }
   return {};
 }
 
-void ledger::give(const lease_part& part, lease_id to) {
+/// `next`: who holds a GPU of the part from now on.
+void ledger::change_holders(const lease_part& part,
+                            const std::function<lease_id(std::uint16_t)>& next) {
   auto node = nodes_.at(part.node);
-  for (auto d : part.devices) {
-    TROUPE_INVARIANT((node.holders[d] == 0) !=
-                     (to == 0));  // never directly from one lease to another
-    node.holders[d] = to;
-  }
+  for (auto d : part.devices) node.holders[d] = next(d);
   node.keep_only_held_if_removed();
   node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
   nodes_.set(part.node, std::move(node));
@@ -177,8 +209,16 @@ void ledger::node_gpus::keep_only_held_if_removed() {
 }
 
 void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) {
-  for (std::size_t i = 0; i < g.parts.size(); ++i)
-    if (!ended[i]) give(g.parts[i], g.lease);
+  for (std::size_t i = 0; i < g.parts.size(); ++i) {
+    if (ended[i]) continue;
+    const auto n = g.parts[i].node;
+    change_holders(g.parts[i], [&](std::uint16_t d) {
+      const auto before = holder(n, d);
+      if (before == 0) return g.lease;
+      successors_.set({n, d}, g.lease);
+      return before;
+    });
+  }
 }
 
 /// The GPUs stay held: revoking only decides the outcome. They are free when each part has ended.
@@ -197,9 +237,14 @@ expected<void> ledger::on(const lease_revoked& e) {
   l.grace_s = e.grace_s;
   auto j = jobs_.at(l.granted.job);
   TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
-  j.state = job_state::stopping;
-  if (e.request) remember_request(j, *e.request);
-  jobs_.set(j.id, std::move(j));
+  const auto members = members_of(*this, j);
+  const auto stop = [&](job_record stopped) {
+    stopped.state = job_state::stopping;
+    if (e.request) remember_request(stopped, *e.request);
+    jobs_.set(stopped.id, std::move(stopped));
+  };
+  for (const auto* m : members) stop(*m);
+  stop(std::move(j));
   leases_.set(e.lease, std::move(l));
   return {};
 }
@@ -239,10 +284,13 @@ expected<void> ledger::on(const part_ended& e) {
   if (!held || e.part >= held->ended.size() || held->ended[e.part])
     return contradiction("part {} of lease {} ends, but is not held", e.part, e.lease);
   auto l = *held;
-  TROUPE_INVARIANT(std::ranges::all_of(l.granted.parts[e.part].devices, [&](auto d) {
-    return holder(l.granted.parts[e.part].node, d) == e.lease;
-  }));
-  give(l.granted.parts[e.part], 0);
+  const auto& part = l.granted.parts[e.part];
+  change_holders(part, [&](std::uint16_t d) {
+    const auto now = holder(part.node, d), next = successor(part.node, d);
+    TROUPE_INVARIANT(now == e.lease || next == e.lease);
+    successors_.erase({part.node, d});
+    return now == e.lease ? next : now;
+  });
   add_end(l, e);
   if (std::find(l.ended.begin(), l.ended.end(), false) != l.ended.end()) {
     leases_.set(e.lease, std::move(l));
@@ -290,8 +338,32 @@ std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
 }
 
-void ledger::close(lease_record& l, double at_s) {
-  auto j = jobs_.at(l.granted.job);
+void ledger::close(const lease_record& l, double at_s) {
+  const auto j = jobs_.at(l.granted.job);
+  if (j.members) return close_members(j, l, at_s);
+  close_job(j, l, at_s, done_after(j, l));
+}
+
+/// A union is over with its lease, whatever the reason: each member that has not left waits again
+/// as itself, or has ended as the lease has.
+void ledger::close_members(const job_record& of_union, const lease_record& l, double at_s) {
+  for (const auto* member : members_of(*this, of_union)) {
+    auto m = *member;
+    m.in.reset();
+    const auto done = m.iterations_done + iterations_in_union(of_union, m.id, l.iterations);
+    close_job(std::move(m), l, at_s, done);
+  }
+  auto over = of_union;
+  over.state = job_state::stopping;
+  over.detail = l.detail;
+  jobs_.set(over.id, over);
+  closed_.set(over.id, l.outcome == lease_outcome::succeeded ? lease_outcome::succeeded
+                                                             : lease_outcome::cancelled);
+}
+
+/// `done`: the job's iterations, if it goes on.
+void ledger::close_job(job_record j, lease_record l, double at_s, std::uint64_t done) {
+  const bool merged = j.id != l.granted.job;
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.ran_s += std::max(0.0, at_s - l.granted.at_s);
   j.peak_bytes = l.peak_bytes;
@@ -299,24 +371,28 @@ void ledger::close(lease_record& l, double at_s) {
   j.detail = l.detail;
   if (is_program(*j.spec) && is_failure(l.outcome)) j.failed_rank = l.failed_part;
   // Predictions and measurements of every attempt that has both.
-  if (ran_out || l.peak_bytes > 0)
+  if (!merged && (ran_out || l.peak_bytes > 0))
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
     ++j.out_of_memory;
-    raise_memory(j, l.granted);
+    // The memory of several jobs says nothing of one.
+    if (merged)
+      j.alone = true;
+    else
+      raise_memory(j, l.granted);
   }
   // A decoder is started again even if it fails: it has no result that the failure would be.
   const bool serves = is_serving(*j.spec);
   const bool fell = serves && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || fell) {
-    const auto before = std::exchange(j.iterations_done, done_after(j, l));
+    const auto before = std::exchange(j.iterations_done, done);
     const bool progress =
         serves ? at_s - l.granted.at_s >= decoder_proof_s : j.iterations_done > before;
     j.state = job_state::waiting;
     const bool lost = l.outcome == lease_outcome::lost;
     if (progress) j.losses = 0;
     if (progress || !(lost || fell) || ++j.losses <= j.spec->max_restarts) {
-      if (lost) {
+      if (lost && !merged) {
         j.lost_parts = l.granted.parts;
         j.lost_succeeded = l.succeeded;
         lost_.set(j.lease, j.id);
@@ -352,13 +428,26 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
   return result;
 }
 
+expected<void> ledger::on(const member_ended& e) {
+  const auto* known = job(e.job);
+  if (!known || !known->in) return contradiction("job {} leaves a union, but is in none", e.job);
+  const auto& held = *lease(known->lease);
+  auto alone = held;
+  alone.outcome = e.outcome;
+  alone.detail = e.detail;
+  auto j = *known;
+  j.in.reset();
+  close_job(std::move(j), std::move(alone), e.at_s, known->iterations_done + e.iterations);
+  return {};
+}
+
 expected<void> ledger::on(const job_ended& e) {
   const auto* known = job(e.job);
   if (!known) return contradiction("job {} ends, but was never accepted", e.job);
   auto j = *known;
   if (is_final(j.state)) return contradiction("job {} ends twice", e.job);
   // Its GPUs would be free while its programs run.
-  if (leases_.contains(j.lease)) return contradiction("job {} ends while it holds GPUs", e.job);
+  if (lease_of(j)) return contradiction("job {} ends while it holds GPUs", e.job);
   j.state = e.final_state;
   if (j.state == job_state::finished) j.iterations_done = j.spec->iterations;
   lost_.erase(j.lease);
@@ -376,7 +465,7 @@ expected<void> ledger::on(const job_ended& e) {
 /// That it was suspended explains nothing of a job that is resumed.
 void ledger::forget_preemption(job_record& j) {
   if (j.suspended && j.state == job_state::waiting) j.detail.clear();
-  const auto* held = lease(j.lease);
+  const auto* held = lease_of(j);
   if (!held || held->outcome != lease_outcome::preempted) return;
   auto l = *held;
   l.detail.clear();
@@ -393,59 +482,6 @@ expected<void> ledger::on(const job_suspended& e) {
   remember_request(j, e.request);
   jobs_.set(e.job, std::move(j));
   return {};
-}
-
-expected<void> ledger::on(const cluster_changed& e) {
-  const auto& now = e.cluster.nodes;
-  if (*roster_) {
-    const auto& before = (*roster_)->cluster.nodes;
-    if (before.size() > now.size() ||
-        !std::ranges::equal(before, now | std::views::take(before.size()), {}, &node::name,
-                            &node::name))
-      return contradiction("a change of the cluster moves its nodes");
-  } else if (leases_.empty()) {
-    nodes_ = {};  // until here they were those of the file
-  }
-  // A node's GPUs may change only while no lease holds any: leases name GPUs by number.
-  for (node_index n = 0; n < now.size(); ++n) {
-    auto held = nodes_.contains(n) ? nodes_.at(n) : node_gpus{};
-    held.removed = now[n].removed;
-    const bool busy = held.idle < held.holders.size();
-    held.memory_bytes = e.cluster.gpu_of(n).memory_bytes();
-    if (held.removed) {
-      held.keep_only_held_if_removed();
-      held.idle = static_cast<std::uint32_t>(std::ranges::count(held.holders, lease_id{0}));
-      drained_.erase(n);
-    } else if (!busy) {
-      held.holders.assign(now[n].gpus, 0), held.idle = now[n].gpus;
-    } else if (now[n].gpus != held.holders.size()) {
-      return contradiction("node {} changes while it has work", now[n].name);
-    }
-    nodes_.set(n, std::move(held));
-  }
-  roster_ = shared_value{std::optional{e}};
-  return {};
-}
-
-expected<void> ledger::on(const node_drained& e) {
-  if (!nodes_.contains(e.node))
-    return contradiction("node {} is drained, and does not exist", e.node);
-  if (e.drained)
-    drained_.set(e.node, e);
-  else
-    drained_.erase(e.node);
-  return {};
-}
-
-/// The reason is the detail of the jobs that are stopped for it.
-std::optional<std::string> ledger::must_stop(node_index n) const {
-  const auto name = [&] {
-    return *roster_ ? (*roster_)->cluster.nodes[n].name : std::to_string(n);
-  };
-  if (nodes_.at(n).removed) return fmt::format("node {} was removed from the cluster", name());
-  const auto* d = drained_.find(n);
-  if (d == nullptr || !d->stop) return {};
-  return fmt::format("node {} was drained by {}", name(), d->by);
 }
 
 }  // namespace troupe::actors

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/control/persistent_map.hpp"
@@ -54,7 +56,10 @@ struct job_record {
   double tried_bytes = 0;
   // The first part that failed in the program's last attempt; its node is in `tries`.
   std::optional<std::uint32_t> failed_rank;
-  double ran_s = 0;  // in all attempts that have ended
+  double ran_s = 0;                  // in all attempts that have ended
+  std::optional<job_union> members;  // of a union: a job of the controller's own
+  std::optional<job_id> in;          // the union that it runs in; its lease is that one's
+  bool alone = false;                // it ran out of memory in a union, and is not merged again
 
   bool operator==(const job_record&) const = default;
 };
@@ -89,7 +94,7 @@ class ledger {
   explicit ledger(const cluster& c);
 
   /// Applies one entry. Rejects contradictions and leaves the ledger unchanged: a GPU granted
-  /// twice, a part that ends twice, a job that ends again.
+  /// twice, a part that ends twice, a job that ends again, or is in two unions.
   expected<void> apply(const journal_entry& e);
 
   /// The present epoch; 0: none has begun.
@@ -108,6 +113,9 @@ class ledger {
   const persistent_map<lease_id, lease_record>& leases() const { return leases_; }
   const job_record* job(job_id id) const { return jobs_.find(id); }
   const lease_record* lease(lease_id id) const { return leases_.find(id); }
+  /// The lease that the job runs in: its own, or its union's. Null: it runs in none; its last lease
+  /// may be a union's that goes on without it.
+  const lease_record* lease_of(const job_record& j) const;
   /// The waiting job whose last lease was this one and was lost; or null.
   const job_record* job_of_lost_lease(lease_id id) const;
   /// The job that a client's request created, or null.
@@ -129,15 +137,24 @@ class ledger {
     const auto& all = nodes_.at(n).holders;
     return device < all.size() ? all[device] : 0;
   }
-  /// The lowest `count` free GPUs of a node; there must be enough.
-  std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
+  /// The lease that gets a GPU from its holder, or 0.
+  lease_id successor(node_index n, std::uint16_t device) const {
+    const auto* next = successors_.find({n, device});
+    return next ? *next : 0;
+  }
+  /// GPUs of a node that this lease holds, and to which no other one succeeds.
+  std::uint32_t to_succeed(node_index n, lease_id held) const;
+  /// The lowest `count` GPUs of a node that are free, or, first, those of `after`; there must be
+  /// enough.
+  std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count,
+                                         std::optional<lease_id> after = {}) const;
   std::size_t unfinished() const { return unfinished_; }
 
   /// An entry that must follow from the present state: the end of a job whose last lease has ended
   /// finally. Null if none must.
   std::unique_ptr<job_ended> due(job_id id, double now_s) const;
 
-  /// An entry that drops all ended jobs except the `keep` most recent ones.
+  /// An entry that drops all ended unions, and all ended jobs except the `keep` most recent ones.
   jobs_forgotten long_ended(std::size_t keep) const;
 
   /// Entries that recreate this ledger from an empty one: the journal's contents after compaction.
@@ -162,10 +179,15 @@ class ledger {
   expected<void> on(const job_suspended& e);
   expected<void> on(const cluster_changed& e);
   expected<void> on(const node_drained& e);
+  expected<void> on(const member_ended& e);
+  expected<void> check_members(const job_accepted& e) const;
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
+  void begin_attempt(job_id id, const lease_granted& e);
   static void add_end(lease_record& l, const part_ended& e);
-  void close(lease_record& lease, double at_s);
+  void close(const lease_record& lease, double at_s);
+  void close_job(job_record j, lease_record l, double at_s, std::uint64_t done);
+  void close_members(const job_record& of_union, const lease_record& l, double at_s);
   static std::uint64_t done_after(const job_record& j, const lease_record& l);
   static void remember_request(job_record& j, std::uint64_t request);
   void forget_preemption(job_record& j);
@@ -182,7 +204,7 @@ class ledger {
     void keep_only_held_if_removed();
     bool operator==(const node_gpus&) const = default;
   };
-  void give(const lease_part& part, lease_id to);
+  void change_holders(const lease_part& part, const std::function<lease_id(std::uint16_t)>& next);
 
   shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending
   std::uint64_t journal_ = 0;
@@ -197,6 +219,8 @@ class ledger {
   persistent_map<job_id, lease_outcome>
       closed_;  // jobs whose last lease ended finally, awaiting job_ended
   persistent_map<node_index, node_gpus> nodes_;
+  // The lease that follows its GPU's holder: at most one for each GPU.
+  persistent_map<std::pair<node_index, std::uint16_t>, lease_id> successors_;
   persistent_map<node_index, node_drained> drained_;
   shared_value<std::optional<cluster_changed>> roster_;
   std::size_t unfinished_ = 0;

@@ -34,7 +34,7 @@ auto common_fields(Job& j) {
                   j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                   j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
                   j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
-                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s);
+                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in);
 }
 
 /// The same of a lease.
@@ -50,6 +50,7 @@ job_kept kept(const job_record& j) {
   k.job = j.id;
   k.spec = *j.spec;
   k.lost_succeeded = indices_of(j.lost_succeeded);
+  if (j.alone) k.alone = true;
   return k;
 }
 
@@ -58,21 +59,26 @@ job_record restored(const job_kept& k) {
   common_fields(j) = common_fields(k);
   j.id = k.job;
   j.spec = shared_value{k.spec};
+  j.alone = k.alone.value_or(false);
   return j;
 }
 
 }  // namespace
 
-/// By time of end and not by number: a job may wait for weeks and end today.
+/// By time of end and not by number: a job may wait for weeks and end today. Nobody asks for a
+/// union that has ended.
 jobs_forgotten ledger::long_ended(std::size_t keep) const {
-  const auto ended = jobs_.size() - unfinished_;
-  if (ended <= keep) return {};
-  std::vector<std::pair<double, job_id>> by_end;
-  for (const auto& [id, j] : jobs_)
-    if (is_final(j.state)) by_end.emplace_back(j.ended_s, id);
-  std::sort(by_end.begin(), by_end.end());
-  by_end.resize(ended - keep);
   jobs_forgotten result;
+  std::vector<std::pair<double, job_id>> by_end;
+  for (const auto& [id, j] : jobs_) {
+    if (!is_final(j.state)) continue;
+    if (j.members)
+      result.jobs.push_back(id);
+    else
+      by_end.emplace_back(j.ended_s, id);
+  }
+  std::sort(by_end.begin(), by_end.end());
+  by_end.resize(by_end.size() - std::min(keep, by_end.size()));
   for (const auto& [ended_s, id] : by_end) result.jobs.push_back(id);
   return result;
 }
@@ -138,7 +144,7 @@ expected<void> ledger::on(const job_kept& e) {
   j.lost_succeeded = std::move(*succeeded);
   if (!j.lost_parts.empty()) lost_.set(j.lease, j.id);
   jobs_.set(e.job, std::move(j));
-  requests_.set(e.request, e.job);
+  if (!e.members) requests_.set(e.request, e.job);
   if (!is_final(e.state)) ++unfinished_;
   if (e.closed) closed_.set(e.job, *e.closed);
   return {};

@@ -65,6 +65,7 @@ void orchestrator_state::resume() {
   std::vector<job_id> ids;
   for (const auto& [id, j] : book.jobs()) ids.push_back(id);
   for (auto id : ids) p.leases.settle(id);
+  for (auto id : ids) p.leases.end_broken_union(id);
   for (auto id : ids) {
     const auto& j = *book.job(id);
     p.limits.remember_deadline(j);

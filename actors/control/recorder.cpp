@@ -62,17 +62,32 @@ bool recorder::record(const journal_entry& e) {
   return true;
 }
 
-/// The jobs that an entry changes; it has not been applied yet.
+/// The jobs that an entry changes; it has not been applied yet. A change of a union is one of its
+/// members.
 std::vector<job_id> recorder::jobs_of(const journal_entry& e) const {
-  const auto holder = [this](lease_id id) -> std::vector<job_id> {
+  const auto with_members = [this](job_id id) {
+    std::vector all{id};
+    if (const auto* j = ledger_.job(id); j && j->members)
+      all.insert(all.end(), j->members->jobs.begin(), j->members->jobs.end());
+    return all;
+  };
+  // So is one of a lease that follows another one, for that one's job.
+  const auto with_former = [&](const lease_granted& g) {
+    auto all = with_members(g.job);
+    if (const auto* before = g.after ? ledger_.lease(*g.after) : nullptr)
+      all.push_back(before->granted.job);
+    return all;
+  };
+  const auto holder = [&](lease_id id) -> std::vector<job_id> {
     const auto* l = ledger_.lease(id);
-    return l ? std::vector{l->granted.job} : std::vector<job_id>{};
+    return l ? with_former(l->granted) : std::vector<job_id>{};
   };
   if (const auto* accepted = std::get_if<job_accepted>(&e)) return {accepted->job};
-  if (const auto* granted = std::get_if<lease_granted>(&e)) return {granted->job};
+  if (const auto* granted = std::get_if<lease_granted>(&e)) return with_former(*granted);
   if (const auto* revoked = std::get_if<lease_revoked>(&e)) return holder(revoked->lease);
   if (const auto* ended = std::get_if<part_ended>(&e)) return holder(ended->lease);
   if (const auto* over = std::get_if<job_ended>(&e)) return {over->job};
+  if (const auto* left = std::get_if<member_ended>(&e)) return {left->job};
   if (const auto* held = std::get_if<job_suspended>(&e)) return {held->job};
   if (const auto* old = std::get_if<jobs_forgotten>(&e)) return old->jobs;
   return {};

@@ -7,6 +7,7 @@
 
 #include "actors/control/job_progress.hpp"
 #include "actors/control/job_views.hpp"
+#include "actors/control/unions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/policy/move.hpp"
@@ -45,11 +46,21 @@ void scheduler_state::on(const state_changed& m) {
                             before->book.drained() == state_->book.drained();
     if (same_nodes) return;
   }
-  bool all = true;
-  for (node_index n = 0; n < cluster().nodes.size(); ++n)
-    all = all && ((*state_->nodes_present)[n] || cluster().nodes[n].removed);
-  if (all) on(startup_over{});
+  list_unusable();
+  const auto is_missing = [&](const planners::unusable_node& u) {
+    return !(*state_->nodes_present)[u.node] && !cluster().nodes[u.node].removed;
+  };
+  if (std::ranges::none_of(unusable_, is_missing)) on(startup_over{});
   something_changed();
+}
+
+void scheduler_state::list_unusable() {
+  unusable_.clear();
+  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
+    if (!(*state_->nodes_present)[n])
+      unusable_.push_back({n, "absent"});
+    else if (book().is_drained(n))
+      unusable_.push_back({n, "drained"});
 }
 
 /// The first state, or the first of another cluster: plans and reservations of the one before do
@@ -61,12 +72,13 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   wanted_.clear();
   waiting_.clear();
   running_.clear();
+  unions_.clear();
   arrivals_.clear();  // their plans are for the cluster before
   moving_.clear();
   stopping_.clear();
   pending_ = {};
   for (const auto& [id, j] : book().jobs())
-    if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
+    if (!is_final(j.state)) on_job_changed(id, &j);  // ended jobs get no plans
   if (first) begin_placing();
 }
 
@@ -79,6 +91,7 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
     progress_.erase(id);
     return;
   }
+  if (j->members) return update_union(*j);
   // Policies do not see a new job before its plans are known.
   if (!before && j->state == job_state::waiting && !j->suspended) return want_plans(*j);
   const bool granted = before && before->lease != j->lease;
@@ -111,6 +124,7 @@ void scheduler_state::on(const job_progress& p) {
   auto& known = progress_[p.job];
   take_newer(known, p);
   auto* view = find_in(running_, p.job);
+  if (!view) view = find_in(unions_, p.job);
   if (const auto* j = book().job(p.job); j && view)
     view->reported = reported_progress_of(*j, known);
 }
@@ -122,7 +136,21 @@ void scheduler_state::want_plans(const job_record& j) {
   self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
 }
 
-/// Updates the job's entry in the lists of waiting and running jobs.
+/// A union is never planned: what it runs was decided for its members.
+void scheduler_state::update_union(const job_record& j) {
+  if (j.state == job_state::running)
+    unions_.insert_or_assign(j.id, view_of(j, book(), plans_, progress_));
+  else
+    unions_.erase(j.id);
+  if (j.state == job_state::stopping && book().lease(j.lease))
+    stopping_.insert(j.id);
+  else
+    stopping_.erase(j.id);
+  if (j.state != job_state::running) something_changed();
+}
+
+/// Updates the job's entry in the lists of waiting and running jobs. Policies do not see members of
+/// a union: only the union could be stopped.
 void scheduler_state::update_views(const job_record& j) {
   // Policies do not see a job without plans.
   const auto* plans = find_in(plans_, j.id);
@@ -131,7 +159,7 @@ void scheduler_state::update_views(const job_record& j) {
   if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
   const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
-    if (known && !next && j.state == s && !(s == job_state::waiting && j.suspended))
+    if (known && !next && !j.in && j.state == s && !(s == job_state::waiting && j.suspended))
       views.insert_or_assign(j.id, view_of(j, book(), plans_, progress_));
     else
       views.erase(j.id);
@@ -146,7 +174,7 @@ void scheduler_state::update_views(const job_record& j) {
     v.how = next->how;
     v.where = next->where;
   }
-  if (j.state == job_state::stopping)
+  if (j.state == job_state::stopping && !j.in)
     stopping_.insert(j.id);
   else
     stopping_.erase(j.id);
@@ -157,7 +185,9 @@ void scheduler_state::update_views(const job_record& j) {
 
 planners::snapshot scheduler_state::policy_snapshot() {
   planners::snapshot s{journal_time_s(), cluster(), pending_.rest(*state_->idle, not_kept_),
-                       waiting_,         running_,  moving_};
+                       waiting_,         running_,  moving_,
+                       unusable_,        {},        {},
+                       unions_};
   s.changed_s = changed_s_ + state_->journal_ahead_s;
   s.arrivals = arrivals_;
   return s;
@@ -273,10 +303,14 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       continue;
     if (const auto* j = book().job(d.job); j && !d.expected)
       d.expected = planners::estimate_start(cluster(), *j->spec, d.how, d.where);
-    proposed_[d.job] = d;
+    // A refused start on GPUs that are about to be free, or of several jobs, is not reserved: it is
+    // decided again.
+    if (d.with.empty() && !d.after) proposed_[d.job] = d;
     if (status_) {
-      auto& note = shown.notes[d.job] = now;
+      auto note = now;
       note.why = d.why.text;
+      for (const auto member : d.with) shown.notes[member] = note;
+      shown.notes[d.job] = std::move(note);
     }
     for (const auto& share : d.where)
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
@@ -385,6 +419,11 @@ reason scheduler_state::why_immovable(job_id job) const {
   if (!j) return {reason::kind::unknown, fmt::format("no job {}", job)};
   if (is_final(j->state))
     return {reason::kind::invalid, fmt::format("job {} already {}", job, to_string(j->state))};
+  if (j->in)
+    return {reason::kind::invalid,
+            fmt::format("job {} is {}; only jobs that run by themselves can be "
+                        "moved",
+                        job, merged_with_text(book(), *j))};
   if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
     return {reason::kind::invalid,
             fmt::format("job {} is not a training; only trainings can be moved", job)};
@@ -443,14 +482,7 @@ void scheduler_state::show_counts() {
 policy_view scheduler_state::on(const why_waiting& m) {
   const auto* j = state_ ? book().job(m.job) : nullptr;
   if (!j) return {};
-  auto now = policy_snapshot();
-  std::vector<planners::unusable_node> unusable;
-  for (node_index n = 0; n < state_->nodes_present->size(); ++n)
-    if (!(*state_->nodes_present)[n])
-      unusable.push_back({n, "absent"});
-    else if (book().is_drained(n))
-      unusable.push_back({n, "drained"});
-  now.unusable = unusable;
+  const auto now = policy_snapshot();
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
   const auto* known = find_in(plans_, m.job);
   if (j->state == job_state::waiting && !j->suspended && !starting_ && known &&

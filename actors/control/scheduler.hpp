@@ -45,6 +45,8 @@ class scheduler_state {
   void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
   void update_views(const job_record& j);
+  void update_union(const job_record& j);
+  void list_unusable();
   void want_plans(const job_record& j);
   void something_changed();
   void decide_soon();
@@ -75,7 +77,8 @@ class scheduler_state {
   std::shared_ptr<const cluster_state> state_;  // the latest published one
   std::optional<planners::idle_index>
       not_kept_;  // idle GPUs without reserved ones, if any are reserved
-  planners::job_views waiting_, running_;
+  planners::job_views waiting_, running_, unions_;
+  std::vector<planners::unusable_node> unusable_;
   std::vector<planners::arrival> arrivals_;  // the latest, oldest first
   double changed_s_ = 0;                     // when a policy was last given a reason to decide
   std::map<job_id, plans_reply> plans_;      // by job, while it exists

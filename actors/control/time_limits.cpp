@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/unions.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -24,9 +26,13 @@ void time_limits::remember_deadline(const job_record& j) {
 }
 
 void time_limits::remember_limit(const lease_record& l) {
+  const auto remember = [&](const job_record& j) {
+    if (const auto limit_s = time_limit_s(records_.present_cluster(), *j.spec))
+      limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease, j.id);
+  };
   const auto& j = *records_.book().job(l.granted.job);
-  if (const auto limit_s = time_limit_s(records_.present_cluster(), *j.spec))
-    limits_.emplace(l.granted.at_s + std::max(0.0, *limit_s - j.ran_s), l.granted.lease);
+  if (!j.members) return remember(j);
+  for (const auto* m : members_of(records_.book(), j)) remember(*m);
 }
 
 void time_limits::follow_cluster() {
@@ -51,7 +57,7 @@ void time_limits::end_overdue() {
         *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
     if (j.state == job_state::waiting) {
       records_.record(job_ended{j.id, records_.wall(), job_state::failed, text});
-    } else if (const auto* l = book.lease(j.lease); l && !l->revoked) {
+    } else if (const auto* l = book.lease_of(j); l && !l->revoked) {
       leases_.revoke(j.lease, lease_outcome::failed, text);
     }
     it = is_final(book.job(j.id)->state) ? deadlines_.erase(it) : std::next(it);
@@ -61,16 +67,21 @@ void time_limits::end_overdue() {
 /// A job that has run for longer than its limit, over all attempts; a training saves first.
 void time_limits::end_long_runs() {
   const auto& c = records_.present_cluster();
-  while (!limits_.empty() && limits_.begin()->first <= records_.wall()) {
-    const auto id = limits_.begin()->second;
+  while (!limits_.empty() && std::get<double>(*limits_.begin()) <= records_.wall()) {
+    const auto [at_s, id, job] = *limits_.begin();
     limits_.erase(limits_.begin());
     const auto* l = records_.book().lease(id);
-    if (!l || l->revoked) continue;
-    const auto j = *records_.book().job(l->granted.job);
+    const auto* known = records_.book().job(job);
+    if (!l || l->revoked || !known || records_.book().lease_of(*known) != l) continue;
+    const auto j = *known;
     const auto text = fmt::format(
         "its time limit has passed: time_limit_s is {:g}, it ran {:.0f} s in {} attempt{}",
         *time_limit_s(c, *j.spec), j.ran_s + records_.wall() - l->granted.at_s, j.attempts,
         j.attempts == 1 ? "" : "s");
+    if (j.in) {
+      leases_.end_member(job, lease_outcome::failed, text);
+      continue;
+    }
     leases_.revoke({id,
                     records_.wall(),
                     lease_outcome::failed,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "actors/control/lease_manager.hpp"
@@ -26,8 +27,8 @@ class time_limits {
  private:
   recorder& records_;
   lease_manager& leases_;
-  std::set<std::pair<double, job_id>> deadlines_;  // the journal's time
-  std::set<std::pair<double, lease_id>> limits_;   // likewise
+  std::set<std::pair<double, job_id>> deadlines_;          // the journal's time
+  std::set<std::tuple<double, lease_id, job_id>> limits_;  // likewise
 };
 
 }  // namespace troupe::actors

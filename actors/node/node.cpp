@@ -101,8 +101,9 @@ void node_state::on_node_orders(const node_orders& o) {
       followed_ = 0;  // request the orders again
   }
   // Stopped before anything begins, since the new work may have their GPUs.
-  for (auto& [id, p] : parts_)
-    if (!p.ordered && !is_over(p.report)) stop(p, false);
+  for_each_running([&](part& p) {
+    if (!p.ordered) stop(p, false);
+  });
   forget_ended();
   for (const auto* w : fresh) begin(*w);
   if (changed_ || o.answer) report();
@@ -152,12 +153,11 @@ void node_state::renew(std::uint64_t acknowledged) {
 /// one may run when the first order of the new one begins.
 bool node_state::change_journal(std::uint64_t journal) {
   bool gone = true;
-  for (auto& [id, p] : parts_) {
-    if (is_over(p.report)) continue;
+  for_each_running([&](part& p) {
     p.report.detail = "the controller has another journal";
     stop(p, true);
     gone = gone && is_over(p.report);
-  }
+  });
   if (!gone) return false;
   if (journal_ != 0)
     runtime::log(runtime::log_level::warn, "node",
@@ -186,6 +186,20 @@ void node_state::begin(const work_order& w) {
   p.simulated = !p.training && !p.serving && (w.command.empty() || !options_.process_runner);
   if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
+  const auto* before = w.after ? find_in(parts_, *w.after) : nullptr;
+  p.held = before && !is_over(before->report);
+  if (!p.held) run(p);
+}
+
+void node_state::run_successors(lease_id ended) {
+  for (auto& [id, p] : parts_)
+    if (p.held && p.order.after == ended && !is_over(p.report)) run(p);
+}
+
+void node_state::run(part& p) {
+  const auto& w = p.order;
+  p.held = false;
+  p.started_s = now();
   if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
     training_.begin(w);
@@ -209,8 +223,10 @@ void node_state::begin(const work_order& w) {
   }
 }
 
-void node_state::notify_end(const part& p) const {
-  if (options_.observer) options_.observer->on_end(p.order, p.report);
+/// The GPUs of an ended part are its successor's.
+void node_state::notify_end(const part& p) {
+  if (options_.observer && !p.held) options_.observer->on_end(p.order, p.report);
+  run_successors(p.order.lease);
 }
 
 void node_state::report_end(const part& p) {
@@ -262,7 +278,7 @@ void node_state::on(const serving_over& over) {
 /// Simulated work makes progress by the clock alone.
 std::uint64_t node_state::iterations_by_now(const part& p) const {
   const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
-  if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
+  if (p.held || worked_s <= 0 || p.order.iteration_s <= 0) return 0;
   const auto done =
       static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * p.slowdown)));
   return std::min(done, p.order.iterations);
@@ -271,6 +287,11 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
 /// Programs end later, by a report of their keeper. Trainings, decoders and simulated work end with
 /// this call: their actors release the devices, and nothing of theirs outlives the process.
 void node_state::stop(part& p, bool at_once) {
+  if (p.held) {
+    p.report.now = part_report::state::stopped;
+    changed_ = true;
+    return;
+  }
   if (!p.simulated && !p.training && !p.serving)
     return options_.process_runner->stop(p.order.lease, at_once);
   if (p.training) training_.stop(p.order.lease);
@@ -311,11 +332,10 @@ void node_state::on(const tick&) {
   training_.return_memory();
   if (now() > lease_until_s_) {
     // The controller may have granted this work to another node.
-    for (auto& [id, p] : parts_) {
-      if (is_over(p.report)) continue;
+    for_each_running([&](part& p) {
       p.report.detail = lease_expired;
       stop(p, true);
-    }
+    });
   }
   if (changed_ || now() >= report_due_s_) report();
   const double wait_s =

@@ -20,7 +20,8 @@ namespace troupe::actors {
 ///
 /// A part of a lease on this node, identified by its lease:
 ///
-///   unknown -> running   ordered for this incarnation, while the node's lease is valid
+///   unknown -> running   ordered for this incarnation, while the node's lease is valid; held back
+///                        while the lease that it follows has its GPUs
 ///   running -> ended     by itself; or stopped, because it is no longer ordered, the node's lease
 ///                        has expired, or the controller has another journal
 ///   ended -> forgotten   no longer ordered, and the controller has acknowledged a report of the
@@ -50,6 +51,7 @@ class node_state {
     double slowdown = 1;
     bool ordered = true;
     double started_s = 0;
+    bool held = false;             // until the lease that it follows has ended here
     std::uint64_t start = 0;       // distinguishes its timer from an earlier part's
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
   };
@@ -63,8 +65,18 @@ class node_state {
   void forget_ended();
   bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
+  void run(part& p);
+  void run_successors(lease_id ended);
+  /// Calls `f` with the parts that are not over; those that are held back first, so that none
+  /// begins because `f` stops the one before it.
+  template <class F>
+  void for_each_running(F f) {
+    for (const bool held : {true, false})
+      for (auto& [id, p] : parts_)
+        if (p.held == held && p.report.now == part_report::state::running) f(p);
+  }
   void stop(part& p, bool at_once);
-  void notify_end(const part& p) const;
+  void notify_end(const part& p);
   void report_end(const part& p);
   void poll_programs();
   node_report make_report();

@@ -14,12 +14,20 @@ inline constexpr address a_client = first_client_address + 1;
 /// A controller whose nodes and client are the test.
 struct controller_by_hand : spoken_world {
   explicit controller_by_hand(std::string_view policy = "frenzy",
-                              const std::function<void(cluster&)>& change = {}) {
+                              const std::function<void(cluster&)>& change = {})
+      : controller_by_hand{std::shared_ptr<const planners::policy>{planners::make_policy(policy)},
+                           change} {}
+  /// `connected`: another transport around the controller's.
+  explicit controller_by_hand(
+      const std::shared_ptr<const planners::policy>& by,
+      const std::function<void(cluster&)>& change = {},
+      const std::function<std::shared_ptr<runtime::transport>(std::shared_ptr<runtime::transport>)>&
+          connected = {}) {
     cluster_->settings.lease_s = 30;
     if (change) change(*cluster_);
-    const std::shared_ptr<const planners::policy> by{planners::make_policy(policy)};
     round_s = by->round_s();
-    world.add_host(controller_address, [this, by](const runtime::host& h) {
+    world.add_host(controller_address, [this, by, connected](runtime::host h) {
+      if (connected) h.net = connected(h.net);
       return start_controller(world.system(), h, {cluster_, by, false, true, {}, {}}).all;
     });
     for (address g = 1; g <= 3; ++g) speak_for(g);
@@ -79,10 +87,10 @@ struct controller_by_hand : spoken_world {
     return all;
   }
   template <class Reply>
-  Reply ask(message m) {
-    take<Reply>(a_client);
-    say(a_client, a_client, controller_address, m);
-    const auto all = take<Reply>(a_client);
+  Reply ask(message m, address who = a_client) {
+    take<Reply>(who);
+    say(who, who, controller_address, m);
+    const auto all = take<Reply>(who);
     REQUIRE(all.size() == 1);
     return all[0];
   }

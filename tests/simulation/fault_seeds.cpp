@@ -99,6 +99,24 @@ std::vector<arrival> workload_of(random_source random) {
   return result;
 }
 
+/// Fine-tuning jobs that arrive in groups of more than the cluster has GPUs, so that many can be
+/// merged and others follow.
+std::vector<arrival> tuning_workload_of(random_source random) {
+  constexpr int jobs = 36, groups = 2;
+  std::vector<arrival> result;
+  for (int i = 0; i < jobs; ++i) {
+    // Adapters share the start alone, so that only short jobs are worth it.
+    const auto iterations = random.chance(0.5) ? 20 + random.below(80) : 200 + random.below(400);
+    auto spec = harness::small_job(fmt::format("job-{}", i), iterations, 64);
+    spec.dataset_card = {"letters", random.chance(0.8) ? "english" : "french"};
+    spec.merge = random.chance(0.8);
+    if (random.chance(0.5)) spec.merged_as = merge_kind::adapters;
+    const double group = static_cast<double>(random.below(groups));
+    result.push_back({group * last_submission_s / groups, std::move(spec)});
+  }
+  return result;
+}
+
 /// Faults that follow an event of the run: cancels and crashes at moments that chance alone would
 /// seldom find.
 class trouble {
@@ -309,22 +327,34 @@ class disk_trouble {
   std::optional<runtime::memory_disk> copy_;  // of what is damaged
 };
 
-std::string run_seed(std::uint64_t seed, bool changes) {
+enum class variant { plain, changes, unions };
+
+std::shared_ptr<const planners::policy> policy_of(random_source& random, variant v) {
+  if (v == variant::unions) {
+    constexpr std::array policies{"titan", "titan", "titan-no-switch", "titan-no-merger"};
+    return planners::make_policy(policies[random.below(policies.size())]);
+  }
+  constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",    "troupe",
+                                "crius",  "elasticflow-ls", "gavel", "gandiva"};
+  return planners::make_policy(policies[random.below(policies.size())]);
+}
+
+std::string run_seed(std::uint64_t seed, variant kind) {
   random_source random{seed};
-  const auto workload = workload_of(random.split(workload_stream));
+  const auto workload = kind == variant::unions ? tuning_workload_of(random.split(workload_stream))
+                                                : workload_of(random.split(workload_stream));
   virtual_cluster* cluster = nullptr;
   trouble* more = nullptr;
   std::optional<ledger> live;
   virtual_cluster_options o;
   const auto small = harness::small_cluster();
   small->settings.checkpoint_s = 10;  // so that lost work has often saved something
+  if (kind == variant::unions) small->settings.restart_s = 30;  // worth sharing
   o.cluster = small;
   oracle watch{*o.cluster,
                [&](node_index n) { return cluster->world().slowdown(node_address(n)); }};
   if (std::getenv("TROUPE_TRACE")) watch.trace();
-  constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",    "troupe",
-                                "crius",  "elasticflow-ls", "gavel", "gandiva"};
-  o.policy = planners::make_policy(policies[random.below(policies.size())]);
+  o.policy = policy_of(random, kind);
   o.seed = seed;
   o.faults = faults_of(random.split(fault_stream));
   const auto now_s = [&] { return cluster ? cluster->world().now_s() : 0; };
@@ -360,7 +390,7 @@ std::string run_seed(std::uint64_t seed, bool changes) {
   v.submit(workload);
   auto& world = v.world();
   std::optional<operators> people;
-  if (changes) people.emplace(v, o.cluster, random.split(change_stream));
+  if (kind == variant::changes) people.emplace(v, o.cluster, random.split(change_stream));
   disk.damage_some_time(world);
   world.run_until([&] { return all_ended() || !watch.invalid().empty() || !wrong.empty(); },
                   40'000.0);
@@ -378,11 +408,15 @@ std::string run_seed(std::uint64_t seed, bool changes) {
 }  // namespace
 
 std::string run_fault_seed(std::uint64_t seed) {
-  return run_seed(seed, false);
+  return run_seed(seed, variant::plain);
 }
 
 std::string run_changing_seed(std::uint64_t seed) {
-  return run_seed(seed, true);
+  return run_seed(seed, variant::changes);
+}
+
+std::string run_union_seed(std::uint64_t seed) {
+  return run_seed(seed, variant::unions);
 }
 
 }  // namespace troupe::simulation

@@ -12,5 +12,8 @@ std::string run_fault_seed(std::uint64_t seed);
 /// The same while operators change the cluster: nodes leave and come back, the file's order and its
 /// settings change, nodes are drained.
 std::string run_changing_seed(std::uint64_t seed);
+/// The same with fine-tuning jobs under TITAN's policies, which merge them and let them follow each
+/// other on GPUs.
+std::string run_union_seed(std::uint64_t seed);
 
 }  // namespace troupe::simulation

@@ -44,6 +44,9 @@ constexpr const char* name_of(const part_ended&) {
 constexpr const char* name_of(const job_ended&) {
   return "ended";
 }
+constexpr const char* name_of(const member_ended&) {
+  return "member ended";
+}
 constexpr const char* name_of(const training_progress&) {
   return "training progress";
 }
@@ -104,8 +107,73 @@ void oracle::on_work(double now_s, node_index n, const work_order* w, const part
 // -- what the controller writes down
 
 void oracle::on(const job_accepted& e) {
-  if (!jobs_.try_emplace(e.job, job_view{.spec = e.spec}).second)
-    fail("job {} is accepted twice", e.job);
+  const auto [at, fresh] = jobs_.try_emplace(e.job, job_view{.spec = e.spec});
+  if (!fresh) fail("job {} is accepted twice", e.job);
+  if (!e.members) return;
+  if (trace_)
+    fmt::print(stderr, "    a union of {} {}\n", e.members->jobs.size(),
+               to_string(e.members->kind));
+  at->second.members = e.members;
+  for (const auto id : e.members->jobs) {
+    const auto& j = jobs_[id];
+    if (j.ended || j.in != 0 || j.members)
+      fail("union {} has job {}, which does not wait", e.job, id);
+    if (!j.spec.merge) fail("union {} has job {}, whose user has not agreed", e.job, id);
+    if (j.spec.merged_as.value_or(merge_kind::shared) != e.members->kind)
+      fail("union {} has job {} of another kind", e.job, id);
+  }
+}
+
+std::vector<job_id> oracle::members_in(const job_view& of_union, job_id id) const {
+  std::vector<job_id> out;
+  for (const auto m : of_union.members->jobs)
+    if (jobs_.at(m).in == id) out.push_back(m);
+  return out;
+}
+
+/// The iterations of a union's members once `done` of its own are. With adapters each has one in
+/// every round until it has no more; a round takes as long as it has samples.
+std::map<job_id, std::uint64_t> oracle::done_in(const job_view& of_union,
+                                                std::uint64_t done) const {
+  const auto all = of_union.spec.iterations;
+  done = std::min(done, all);
+  std::map<job_id, std::uint64_t> out;
+  if (of_union.members->kind == merge_kind::shared) {
+    for (const auto& [id, n] : of_union.brought) out[id] = n * done / all;
+    return out;
+  }
+  double samples = 0;
+  for (const auto& [id, n] : of_union.brought)
+    samples += static_cast<double>(n) * jobs_.at(id).spec.global_batch;
+  samples *= static_cast<double>(done) / static_cast<double>(all);
+  for (std::uint64_t round = 1;; ++round) {
+    double needed = 0;
+    for (const auto& [id, n] : of_union.brought)
+      if (n >= round) needed += jobs_.at(id).spec.global_batch;
+    if (needed == 0 || samples + 1e-4 < needed) return out;
+    samples -= needed;
+    for (const auto& [id, n] : of_union.brought) out[id] = std::min(n, round);
+  }
+}
+
+/// Its GPUs are free, or their holder's part goes on and the lease is to follow it.
+void oracle::follow(const lease_granted& e) {
+  for (const auto& part : e.parts)
+    for (const auto d : part.devices) {
+      lease_id other = 0;
+      if (runs_on(part.node, d, &other) && other != e.after)
+        fail("lease {} is granted GPU {} of node {}, where lease {} still runs", e.lease, d,
+             part.node, other);
+      if (!e.after) continue;
+      const auto before = leases_.find(*e.after);
+      if (before == leases_.end()) continue;
+      for (const auto& p : before->second.parts)
+        if (!p.released && p.node == part.node &&
+            std::ranges::find(p.devices, d) != p.devices.end() &&
+            !successors_.try_emplace({part.node, d}, e.lease).second)
+          fail("leases {} and {} are both to follow lease {} on GPU {} of node {}", e.lease,
+               successors_.at({part.node, d}), *e.after, d, part.node);
+    }
 }
 
 void oracle::on(const lease_granted& e) {
@@ -115,6 +183,8 @@ void oracle::on(const lease_granted& e) {
   lease_id other = 0;
   if (job_runs(e.job, 0, &other))
     fail("lease {} is granted to job {}, of which lease {} still runs", e.lease, e.job, other);
+  if (job->second.in != 0)
+    fail("lease {} is granted to job {}, which runs in union {}", e.lease, e.job, job->second.in);
   auto [it, fresh] = leases_.try_emplace(e.lease);
   if (!fresh) return fail("lease {} is granted twice", e.lease);
   auto& l = it->second;
@@ -123,12 +193,25 @@ void oracle::on(const lease_granted& e) {
     auto& p = l.parts.emplace_back();
     p.node = part.node;
     p.devices = part.devices;
-    for (auto d : part.devices)
-      if (runs_on(part.node, d, &other))
-        fail("lease {} is granted GPU {} of node {}, where lease {} still runs", e.lease, d,
-             part.node, other);
   }
+  follow(e);
   job->second.lease = e.lease;
+  if (!job->second.members) return;
+  std::uint64_t sum = 0, max = 0;
+  for (const auto id : job->second.members->jobs) {
+    auto& m = jobs_.at(id);
+    if (m.in != 0) fail("job {} is in unions {} and {}", id, m.in, e.job);
+    if (job_runs(id, 0, &other)) fail("job {} of a union runs by lease {}", id, other);
+    m.in = e.job;
+    m.lease = e.lease;
+    job->second.brought[id] = m.spec.iterations - m.done;
+    sum += m.spec.iterations - m.done;
+    max = std::max(max, m.spec.iterations - m.done);
+  }
+  const bool shared = job->second.members->kind == merge_kind::shared;
+  if (job->second.spec.iterations != (shared ? max : sum))
+    fail("union {} is to do {} iterations, and its members have {} to do, {} at most", e.job,
+         job->second.spec.iterations, sum, max);
 }
 
 void oracle::on(const lease_revoked& e) {
@@ -145,6 +228,7 @@ void oracle::on(const part_ended& e) {
     fail("the GPUs of lease {} on node {} are given back, and it still runs there ({})", e.lease,
          p.node, e.detail);
   p.released = true;
+  for (const auto d : p.devices) successors_.erase({p.node, d});
   p.outcome = e.outcome;
   p.credited = e.iterations;
   check_credit(e, l, p);
@@ -162,7 +246,31 @@ void oracle::close(lease_id id) {
   auto min = std::numeric_limits<std::uint64_t>::max();
   for (const auto& p : l.parts) min = std::min(min, p.credited);
   auto& job = jobs_.at(l.granted.job);
+  if (job.members) {
+    auto done = done_in(job, min);
+    for (const auto m : members_in(job, l.granted.job)) {
+      jobs_.at(m).done += done[m];
+      jobs_.at(m).in = 0;
+    }
+  }
   job.done = std::min(job.spec.iterations, job.done + min);
+}
+
+void oracle::on(const member_ended& e) {
+  const auto at = jobs_.find(e.job);
+  if (at == jobs_.end() || at->second.in == 0)
+    return fail("job {} leaves a union, and is in none", e.job);
+  auto& j = at->second;
+  const auto& of_union = jobs_.at(j.in);
+  const auto& l = leases_.at(of_union.lease);
+  auto did = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& p : l.parts) did = std::min(did, by_any_clock(done_by(p, l.granted), l.granted));
+  const auto done = j.done + done_in(of_union, did)[e.job];
+  if (e.outcome == lease_outcome::succeeded && done < j.spec.iterations)
+    fail("job {} leaves its union as done, with {} of {} iterations", e.job, done,
+         j.spec.iterations);
+  j.left_done = e.outcome == lease_outcome::succeeded;
+  j.in = 0;
 }
 
 void oracle::on(const job_ended& e) {
@@ -173,7 +281,9 @@ void oracle::on(const job_ended& e) {
   j.final_state = e.final_state;
   if (lease_id other = 0; job_runs(e.job, 0, &other))
     fail("job {} ends while lease {} of it runs", e.job, other);
-  if (e.final_state != job_state::finished) return;
+  if (j.in != 0) fail("job {} ends while it is in union {}", e.job, j.in);
+  if (j.members && !members_in(j, e.job).empty()) fail("union {} ends before its members", e.job);
+  if (e.final_state != job_state::finished || j.left_done) return;
   const auto last = leases_.find(j.lease);
   if (last == leases_.end()) return fail("job {} finishes and has never run", e.job);
   bool known = true;  // at the end of its last lease; else its nodes reported it on their return
@@ -315,14 +425,19 @@ void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_
   // A job that can never run is refused, without its number, and kept as failed.
   std::size_t refused = 0;
   for (const auto& [id, j] : replayed->jobs())
-    if (!answered.contains(id) && j.state == job_state::failed && j.attempts == 0) {
+    if (!answered.contains(id) && !j.members && j.state == job_state::failed && j.attempts == 0) {
       answered.insert(id);
       ++refused;
     }
   if (taken + refused != jobs.size())
     fail("only {} of {} submissions were answered", taken + refused, jobs.size());
-  if (replayed->jobs().size() != jobs.size())
-    fail("{} submissions made {} jobs", jobs.size(), replayed->jobs().size());
+  std::size_t unions = 0;
+  for (const auto& [id, j] : replayed->jobs()) {
+    unions += j.members.has_value();
+    if (j.members && !is_final(j.state)) fail("union {} has not ended", id);
+  }
+  if (replayed->jobs().size() != jobs.size() + unions)
+    fail("{} submissions made {} jobs", jobs.size(), replayed->jobs().size() - unions);
   std::set<std::string> found;
   for (auto id : answered) {
     const auto* j = replayed->job(id);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,10 @@ namespace troupe::simulation {
 ///   with, and not more than was done there. A job finishes by work that was done to its end.
 /// - A part that ends badly has its partners revoked before anything else is written.
 /// - A job ends cancelled once a client has the answer that it is cancelled.
+/// - A job is in one union at most, and in none that it must not be in; a union ends with its
+/// lease,
+///   and its members are credited with their part of what it did.
+/// - A GPU that is held passes only to the one lease that was granted to follow its holder.
 class oracle {
  public:
   /// `slowdown`: how many times as long work that begins now takes on a node.
@@ -50,6 +55,10 @@ class oracle {
     std::uint64_t done = 0;                 // iterations that ended leases are credited with
     std::uint64_t reported = 0, saved = 0;  // iterations, by a training's reports
     lease_id lease = 0;                     // the latest
+    job_id in = 0;                          // the union that it runs in
+    std::optional<job_union> members{};
+    std::map<job_id, std::uint64_t> brought{};  // iterations of each member when the union began
+    bool left_done = false;  // it left a union that goes on, with all its iterations done
     bool ended = false;
     job_state final_state = job_state::waiting;
   };
@@ -80,7 +89,11 @@ class oracle {
   void on(const lease_revoked& e);
   void on(const part_ended& e);
   void on(const job_ended& e);
+  void on(const member_ended& e);
   void on(const training_progress& e);
+  std::vector<job_id> members_in(const job_view& of_union, job_id id) const;
+  std::map<job_id, std::uint64_t> done_in(const job_view& of_union, std::uint64_t done) const;
+  void follow(const lease_granted& e);
   void begins(node_index n, const work_order& w);
   void ends(node_index n, const work_order& w, const part_report& r);
   void dies(node_index n);
@@ -103,6 +116,7 @@ class oracle {
   std::map<lease_id, lease_view> leases_;
   std::set<lease_id> running_;  // leases with a part that runs somewhere
   std::set<job_id> notified_cancelled_;
+  std::map<std::pair<node_index, std::uint16_t>, lease_id> successors_;
   lease_id owed_ = 0;  // a part of it ended badly: its revocation must be the next entry
   std::size_t entries_ = 0;
   bool trace_ = false;

@@ -43,6 +43,10 @@ TEST_CASE("50 fault seeds with a cluster that changes satisfy the oracle") {
   expect_good_seeds(50, run_changing_seed, " '50 fault seeds *'");
 }
 
+TEST_CASE("200 fault seeds with unions and successors satisfy the oracle") {
+  expect_good_seeds(200, run_union_seed, " '200 fault seeds *'");
+}
+
 TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {
   expect_good_seeds(2000);
 }

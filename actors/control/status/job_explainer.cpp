@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "actors/control/job_progress.hpp"
+#include "actors/control/status/merge_explainer.hpp"
+#include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -78,16 +80,19 @@ std::string_view metric_name(const job_spec& job) {
 }
 
 /// Sentences: why these nodes, and why not each other node. `has_rule`: they were placed by HAS,
-/// whose rule can be explained; else only why a node cannot be used is known.
+/// whose rule can be explained; else only why a node cannot be used is known. `follows`: the lease
+/// that has passed GPUs on to the job's.
 std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, const plan& how,
                                        const allocation& where, const placement_note& then,
-                                       bool has_rule) {
+                                       bool has_rule, std::optional<lease_id> follows) {
   std::vector<std::string> out;
   std::vector<bool> chosen(c.nodes.size());
   for (const auto& share : where) {
     chosen[share.node] = true;
-    out.push_back(fmt::format("{}: {} of {} idle GPUs used", name_of(c, share.node), share.gpus,
-                              then.idle[share.node]));
+    out.push_back(follows ? fmt::format("{}: {} GPUs, passed on by lease {} or idle",
+                                        name_of(c, share.node), share.gpus, *follows)
+                          : fmt::format("{}: {} of {} idle GPUs used", name_of(c, share.node),
+                                        share.gpus, then.idle[share.node]));
   }
   std::size_t others = 0;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
@@ -173,14 +178,20 @@ job_status job_explainer::status_of(const job_record& j) {
     s.detail = ended_text(j);
     s.ended_ranks = std::move(ended);
   }
-  add_progress(s, j, s_.state.book.lease(j.lease), find_in(s_.progress, j.id), s_.now_s);
+  if (j.lease != 0) s.lease = j.lease;
+  const auto& book = s_.state.book;
+  if (auto others = merged_with(book, j); !others.empty()) s.merged_with = std::move(others);
+  const auto* of_union = j.in ? book.job(*j.in) : nullptr;
+  const auto& runs = of_union ? *of_union : j;
+  add_progress(s, runs, book.lease_of(runs), find_in(s_.progress, runs.id), s_.now_s);
+  if (of_union) to_member_progress(s, j, *of_union);
   return s;
 }
 
 /// The parts of a running program that have ended, all with status 0.
 std::vector<std::uint32_t> job_explainer::ended_ranks(const job_record& j) const {
   std::vector<std::uint32_t> ranks;
-  const auto* l = s_.state.book.lease(j.lease);
+  const auto* l = s_.state.book.lease_of(j);
   if (!l || j.state != job_state::running || !is_program(*j.spec)) return ranks;
   for (std::uint32_t part = 0; part < l->ended.size(); ++part)
     if (l->ended[part]) ranks.push_back(part);
@@ -241,7 +252,7 @@ std::string job_explainer::absent_nodes() const {
 explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   explanation reply;
   const auto* j = s_.state.book.job(id);
-  if (!j) {
+  if (!j || j->members) {
     reply.summary = fmt::format("no job {}", id);
     return reply;
   }
@@ -251,6 +262,8 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
   reply.summary = summary_of(*j, by_policy);
   reply.plans = plans_considered(*j, by_policy);
   reply.memory = j->memory;
+  reply.merge = merge_view_of(s_.state.book, *j, s_.policy, s_.plans);
+  if (const auto* l = s_.state.book.lease_of(*j)) reply.follows = l->granted.after;
   if (!has_known_memory(*j->spec))
     for (auto& m : reply.memory) m.predicted_bytes = 0;
   return reply;
@@ -266,7 +279,9 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   if (!note->why.empty()) out.push_back(note->why);
   const bool has_rule =
       s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
-  auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule);
+  const auto* l = s_.state.book.lease_of(j);
+  auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, *note, has_rule,
+                           l ? l->granted.after : std::nullopt);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
   return out;
 }
@@ -294,7 +309,9 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
                          c.nodes[share.node].name, c.gpu_of(share.node).name);
   const auto how = planners::split_text(j.how);
   const auto ended = ended_text(j);
-  const auto also = ended.empty() ? ended : "; " + ended;
+  const auto merged = merged_with_text(s_.state.book, j);
+  const auto also =
+      (merged.empty() ? merged : ", " + merged) + (ended.empty() ? ended : "; " + ended);
   switch (j.state) {
     case job_state::waiting:
       return summary_of_waiting(j, by_policy);
@@ -307,7 +324,7 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
       return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU{}", where, how,
                          j.predicted_bytes / bytes_per_gb, also);
     case job_state::stopping:
-      if (const auto* l = s_.state.book.lease(j.lease); l && !l->detail.empty())
+      if (const auto* l = s_.state.book.lease_of(j); l && !l->detail.empty())
         return fmt::format("stopping on GPUs {}: {}", where, l->detail);
       return fmt::format("stopping on GPUs {}", where);
     case job_state::finished:

@@ -112,9 +112,11 @@ const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewe
   }
   auto explain = explainer(viewer);
   auto all = explain.nodes();
-  std::size_t ended = book().jobs().size() - book().unfinished();
+  std::size_t ended = 0;
+  for (const auto& [id, j] : book().jobs()) ended += is_final(j.state) && !j.members;
+  if (ended > shown_ended) all.older_left_out = true;
   for (const auto& [id, j] : book().jobs()) {
-    if (is_final(j.state) && ended-- > shown_ended) continue;
+    if (j.members || (is_final(j.state) && ended-- > shown_ended)) continue;
     all.jobs.push_back(explain.status_of(j));
   }
   constexpr double unused_s = 10;
@@ -140,7 +142,8 @@ void status_desk_state::answer_query(address from, const runtime::caller& who,
   if (q.view.value_or(false)) reply.view = explain.view(scheduling_.counts);
   if (reply.view && !cluster().fronts.empty())
     reply.view->fronts = fronts_.list(cluster(), host_.clock->now_s());
-  if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
+  if (const auto* j = book().job(q.job); j && !j->members)
+    reply.jobs.push_back(explain.status_of(*j));
   send_message(host_, from, reply);
 }
 
