@@ -139,10 +139,10 @@ std::string unknown_option(const std::vector<std::string>& words, const CLI::App
 // in JSON.
 bool is_path(const std::string& verb, const std::string& option) {
   static constexpr std::string_view paths[] = {
-      "JOB",       "CLUSTER",     "CHECKPOINT",    "DIR",        "FILE",
-      "MODEL",     "--cluster",   "--state",       "--keys",     "--out",
-      "--profile", "--picture",   "--timeline",    "--trace",    "--faults",
-      "--prefill", "--tokenizer", "--dump-logits", "--api-keys", "--policy"};
+      "JOB",        "CLUSTER",  "CHECKPOINT", "DIR",       "FILE",        "MODEL",
+      "--cluster",  "--state",  "--keys",     "--out",     "--profile",   "--picture",
+      "--timeline", "--trace",  "--faults",   "--prefill", "--tokenizer", "--dump-logits",
+      "--api-keys", "--policy", "--lut"};
   // `submit --model` becomes a key of a job.
   return std::ranges::find(paths, option) != std::end(paths) ||
          (option == "--model" && verb != "submit");

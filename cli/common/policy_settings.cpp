@@ -4,34 +4,61 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <variant>
 
 #include "formats/parse/reader.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/crius/crius.hpp"
+#include "planners/titan/titan.hpp"
 #include "planners/troupe/troupe.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
 
 namespace {
 
-/// A number of a policy's options.
+/// A number in a policy's options, of whatever type.
+class number_ref {
+ public:
+  template <class T>
+  requires(!std::is_same_v<T, number_ref>) number_ref(T& x) : at_{&x} {}
+
+  bool is_whole() const { return !holds<double>() && !holds<std::optional<double>>(); }
+  void set(double value) const {
+    std::visit(
+        [&](auto* at) {
+          if constexpr (std::is_same_v<decltype(at), std::optional<double>*>)
+            *at = value;
+          else
+            *at = static_cast<std::remove_reference_t<decltype(*at)>>(value);
+        },
+        at_);
+  }
+
+ private:
+  template <class T>
+  bool holds() const {
+    return std::holds_alternative<T*>(at_);
+  }
+
+  std::variant<double*, std::uint32_t*, std::uint64_t*, int*, std::optional<double>*> at_;
+};
+
+/// One of them.
 // One table per policy serves parsing, range checks, error messages and help.
 template <class Options>
 struct parameter {
   std::string name;
-  std::variant<double Options::*, std::uint32_t Options::*, std::uint64_t Options::*,
-               int Options::*>
-      member;
+  std::function<number_ref(Options&)> in;  // a member, or a function that finds it
   double low = 0, high = 0;
 
-  // The first alternative is the only floating-point one.
-  bool is_whole() const { return member.index() > 0; }
-  void set(Options& o, double value) const {
-    std::visit(
-        [&](auto at) { o.*at = static_cast<std::remove_reference_t<decltype(o.*at)>>(value); },
-        member);
+  bool is_whole() const {
+    Options o;
+    return in(o).is_whole();
   }
 };
 
@@ -68,12 +95,53 @@ std::span<const parameter<planners::troupe_options>> parameters_of(
   return all;
 }
 
+std::span<const parameter<planners::titan_options>> parameters_of(const planners::titan_options&) {
+  using o = planners::titan_options;
+  static const parameter<o> all[] = {{"aging_s", &o::aging_s, 0, 1e9}, {"lead", &o::lead, 0, 1e6},
+                                     {"max_request_factor", &o::max_request_factor, 0, 1e6},
+                                     {"start_s", &o::start_s, 0, 1e6},
+                                     {"similarity", [](o & x) -> auto& {return x.merging.similarity;
+}
+, 0, 1
+}  // namespace
+, {"duration_ratio", [](o& x) -> auto& {return x.merging.duration_ratio;
+}  // namespace troupe::cli
+, 1, 1e9
+}
+, {"epochs", [](o& x) -> auto& {return x.rules.epochs;
+}
+, 1e-3, 1e6
+}
+, {"merge_exponent", [](o& x) -> auto& {return x.rules.merge_exponent;
+}
+, 1, 1e3
+}
+, {"updates_an_epoch", [](o& x) -> auto& {return x.rules.updates_an_epoch;
+}
+, 1e-3, 1e9
+}
+, {"gap", [](o& x) -> auto& {return x.limits.gap;
+}
+, 0, 1
+}
+, {
+  "max_nodes", [](o & x) -> auto& {
+    return x.limits.max_nodes;
+  }
+  , 1, 1e6
+}
+}
+;
+return all;
+}
+
 /// Calls `f` with the parameters of the policy of that name; not at all, if it has none.
 template <class F>
 void with_parameters(const std::string& policy, F&& f) {
   if (planners::crius_variant(policy)) f(parameters_of(planners::crius_options{}));
   if (policy == "sia") f(parameters_of(planners::sia_options{}));
   if (policy == "troupe") f(parameters_of(planners::troupe_options{}));
+  if (planners::titan_variant(policy)) f(parameters_of(planners::titan_options{}));
 }
 
 std::vector<std::string> names_of(const std::string& policy) {
@@ -115,19 +183,32 @@ Options set_in(Options o, const std::string& policy, const policy_settings& sett
   if (at == settings.end()) return o;
   for (const auto& p : parameters_of(o))
     if (const auto value = at->second.find(p.name); value != at->second.end())
-      p.set(o, value->second);
+      p.in(o).set(value->second);
   return o;
+}
+
+/// Solves as titan does, and notes what it took.
+planners::titan_answer solve_and_note(solve_log& log, const planners::titan_problem& p,
+                                      const planners::titan_limits& limits) {
+  const runtime::stopwatch watch;
+  auto answer = planners::solve_titan(p, limits);
+  const double ms = watch.us() / 1000;
+  log.count += 1;
+  log.sum_ms += ms;
+  log.max_ms = std::max(log.max_ms, ms);
+  log.gap_max = std::max(log.gap_max, answer.gap());
+  return answer;
 }
 
 }  // namespace
 
 std::string known_parameters() {
   std::string text;
-  // Crius' variants have the same parameters.
-  for (const std::string policy : {"troupe", "sia", "crius"})
+  // Variants have the same parameters.
+  for (const std::string policy : {"troupe", "sia", "crius", "titan"})
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", policy,
                         fmt::join(names_of(policy), ", "));
-  return text + " (and the variants of crius)";
+  return text + " (and the variants of crius and titan)";
 }
 
 expected<policy_settings> parse_policy_settings(const std::vector<std::string>& words,
@@ -153,10 +234,12 @@ expected<policy_settings> parse_policy_settings(const std::vector<std::string>& 
 
 std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const planners::policy> p,
                                                       const policy_settings& settings,
-                                                      std::uint32_t search_depth) {
+                                                      std::uint32_t search_depth,
+                                                      const titan_inputs& inputs) {
   const std::string name{p->name()};
-  // Crius and its variants always get the depth of --search-depth; the others are made anew only if
-  // a parameter is set, so that defaults stay the registry's.
+  // Crius and its variants always get the depth of --search-depth, titan and its variants their
+  // inputs; the others are made anew only if a parameter is set, so that defaults stay the
+  // registry's.
   if (auto crius = planners::crius_variant(name)) {
     crius->search_depth = search_depth;
     return planners::make_crius(set_in(*crius, name, settings));
@@ -165,6 +248,15 @@ std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const plan
     return planners::make_sia(set_in(planners::sia_options{}, name, settings));
   if (name == "troupe" && settings.contains(name))
     return planners::make_troupe(set_in(planners::troupe_options{}, name, settings));
+  if (auto titan = planners::titan_variant(name)) {
+    auto o = set_in(*titan, name, settings);
+    o.measured = inputs.measured;
+    if (inputs.log)
+      o.solve = [log = inputs.log](const auto& problem, const auto& limits) {
+        return solve_and_note(*log, problem, limits);
+      };
+    return planners::make_titan(o);
+  }
   return p;
 }
 

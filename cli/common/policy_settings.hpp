@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "messages/base/reason.hpp"
+#include "planners/cost/lookup_table.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::cli {
@@ -22,10 +23,23 @@ expected<policy_settings> parse_policy_settings(const std::vector<std::string>& 
 /// "sia: fairness_power, ...": for help texts.
 std::string known_parameters();
 
+/// Programs that a policy of titan solved: real time, and the largest gap of an answer.
+struct solve_log {
+  std::size_t count = 0;
+  double sum_ms = 0, max_ms = 0, gap_max = 0;
+};
+
+/// Inputs of titan's policies besides their parameters.
+struct titan_inputs {
+  std::shared_ptr<const planners::lookup_table> measured{};  // null: none
+  std::shared_ptr<solve_log> log{};  // gets what they solve; null: nothing does
+};
+
 /// The policy with these settings, and crius' search depth; as it is, if it has no parameters.
 /// `settings` are parse_policy_settings()'s.
 std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const planners::policy> p,
                                                       const policy_settings& settings,
-                                                      std::uint32_t search_depth);
+                                                      std::uint32_t search_depth,
+                                                      const titan_inputs& inputs = {});
 
 }  // namespace troupe::cli

@@ -7,6 +7,8 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "cli/reports/against.hpp"
+#include "cli/reports/unions.hpp"
 #include "cli/reports/usage_picture.hpp"
 #include "formats/traces/replay.hpp"
 #include "formats/traces/workload.hpp"
@@ -83,16 +85,17 @@ std::string jobs_csv(const comparison& of, const policy_result& r) {
   std::string text =
       "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory,data_"
       "parallel,"
-      "tensor_parallel,nodes,reason\n";
+      "tensor_parallel,nodes,reason,merged_with\n";
   for (const auto& [id, j] : r.record->jobs()) {
     std::string nodes;
     for (const auto n : j.nodes) nodes += (nodes.empty() ? "" : " ") + c.nodes[n].name;
     const auto why = failures.find(id);
-    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{},{}\n", j.job,
+    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{},{},{}\n", j.job,
                         j.name, to_string(j.state), j.submitted_s, j.started_s, j.ended_s, j.held_s,
                         j.gpu_seconds, j.attempts, j.out_of_memory, j.how.data_parallel,
                         j.how.tensor_parallel, nodes,
-                        why == failures.end() ? std::string{} : csv_sentence(why->second));
+                        why == failures.end() ? std::string{} : csv_sentence(why->second),
+                        fmt::join(j.merged_with, ";"));
   }
   return text;
 }
@@ -190,10 +193,12 @@ json with_pipelines_row(const comparison& c, const policy_result& r) {
 
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
   for (const auto& p : policies) {
+    if (c.log) *c.log = {};
     auto r = replay_one(c, p, faults);
     if (!r) return refuse(r.error());
     c.results.push_back(std::move(r->result));
     c.failures.push_back(std::move(r->failures));
+    c.solved.push_back(c.log ? *c.log : solve_log{});
   }
   return {};
 }
@@ -215,38 +220,41 @@ expected<void> replay_with_pipelines(comparison& c, const policy_list& policies,
 
 json row_of(const comparison& c, std::size_t policy) {
   const auto& r = c.results[policy];
-  return {{"policy", r.policy},
-          {"finished", r.finished},
-          {"failed", r.failed},
-          {"average_jct_s", r.average_jct_s},
-          {"p50_jct_s", r.p50_jct_s},
-          {"p99_jct_s", r.p99_jct_s},
-          {"average_queue_s", r.average_queue_s},
-          {"makespan_s", r.makespan_s},
-          {"average_throughput", r.average_throughput},
-          {"gpu_utilization", r.gpu_utilization},
-          {"restarts_per_job", r.restarts_per_job},
-          {"oom_failures", r.oom_failures},
-          {"cluster_throughput_avg", r.cluster_throughput_avg},
-          {"cluster_throughput_peak", r.cluster_throughput_peak},
-          {"normalized_throughput_avg", normalized_throughput(c, r)},
-          {"deadline_ratio", r.with_deadline > 0 ? json(static_cast<double>(r.met_deadline) /
-                                                        static_cast<double>(r.with_deadline))
-                                                 : json()},
-          {"dropped", r.dropped},
-          {"moves", r.moves},
-          {"scale_ups", r.scale_ups},
-          {"scale_downs", r.scale_downs},
-          {"suspended", r.suspended},
-          {"lost_iterations", r.lost_iterations},
-          {"decision_us",
-           {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
-          {"plan_space", plan_space(c, r)},
-          {"with_pipelines", with_pipelines_row(c, r)},
-          // A string: JSON's numbers are doubles to most readers.
-          {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
-          {"wall_s", r.wall_s},
-          {"failures", failures_row(c, r)}};
+  json row{{"policy", r.policy},
+           {"finished", r.finished},
+           {"failed", r.failed},
+           {"average_jct_s", r.average_jct_s},
+           {"p50_jct_s", r.p50_jct_s},
+           {"p99_jct_s", r.p99_jct_s},
+           {"average_queue_s", r.average_queue_s},
+           {"makespan_s", r.makespan_s},
+           {"average_throughput", r.average_throughput},
+           {"gpu_utilization", r.gpu_utilization},
+           {"restarts_per_job", r.restarts_per_job},
+           {"oom_failures", r.oom_failures},
+           {"cluster_throughput_avg", r.cluster_throughput_avg},
+           {"cluster_throughput_peak", r.cluster_throughput_peak},
+           {"normalized_throughput_avg", normalized_throughput(c, r)},
+           {"deadline_ratio", r.with_deadline > 0 ? json(static_cast<double>(r.met_deadline) /
+                                                         static_cast<double>(r.with_deadline))
+                                                  : json()},
+           {"dropped", r.dropped},
+           {"moves", r.moves},
+           {"scale_ups", r.scale_ups},
+           {"scale_downs", r.scale_downs},
+           {"suspended", r.suspended},
+           {"lost_iterations", r.lost_iterations},
+           {"decision_us",
+            {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
+           {"plan_space", plan_space(c, r)},
+           {"with_pipelines", with_pipelines_row(c, r)},
+           // A string: JSON's numbers are doubles to most readers.
+           {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
+           {"wall_s", r.wall_s},
+           {"failures", failures_row(c, r)}};
+  row.update(unions_row(c, r));
+  row.update(against_row(c, r));
+  return row;
 }
 
 std::vector<double> completion_times_of(const policy_result& r) {
@@ -274,6 +282,7 @@ json document_of(const comparison& c) {
                 {"workload", c.workload_name},
                 {"invented_models", c.invented},
                 {"seed", c.seed},
+                {"against", c.against.empty() ? json() : json(c.against)},
                 {"policies", json::array()}};
   for (std::size_t p = 0; p < c.results.size(); ++p) document["policies"].push_back(row_of(c, p));
   return document;
@@ -293,7 +302,8 @@ std::string table_of(const comparison& c) {
            duration_text(r.wall_s)});
   std::vector<json> rows;
   for (std::size_t p = 0; p < c.results.size(); ++p) rows.push_back(row_of(c, p));
-  return t.text(terminal_columns()) + plan_spaces_table(rows) + failure_notes(c);
+  return t.text(terminal_columns()) + plan_spaces_table(rows) + unions_table(rows) +
+         against_table(rows, c.against) + failure_notes(c);
 }
 
 std::string plan_spaces_table(const std::vector<json>& rows) {
@@ -366,8 +376,9 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
                                                      std::string_view workload,
                                                      std::string_view parallelism,
                                                      std::uint32_t search_depth,
-                                                     const policy_settings& settings) {
-  p = with_settings(std::move(p), settings, search_depth);
+                                                     const policy_settings& settings,
+                                                     const titan_inputs& inputs) {
+  p = with_settings(std::move(p), settings, search_depth, inputs);
   if (plans_any_parallelism(p->name()) || !plans_pipelines(p->name(), workload, parallelism))
     return p;
   return planners::with_adaptive_parallelism(std::move(p));

@@ -37,6 +37,11 @@ struct comparison {
   /// By name, for policies that plan no pipelines of their own: the results with them. Empty: not
   /// asked.
   std::map<std::string, studies::policy_result> with_pipelines{};
+  /// The policies of titan write to it (as_simulated); null: there are none.
+  std::shared_ptr<solve_log> log{};
+  std::vector<solve_log> solved{};  // per result
+  /// The policy whose jobs those of the others are compared with; empty: none.
+  std::string against{};
 };
 
 /// Simulates it under each policy, with a progress line on terminals.
@@ -73,7 +78,8 @@ std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const plann
                                                      std::string_view workload,
                                                      std::string_view parallelism,
                                                      std::uint32_t search_depth,
-                                                     const policy_settings& settings = {});
+                                                     const policy_settings& settings = {},
+                                                     const titan_inputs& inputs = {});
 
 /// Whether a policy's plans of simulated work may have pipelines, as as_simulated() makes it; else
 /// they are data and tensor parallel alone.

@@ -8,6 +8,8 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "cli/reports/against.hpp"
+#include "cli/reports/unions.hpp"
 #include "formats/parse/value.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/base/whole_number.hpp"
@@ -136,7 +138,8 @@ json document_of(const std::vector<comparison>& runs) {
                 {"jobs", first.workload.size()},
                 {"workload", first.workload_name},
                 {"invented_models", first.invented},
-                {"seeds", std::move(seeds)}};
+                {"seeds", std::move(seeds)},
+                {"against", first.against.empty() ? json() : json(first.against)}};
   for (std::size_t p = 0; p < runs.front().results.size(); ++p)
     policies.push_back(summary_of(rows_of(runs, p)));
   document["policies"] = std::move(policies);
@@ -164,7 +167,8 @@ std::string table_of(const std::vector<comparison>& runs) {
            cell("/restarts_per_job", [](double x) { return fmt::format("{:.2f}", x); }),
            cell("/oom_failures", count)});
   }
-  return t.text(terminal_columns()) + plan_spaces_table(summaries);
+  return t.text(terminal_columns()) + plan_spaces_table(summaries) + unions_table(summaries) +
+         against_table(summaries, runs.front().against);
 }
 
 // The first run's title ends with its seed, in whose place all seeds come.

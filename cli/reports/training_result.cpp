@@ -6,8 +6,10 @@
 #include <numeric>
 
 #include "cli/common/human.hpp"
+#include "messages/base/folds.hpp"
 #include "messages/base/statistics.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/job_union.hpp"
 
 namespace troupe::cli {
 
@@ -95,6 +97,16 @@ json document_of(const training_result& t) {
   d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
   d["wall_s"] = t.wall_s;
   if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
+  if (t.members.empty()) return d;
+  d["merged"] = to_string(merge_kind::adapters);
+  d["members"] = json::array();
+  for (const auto& m : t.members)
+    d["members"].push_back({{"job", m.name},
+                            {"losses", json::array()},
+                            {"evaluations", json::array()},
+                            {"iterations", r.iterations.size()},
+                            {"state", to_string(job_state::finished)},
+                            {"checkpoint", nullptr}});
   return d;
 }
 
@@ -110,6 +122,9 @@ std::string text_of(const training_result& t) {
       r.tensor_parallel > 1 ? fmt::format(" x {}", counted(r.tensor_parallel, "GPU")) : "",
       r.microbatches == 1 ? "1 micro-batch" : grouped(r.microbatches) + " micro-batches",
       r.schedule, r.device, is_simulated(r.device) ? " (simulated)" : "");
+  if (!t.members.empty())
+    text += fmt::format("merged: {}\n",
+                        fmt::join(mapped(t.members, [](const auto& m) { return m.name; }), ", "));
   const auto all = lengths(r);
   const auto n = r.iterations.size();
   text +=

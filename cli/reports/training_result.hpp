@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/common/output.hpp"
 #include "cli/reports/prefill_result.hpp"
@@ -19,6 +20,7 @@ struct training_result {
   std::uint64_t fingerprint = 0;  // virtual worlds only
   double wall_s = 0;
   std::optional<studies::prefill_result> prefills{};  // if a trace was offered
+  std::vector<job_spec> members{};  // of a union with adapters; empty: it is one job
 };
 
 json document_of(const training_result& r);

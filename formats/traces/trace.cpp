@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The house's format of traces: CSV with four columns that every row has and six that a source may
-// have. Times are seconds from the begin of the trace.
+// The house's format of traces: CSV with four columns that every row has and eight that a source
+// may have. Times are seconds from the begin of the trace.
 constexpr std::size_t trace_limit_bytes = 512u << 20;
 constexpr range seconds{0, 1e10};
 constexpr range duration{0, 1e9, true};
@@ -52,6 +52,10 @@ trace_row read_row(csv_reader& csv) {
     row.iterations = static_cast<std::uint64_t>(csv.whole("iterations", {1, 1e12}));
   if (!csv.field("deadline_s").empty()) row.deadline_s = csv.number("deadline_s", duration);
   row.dataset_card = keywords(csv.field("dataset_card"));
+  if (const auto merge = csv.field("merge"); merge == "false")
+    row.merge = false;
+  else if (!merge.empty() && merge != "true")
+    csv.fail("merge", "found '{}', expected true or false", shown(merge));
   return row;
 }
 
@@ -79,6 +83,7 @@ constexpr optional_column optional_columns[] = {
     {"deadline_s", [](const trace_row& r) { return shortest(r.deadline_s); }},
     {"dataset_card",
      [](const trace_row& r) { return fmt::format("{}", fmt::join(r.dataset_card, ";")); }},
+    {"merge", [](const trace_row& r) { return std::string{r.merge ? "" : "false"}; }},
 };
 
 std::string commented(const std::string& comment) {
@@ -104,8 +109,9 @@ expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
-  csv.expect({"job_id", "submit_s", "duration_s", "gpus"},
-             {"gpu_type", "model", "global_batch", "iterations", "deadline_s", "dataset_card"});
+  csv.expect(
+      {"job_id", "submit_s", "duration_s", "gpus"},
+      {"gpu_type", "model", "global_batch", "iterations", "deadline_s", "dataset_card", "merge"});
   std::vector<trace_row> rows;
   std::set<std::string> seen;
   while (csv.next()) {

@@ -26,6 +26,7 @@ struct trace_row {
   std::optional<std::uint64_t> iterations;
   std::optional<double> deadline_s;  // after submission
   std::vector<std::string> dataset_card;
+  bool merge = true;  // its user agrees to merging
 
   bool operator==(const trace_row&) const = default;
 };

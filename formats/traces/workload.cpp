@@ -136,6 +136,7 @@ class assigner {
     job.name = row.job_id;
     job.deadline_s = row.deadline_s;
     job.dataset_card = row.dataset_card;
+    job.merge = row.merge;
     const auto wanted = wanted_gpus(row, random);
     const auto type = wanted_type(row, wanted, random);
     if (!type) return refuse(type.error());
@@ -152,10 +153,12 @@ class assigner {
   }
 
  private:
-  // Powers of two, as plans need them.
+  // Powers of two, as plans need them. A row with a card is of a trace of fine-tuning jobs, in
+  // which a single GPU is what its user asked for.
   std::uint32_t wanted_gpus(const trace_row& row, random_source& random) const {
     const auto drawn = rule_.gpus.empty() ? 1 : weighted(random.uniform(), rule_.gpus);
-    return row.gpus > 1 ? power_of_two_below(row.gpus) : drawn;
+    const bool asked = row.gpus > 1 || !row.dataset_card.empty();
+    return asked ? power_of_two_below(row.gpus) : drawn;
   }
 
   /// The GPU type that the user requests: every GPU of the cluster is equally likely, but types
@@ -200,11 +203,12 @@ class assigner {
     constexpr const char* domains[] = {"photo", "medical", "satellite"};
     auto card = std::vector<std::string>{tasks[random.below(3)], objects[random.below(4)],
                                          domains[random.below(3)]};
-    if (job.dataset_card.empty()) job.dataset_card = std::move(card);
-    if (random.chance(0.1)) {
-      job.merge = false;  // opting out of merging costs priority
-      job.priority = -1;
+    const bool apart = random.chance(0.1);
+    if (job.dataset_card.empty()) {
+      job.dataset_card = std::move(card);
+      job.merge = job.merge && !apart;
     }
+    if (!job.merge) job.priority = -1;  // opting out of merging costs priority
   }
 
   double time_of(const job_spec& job) const {

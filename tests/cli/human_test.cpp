@@ -75,7 +75,7 @@ TEST_CASE("a waiting job's document has no allocation, and unknown values are nu
   auto d = web::job_document(reply, j);
   CHECK(d["allocation"].empty());
   for (const auto* key : {"plan", "started_s", "ended_s", "peak_bytes", "predicted_bytes",
-                          "exit_code", "loss", "tokens_per_s", "eta_s", "model"}) {
+                          "exit_code", "loss", "tokens_per_s", "eta_s", "model", "lease"}) {
     INFO(key);
     CHECK(d.at(key).is_null());
   }

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include "cli/program.hpp"
 
@@ -102,4 +103,51 @@ TEST_CASE("a result that cannot be written is refused by its name") {
       {"trace", "import", "itp", dir.write("c.csv", itp), "--out", dir.path("no/where.csv")});
   CHECK(r.status == 2);
   CHECK(r.err.find("where.csv") != std::string::npos);
+}
+
+TEST_CASE("titan's workload is made from its description, and a seed repeats it") {
+  const scratch dir;
+  const auto out = dir.path("titan.csv");
+  const std::vector<std::string> make{"trace", "make", "titan", "--density", "0.5", "--seed", "7"};
+  auto to_file = make;
+  to_file.insert(to_file.end(), {"--out", out, "--json"});
+  const auto d = troupe::test::troupe(to_file).document();
+  CHECK(d["workload"] == "titan");
+  CHECK(d["rows"] == 160);
+  CHECK(d["last_s"].get<double>() > 7 * 3600);
+  CHECK(d["last_s"].get<double>() <= 8 * 3600);
+  CHECK(d["gpu_hours"].get<double>() > 160 * 300.0 / 3600);
+  CHECK(d["seed"] == 7);
+  CHECK(d["out"] == out);
+  const auto r = troupe::test::troupe(make);
+  CHECK(r.out == text_of(out));
+  CHECK(
+      r.out.starts_with("# troupe trace make titan --jobs 320 --hours 8 --density 0.5 --seed 7\n"
+                        "job_id,submit_s,duration_s,gpus,model,dataset_card,merge\ntune-1,"));
+  CHECK(r.err.find("titan: 160 rows over ") != std::string::npos);
+  CHECK(troupe::test::troupe({"check", out}).out.find("trace of 160 jobs") != std::string::npos);
+  auto other = make;
+  other.back() = "8";
+  CHECK(troupe::test::troupe(other).out != r.out);
+}
+
+TEST_CASE("bad numbers of a trace to make are refused with what was found and expected") {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"--jobs", "0", "--jobs: found '0', expected a number above 0, at most 1e+06"},
+      {"--jobs", "many", "--jobs: found 'many', expected a number above 0"},
+      {"--hours", "-8", "--hours: found '-8', expected a number above 0"},
+      {"--density", "nan", "--density: found 'nan', expected a number above 0"},
+      {"--density", "0.001", "--jobs times --density: found 0 jobs, expected 1 to 1000000"},
+      {"--density", "1e6", "--jobs times --density: found 3.2e+08 jobs"},
+      {"--seed", "-1", "found '-1', expected a non-negative integer"},
+  };
+  for (const auto& [option, value, words] : cases) {
+    const auto r = troupe::test::troupe({"trace", "make", "titan", option, value});
+    INFO(option << " " << value << ": " << r.err);
+    CHECK(r.status == 2);
+    CHECK(r.err.find(words) != std::string::npos);
+    CHECK(r.out.empty());
+  }
+  CHECK(troupe::test::troupe({"trace", "make", "philly"}).status == 2);
+  CHECK(troupe::test::troupe({"trace", "make"}).status == 2);
 }

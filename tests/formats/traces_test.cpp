@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <string>
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
@@ -333,4 +334,22 @@ TEST_CASE("the TITAN workload describes data, and a tenth of its jobs opts out o
   }
   CHECK(out > 20);
   CHECK(out < 80);
+}
+
+TEST_CASE("jobs of a trace with cards keep their number of GPUs and their consent to merging") {
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/titan.yaml"));
+  std::vector<trace_row> rows(20);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].job_id = "tune-" + std::to_string(i);
+    rows[i].duration_s = 600;
+    rows[i].dataset_card = {"classification", "cars", "street"};
+    rows[i].merge = i % 2 == 0;
+  }
+  const auto jobs = loaded(formats::assign(rows, "titan", 1, c, seconds));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK(jobs[i].spec.gpus == 1);
+    CHECK(jobs[i].spec.dataset_card == rows[i].dataset_card);
+    CHECK(jobs[i].spec.merge == rows[i].merge);
+    CHECK(jobs[i].spec.priority == (rows[i].merge ? 0 : -1));
+  }
 }

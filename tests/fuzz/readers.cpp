@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "formats/load/load.hpp"
+#include "formats/load/lookup_table.hpp"
 #include "formats/traces/throughputs.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/inference/inference_model.hpp"
@@ -241,6 +242,11 @@ std::vector<target> targets() {
        "speeds.json",
        [](auto& f) { (void)load_throughputs(f); },
        {R"json({"v100": {"('LM', 2)": {"null": 9.5, "('A', 1)": [1, 2]}, "A": {"null": 1}}})json"}},
+      {"lookup-table",
+       "lut.json",
+       [](auto& f) { (void)load_lookup_table(f, catalogue()); },
+       {lookup_table_text(
+           std::vector<lookup_row>{{"V100-32GB", "vit-large-16", {}, 0.5, 8e9, {}, {}}})}},
       {"vocabulary",
        "vocab.json",
        read_vocabulary,

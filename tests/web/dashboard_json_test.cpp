@@ -33,6 +33,49 @@ TEST_CASE("the cluster's JSON has the nodes of each datacenter, and who holds th
   CHECK(b["nodes"][0]["holders"].empty());
 }
 
+TEST_CASE("merged jobs hold their GPUs once, by the first of them and all names") {
+  auto r = sample_cluster();
+  auto& first = r.jobs[0];
+  first.merged_with = {2};
+  first.lease = 4;
+  auto& second = r.jobs[1];
+  second.state = job_state::running;
+  second.where = first.where;
+  second.merged_with = {1};
+  second.lease = 4;
+  const auto d = json::parse(dashboard_json::cluster(r));
+  const auto& holders = d["datacenters"][0]["nodes"][0]["holders"];
+  REQUIRE(holders.size() == 1);
+  CHECK(holders[0]["job"] == 1);
+  CHECK(holders[0]["name"] == "tiny \"gpt\" + evaluation");
+  CHECK(holders[0]["gpus"] == 3);
+  const auto jobs = json::parse(dashboard_json::jobs(r))["jobs"];
+  CHECK(jobs[0]["merged_with"] == json::array({2}));
+  CHECK(jobs[1]["merged_with"] == json::array({1}));
+  CHECK(jobs[1]["lease"] == 4);
+}
+
+TEST_CASE("an explanation says with whom a job is merged, why not, and whom it follows") {
+  explanation e;
+  auto d = json::parse(dashboard_json::explain(e));
+  CHECK(d.at("merge").is_null());
+  CHECK(d.at("follows").is_null());
+  e.merge = merge_view{"shared", {2, 3}, 0.75, 1.5, ""};
+  e.follows = 9;
+  d = json::parse(dashboard_json::explain(e));
+  CHECK(d["merge"]["kind"] == "shared");
+  CHECK(d["merge"]["with"] == json::array({2, 3}));
+  CHECK(d["merge"]["similarity"] == 0.75);
+  CHECK(d["merge"]["duration_ratio"] == 1.5);
+  CHECK(d["merge"]["why_not"].is_null());
+  CHECK(d["follows"] == 9);
+  e.merge = merge_view{"adapters", {}, {}, {}, "no other job waits"};
+  d = json::parse(dashboard_json::explain(e));
+  CHECK(d["merge"]["with"].empty());
+  CHECK(d["merge"]["similarity"].is_null());
+  CHECK(d["merge"]["why_not"] == "no other job waits");
+}
+
 TEST_CASE("a reply of a controller that says nothing of datacenters still gives JSON") {
   auto r = sample_cluster();
   r.view.reset();

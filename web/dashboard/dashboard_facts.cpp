@@ -25,6 +25,11 @@ bool holds_gpus(const job_status& j) {
   return j.state == job_state::running || j.state == job_state::stopping;
 }
 
+bool stands_for_others(const job_status& j) {
+  return !j.merged_with ||
+         std::ranges::none_of(*j.merged_with, [&](job_id id) { return id < j.job; });
+}
+
 std::vector<reported_decoder> decoders_of(const query_reply& r) {
   std::map<std::pair<node_index, lease_id>, reported_decoder> all;
   if (r.view && r.view->fronts)

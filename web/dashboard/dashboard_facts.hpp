@@ -18,6 +18,8 @@ std::string name_of_node(const query_reply& r, node_index n);
 std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter);
 
 bool holds_gpus(const job_status& j);
+/// Is it the first of the jobs that it is merged with, or merged with none?
+bool stands_for_others(const job_status& j);
 
 /// The decoders that present fronts know, each with its newest state.
 std::vector<reported_decoder> decoders_of(const query_reply& r);

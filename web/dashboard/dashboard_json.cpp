@@ -29,13 +29,23 @@ json known(const std::optional<T>& value) {
   return value ? json(*value) : json();
 }
 
-// By job rather than by GPU: the controller does not report which of a node's GPUs a job has.
+/// The names of the jobs that run as one with `j`, and its own.
+std::string names_of(const query_reply& r, const job_status& j) {
+  auto names = j.name;
+  for (const auto id : j.merged_with.value_or(std::vector<job_id>{}))
+    if (const auto other = std::ranges::find(r.jobs, id, &job_status::job); other != r.jobs.end())
+      names += " + " + other->name;
+  return names;
+}
+
+// By job rather than by GPU: the controller does not report which of a node's GPUs a job has. Of
+// merged jobs, which have the same GPUs, the first stands for all.
 json holders_of(const query_reply& r, node_index n) {
   json all = json::array();
   for (const auto& j : r.jobs)
     for (const auto& share : j.where)
-      if (share.node == n && holds_gpus(j))
-        all.push_back({{"job", j.job}, {"name", j.name}, {"gpus", share.gpus}});
+      if (share.node == n && holds_gpus(j) && stands_for_others(j))
+        all.push_back({{"job", j.job}, {"name", names_of(r, j)}, {"gpus", share.gpus}});
   return all;
 }
 

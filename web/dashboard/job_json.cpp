@@ -78,7 +78,9 @@ json job_document(const query_reply& r, const job_status& j) {
           {"iterations", j.iterations},
           {"loss", known(j.loss)},
           {"tokens_per_s", known(j.tokens_per_s)},
-          {"eta_s", known(j.eta_s)}};
+          {"eta_s", known(j.eta_s)},
+          {"merged_with", j.merged_with.value_or(std::vector<job_id>{})},
+          {"lease", known(j.lease)}};
 }
 
 json task_kinds_document() {
@@ -117,6 +119,15 @@ json explanation_document(const explanation& e) {
                            {"predicted_bytes", bytes_of(m.predicted_bytes)},
                            {"peak_bytes", bytes_of(m.peak_bytes)},
                            {"out_of_memory", m.out_of_memory}});
+  if (e.merge)
+    d["merge"] = {{"kind", e.merge->kind},
+                  {"with", e.merge->with},
+                  {"similarity", known(e.merge->similarity)},
+                  {"duration_ratio", known(e.merge->duration_ratio)},
+                  {"why_not", text_or_null(e.merge->why_not)}};
+  else
+    d["merge"] = nullptr;
+  d["follows"] = known(e.follows);
   return d;
 }
 

@@ -53,6 +53,7 @@ function runningRow(first) {
     node,
     refresh(j) {
       setText(facts, ` ${j.state === "stopping" ? "stops on" : "on"} ${where(j) || "-"}` +
+        (j.merged_with.length ? `, merged with ${j.merged_with.join(", ")}` : "") +
         (j.attempts > 1 ? `, attempt ${j.attempts}` : "") + (j.owner ? `, ${j.owner}` : ""));
       const known = j.command.length === 0 && j.iterations > 1;  // a decoder has one, and no end
       bar.hidden = !known;

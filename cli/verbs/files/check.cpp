@@ -6,6 +6,7 @@
 #include "cli/common/human.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "formats/load/lookup_table.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
@@ -45,6 +46,7 @@ const std::vector<file_kind>& kinds() {
         "slow_nodes", "slow_links", "node_crashes_per_hour", "gateway_crashes_per_hour",
         "controller_crashes_per_hour", "mean_down_s", "torn_append", "from_s", "until_s"}},
       {"profile", "", {"profile", "device", "kind", "date", "clocks", "copies", "models"}},
+      {"lookup-table", "", {"rows"}},
       {"catalogue",
        "",
        {"memory_gb", "fp16_tflops", "fp32_tflops", "memory_gbytes_s", "price_per_hour"}},
@@ -160,7 +162,8 @@ class check_verb final : public verb {
   void options(CLI::App& app) override {
     app.add_option(
            "FILE", files_,
-           "Cluster, job, model, fault, GPU catalogue, profile or trace files; - is standard input")
+           "Cluster, job, model, fault, GPU catalogue, profile, lookup table or trace files; - is "
+           "standard input")
         ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
@@ -222,6 +225,7 @@ class check_verb final : public verb {
     }
     if (kind == "profile") return summary(formats::load_profile(file), print_profile);
     if (kind == "faults") return summary(load_faults(file), print_faults);
+    if (kind == "lookup-table") return load_lookup_table(file);
     if (kind == "trace") return load_trace(file);
     return summary(formats::load_catalogue(file), [](const std::vector<gpu_type>& types) {
       return fmt::format("of {}", counted(types.size(), "GPU type"));
@@ -248,6 +252,14 @@ class check_verb final : public verb {
                     fmt::format("{}: not checked, because {} is not a valid GPU catalogue", file,
                                 formats::catalogue_for(file).string()));
     return summary(formats::load_cluster(file, *catalogue), print_cluster);
+  }
+
+  /// Without a valid catalogue any GPU type is accepted.
+  expected<std::string> load_lookup_table(const std::string& file) {
+    const auto* catalogue = catalogue_of(file);
+    return summary(
+        formats::load_lookup_table(file, catalogue ? *catalogue : std::vector<gpu_type>{}),
+        [](const auto& rows) { return fmt::format("of {}", counted(rows.size(), "row")); });
   }
 
   /// A job need not name a GPU: it is checked without a catalog, too.

@@ -1,8 +1,13 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <span>
 
 #include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
+#include "formats/traces/generate.hpp"
 #include "formats/traces/trace.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::cli {
 
@@ -25,12 +30,41 @@ std::string counts_text(const std::map<std::string, std::size_t>& counts) {
   return text;
 }
 
-/// Converts published traces to the CSV that `troupe simulate` replays. Rows that had to be left
-/// out or changed are counted by reason, never dropped silently.
+constexpr std::size_t max_made_rows = 1'000'000;
+
+/// The trace's last submission, and its work; -1: its rows have no durations.
+void sum_up(std::span<const formats::trace_row> rows, imported& out) {
+  out.rows = rows.size();
+  out.gpu_hours = 0;
+  for (const auto& r : rows) {
+    out.last_s = std::max(out.last_s, r.submit_s);
+    out.gpu_hours += r.duration_s * r.gpus / 3600;
+  }
+  // Formats without durations: 0 GPU-hours would be a wrong figure, not an unknown one.
+  if (std::ranges::all_of(rows, [](const auto& r) { return r.duration_s == 0; }))
+    out.gpu_hours = -1;
+}
+
+/// Converts published traces to the CSV that `troupe simulate` replays, and makes those that are
+/// not published. Rows that had to be left out or changed are counted by reason, never dropped
+/// silently.
 class trace_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.require_subcommand(1);
+    import_options(app);
+    make_options(app);
+  }
+
+  int run(output& out) override {
+    if (made_->parsed()) return make(out);
+    const auto trace = import();
+    if (!trace) return out.bad(trace.error());
+    return show(out, file_, *trace, {{"format", format_}, {"file", file_}});
+  }
+
+ private:
+  void import_options(CLI::App& app) {
     auto* import =
         app.add_subcommand("import", "Convert a published trace, or part of it, to Troupe's CSV");
     auto formats = formats::job_trace_formats();
@@ -52,35 +86,86 @@ class trace_verb final : public verb {
                      "refused; philly-json, helios, pai and openb always leave them out");
   }
 
-  int run(output& out) override {
-    const auto trace = import();
-    if (!trace) return out.bad(trace.error());
-    if (!out_.empty())
-      if (const auto saved = formats::save_text(out_, trace->csv); !saved)
-        return out.bad(saved.error());
+  void make_options(CLI::App& app) {
+    made_ = app.add_subcommand("make", "Make a trace that is not published, from its description");
+    made_->add_option("WORKLOAD", workload_, "titan: fine-tuning jobs of ViT-Large/16")
+        ->required()
+        ->check(CLI::IsMember({"titan"}));
+    const auto number = [this](const char* name, std::string& to, const char* help) {
+      made_->add_option(name, to, help)->capture_default_str();
+    };
+    number("--jobs", jobs_, "Jobs, at density 1");
+    number("--hours", hours_, "Hours over which they arrive");
+    number("--density", density_, "Times as many jobs");
+    made_->add_option("--seed", seed_, "Random seed")->capture_default_str();
+    made_->add_option("--out", out_, "Output file (default: standard output)");
+  }
 
-    json d = {{"format", format_},
-              {"file", file_},
-              {"rows", trace->rows},
-              {"last_s", trace->last_s},
-              {"gpu_hours", trace->gpu_hours < 0 ? json() : json(trace->gpu_hours)},
-              {"left_out", trace->left_out},
-              {"changed", trace->changed},
-              {"out", out_.empty() ? json() : json(out_)}};
+  /// Writes it, and shows the document, which begins with `d`.
+  int show(const output& out, const std::string& name, const imported& trace, json d) const {
+    if (!out_.empty())
+      if (const auto saved = formats::save_text(out_, trace.csv); !saved)
+        return out.bad(saved.error());
+    d.update(json{{"rows", trace.rows},
+                  {"last_s", trace.last_s},
+                  {"gpu_hours", trace.gpu_hours < 0 ? json() : json(trace.gpu_hours)},
+                  {"left_out", trace.left_out},
+                  {"changed", trace.changed},
+                  {"out", out_.empty() ? json() : json(out_)}});
     // With --json and no file, the document is the only output.
-    if (out_.empty()) d["csv"] = trace->csv;
+    if (out_.empty()) d["csv"] = trace.csv;
     out.document(d);
-    if (out_.empty()) out.text(trace->csv);
+    if (out_.empty()) out.text(trace.csv);
     const auto work =
-        trace->gpu_hours < 0 ? "" : fmt::format(", {:.0f} GPU-hours of work", trace->gpu_hours);
+        trace.gpu_hours < 0 ? "" : fmt::format(", {:.0f} GPU-hours of work", trace.gpu_hours);
     // On standard error: the CSV may be on standard output.
-    out.note("{}: {} rows over {:.1f} hours{}", file_, trace->rows, trace->last_s / 3600, work);
-    if (!trace->left_out.empty()) out.note("left out: {}", counts_text(trace->left_out));
-    if (!trace->changed.empty()) out.note("changed: {}", counts_text(trace->changed));
+    out.note("{}: {} rows over {:.1f} hours{}", name, trace.rows, trace.last_s / 3600, work);
+    if (!trace.left_out.empty()) out.note("left out: {}", counts_text(trace.left_out));
+    if (!trace.changed.empty()) out.note("changed: {}", counts_text(trace.changed));
     return exit_done;
   }
 
- private:
+  int make(const output& out) const {
+    const auto w = made_workload();
+    if (!w) return out.bad(w.error());
+    const auto rows = formats::make_titan_trace(*w);
+    const auto command =
+        fmt::format("troupe trace make titan --jobs {} --hours {} --density {} --seed {}", w->jobs,
+                    w->hours, w->density, w->seed);
+    imported trace;
+    trace.csv = formats::to_csv(rows, command);
+    sum_up(rows, trace);
+    return show(out, workload_, trace,
+                {{"workload", workload_},
+                 {"jobs", w->jobs},
+                 {"hours", w->hours},
+                 {"density", w->density},
+                 {"seed", w->seed}});
+  }
+
+  /// A number above 0, and at most `max`.
+  static expected<double> positive(const char* option, const std::string& text, double max) {
+    const auto x = formats::parse_number(text);
+    if (x && *x > 0 && *x <= max) return *x;
+    return refuse(reason::kind::invalid, "{}: found '{}', expected a number above 0, at most {:g}",
+                  option, formats::shown(text), max);
+  }
+
+  expected<formats::titan_workload> made_workload() const {
+    const auto jobs = positive("--jobs", jobs_, max_made_rows);
+    if (!jobs) return refuse(jobs.error());
+    const auto hours = positive("--hours", hours_, 1e5);
+    if (!hours) return refuse(hours.error());
+    const auto density = positive("--density", density_, 1e6);
+    if (!density) return refuse(density.error());
+    const auto rows = std::round(*jobs * *density);
+    if (rows < 1 || rows > max_made_rows)
+      return refuse(reason::kind::invalid,
+                    "--jobs times --density: found {:g} jobs, expected 1 to {}", rows,
+                    max_made_rows);
+    return formats::titan_workload{*jobs, *hours, *density, seed_};
+  }
+
   /// The CSV's header comment.
   // The command that made the file, so that it can be made again.
   std::string comment() const {
@@ -105,23 +190,18 @@ class trace_verb final : public verb {
     }
     auto trace = formats::import_jobs(format_, file_, window_);
     if (!trace) return refuse(trace.error());
-    imported i{formats::to_csv(trace->rows, comment()),
-               trace->rows.size(),
-               0,
-               0,
-               std::move(trace->left_out),
-               std::move(trace->changed)};
-    for (const auto& r : trace->rows) {
-      i.last_s = std::max(i.last_s, r.submit_s);
-      i.gpu_hours += r.duration_s * r.gpus / 3600;
-    }
-    // Formats without durations: 0 GPU-hours would be a wrong figure, not an unknown one.
-    if (std::ranges::all_of(trace->rows, [](const auto& r) { return r.duration_s == 0; }))
-      i.gpu_hours = -1;
+    imported i;
+    i.csv = formats::to_csv(trace->rows, comment());
+    i.left_out = std::move(trace->left_out);
+    i.changed = std::move(trace->changed);
+    sum_up(trace->rows, i);
     return i;
   }
 
-  std::string format_, file_, out_;
+  CLI::App* made_ = nullptr;  // the sub-command make
+  std::string format_, file_, out_, workload_;
+  std::string jobs_ = "320", hours_ = "8", density_ = "1";
+  std::uint64_t seed_ = 1;
   formats::trace_window window_;
 };
 

@@ -30,6 +30,9 @@ class explain_verb final : public verb {
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
     for (const auto& sentence : reply->placement) out.line("  {}", sentence);
+    if (reply->follows)
+      out.line("Its GPUs are those of lease {}, which it follows.", *reply->follows);
+    if (reply->merge) out.line("{}", merge_text(reply->job, *reply->merge));
     if (!reply->plans.empty())
       out.text(fmt::format("\nPlans, best first, by {}:\n\n", reply->metric) + plans_text(*reply));
     if (!reply->memory.empty()) out.line("\nMemory:");
@@ -47,6 +50,18 @@ class explain_verb final : public verb {
   }
 
  private:
+  static std::string merge_text(const job_status& j, const merge_view& m) {
+    if (m.with.empty())
+      return fmt::format("Not merged: {}.", m.why_not.empty() ? "the others have left" : m.why_not);
+    const auto with = fmt::format("{} ({})", fmt::join(m.with, ", "), m.kind);
+    if (!m.why_not.empty()) return fmt::format("Not merged with job {}: {}.", with, m.why_not);
+    const auto ratio =
+        m.duration_ratio ? fmt::format(", ratio of durations {:.1f}", *m.duration_ratio) : "";
+    return fmt::format("{} with {}: similarity of dataset cards {:.2f}{}.",
+                       j.merged_with ? "Merged" : "May be merged", with, m.similarity.value_or(0),
+                       ratio);
+  }
+
   static std::string plans_text(const explanation& e) {
     table plans{{"", "data", "tensor", "pipeline", "GPUs", "GPU types", "memory/GPU", "samples/s",
                  "cost/h", "ranked by", "verdict"}};

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <functional>
 
+#include <fmt/ranges.h>
+
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/job_selection.hpp"
@@ -27,8 +29,9 @@ std::string iteration_text(const job_status& j) {
   return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
 }
 
-/// Why it is waiting, or how it ended.
+/// Why it is waiting, how it ended, or with whom it runs.
 std::string reason_text(const job_status& j) {
+  if (j.merged_with) return fmt::format("merged with {}", fmt::join(*j.merged_with, ", "));
   if (j.waiting_reason.empty() || j.detail.empty())
     return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;
   if (j.detail.starts_with(j.waiting_reason)) return j.detail;  // "suspended", "suspended by bob"
@@ -135,7 +138,7 @@ class jobs_verb final : public verb {
     if (last_ > 0 && shown.size() > last_)
       shown.erase(shown.begin(), shown.end() - static_cast<std::ptrdiff_t>(last_));
     for (const auto* j : shown) document["jobs"].push_back(web::job_document(*reply, *j));
-    const bool older = everything_ && ids->empty() && leaves_out(*reply);
+    const bool older = everything_ && ids->empty() && reply->older_left_out.value_or(false);
     if (everything_) {
       document["older_left_out"] = older;
       add_nodes(*reply, document);
@@ -172,14 +175,6 @@ class jobs_verb final : public verb {
     }
     all->jobs = std::move(jobs);
     return all;
-  }
-
-  /// Does the reply to everybody lack jobs, ended ones with the smallest numbers?
-  static bool leaves_out(const query_reply& reply) {
-    job_id newest = 0;
-    for (const auto& j : reply.jobs) newest = std::max(newest, j.job);
-    // Numbers are given without gaps, from 1.
-    return newest > reply.jobs.size();
   }
 
   void print_left_out(const output& out, const query_reply& reply) const {

@@ -1,18 +1,24 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "cli/common/human.hpp"
+#include "cli/common/lookup_option.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/table.hpp"
 #include "cli/reports/cells.hpp"
+#include "cli/verbs/studies/plan_titan.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
@@ -214,7 +220,8 @@ std::string table_of(const cluster& c, const answer& a, std::size_t max, bool kn
 class plan_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "Job file")->required();
+    app.add_option("JOB", files_, "Job file; of titan's policies any number, which all wait")
+        ->required();
     app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
@@ -252,6 +259,15 @@ class plan_verb final : public verb {
     app.add_option("--layers-in-memory", max_in_memory_,
                    "with --explain-cmr: l_m of a GPU type, such as A6000=54")
         ->needs(ratios);
+    app.add_option("--idle", idle_,
+                   "titan: only this many GPUs are idle, the cluster's first ones");
+    app.add_option(
+        "--lut", lut_,
+        "titan: lookup table (JSON) of fine-tuning iterations, instead of the cost model");
+    app.add_flag("--paper", paper_,
+                 "titan: the paper's program: weights without age, starts that take no time, and "
+                 "candidates of any ratio of durations. Its one row for all GPUs is the rows for "
+                 "places where whole nodes are idle");
   }
 
   int run(output& out) override {
@@ -261,32 +277,78 @@ class plan_verb final : public verb {
     if (!c) return out.bad(c.error());
     const auto catalogue = formats::load_catalogue(formats::catalogue_for(cluster_));
     if (!catalogue) return out.bad(catalogue.error());
-    auto job = formats::load_job(job_, *catalogue);
-    if (!job) return out.bad(job.error());
-    if (!objective_.empty()) job->objective = objective_;
-    if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
+    const auto jobs = load_jobs(*catalogue, *c);
+    if (!jobs) return out.bad(jobs.error());
+    if (auto ok = check_titan_options(**policy, *jobs); !ok) return out.bad(ok.error());
+    const auto& job = jobs->front();
 
     // Espresso buys GPUs instead of dividing those that there are, so its answer has other figures:
     // cost, time, and the bound of the search.
-    if ((*policy)->name() == "espresso" && !is_serving(*job)) return provision(out, *c, *job);
+    if ((*policy)->name() == "espresso" && !is_serving(job)) return provision(out, *c, job);
     if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
         !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
+    if (auto titan = planners::titan_variant((*policy)->name());
+        titan && std::ranges::all_of(*jobs, is_placed_by_titan))
+      return tune(out, *c, *jobs, std::move(*titan), *catalogue);
     const auto a =
-        ask(*c, *job,
+        ask(*c, job,
             // The controller's wrappers, but for the reservation, which a single job does not need.
             *planners::with_serving(planners::with_exact_gpus(planners::with_trainings(*policy))));
     const std::string name{(*policy)->name()};
-    auto made = document(*c, *job, name, a);
-    if (has_cells(name, *job)) made.update(cells_document(*c, *job, a.how));
+    auto made = document(*c, job, name, a);
+    if (has_cells(name, job)) made.update(cells_document(*c, job, a.how));
     out.document(made);
-    show(out, *c, *job, name, a);
+    show(out, *c, job, name, a);
     return a.why ? out.failure(a.why->text) : exit_done;
   }
 
  private:
+  expected<std::vector<job_spec>> load_jobs(std::span<const gpu_type> catalogue, cluster& c) const {
+    std::vector<job_spec> jobs;
+    for (const auto& file : files_) {
+      auto job = formats::load_job(file, catalogue);
+      if (!job) return refuse(job.error());
+      if (!objective_.empty()) job->objective = objective_;
+      if (auto ok = use_profile(profile_, *job, c); !ok) return refuse(ok.error());
+      jobs.push_back(std::move(*job));
+    }
+    return jobs;
+  }
+
+  /// Refuses options, and several jobs, of policies and jobs that do not have them.
+  expected<void> check_titan_options(const planners::policy& p,
+                                     std::span<const job_spec> jobs) const {
+    if (jobs.size() == 1 && !idle_ && !paper_ && lut_.empty()) return {};
+    if (!planners::titan_variant(p.name()))
+      return refuse(reason::kind::invalid,
+                    "several jobs, --idle, --lut and --paper are for the policies of titan; found "
+                    "{}, expected titan, titan-no-merger or titan-no-switch",
+                    p.name());
+    const auto other = std::ranges::find_if_not(jobs, is_placed_by_titan);
+    if (other == jobs.end()) return {};
+    return refuse(reason::kind::invalid,
+                  "several jobs, --idle, --lut and --paper are for jobs that titan places; found "
+                  "'{}', which {}, expected simulated work or programs",
+                  other->name, is_serving(*other) ? "serves a model" : "runs as a pipeline");
+  }
+
+  /// The one decision of titan about all jobs.
+  int tune(const output& out, const cluster& c, std::vector<job_spec> jobs,
+           planners::titan_options options, std::span<const gpu_type> catalogue) const {
+    auto measured = load_lookup_option(lut_, catalogue);
+    if (!measured) return out.bad(measured.error());
+    options.measured = std::move(*measured);
+    if (paper_) {
+      options.aging_s = 0;
+      options.start_s = 0;
+      options.merging.duration_ratio = std::numeric_limits<double>::infinity();
+    }
+    return show_tuning(out, {c, std::move(jobs), std::move(options), idle_});
+  }
+
   int provision(const output& out, const cluster& c, const job_spec& job) const {
     const provision_request r{c,
                               job,
@@ -378,12 +440,15 @@ class plan_verb final : public verb {
              c.gpu_of(n).name, a.estimate.cost_per_hour);
   }
 
-  std::string job_, cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";
+  std::vector<std::string> files_;
+  std::string lut_;
+  std::optional<std::uint32_t> idle_;
+  std::string cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";
   std::string pareto_;
   std::vector<double> sweep_s_;
   std::vector<std::string> max_in_memory_;
   bool all_ = false, no_pruning_ = false, exhaustive_ = false, closed_form_ = false, spot_ = false,
-       explain_ratios_ = false;
+       explain_ratios_ = false, paper_ = false;
   double limit_s_ = 60;
 };
 

@@ -1,12 +1,18 @@
+#include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 
+#include "cli/common/lookup_option.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/common/policy_settings.hpp"
 #include "cli/reports/seed_study.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/refuse.hpp"
 #include "planners/crius/crius.hpp"
+#include "planners/titan/titan.hpp"
 
 namespace troupe::cli {
 
@@ -42,6 +48,12 @@ class simulate_verb final : public verb {
                    "A policy's parameter, such as sia.fairness_power=-1; may be given several "
                    "times. " +
                        known_parameters());
+    app.add_option("--lut", lut_,
+                   "Lookup table (JSON) of fine-tuning iterations, for the policies of titan, "
+                   "instead of the cost model");
+    app.add_option("--against", against_,
+                   "One of the policies: how many jobs end 10 % sooner, and 10 % later, than "
+                   "under it");
     app.add_option("--seed", seed_, "Random seed")->capture_default_str();
     app.add_option("--seeds", seeds_,
                    "Several seeds (1-5, or 1,3,7): prints the mean and the standard deviation")
@@ -95,13 +107,35 @@ class simulate_verb final : public verb {
     if (!policies) return policies;
     std::vector<std::string> names;
     for (const auto& p : *policies) names.emplace_back(p->name());
+    const auto is_titan = [](const auto& name) {
+      return planners::titan_variant(name).has_value();
+    };
+    if (!lut_.empty() && std::ranges::none_of(names, is_titan))
+      return refuse(reason::kind::invalid,
+                    "--lut is for the policies of titan; found {}, expected titan, titan-no-merger "
+                    "or titan-no-switch among them",
+                    fmt::join(names, ", "));
+    if (!against_.empty() && std::ranges::find(names, against_) == names.end())
+      return refuse(reason::kind::invalid,
+                    "--against: found '{}', expected one of the policies: {}", against_,
+                    fmt::join(names, ", "));
+    const auto measured = measured_rows();
+    if (!measured) return refuse(measured.error());
     // By the policies' own names: a plug-in's file name is not its policy's.
     const auto settings = parse_policy_settings(settings_, names);
     if (!settings) return refuse(settings.error());
     for (auto& p : *policies)
       // The wrappers keep the name, so results are still called by it.
-      p = as_simulated(std::move(p), workload_, parallelism_, search_depth_, *settings);
+      p = as_simulated(std::move(p), workload_, parallelism_, search_depth_, *settings,
+                       {*measured, log_});
     return policies;
+  }
+
+  expected<std::shared_ptr<const planners::lookup_table>> measured_rows() const {
+    if (lut_.empty()) return nullptr;
+    const auto catalogue = formats::load_catalogue(formats::catalogue_for(cluster_));
+    if (!catalogue) return refuse(catalogue.error());
+    return load_lookup_option(lut_, *catalogue);
   }
 
   /// One comparison a seed, and nothing simulated yet.
@@ -126,13 +160,17 @@ class simulate_verb final : public verb {
       auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
       if (!run) return refuse(run.error());
       run->parallelism = parallelism_;
+      run->log = log_;
+      run->against = against_;
       runs.push_back(std::move(*run));
     }
     return runs;
   }
 
   std::string cluster_, trace_, workload_ = "frenzy", throughputs_, parallelism_, seeds_;
-  std::string faults_, out_;
+  std::string faults_, out_, lut_, against_;
+  // Replays run one after another.
+  std::shared_ptr<solve_log> log_ = std::make_shared<solve_log>();
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
   std::vector<std::string> policies_{default_policy}, settings_;
   std::uint64_t seed_ = 1;

@@ -17,11 +17,13 @@
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
 #include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
+#include "studies/merged_training.hpp"
 #include "studies/prefill_run.hpp"
 #include "studies/training_simulation.hpp"
 
@@ -36,7 +38,13 @@ namespace fs = std::filesystem;
 class train_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", file_, "Job file with `train:` or `slots:`")->required();
+    app.add_option("JOB", files_,
+                   "Job file with `train:` or `slots:`; several with --merge, in the virtual world")
+        ->required();
+    app.add_option("--merge", merge_,
+                   "Train several jobs as one: adapters: one base, an adapter for each job; none")
+        ->check(CLI::IsMember({"adapters", "none"}))
+        ->capture_default_str();
     app.add_option("--cluster", cluster_, "Cluster file to simulate; a slots job needs none");
     app.add_option("--world", world_,
                    "virtual: simulated, nothing is computed; local: processes on this machine; "
@@ -68,11 +76,11 @@ class train_verb final : public verb {
   }
 
   int run(output& out) override {
-    auto job = formats::load_job(file_);
+    auto job = load();
     if (!job) return out.bad(job.error());
-    if (!is_training(*job))
-      return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
     if (world_.empty()) world_ = usual_world(*job);
+    if (members_.size() > 1 && world_ != "virtual")
+      return out.bad("several trainings are merged in the virtual world only");
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
     if (prefill_.given()) {
       auto study = prefill_.apply(*job, seed_, world_ == "local");
@@ -93,6 +101,7 @@ class train_verb final : public verb {
     for (const auto& schedule : schedules(*job)) {
       auto& r = results.emplace_back();
       r.world = world_;
+      if (members_.size() > 1) r.members = members_;
       r.job = *job;
       r.job.train->schedule = schedule;
       if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
@@ -117,6 +126,23 @@ class train_verb final : public verb {
   }
 
  private:
+  /// The job, or the one that stands for several.
+  expected<job_spec> load() {
+    for (const auto& file : files_) {
+      auto job = formats::load_job(file);
+      if (!job) return job;
+      if (!is_training(*job))
+        return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);
+      members_.push_back(std::move(*job));
+    }
+    if (members_.size() == 1) return members_.front();
+    if (merge_ == "none")
+      return refuse(reason::kind::invalid,
+                    "found {} job files, expected one; --merge adapters trains several as one",
+                    files_.size());
+    return studies::merge_adapters(members_);
+  }
+
   /// Where a job is trained that names no world: here, unless it or an option is of a simulation.
   std::string usual_world(const job_spec& job) const {
     const bool simulated = job.slots || !cluster_.empty() || !faults_.empty() ||
@@ -356,8 +382,10 @@ class train_verb final : public verb {
     return {};
   }
 
-  std::string file_, cluster_, world_, schedule_, device_, timeline_, picture_, against_, profile_,
-      faults_, policy_ = default_policy;
+  std::vector<std::string> files_;
+  std::vector<job_spec> members_;  // one for each file
+  std::string merge_ = "none", cluster_, world_, schedule_, device_, timeline_, picture_, against_,
+              profile_, faults_, policy_ = default_policy;
   std::uint64_t iterations_ = 0, seed_ = 1;
   std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;
