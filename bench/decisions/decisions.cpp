@@ -11,6 +11,10 @@
 //
 // Below the table, the default policy beside frenzy: planning one job on 100,000 GPUs, and a whole
 // simulation of PHILLY (the trace as its artifact has it), medians of 3.
+//
+// bench_decisions titan [INSTANCES] [--json] [--check]: TITAN's program instead, for 100 instances
+// of 320 waiting jobs: (1) to (4), and (5) to (11) with candidates for unions, beside the same
+// programs given to CBC as they are. --check: status 1 where a limit is missed.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -21,6 +25,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -30,6 +35,7 @@
 #include "planners/plans/has.hpp"
 #include "planners/policy/policy.hpp"
 #include "snapshots.hpp"
+#include "titan_programs.hpp"
 
 namespace troupe::bench {
 namespace {
@@ -157,6 +163,8 @@ void compare(const char* what, const expected<beside_frenzy>& x, double limit) {
 int main(int argc, char** argv) {
   using namespace troupe::bench;
   std::setbuf(stdout, nullptr);
+  if (argc > 1 && std::strcmp(argv[1], "titan") == 0)
+    return time_titan_programs(argc - 2, argv + 2);
   const auto limit_s = argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 60u;
   fmt::print("{:>8} {:>8} {:>6} {:>6} {:>8} {:>11} {:>9} {:>11} {:>11} {:>11} {:>10}\n", "GPUs",
              "idle", "runs", "queue", "has us", "arrival us", "queue us", "Sia ms", "Sia/has",
