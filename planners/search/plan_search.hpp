@@ -7,6 +7,7 @@
 #include "messages/domain/job.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/cluster/planning_budget.hpp"
+#include "planners/plans/fits.hpp"
 
 // Plans over mixed GPUs: which types, how many stages, in which order, and where the model is cut
 // (docs/planners/plan_search.md). The paper's search for the cheapest plan (Espresso, section

@@ -43,7 +43,7 @@ class blas_products {
   }
   /// No product may be running any more.
   void close() noexcept {
-    for (auto& [shape, p] : plans_) {
+    for (auto& [key, p] : plans_) {
       if (p.how) blas_.destroy_desc(p.how);
       for (auto layout : {p.a, p.b, p.c})
         if (layout) blas_.destroy_layout(layout);
