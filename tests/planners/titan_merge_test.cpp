@@ -4,6 +4,7 @@
 #include <set>
 
 #include "messages/base/random.hpp"
+#include "planners/sample.hpp"
 #include "planners/titan/merge_candidates.hpp"
 
 using namespace troupe;
@@ -139,6 +140,54 @@ TEST_CASE("a job's partners are the closest, and the candidates of the largest v
   REQUIRE(kept.size() == 6);
   for (const auto& c : kept) CHECK(c.jobs.size() == 3);
   CHECK(kept.back().jobs == std::vector<std::uint32_t>{3, 4, 5});
+}
+
+TEST_CASE("partners that are equally close are taken by their numbers, not by their places") {
+  std::vector<merge_job> jobs;
+  for (const std::uint64_t id : {30, 20, 10})
+    jobs.push_back({.id = id, .alike = "vit", .card = {"a"}, .duration_s = 100});
+  merge_rules rules;
+  rules.partners = 1;
+  std::set<std::vector<std::uint32_t>> sets;
+  for (const auto& c : merge_candidates(jobs, by_length, rules)) sets.insert(c.jobs);
+  CHECK(sets == std::set<std::vector<std::uint32_t>>{{0, 2}, {1, 2}});
+}
+
+TEST_CASE("the limits of similarity and of the ratio of durations are still allowed") {
+  const merge_job a{.id = 1, .alike = "vit", .card = {"a", "b"}, .duration_s = 100};
+  merge_job b{.id = 2, .alike = "vit", .card = {"a"}, .duration_s = 200};
+  CHECK(obstacle_between(a, b) == merge_obstacle::none);
+  b.duration_s = 200.1;
+  CHECK(obstacle_between(a, b) == merge_obstacle::duration);
+}
+
+TEST_CASE("simulated work without a limit of time or price can be merged, and nothing else") {
+  const auto job_of = [](auto change) {
+    job_spec spec;
+    spec.model = sample::gpt2_350m;
+    change(spec);
+    return merge_job_of(7, spec, "ann", false);
+  };
+  const auto plain = job_of([](job_spec& s) { s.dataset_card = {"b", "a", "b"}; });
+  CHECK(plain.can);
+  CHECK(plain.allowed);
+  CHECK(plain.kind == merge_kind::shared);
+  CHECK(plain.card == std::vector<std::string>{"a", "b"});
+  CHECK(plain.owner == "ann");
+  CHECK_FALSE(plain.across_owners);
+  for (const auto& other :
+       {job_of([](job_spec& s) { s.command = {"true"}; }),
+        job_of([](job_spec& s) { s.train.emplace(); }),
+        job_of([](job_spec& s) { s.serve.emplace(); }),
+        job_of([](job_spec& s) { s.deadline_s = 9; }), job_of([](job_spec& s) { s.slo_s = 9; }),
+        job_of([](job_spec& s) { s.budget = 9; }), job_of([](job_spec& s) { s.time_limit_s = 9; })})
+    CHECK_FALSE(other.can);
+  CHECK_FALSE(job_of([](job_spec& s) { s.merge = false; }).allowed);
+  CHECK(job_of([](job_spec& s) { s.merged_as = merge_kind::adapters; }).kind ==
+        merge_kind::adapters);
+  CHECK(job_of([](job_spec& s) { s.merge_across_owners = true; }).across_owners);
+  CHECK(job_of([](job_spec& s) { s.model = sample::gpt2_small; }).alike != plain.alike);
+  CHECK(job_of([](job_spec& s) { s.required_gpu_type = "A40"; }).alike != plain.alike);
 }
 
 TEST_CASE("the reason why two jobs are not merged is the first that applies") {
