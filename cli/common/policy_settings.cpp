@@ -15,13 +15,12 @@
 #include "planners/crius/crius.hpp"
 #include "planners/titan/titan.hpp"
 #include "planners/troupe/troupe.hpp"
-#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
 
 namespace {
 
-/// A number in a policy's options, of whatever type.
+/// Refers to a number of any type that options have.
 class number_ref {
  public:
   template <class T>
@@ -48,7 +47,7 @@ class number_ref {
   std::variant<double*, std::uint32_t*, std::uint64_t*, int*, std::optional<double>*> at_;
 };
 
-/// One of them.
+/// A number of a policy's options.
 // One table per policy serves parsing, range checks, error messages and help.
 template <class Options>
 struct parameter {
@@ -61,6 +60,12 @@ struct parameter {
     return in(o).is_whole();
   }
 };
+
+/// A member of a member.
+template <class Options, class Part, class Number>
+auto inside(Part Options::*part, Number Part::*number) {
+  return [=](Options& o) { return number_ref{o.*part.*number}; };
+}
 
 std::span<const parameter<planners::crius_options>> parameters_of(const planners::crius_options&) {
   using o = planners::crius_options;
@@ -97,42 +102,22 @@ std::span<const parameter<planners::troupe_options>> parameters_of(
 
 std::span<const parameter<planners::titan_options>> parameters_of(const planners::titan_options&) {
   using o = planners::titan_options;
-  static const parameter<o> all[] = {{"aging_s", &o::aging_s, 0, 1e9}, {"lead", &o::lead, 0, 1e6},
-                                     {"max_request_factor", &o::max_request_factor, 0, 1e6},
-                                     {"start_s", &o::start_s, 0, 1e6},
-                                     {"similarity", [](o & x) -> auto& {return x.merging.similarity;
-}
-, 0, 1
-}  // namespace
-, {"duration_ratio", [](o& x) -> auto& {return x.merging.duration_ratio;
-}  // namespace troupe::cli
-, 1, 1e9
-}
-, {"epochs", [](o& x) -> auto& {return x.rules.epochs;
-}
-, 1e-3, 1e6
-}
-, {"merge_exponent", [](o& x) -> auto& {return x.rules.merge_exponent;
-}
-, 1, 1e3
-}
-, {"updates_an_epoch", [](o& x) -> auto& {return x.rules.updates_an_epoch;
-}
-, 1e-3, 1e9
-}
-, {"gap", [](o& x) -> auto& {return x.limits.gap;
-}
-, 0, 1
-}
-, {
-  "max_nodes", [](o & x) -> auto& {
-    return x.limits.max_nodes;
-  }
-  , 1, 1e6
-}
-}
-;
-return all;
+  using merge = planners::merge_rules;
+  using rules = planners::tuning_rules;
+  using limits = planners::titan_limits;
+  static const parameter<o> all[] = {
+      {"aging_s", &o::aging_s, 0, 1e9},
+      {"lead", &o::lead, 0, 1e6},
+      {"max_request_factor", &o::max_request_factor, 0, 1e6},
+      {"start_s", &o::start_s, 0, 1e6},
+      {"similarity", inside(&o::merging, &merge::similarity), 0, 1},
+      {"duration_ratio", inside(&o::merging, &merge::duration_ratio), 1, 1e9},
+      {"epochs", inside(&o::rules, &rules::epochs), 1e-3, 1e6},
+      {"merge_exponent", inside(&o::rules, &rules::merge_exponent), 1, 1e3},
+      {"updates_an_epoch", inside(&o::rules, &rules::updates_an_epoch), 1e-3, 1e9},
+      {"gap", inside(&o::limits, &limits::gap), 0, 1},
+      {"max_nodes", inside(&o::limits, &limits::max_nodes), 1, 1e6}};
+  return all;
 }
 
 /// Calls `f` with the parameters of the policy of that name; not at all, if it has none.
@@ -187,19 +172,6 @@ Options set_in(Options o, const std::string& policy, const policy_settings& sett
   return o;
 }
 
-/// Solves as titan does, and notes what it took.
-planners::titan_answer solve_and_note(solve_log& log, const planners::titan_problem& p,
-                                      const planners::titan_limits& limits) {
-  const runtime::stopwatch watch;
-  auto answer = planners::solve_titan(p, limits);
-  const double ms = watch.us() / 1000;
-  log.count += 1;
-  log.sum_ms += ms;
-  log.max_ms = std::max(log.max_ms, ms);
-  log.gap_max = std::max(log.gap_max, answer.gap());
-  return answer;
-}
-
 }  // namespace
 
 std::string known_parameters() {
@@ -251,10 +223,7 @@ std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const plan
   if (auto titan = planners::titan_variant(name)) {
     auto o = set_in(*titan, name, settings);
     o.measured = inputs.measured;
-    if (inputs.log)
-      o.solve = [log = inputs.log](const auto& problem, const auto& limits) {
-        return solve_and_note(*log, problem, limits);
-      };
+    if (inputs.log) o.solve = studies::solver_with(inputs.log);
     return planners::make_titan(o);
   }
   return p;

@@ -9,6 +9,7 @@
 #include "messages/base/reason.hpp"
 #include "planners/cost/lookup_table.hpp"
 #include "planners/policy/policy.hpp"
+#include "studies/solve_log.hpp"
 
 namespace troupe::cli {
 
@@ -23,16 +24,10 @@ expected<policy_settings> parse_policy_settings(const std::vector<std::string>& 
 /// "sia: fairness_power, ...": for help texts.
 std::string known_parameters();
 
-/// Programs that a policy of titan solved: real time, and the largest gap of an answer.
-struct solve_log {
-  std::size_t count = 0;
-  double sum_ms = 0, max_ms = 0, gap_max = 0;
-};
-
 /// Inputs of titan's policies besides their parameters.
 struct titan_inputs {
   std::shared_ptr<const planners::lookup_table> measured{};  // null: none
-  std::shared_ptr<solve_log> log{};  // gets what they solve; null: nothing does
+  std::shared_ptr<studies::solve_log> log{};  // gets what they solve; null: nothing does
 };
 
 /// The policy with these settings, and crius' search depth; as it is, if it has no parameters.

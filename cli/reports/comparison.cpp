@@ -198,7 +198,7 @@ expected<void> replay(comparison& c, const policy_list& policies, const fault_pl
     if (!r) return refuse(r.error());
     c.results.push_back(std::move(r->result));
     c.failures.push_back(std::move(r->failures));
-    c.solved.push_back(c.log ? *c.log : solve_log{});
+    c.solved.push_back(c.log ? *c.log : studies::solve_log{});
   }
   return {};
 }

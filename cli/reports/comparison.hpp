@@ -38,8 +38,8 @@ struct comparison {
   /// asked.
   std::map<std::string, studies::policy_result> with_pipelines{};
   /// The policies of titan write to it (as_simulated); null: there are none.
-  std::shared_ptr<solve_log> log{};
-  std::vector<solve_log> solved{};  // per result
+  std::shared_ptr<studies::solve_log> log{};
+  std::vector<studies::solve_log> solved{};  // per result
   /// The policy whose jobs those of the others are compared with; empty: none.
   std::string against{};
 };

@@ -11,7 +11,7 @@ namespace troupe::cli {
 
 json unions_row(const comparison& c, const studies::policy_result& r) {
   const auto i = static_cast<std::size_t>(&r - c.results.data());
-  const auto log = i < c.solved.size() ? c.solved[i] : solve_log{};
+  const auto log = i < c.solved.size() ? c.solved[i] : studies::solve_log{};
   const auto mean_ms = log.sum_ms / static_cast<double>(std::max<std::size_t>(log.count, 1));
   return {{"merges", r.merges},
           {"merged_jobs", r.merged_jobs},

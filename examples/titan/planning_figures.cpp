@@ -148,8 +148,8 @@ void figure4() {
     std::ranges::copy(formats::make_titan_trace(w), std::back_inserter(made));
   }
   fmt::print(
-      "\nFigure 4: jobs of 5 minutes to 10 hours; % that last at most so many minutes, and that "
-      "ask\n"
+      "\nFigure 4: jobs of 5 minutes to 10 hours; % whose duration is at most these minutes, and "
+      "that ask\n"
       "for several GPUs\n\n  {:22}{:>7}{:>8}{:>8}{:>8}{:>8}{:>13}\n",
       "", "jobs", "10", "30", "60", "180", "several GPUs");
   const auto ours = kept(made);

@@ -6,8 +6,6 @@
 #include "formats/traces/generate.hpp"
 #include "harness/must.hpp"
 #include "planners/policy/policy.hpp"
-#include "runtime/host/stopwatch.hpp"
-#include "studies/workload_simulation.hpp"
 
 // One policy object serves all of its runs: it remembers its lookup table, which costs more than a
 // simulation.
@@ -18,17 +16,8 @@ std::shared_ptr<const planners::policy> runs::policy_of(const contestant& who) {
   if (!options) return known = planners::make_policy(who.name);
   if (who.change) who.change(*options);
   auto& programs = programs_[who.name];
-  options->solve = [&programs](const planners::titan_problem& p,
-                               const planners::titan_limits& limits) {
-    const runtime::stopwatch watch;
-    auto answer = planners::solve_titan(p, limits);
-    const double s = watch.s();
-    ++programs.count;
-    programs.sum_s += s;
-    programs.max_s = std::max(programs.max_s, s);
-    programs.gap_max = std::max(programs.gap_max, answer.gap());
-    return answer;
-  };
+  programs = std::make_shared<studies::solve_log>();
+  options->solve = studies::solver_with(programs);
   return known = planners::make_titan(*options);
 }
 
@@ -50,10 +39,8 @@ const one_run& runs::of(const contestant& who, double density, std::uint64_t see
   const auto result = must(
       studies::simulate({cluster_, {}, seed, {}, {}}, workload(density, seed), policy_of(who)));
   double attempts = 0;
-  for (const auto& [id, j] : result.record->jobs()) {
-    r.jct_s[j.name] = j.completion_s();
-    attempts += j.attempts;
-  }
+  for (const auto& [id, j] : result.record->jobs()) attempts += j.attempts;
+  r.record = result.record;
   r.jobs = result.jobs, r.finished = result.finished;
   r.unions = result.merges, r.merged_jobs = result.merged_jobs, r.followers = result.switches;
   r.jct_h = result.average_jct_s / 3600, r.queued_h = result.average_queue_s / 3600;

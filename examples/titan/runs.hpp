@@ -10,6 +10,8 @@
 
 #include "harness/figures.hpp"
 #include "planners/titan/titan.hpp"
+#include "studies/solve_log.hpp"
+#include "studies/workload_simulation.hpp"
 
 // Simulations of TITAN's workload, each made once.
 
@@ -25,15 +27,8 @@ struct contestant {
 struct one_run {
   std::size_t jobs = 0, finished = 0, unions = 0, merged_jobs = 0, followers = 0;
   double jct_h = 0, queued_h = 0, makespan_h = 0;
-  double start_s = 0;                   // of an attempt, on average
-  std::map<std::string, double> jct_s;  // by job
-};
-
-/// The programs that a policy had solved, over all of its runs.
-struct solved_programs {
-  std::size_t count = 0;
-  double gap_max = 0;
-  double sum_s = 0, max_s = 0;  // wall clock
+  double start_s = 0;  // of an attempt, on average
+  std::shared_ptr<const studies::workload_record> record;
 };
 
 class runs {
@@ -42,7 +37,10 @@ class runs {
   /// The mean over seeds 1 to `seeds`.
   double mean(const contestant& who, double density, std::uint64_t seeds,
               const std::function<double(const one_run&)>& what);
-  const solved_programs& programs_of(const std::string& name) const { return programs_.at(name); }
+  /// The programs that a policy had solved, over all of its runs.
+  const studies::solve_log& programs_of(const std::string& name) const {
+    return *programs_.at(name);
+  }
 
  private:
   std::shared_ptr<const planners::policy> policy_of(const contestant& who);
@@ -51,6 +49,6 @@ class runs {
   std::shared_ptr<const cluster> cluster_ = cluster_named("titan");
   std::map<std::pair<double, std::uint64_t>, std::vector<arrival>> workloads_;
   std::map<std::string, std::shared_ptr<const planners::policy>> policies_;
-  std::map<std::string, solved_programs> programs_;
+  std::map<std::string, std::shared_ptr<studies::solve_log>> programs_;
   std::map<std::tuple<std::string, double, std::uint64_t>, one_run> done_;
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "studies/completion_shares.hpp"
 #include "titan/figures.hpp"
 
 namespace {
@@ -37,25 +38,13 @@ std::string change(double by) {
 }
 
 /// Jobs whose JCT is at least 10 % shorter, or longer, than under SRTF.
-struct shares {
-  double better = 0, worse = 0;
-};
-shares shares_of(const one_run& ours, const one_run& theirs) {
-  constexpr double significant = 0.1;
-  shares s;
-  const double each = 1 / static_cast<double>(ours.jct_s.size());
-  for (const auto& [job, jct_s] : ours.jct_s) {
-    const double by = jct_s / theirs.jct_s.at(job);
-    s.better += by <= 1 - significant ? each : 0;
-    s.worse += by >= 1 + significant ? each : 0;
-  }
-  return s;
-}
-
-shares mean_shares(runs& all, const contestant& who, double density, std::uint64_t seeds) {
-  shares sum;
+studies::completion_shares mean_shares(runs& all, const contestant& who, double density,
+                                       std::uint64_t seeds) {
+  studies::completion_shares sum;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const auto s = shares_of(all.of(who, density, seed), all.of(srtf, density, seed));
+    const auto s = studies::compare_completions(*all.of(who, density, seed).record,
+                                                *all.of(srtf, density, seed).record)
+                       .value();
     sum.better += s.better / static_cast<double>(seeds);
     sum.worse += s.worse / static_cast<double>(seeds);
   }
@@ -78,7 +67,7 @@ void print_programs(const runs& all) {
     const auto& p = all.programs_of(name);
     fmt::print("  {}: {} programs, gap at most {:.1e}\n", name, p.count, p.gap_max);
     fmt::print(stderr, "{}: {} programs in {:.2f} ms on average, {:.0f} ms at most\n", name,
-               p.count, 1e3 * p.sum_s / static_cast<double>(p.count), 1e3 * p.max_s);
+               p.count, p.sum_ms / static_cast<double>(p.count), p.max_ms);
   }
 }
 

@@ -115,7 +115,6 @@ class problem_maker {
     double samples = 0;  // left
     double rows = 0;     // of the data set
     double weight = 1;
-    std::uint32_t batch = 1;
   };
   struct union_run {
     const tuning_option* option = nullptr;
@@ -125,9 +124,8 @@ class problem_maker {
   void add_job(const job_view& j) {
     const auto number = static_cast<std::uint32_t>(out_.jobs.size());
     out_.jobs.push_back(&j);
-    work_.push_back({samples_left(s_, j), data_of(*j.spec, o_.rules).rows, weight_of(s_, j, o_),
-                     j.spec->global_batch});
-    const auto& [samples, rows, weight, batch] = work_.back();
+    work_.push_back({samples_left(s_, j), data_of(*j.spec, o_.rules).rows, weight_of(s_, j, o_)});
+    const auto& [samples, rows, weight] = work_.back();
     double shortest_s = std::numeric_limits<double>::infinity();
     for (std::uint32_t pool = 0; pool < out_.pools.size(); ++pool) {
       const auto& p = out_.pools[pool];

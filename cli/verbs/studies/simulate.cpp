@@ -170,7 +170,7 @@ class simulate_verb final : public verb {
   std::string cluster_, trace_, workload_ = "frenzy", throughputs_, parallelism_, seeds_;
   std::string faults_, out_, lut_, against_;
   // Replays run one after another.
-  std::shared_ptr<solve_log> log_ = std::make_shared<solve_log>();
+  std::shared_ptr<studies::solve_log> log_ = std::make_shared<studies::solve_log>();
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
   std::vector<std::string> policies_{default_policy}, settings_;
   std::uint64_t seed_ = 1;
