@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "formats/parse/reader.hpp"
 #include "messages/admission/admission.hpp"
@@ -104,21 +103,6 @@ expected<std::vector<lookup_row>> load_lookup_table(const std::filesystem::path&
   return read_file(file, [&](findings& found, const value& tree) {
     return read_lookup_table(found, tree, gpus);
   });
-}
-
-std::string lookup_table_text(std::span<const lookup_row> rows) {
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
-  std::string out = "{\"rows\": [";
-  for (const auto& r : rows)
-    out += fmt::format(
-        "{}\n  {{\"gpu\": {}, \"model\": {}, \"gpus\": {}, \"accumulate\": {}, \"batch\": {}, "
-        "\"frozen_layers\": {}, \"amp\": {}, \"recompute\": {}, \"iteration_s\": {}, "
-        "\"bytes_per_gpu\": {}, \"data_parallel\": {}, \"tensor_parallel\": {}, \"from\": \"{}\"}}",
-        &r == rows.data() ? "" : ",", quoted(r.gpu), quoted(r.model), r.shape.gpus,
-        r.shape.accumulate, r.shape.batch, r.shape.frozen_layers, r.shape.amp, r.shape.recompute,
-        r.iteration_s, r.bytes_per_gpu, r.how.data_parallel, r.how.tensor_parallel,
-        to_string(r.from));
-  return out + "\n]}\n";
 }
 
 }  // namespace troupe::formats

@@ -16,7 +16,4 @@ namespace troupe::formats {
 expected<std::vector<lookup_row>> load_lookup_table(const std::filesystem::path& file,
                                                     std::span<const gpu_type> catalogue = {});
 
-/// The contents of such a file; reading it gives the same rows.
-std::string lookup_table_text(std::span<const lookup_row> rows);
-
 }  // namespace troupe::formats

@@ -245,8 +245,8 @@ std::vector<target> targets() {
       {"lookup-table",
        "lut.json",
        [](auto& f) { (void)load_lookup_table(f, catalogue()); },
-       {lookup_table_text(
-           std::vector<lookup_row>{{"V100-32GB", "vit-large-16", {}, 0.5, 8e9, {}, {}}})}},
+       {R"json({"rows": [{"gpu": "V100-32GB", "model": "vit-large-16", "gpus": 1, "accumulate": 1,
+                          "batch": 64, "iteration_s": 0.5, "bytes_per_gpu": 8e9}]})json"}},
       {"vocabulary",
        "vocab.json",
        read_vocabulary,
