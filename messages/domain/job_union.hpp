@@ -46,8 +46,9 @@ struct job_union {
 /// `adapters`: an iteration of each member that is not done, member after member, hence the sum.
 std::uint64_t union_iterations(merge_kind kind, std::span<const member_work> members);
 
-/// The iterations that each member has done when so many of the union are. `shared`: the same share
-/// of each, rounded down. `adapters`: in rounds, an iteration takes as long as it has samples.
+/// The iterations that each member has done when the union has done `done`. `shared`: the same
+/// share of each, rounded down. `adapters`: in rounds, an iteration takes as long as it has
+/// samples.
 std::vector<std::uint64_t> member_iterations(merge_kind kind, std::span<const member_work> members,
                                              std::uint64_t done);
 

@@ -37,7 +37,7 @@ struct lookup_row {
   tuning_shape shape;
   double iteration_s = 0;
   double bytes_per_gpu = 0;
-  plan how;  // the parallel plan that was found for this model on so many GPUs
+  plan how;  // the parallel plan that was found for this model on this number of GPUs
   row_source from = row_source::file;
 };
 

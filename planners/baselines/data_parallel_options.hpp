@@ -34,7 +34,7 @@ std::uint32_t requested(const job_view& j);
 /// nothing: there is none. Precondition: it has plans.
 std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, free_gpus& free,
                                            const job_view& j);
-/// Seconds of an iteration on so many GPUs, by the fastest plan. Precondition: it has plans.
+/// Seconds of an iteration on that number of GPUs, by the fastest plan. Precondition: it has plans.
 double requested_iteration_s(const job_view& j);
 
 /// The pool that holds all of an allocation; pools.size(): none.

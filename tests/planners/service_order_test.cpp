@@ -9,7 +9,7 @@
 #include "planners/scene.hpp"
 
 // SRTF and Tiresias, TITAN's baselines, against event loops that are written from their papers: on
-// nodes of one GPU, where a job has room exactly if so many GPUs are free.
+// nodes of one GPU, where a job has room exactly if as many GPUs are free.
 
 using namespace troupe;
 using namespace troupe::planners;

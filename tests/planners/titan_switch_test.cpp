@@ -101,7 +101,7 @@ TEST_CASE("the predicted end of two pipelines is that of their operations, whate
   }
 }
 
-TEST_CASE("a naive switch takes every step after the other, a pipelined one the longer copy") {
+TEST_CASE("a naive switch takes one step after another, a pipelined one the longer copy") {
   const switch_bytes x{4e9, 12e9, 2e9, 6e9}, y{1e9, 3e9, 1e9, 3e9};
   const switch_rates rates{40, 1e9, 2e9};
   CHECK(naive_switch_s(x, y, rates) == Approx(40 + 6 + 6 + 0.5 + 1));
