@@ -9,6 +9,7 @@
 
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
+#include "messages/domain/elastic.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/model.hpp"
@@ -67,18 +68,25 @@ struct job_spec {
   std::optional<double> time_limit_s{};       // of running, over all attempts
   std::optional<merge_kind> merged_as{};      // how it may be merged; none: shared
   std::optional<bool> merge_across_owners{};  // also with jobs of others who agree; none: no
+  /// A program that policies may stop, resize and move; none: none of them may.
+  std::optional<troupe::elastic> elastic{};
   static constexpr std::size_t required = 20;
 
   TROUPE_FIELDS(job_spec, name, model, global_batch, iterations, microbatches, slo_s, deadline_s,
                 budget, priority, gpus, gpu_type, dataset_card, merge, command, environment,
                 working_directory, objective, train, slots, pipeline, max_gpus, required_gpu_type,
                 max_restarts, memory, kernels, serve, exact_gpus, assumed_model, grace_s,
-                rank_wait_s, time_limit_s, merged_as, merge_across_owners);
+                rank_wait_s, time_limit_s, merged_as, merge_across_owners, elastic);
 };
 
 /// Is it a user's program?
 inline bool is_program(const job_spec& s) {
   return !s.command.empty();
+}
+
+/// Is it a program that policies may stop and resume?
+inline bool is_elastic(const job_spec& s) {
+  return is_program(s) && s.elastic;
 }
 
 /// Does the built-in trainer run it?
@@ -92,9 +100,10 @@ inline bool is_serving(const job_spec& s) {
 }
 
 /// Does it run on exactly `gpus` GPUs, as many of each of its nodes? A program does whose user gave
-/// that number, or named no model.
+/// that number, or named no model, unless it may be resized.
 inline bool has_exact_gpus(const job_spec& s) {
-  return !s.command.empty() && (s.exact_gpus || s.assumed_model);
+  const bool resizable = s.elastic && !s.elastic->same_gpus;
+  return is_program(s) && (s.exact_gpus || s.assumed_model) && !resizable;
 }
 
 /// Can its memory be predicted, or has its user given it? Nothing is known of a program that names

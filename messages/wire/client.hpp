@@ -166,6 +166,29 @@ struct drain_reply {
   TROUPE_FIELDS(drain_reply, request, done, why, jobs);
 };
 
+/// The speed of an elastic program on some GPUs, beside its estimate.
+struct rate_status {
+  program_rate measured;  // or as the job's file gives it, until it is measured
+  double estimated_samples_per_s = 0;
+
+  TROUPE_FIELDS(rate_status, measured, estimated_samples_per_s);
+};
+
+/// An elastic program's attempts so far. Times are medians of what was measured, or the job file's
+/// until then.
+struct elastic_status {
+  std::uint64_t saved = 0;       // iterations that a later attempt can go on from
+  std::uint32_t world_size = 0;  // its present GPUs; 0: it does not run
+  std::uint32_t stops = 0;       // attempts that were stopped, for any reason
+  std::optional<double> start_s, save_s;
+  std::optional<double> pause_s;      // of its last stop: until the next attempt's first iteration
+  std::uint64_t lost_iterations = 0;  // completed, but not saved by the attempt that did them
+  std::vector<rate_status> rates;
+
+  TROUPE_FIELDS(elastic_status, saved, world_size, stops, start_s, save_s, pause_s, lost_iterations,
+                rates);
+};
+
 /// One job as a table row.
 struct job_status {
   job_id job = 0;
@@ -200,13 +223,14 @@ struct job_status {
   std::optional<std::vector<std::uint32_t>> ended_ranks{};
   /// Jobs that run as one with it, on the same GPUs; none: it runs by itself.
   std::optional<std::vector<job_id>> merged_with{};
-  std::optional<lease_id> lease{};  // the present or last one; merged jobs have the same
+  std::optional<lease_id> lease{};          // the present or last one; merged jobs have the same
+  std::optional<elastic_status> elastic{};  // of an elastic program
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-                failed_rank, failed_node, ended_ranks, merged_with, lease);
+                failed_rank, failed_node, ended_ranks, merged_with, lease, elastic);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to

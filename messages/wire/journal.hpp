@@ -115,8 +115,13 @@ struct program_end {
   /// Iterations from the job's beginning; the next attempt goes on there.
   std::optional<std::uint64_t> saved{};
   bool finished = false;  // the job is done if all parts ended with status 0
+  // Of an elastic program: from the grant to its first iteration, without that iteration, and the
+  // time of an iteration; none: not measured.
+  std::optional<double> start_s{}, step_s{};
+  std::optional<std::uint64_t> reached{};  // the last iteration that it has completed
+  static constexpr std::size_t required = 2;
 
-  TROUPE_FIELDS(program_end, saved, finished);
+  TROUPE_FIELDS(program_end, saved, finished, start_s, step_s, reached);
 };
 
 /// A part has ended; its GPUs are free. `iterations`: those of the part.
@@ -230,17 +235,18 @@ struct job_kept {
   double tried_bytes = 0;        // the memory of the smallest of them, or 0
   /// The first part that failed, of a program's last attempt.
   std::optional<std::uint32_t> failed_rank{};
-  double ran_s = 0;                    // how long its attempts that have ended ran together
-  std::optional<job_union> members{};  // of a union
-  std::optional<job_id> in{};          // the union that it runs in
-  std::optional<bool> alone{};         // it ran out of memory in a union; none: no
+  double ran_s = 0;                         // how long its attempts that have ended ran together
+  std::optional<job_union> members{};       // of a union
+  std::optional<job_id> in{};               // the union that it runs in
+  std::optional<bool> alone{};              // it ran out of memory in a union; none: no
+  std::optional<elastic_record> elastic{};  // of an elastic program
   static constexpr std::size_t required = 26;
 
   TROUPE_FIELDS(job_kept, job, request, spec, state, submitted_s, started_s, ended_s, attempts,
                 out_of_memory, memory_factor, bytes_floor, iterations_done, lease, how, where,
                 predicted_bytes, peak_bytes, memory, detail, closed, owner, losses, lost_parts,
                 lost_succeeded, exit_code, tries, suspended, suspensions, tried_gpus, tried_bytes,
-                failed_rank, ran_s, members, in, alone);
+                failed_rank, ran_s, members, in, alone, elastic);
 };
 
 /// A lease that holds GPUs, at the time of the snapshot.
@@ -258,11 +264,12 @@ struct lease_kept {
   std::optional<program_end> program{};        // of all parts that have ended; the least is saved
   /// Parts that ended with exit status 0; none: no part has.
   std::optional<std::vector<std::uint32_t>> ended_with_zero{};
-  std::optional<double> grace_s{};  // of its revocation; none: 0
+  std::optional<double> grace_s{};    // of its revocation; none: 0
+  std::optional<double> revoked_s{};  // when it was first revoked; none: it was not
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(lease_kept, granted, revoked, outcome, detail, ended, iterations, peak_bytes,
-                succeeded, exit_code, failed_part, program, ended_with_zero, grace_s);
+                succeeded, exit_code, failed_part, program, ended_with_zero, grace_s, revoked_s);
 };
 
 /// The job is suspended and gets no GPUs from now on, or is resumed.

@@ -41,8 +41,11 @@ struct program_order {
   double grace_s = 0;                 // when it is to stop: from SIGTERM to SIGKILL
   std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
   std::optional<std::uint64_t> last;  // the job's last iteration; none: it has no length
+  // Of an elastic program that is simulated: how long it saves, and how often by itself.
+  std::optional<double> save_s{}, checkpoint_every_s{};
+  static constexpr std::size_t required = 3;
 
-  TROUPE_FIELDS(program_order, grace_s, iterations_done, last);
+  TROUPE_FIELDS(program_order, grace_s, iterations_done, last, save_s, checkpoint_every_s);
 };
 
 /// The desired work of a part. With a command: run it, in one process group. With `train`: train.
@@ -110,8 +113,10 @@ struct program_progress {
   /// SIGTERM was sent to it before it ended; with exit status 0 it has `stopped` then, unless it
   /// is `finished`.
   bool signalled = false;
+  std::optional<double> loss{};  // of the last iteration
+  static constexpr std::size_t required = 6;
 
-  TROUPE_FIELDS(program_progress, iteration, saved, resumed, step_s, finished, signalled);
+  TROUPE_FIELDS(program_progress, iteration, saved, resumed, step_s, finished, signalled, loss);
 };
 
 /// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has

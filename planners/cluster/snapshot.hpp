@@ -58,7 +58,9 @@ struct job_view {
   /// The memory that it turned out to need, relative to what is planned with the cluster's
   /// headroom; `plans` already have it.
   double memory_factor = 1;
-  std::string owner{};    // the name of the key that submitted it
+  std::string owner{};  // the name of the key that submitted it
+  /// Of an elastic program: its attempts so far and its measured costs; null: there was none.
+  std::shared_ptr<const elastic_record> elastic{};
   bool alone = false;     // it ran out of memory in a union: not to be merged again
   bool followed = false;  // while it is running: another job gets GPUs from it
 };
