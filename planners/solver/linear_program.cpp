@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <CbcModel.hpp>
+#include <CoinPackedVector.hpp>
 #include <OsiClpSolverInterface.hpp>
 
 namespace troupe::planners {
@@ -21,6 +22,8 @@ std::size_t linear_program::add_column(std::vector<entry> entries, double cost, 
 struct linear_solver::coin {
   OsiClpSolverInterface solver;
   std::size_t columns = 0;
+  /// The last answer, for the program as it is now.
+  enum class next { none, feasible, optimal } answer = next::none;
 
   double bound(double v) const {
     if (v == linear_program::infinite) return solver.getInfinity();
@@ -34,7 +37,8 @@ struct linear_solver::coin {
 // output.
 linear_solver::linear_solver(const linear_program& p, bool integral)
     : coin_{std::make_unique<coin>()} {
-  auto& [solver, columns] = *coin_;
+  auto& solver = coin_->solver;
+  auto& columns = coin_->columns;
   columns = p.columns_.size();
   std::vector<int> starts, rows;
   std::vector<double> values, lower(columns, 0.0), upper, cost, row_lower, row_upper;
@@ -61,8 +65,30 @@ linear_solver::linear_solver(const linear_program& p, bool integral)
 
 linear_solver::~linear_solver() = default;
 
+void linear_solver::add_column(const std::vector<linear_program::entry>& entries, double cost,
+                               double upper) {
+  CoinPackedVector column;
+  for (const auto& e : entries) column.insert(static_cast<int>(e.row), e.value);
+  coin_->solver.addCol(column, 0, coin_->bound(upper), cost);
+  coin_->answer = coin::next::feasible;
+  ++coin_->columns;
+}
+
+void linear_solver::add_row(const std::vector<double>& values, double lower, double upper) {
+  CoinPackedVector row;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] != 0) row.insert(static_cast<int>(i), values[i]);
+  coin_->solver.addRow(row, coin_->bound(lower), coin_->bound(upper));
+  coin_->answer = coin::next::optimal;
+}
+
+// An answer stays feasible with more columns, and optimal, if infeasible, with more rows: the
+// primal or the dual simplex method goes on from there.
 void linear_solver::relax() {
-  coin_->solver.initialSolve();
+  auto& solver = coin_->solver;
+  if (coin_->answer == coin::next::none) return solver.initialSolve();
+  solver.setHintParam(OsiDoDualInResolve, coin_->answer == coin::next::optimal, OsiHintDo);
+  solver.resolve();
 }
 
 std::vector<double> linear_solver::solution() const {

@@ -70,6 +70,12 @@ class linear_solver {
   linear_solver(const linear_program& p, bool integral);
   ~linear_solver();
 
+  /// Adds a column, or a row with its value in each column: the next relax() starts from the last
+  /// one's answer. Between two of them add either columns or rows.
+  void add_column(const std::vector<linear_program::entry>& entries, double cost,
+                  double upper = linear_program::infinite);
+  void add_row(const std::vector<double>& values, double lower, double upper);
+
   /// Solves the linear relaxation. Precondition of the next four.
   void relax();
   /// The values of x, by column.

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "planners/solver/linear_program.hpp"
 #include "planners/titan/titan_problem.hpp"
 
@@ -67,35 +68,43 @@ class program {
     for (std::size_t c = 0; c < p.columns.size(); ++c) largest_ = std::max(largest_, value(c));
   }
 
-  // Costs are relative to the largest value: CBC's tolerances are absolute, and progress a second
-  // is about 1e-4.
   linear_program linear(const std::vector<std::size_t>& columns) const {
     linear_program out;
     for (std::uint32_t job = 0; job < p_.jobs; ++job) out.add_row(-linear_program::infinite, 1);
     for (const auto& row : rows_)
       out.add_row(-linear_program::infinite, static_cast<double>(row.places));
     for (std::size_t i = 0; i < odd_sets_.size(); ++i) out.add_row(-linear_program::infinite, 1);
-    for (const auto c : columns) out.add_column(entries_of(c), -value(c) / largest_, 1);
+    for (const auto c : columns) out.add_column(entries_of(c), cost(c), 1);
     return out;
   }
 
   /// Each column's cost less what its rows are worth: below 0, it would improve the relaxation.
   std::vector<double> reduced_costs(const std::vector<double>& row_prices) const {
-    std::vector<std::pair<odd_set, double>> priced;
+    // The sets that cost something, by job.
+    std::vector<std::vector<std::size_t>> priced(p_.jobs);
+    const auto* set_prices = row_prices.data() + p_.jobs + rows_.size();
     for (std::size_t i = 0; i < odd_sets_.size(); ++i)
-      if (const double price = row_prices[p_.jobs + rows_.size() + i]; price != 0)
-        priced.emplace_back(odd_sets_[i], price);
+      if (set_prices[i] != 0)
+        for (const auto job : odd_sets_[i]) priced[job].push_back(i);
+    std::vector<std::size_t> met;
     std::vector<double> out;
     for (std::size_t c = 0; c < p_.columns.size(); ++c) {
       const auto& column = p_.columns[c];
-      double cost = -value(c) / largest_;
-      for (const auto job : column.jobs) cost -= row_prices[job];
+      double reduced = cost(c);
+      for (const auto job : column.jobs) reduced -= row_prices[job];
       for (std::size_t r = 0; r < rows_.size(); ++r)
-        cost -= static_cast<double>(places(column, rows_[r])) * row_prices[p_.jobs + r];
-      if (column.jobs.size() > 1)
-        for (const auto& [set, price] : priced)
-          if (has_two_of(column.jobs, set)) cost -= price;
-      out.push_back(cost);
+        reduced -= static_cast<double>(places(column, rows_[r])) * row_prices[p_.jobs + r];
+      if (column.jobs.size() > 1) {
+        met.clear();
+        for (const auto job : column.jobs)
+          met.insert(met.end(), priced[job].begin(), priced[job].end());
+        std::ranges::sort(met);
+        // A set counts once, by its second job.
+        for (std::size_t i = 1; i < met.size(); ++i)
+          if (met[i] == met[i - 1] && (i < 2 || met[i] != met[i - 2]))
+            reduced -= set_prices[met[i]];
+      }
+      out.push_back(reduced);
     }
     return out;
   }
@@ -123,6 +132,14 @@ class program {
     return !violated.empty();
   }
 
+  const std::vector<odd_set>& odd_sets() const { return odd_sets_; }
+
+  /// The set's row: which of these columns have two or more of its jobs.
+  std::vector<double> row_of(const odd_set& set, const std::vector<std::size_t>& columns) const {
+    return mapped(columns,
+                  [&](std::size_t c) { return has_two_of(p_.columns[c].jobs, set) ? 1.0 : 0.0; });
+  }
+
   /// To begin with: each job's columns of the largest value, and of the largest value per GPU.
   std::vector<std::size_t> first_columns() const {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::size_t, std::size_t>> best;
@@ -144,6 +161,9 @@ class program {
   std::uint32_t jobs() const { return p_.jobs; }
 
   double value(std::size_t c) const { return p_.columns[c].value; }
+  // Relative to the largest value: CBC's tolerances are absolute, and progress a second is about
+  // 1e-4.
+  double cost(std::size_t c) const { return -value(c) / largest_; }
   double largest() const { return largest_; }
 
   // By value per GPU, each that still finds its jobs and places; columns with `first` before the
@@ -171,17 +191,6 @@ class program {
     return x;
   }
 
-  titan_answer answer(const std::vector<double>& x) const {
-    titan_answer out;
-    for (std::size_t c = 0; c < x.size(); ++c) {
-      if (x[c] < 0.5) continue;
-      out.taken.push_back(c);
-      out.objective += value(c);
-    }
-    return out;
-  }
-
- private:
   std::vector<linear_program::entry> entries_of(std::size_t c) const {
     const auto& column = p_.columns[c];
     std::vector<linear_program::entry> entries;
@@ -196,6 +205,17 @@ class program {
     return entries;
   }
 
+  titan_answer answer(const std::vector<double>& x) const {
+    titan_answer out;
+    for (std::size_t c = 0; c < x.size(); ++c) {
+      if (x[c] < 0.5) continue;
+      out.taken.push_back(c);
+      out.objective += value(c);
+    }
+    return out;
+  }
+
+ private:
   static double part_of(const std::map<std::vector<std::uint32_t>, double>& unions,
                         const odd_set& set) {
     double sum = 0;
@@ -232,8 +252,8 @@ relaxation relax(program& p) {
   auto chosen = p.first_columns();
   std::vector<bool> is_chosen(p.columns());
   for (const auto c : chosen) is_chosen[c] = true;
+  linear_solver solver(p.linear(chosen), false);
   for (;;) {
-    linear_solver solver(p.linear(chosen), false);
     solver.relax();
     relaxation out{std::vector<double>(p.columns(), 0.0), solver.objective(),
                    p.reduced_costs(solver.row_prices())};
@@ -246,11 +266,15 @@ relaxation relax(program& p) {
     for (const auto& [cost, c] : joining) {
       chosen.push_back(c);
       is_chosen[c] = true;
+      solver.add_column(p.entries_of(c), p.cost(c), 1);
     }
     if (!joining.empty()) continue;
     const auto x = solver.solution();
     for (std::size_t i = 0; i < chosen.size(); ++i) out.x[chosen[i]] = x[i];
+    const auto sets = p.odd_sets().size();
     if (is_integral(out.x) || !p.add_odd_sets(out.x)) return out;
+    for (auto i = sets; i < p.odd_sets().size(); ++i)
+      solver.add_row(p.row_of(p.odd_sets()[i], chosen), -linear_program::infinite, 1);
   }
 }
 
@@ -296,7 +320,7 @@ bool search(const program& p, const relaxation& relaxed, double limit, const tit
 }  // namespace
 
 titan_answer solve_titan_program(const titan_problem& problem, const titan_limits& limits) {
-  constexpr std::size_t first_searched = 250;  // columns
+  constexpr std::size_t first_searched = 170;  // columns
   if (problem.columns.empty()) return {};
   program p(problem);
   const auto relaxed = relax(p);
