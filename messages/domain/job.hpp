@@ -85,7 +85,7 @@ inline bool is_program(const job_spec& s) {
 }
 
 /// Is it a program that policies may stop and resume?
-inline bool is_elastic(const job_spec& s) {
+inline bool is_elastic_program(const job_spec& s) {
   return is_program(s) && s.elastic;
 }
 

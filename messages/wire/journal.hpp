@@ -115,7 +115,7 @@ struct program_end {
   /// Iterations from the job's beginning; the next attempt goes on there.
   std::optional<std::uint64_t> saved{};
   bool finished = false;  // the job is done if all parts ended with status 0
-  // Of an elastic program: from the grant to its first iteration, without that iteration, and the
+  // For elastic programs: from the grant to its first iteration, without that iteration, and the
   // time of an iteration; none: not measured.
   std::optional<double> start_s{}, step_s{};
   std::optional<std::uint64_t> reached{};  // the last iteration that it has completed

@@ -41,7 +41,7 @@ struct program_order {
   double grace_s = 0;                 // when it is to stop: from SIGTERM to SIGKILL
   std::uint64_t iterations_done = 0;  // saved by earlier attempts, as far as the controller knows
   std::optional<std::uint64_t> last;  // the job's last iteration; none: it has no length
-  // Of an elastic program that is simulated: how long it saves, and how often by itself.
+  // For elastic programs that are simulated: how long it saves, and how often by itself.
   std::optional<double> save_s{}, checkpoint_every_s{};
   static constexpr std::size_t required = 3;
 

@@ -59,7 +59,7 @@ struct job_view {
   /// headroom; `plans` already have it.
   double memory_factor = 1;
   std::string owner{};  // the name of the key that submitted it
-  /// Of an elastic program: its attempts so far and its measured costs; null: there was none.
+  /// An elastic program's attempts so far and its measured costs; null: there was none.
   std::shared_ptr<const elastic_record> elastic{};
   bool alone = false;     // it ran out of memory in a union: not to be merged again
   bool followed = false;  // while it is running: another job gets GPUs from it
