@@ -17,13 +17,19 @@ std::uint32_t part_on(const lease_record& l, node_index n) {
 }
 
 double grace_of(const cluster& c, const job_spec& program) {
-  return program.grace_s.value_or(c.settings.grace_s);
+  return program.grace_s.value_or(program.elastic ? c.settings.preempt_grace_s
+                                                  : c.settings.grace_s);
 }
 
 /// A journal entry, so only what the next attempt depends on.
-std::optional<program_end> end_of(const std::optional<program_progress>& p) {
-  if (!p || !(p->saved || p->resumed || p->finished)) return {};
-  return program_end{p->saved ? p->saved : p->resumed, p->finished};
+std::optional<program_end> end_of(const job_spec& spec, const std::optional<program_progress>& p) {
+  if (!p) return {};
+  program_end end{p->saved ? p->saved : p->resumed, p->finished, {}, {}, {}};
+  if (spec.elastic) {
+    if (p->step_s > 0) end.step_s = p->step_s;
+    end.reached = p->iteration;
+  }
+  return end == program_end{} ? std::nullopt : std::optional{end};
 }
 
 /// A pure function of the ledger: orders that are sent again after a restart are the same, and the
@@ -46,6 +52,12 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
     w.program = {grace_of(c, spec), j.iterations_done, {}};
     if (has_known_length(spec)) w.program->last = spec.iterations;
+    if (spec.elastic) {
+      // Simulated programs take what their file says, whatever was measured.
+      w.program->save_s = spec.elastic->save_s.value_or(0);
+      const double own_s = spec.elastic->checkpoint_every_s;
+      w.program->checkpoint_every_s = own_s > 0 ? own_s : c.settings.checkpoint_s;
+    }
   }
   if (part == 0) w.port = g.port;
   w.after = g.after;

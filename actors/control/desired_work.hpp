@@ -17,7 +17,7 @@ std::uint32_t part_on(const lease_record& l, node_index n);
 double grace_of(const cluster& c, const job_spec& program);
 
 /// The part of a program's report that matters after its end; none: nothing does.
-std::optional<program_end> end_of(const std::optional<program_progress>& p);
+std::optional<program_end> end_of(const job_spec& spec, const std::optional<program_progress>& p);
 
 /// The order for the node of a part. `local`: all nodes are on this machine.
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,

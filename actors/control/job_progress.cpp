@@ -28,6 +28,8 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
   // not visible here.
   if (p.iteration_s <= 0 && p.iteration > begun)
     p.iteration_s = (now_s - l.granted.at_s) / static_cast<double>(p.iteration - begun);
+  p.loss = reported.loss;
+  p.saved = reported.saved;
   return p;
 }
 

@@ -1,5 +1,6 @@
 #include "actors/control/job_views.hpp"
 
+#include "actors/control/elastic_attempts.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/placement.hpp"
@@ -23,7 +24,7 @@ bool has_successor(const ledger& book, const lease_record& l) {
 
 }  // namespace
 
-planners::job_view view_of(const job_record& j, const ledger& book,
+planners::job_view view_of(const cluster& c, const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, job_progress>& progress) {
   planners::job_view v;
@@ -48,6 +49,8 @@ planners::job_view view_of(const job_record& j, const ledger& book,
     v.rows = j.how.rows;
     v.data_parallel = j.how.data_parallel;
   }
+  const auto* reported = find_in(progress, j.id);
+  v.elastic = record_by_now(c, j, book.lease_of(j), reported);
   if (const auto* l = book.lease_of(j)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
@@ -55,7 +58,7 @@ planners::job_view view_of(const job_record& j, const ledger& book,
     v.iteration_s = l->granted.iteration_s;
     v.start_s = l->granted.start_s;
     v.followed = has_successor(book, *l);
-    if (const auto* p = find_in(progress, j.id)) v.reported = reported_progress_of(j, *p);
+    if (reported) v.reported = reported_progress_of(j, *reported);
   }
   return v;
 }

@@ -16,7 +16,7 @@ std::optional<planners::reported_progress> reported_progress_of(const job_record
 
 /// The policy's view of a job. It is made when the job changes, and not when the policy is called:
 /// calls are more frequent.
-planners::job_view view_of(const job_record& j, const ledger& book,
+planners::job_view view_of(const cluster& c, const job_record& j, const ledger& book,
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, job_progress>& progress);
 

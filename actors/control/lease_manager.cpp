@@ -263,7 +263,7 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     if (!ordered && is_failure(outcome) && l->ended.size() > 1)
       e.detail = fmt::format("{}: {}", rank_text(records_.present_cluster(), *l, part), e.detail);
     e.exit_code = it->exit_code;
-    e.program = end_of(it->program);
+    e.program = end_of_program(*it);
   }
   end_part(std::move(e));
 }
@@ -283,8 +283,20 @@ void lease_manager::end_decoder(const lease_record& l, std::uint32_t part, const
 /// A program's $TROUPE_REPORT so far.
 void lease_manager::report_progress(const lease_record& l, const part_report& r) {
   const auto& j = *records_.book().job(l.granted.job);
-  if ((r.program && r.program->iteration) || r.iterations > 0)
-    links_.send_progress(progress_of(l, j.iterations_done, r, records_.wall()));
+  if (!(r.program && r.program->iteration) && r.iterations == 0) return;
+  auto p = progress_of(l, j.iterations_done, r, records_.wall());
+  if (j.elastic && r.program) {
+    starts_.on_report(l.granted, j.iterations_done, *r.program, records_.wall());
+    p.start_s = starts_.of(l.granted.lease);
+  }
+  links_.send_progress(std::move(p));
+}
+
+std::optional<program_end> lease_manager::end_of_program(const part_report& p) const {
+  const auto& l = *records_.book().lease(p.lease);
+  auto end = end_of(*records_.book().job(l.granted.job)->spec, p.program);
+  if (end && end->reached) end->start_s = starts_.of(p.lease);
+  return end;
 }
 
 /// A lease is given up for lost when its node is silent, and the node may come back with the work
@@ -330,6 +342,7 @@ void lease_manager::end_part(part_ended e) {
     revoke(id, outcome, e.detail);  // the other parts cannot continue without it
   if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
   orders_.end_grace(id);
+  if (!book.lease(id)) starts_.forget(id);
   settle(job);
 }
 

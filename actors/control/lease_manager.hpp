@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/control/elastic_attempts.hpp"
 #include "actors/control/host_table.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/order_desk.hpp"
@@ -54,6 +55,8 @@ class lease_manager {
   /// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the
   /// job has succeeded.
   void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
+  /// What a part's report leaves if it is its last one. Precondition: the ledger has its lease.
+  std::optional<program_end> end_of_program(const part_report& p) const;
   /// The node of a part is gone, with all that it did since its last report.
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
 
@@ -82,6 +85,7 @@ class lease_manager {
   // Programs of which a part has ended with status 0: when the others must have, on the monotonic
   // clock. After a restart it counts from there.
   std::map<lease_id, double> rank_waits_;
+  start_times starts_;  // of elastic programs
   // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes
   // have reported.
   std::map<lease_id, std::vector<bool>> late_;

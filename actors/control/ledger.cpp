@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/elastic_attempts.hpp"
 #include "actors/control/unions.hpp"
 #include "messages/base/invariant.hpp"
 
@@ -33,7 +34,8 @@ bool goes_on(lease_outcome o) {
 ledger::ledger(const cluster& c) {
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto gpus = c.nodes[n].gpus;
-    nodes_.set(n, {std::vector<lease_id>(gpus, 0), gpus, c.gpu_of(n).memory_bytes()});
+    nodes_.set(
+        n, {std::vector<lease_id>(gpus, 0), gpus, c.gpu_of(n).memory_bytes(), c.gpu_of(n).name});
   }
 }
 
@@ -166,6 +168,13 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   j.tries.push_back({e.lease, {}});
   for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
   if (j.started_s == 0) j.started_s = e.at_s;
+  if (is_elastic_program(*j.spec) && !j.elastic) {
+    auto& first = j.elastic.emplace();
+    first.first_gpus = total_gpus(j.where);
+    first.first_tensor_parallel = e.how.tensor_parallel;
+    first.first_pipeline_parallel = e.how.pipeline_parallel;
+    first.first_type = gpu_type_of(e);
+  }
   jobs_.set(id, std::move(j));
 }
 
@@ -237,6 +246,7 @@ expected<void> ledger::on(const lease_revoked& e) {
   l.grace_s = e.grace_s;
   auto j = jobs_.at(l.granted.job);
   TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
+  if (j.elastic && !l.revoked_s) l.revoked_s = e.at_s;
   const auto members = members_of(*this, j);
   const auto stop = [&](job_record stopped) {
     stopped.state = job_state::stopping;
@@ -268,6 +278,9 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
     all.finished = all.finished || e.program->finished;
     if (e.program->saved)
       all.saved = std::min(all.saved.value_or(*e.program->saved), *e.program->saved);
+    all.start_s = std::max(all.start_s, e.program->start_s);
+    all.step_s = std::max(all.step_s, e.program->step_s);
+    all.reached = std::max(all.reached, e.program->reached);
   }
   // The report of a part that failed because of another one's lost node often arrives first.
   const bool beside_a_loss =
@@ -307,6 +320,14 @@ expected<void> ledger::on(const part_ended& e) {
   close(l, e.at_s);
   leases_.erase(e.lease);
   return {};
+}
+
+/// Empty: its GPUs are of several types.
+std::string ledger::gpu_type_of(const lease_granted& g) const {
+  const auto& first = nodes_.at(g.parts.front().node).gpu_type;
+  const bool same = std::ranges::all_of(
+      g.parts, [&](const lease_part& p) { return nodes_.at(p.node).gpu_type == first; });
+  return same ? first : std::string{};
 }
 
 /// The job ran out of memory on a GPU of `memory`: predictions for it are too small by at least the
@@ -381,9 +402,13 @@ void ledger::close_job(job_record j, lease_record l, double at_s, std::uint64_t 
     else
       raise_memory(j, l.granted);
   }
-  // A decoder is started again even if it fails: it has no result that the failure would be.
+  if (j.elastic)
+    add_attempt(*j.elastic, *j.spec, l, gpu_type_of(l.granted), at_s,
+                goes_on(l.outcome) ? done : std::max(done, j.iterations_done));
+  // A decoder is started again even if it fails: it has no result that the failure would be. An
+  // elastic program goes on from what it has saved.
   const bool serves = is_serving(*j.spec);
-  const bool fell = serves && l.outcome == lease_outcome::failed;
+  const bool fell = (serves || j.elastic) && l.outcome == lease_outcome::failed;
   if (goes_on(l.outcome) || fell) {
     const auto before = std::exchange(j.iterations_done, done);
     const bool progress =
@@ -391,7 +416,8 @@ void ledger::close_job(job_record j, lease_record l, double at_s, std::uint64_t 
     j.state = job_state::waiting;
     const bool lost = l.outcome == lease_outcome::lost;
     if (progress) j.losses = 0;
-    if (progress || !(lost || fell) || ++j.losses <= j.spec->max_restarts) {
+    const auto limit = j.elastic && fell ? j.spec->elastic->retries : j.spec->max_restarts;
+    if (progress || !(lost || fell) || ++j.losses <= limit) {
       if (lost && !merged) {
         j.lost_parts = l.granted.parts;
         j.lost_succeeded = l.succeeded;
@@ -401,10 +427,12 @@ void ledger::close_job(job_record j, lease_record l, double at_s, std::uint64_t 
     }
     // The job itself may be what takes its nodes down.
     j.detail = fmt::format(
-        "{} in {} consecutive attempts {} (max_restarts {}); most recently: {}",
-        serves ? "its decoder failed, or lost its node," : "lost its node", j.losses,
-        serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
-        j.spec->max_restarts, l.detail);
+        "{} in {} consecutive attempts {} ({} {}); most recently: {}",
+        serves      ? "its decoder failed, or lost its node,"
+        : j.elastic ? "failed, or lost its node,"
+                    : "lost its node",
+        j.losses, serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
+        j.elastic && fell ? "elastic.retries" : "max_restarts", limit, l.detail);
     l.outcome = lease_outcome::failed;
   }
   if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;

@@ -60,6 +60,7 @@ struct job_record {
   std::optional<job_union> members;  // of a union: a job of the controller's own
   std::optional<job_id> in;          // the union that it runs in; its lease is that one's
   bool alone = false;                // it ran out of memory in a union, and is not merged again
+  std::optional<elastic_record> elastic;  // of an elastic program that has had GPUs
 
   bool operator==(const job_record&) const = default;
 };
@@ -82,6 +83,7 @@ struct lease_record {
   std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
   std::vector<bool> ended_with_zero;         // exit status, by part
   double grace_s = 0;                        // of its revocation
+  std::optional<double> revoked_s;           // when it was first revoked
 
   bool operator==(const lease_record&) const = default;
 };
@@ -192,11 +194,13 @@ class ledger {
   static void remember_request(job_record& j, std::uint64_t request);
   void forget_preemption(job_record& j);
   void raise_memory(job_record& j, const lease_granted& g) const;
+  std::string gpu_type_of(const lease_granted& g) const;
 
   struct node_gpus {
     std::vector<lease_id> holders;  // by GPU; 0: none
     std::uint32_t idle = 0;
     double memory_bytes = 0;  // of each
+    std::string gpu_type;     // by name
     bool removed = false;
 
     /// The cluster no longer says how many GPUs a removed node has: those up to the last that a

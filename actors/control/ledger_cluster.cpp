@@ -49,6 +49,7 @@ expected<void> ledger::on(const cluster_changed& e) {
     held.removed = now[n].removed;
     const bool busy = held.idle < held.holders.size();
     held.memory_bytes = e.cluster.gpu_of(n).memory_bytes();
+    held.gpu_type = e.cluster.gpu_of(n).name;
     if (held.removed) {
       held.keep_only_held_if_removed();
       held.idle = static_cast<std::uint32_t>(std::ranges::count(held.holders, lease_id{0}));

@@ -34,14 +34,14 @@ auto common_fields(Job& j) {
                   j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                   j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
                   j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
-                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in);
+                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic);
 }
 
 /// The same of a lease.
 template <class Lease>
 auto common_lease_fields(Lease& l) {
   return std::tie(l.granted, l.revoked, l.outcome, l.detail, l.iterations, l.peak_bytes,
-                  l.exit_code, l.failed_part, l.program);
+                  l.exit_code, l.failed_part, l.program, l.revoked_s);
 }
 
 job_kept kept(const job_record& j) {

@@ -1,10 +1,12 @@
 #include "actors/control/scheduler.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "actors/control/elastic_attempts.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/job_views.hpp"
 #include "actors/control/unions.hpp"
@@ -125,8 +127,23 @@ void scheduler_state::on(const job_progress& p) {
   take_newer(known, p);
   auto* view = find_in(running_, p.job);
   if (!view) view = find_in(unions_, p.job);
-  if (const auto* j = book().job(p.job); j && view)
-    view->reported = reported_progress_of(*j, known);
+  const auto* j = book().job(p.job);
+  if (!j || !view) return;
+  view->reported = reported_progress_of(*j, known);
+  if (j->elastic && known.lease == j->lease) follow_rate(*j, *view);
+}
+
+/// A measured speed that differs from the known one makes other plans. Policies keep what they
+/// computed for a list of plans, so small differences do not.
+void scheduler_state::follow_rate(const job_record& j, const planners::job_view& known) {
+  constexpr double min_change = 0.02;
+  const auto now = record_by_now(cluster(), j, book().lease_of(j), find_in(progress_, j.id));
+  const auto same = [&](const program_rate& a, const program_rate& b) {
+    return a.gpu == b.gpu && a.gpus == b.gpus && a.data_parallel == b.data_parallel &&
+           std::abs(a.samples_per_s - b.samples_per_s) <= min_change * b.samples_per_s;
+  };
+  if (!known.elastic || !std::ranges::equal(now->costs.rates, known.elastic->costs.rates, same))
+    update_views(j);
 }
 
 /// At most one request for each job and memory factor is under way.
@@ -139,7 +156,7 @@ void scheduler_state::want_plans(const job_record& j) {
 /// A union is never planned: what it runs was decided for its members.
 void scheduler_state::update_union(const job_record& j) {
   if (j.state == job_state::running)
-    unions_.insert_or_assign(j.id, view_of(j, book(), plans_, progress_));
+    unions_.insert_or_assign(j.id, view_of(cluster(), j, book(), plans_, progress_));
   else
     unions_.erase(j.id);
   if (j.state == job_state::stopping && book().lease(j.lease))
@@ -160,7 +177,7 @@ void scheduler_state::update_views(const job_record& j) {
   const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
     if (known && !next && !j.in && j.state == s && !(s == job_state::waiting && j.suspended))
-      views.insert_or_assign(j.id, view_of(j, book(), plans_, progress_));
+      views.insert_or_assign(j.id, view_of(cluster(), j, book(), plans_, progress_));
     else
       views.erase(j.id);
   };
@@ -170,7 +187,7 @@ void scheduler_state::update_views(const job_record& j) {
   // again or count its old GPUs.
   moving_.erase(j.id);
   if (next) {
-    auto& v = moving_.emplace(j.id, view_of(j, book(), plans_, progress_)).first->second;
+    auto& v = moving_.emplace(j.id, view_of(cluster(), j, book(), plans_, progress_)).first->second;
     v.how = next->how;
     v.where = next->where;
   }

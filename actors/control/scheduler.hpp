@@ -45,6 +45,7 @@ class scheduler_state {
   void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
   void update_views(const job_record& j);
+  void follow_rate(const job_record& j, const planners::job_view& known);
   void update_union(const job_record& j);
   void list_unusable();
   void want_plans(const job_record& j);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/elastic_attempts.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/status/merge_explainer.hpp"
 #include "actors/control/unions.hpp"
@@ -185,6 +186,8 @@ job_status job_explainer::status_of(const job_record& j) {
   const auto& runs = of_union ? *of_union : j;
   add_progress(s, runs, book.lease_of(runs), find_in(s_.progress, runs.id), s_.now_s);
   if (of_union) to_member_progress(s, j, *of_union);
+  if (is_elastic_program(*j.spec))
+    s.elastic = elastic_status_of(s_.cluster, j, book.lease_of(j), find_in(s_.progress, j.id));
   return s;
 }
 
