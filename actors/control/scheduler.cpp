@@ -443,7 +443,9 @@ reason scheduler_state::why_immovable(job_id job) const {
                         job, merged_with_text(book(), *j))};
   if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
     return {reason::kind::invalid,
-            fmt::format("job {} is not a training; only trainings can be moved", job)};
+            fmt::format("job {} is neither a training nor an elastic program; only these can be "
+                        "moved",
+                        job)};
   return {reason::kind::invalid,
           fmt::format("job {} is not running: it is {}", job, to_string(j->state))};
 }
@@ -455,13 +457,15 @@ bool scheduler_state::make_moves() {
   for (auto& w : std::exchange(move_requests_, {})) {
     const auto& m = w.move;
     const auto* running = find_in(running_, m.job);
-    if (!running || !running->training || proposed_moves_.contains(m.job)) {
+    const bool elastic = running && is_elastic_program(*running->spec);
+    if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
       reply_to_move(w, refuse(why_immovable(m.job)));
       continue;
     }
-    auto to =
-        planners::plan_move(cluster(), rest, *running,
-                            {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
+    const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,
+                                   m.gpu_type, m.nodes,         m.gpus.value_or(0)};
+    auto to = elastic ? planners::plan_program_move(cluster(), rest, *running, wish)
+                      : planners::plan_move(cluster(), rest, *running, wish);
     if (!to) {
       reply_to_move(w, refuse(to.error()));
       continue;

@@ -99,11 +99,13 @@ struct move_job {
   job_id job = 0;
   std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
   std::string gpu_type;
-  std::vector<std::string> nodes;  // only these nodes
-  std::optional<double> grace_s;   // time to save; none: settings.preempt_grace_s
+  std::vector<std::string> nodes;       // only these nodes
+  std::optional<double> grace_s;        // time to save; none: settings.preempt_grace_s
+  std::optional<std::uint32_t> gpus{};  // of an elastic program; none: as many as now
+  static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(move_job, request, job, stages, data_parallel, tensor_parallel, gpu_type, nodes,
-                grace_s);
+                grace_s, gpus);
 };
 
 /// The answer to `move_job`.

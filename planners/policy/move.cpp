@@ -1,12 +1,15 @@
 #include "planners/policy/move.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "messages/admission/admission.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/has.hpp"
 
 namespace troupe::planners {
 
@@ -30,17 +33,6 @@ expected<void> check_names(const cluster& c, const move_wish& wish) {
 // cluster where the job's GPUs are idle. The orchestrator then reserves the new GPUs, lets the
 // training save, and starts it there.
 
-/// The requested nodes' GPUs that are idle or the job's own.
-idle_index room_for(const cluster& c, const idle_index& idle, const job_view& job,
-                    const move_wish& wish) {
-  auto room = idle;
-  for (const auto& share : job.where) room.set_idle(share.node, room.idle(share.node) + share.gpus);
-  for (node_index n = 0; n < c.nodes.size(); ++n)
-    if (!wish.nodes.empty() && std::ranges::find(wish.nodes, c.nodes[n].name) == wish.nodes.end())
-      room.set_idle(n, 0);
-  return room;
-}
-
 /// Unset wishes are the present shape. A cut by the user belongs to its number of stages.
 job_spec wished(const job_view& job, const move_wish& wish) {
   auto spec = *job.spec;
@@ -54,16 +46,28 @@ job_spec wished(const job_view& job, const move_wish& wish) {
   return spec;
 }
 
+bool is_requested(const cluster& c, const move_wish& wish, node_index n) {
+  return (wish.gpu_type.empty() || c.gpu_of(n).name == wish.gpu_type) &&
+         (wish.nodes.empty() || std::ranges::find(wish.nodes, c.nodes[n].name) != wish.nodes.end());
+}
+
+/// The requested GPUs that are idle or the job's own.
+idle_index room_for(const cluster& c, const idle_index& idle, const job_view& job,
+                    const move_wish& wish) {
+  auto room = idle;
+  for (const auto& share : job.where) room.set_idle(share.node, room.idle(share.node) + share.gpus);
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (!is_requested(c, wish, n)) room.set_idle(n, 0);
+  return room;
+}
+
 /// GPUs may differ within the same shape and place: that alone is no reason to restart a training.
 /// Does the job already have the requested shape and place?
 bool has_already(const cluster& c, const job_view& job, const move_wish& wish, const plan& to) {
-  const auto is_wanted = [&](const node_share& share) {
-    return (wish.gpu_type.empty() || c.gpu_of(share.node).name == wish.gpu_type) &&
-           (wish.nodes.empty() ||
-            std::ranges::find(wish.nodes, c.nodes[share.node].name) != wish.nodes.end());
-  };
   return to.stages == job.how.stages && to.data_parallel == job.how.data_parallel &&
-         to.rows == job.how.rows && std::ranges::all_of(job.where, is_wanted);
+         to.rows == job.how.rows && std::ranges::all_of(job.where, [&](const node_share& share) {
+           return is_requested(c, wish, share.node);
+         });
 }
 
 }  // namespace
@@ -97,6 +101,35 @@ expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const 
   if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
   if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it already runs this way");
   return to;
+}
+
+expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle,
+                                        const job_view& job, const move_wish& wish) {
+  if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
+  if (wish.stages || wish.data_parallel || wish.tensor_parallel)
+    return refuse(kind::invalid,
+                  "it is a program, which makes its own stages; its GPUs alone can be requested "
+                  "(--gpus, --gpu, --nodes)");
+  const auto gpus = wish.gpus ? wish.gpus : total_gpus(job.where);
+  std::vector<plan> plans;
+  std::set<std::uint32_t> numbers;
+  for (const auto& p : *job.plans) {
+    numbers.insert(p.gpus());
+    if (p.gpus() == gpus) plans.push_back(p);
+  }
+  if (plans.empty())
+    return refuse(kind::invalid, fmt::format("found {} GPUs, expected one of the numbers that it "
+                                             "may have here: {}",
+                                             gpus, fmt::join(numbers, ", ")));
+  const bool stays = std::ranges::all_of(
+      job.where, [&](const node_share& share) { return is_requested(c, wish, share.node); });
+  if (stays && gpus == total_gpus(job.where))
+    return refuse(kind::invalid, "it already runs this way");
+  const auto room = room_for(c, idle, job, wish);
+  auto to = has(c, room, plans, job.bytes_floor);
+  if (!to) return refuse(to.error());
+  if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
+  return placed_plan{plans[to->plan], std::move(to->where)};
 }
 
 }  // namespace troupe::planners

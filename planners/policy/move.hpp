@@ -15,12 +15,12 @@ namespace troupe::planners {
 
 // `troupe move`: a user moves a running training (docs/operating.md).
 
-/// The requested shape and place of a running training. Fields that are 0 or empty stay as they
-/// are.
+/// The requested shape and place of a running job. Fields that are 0 or empty stay as they are.
 struct move_wish {
-  std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
+  std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;  // of a training
   std::string gpu_type{};
   std::vector<std::string> nodes{};  // exactly these
+  std::uint32_t gpus = 0;            // of an elastic program
 };
 
 /// Where to move a running training: to GPUs that are idle or its own. Keeps the micro-batch size
@@ -28,6 +28,11 @@ struct move_wish {
 /// Fails if nothing fits, if the job's limits are exceeded, or if the job already runs that way.
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish);
+
+/// Where to move a running elastic program: the first of its plans with that number of GPUs that
+/// idle GPUs, or its own, can serve. Fails as plan_move does.
+expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle,
+                                        const job_view& job, const move_wish& wish);
 
 /// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
 /// there was none): with the same micro-batch size, unless the job sets it.
