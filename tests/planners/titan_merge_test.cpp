@@ -187,7 +187,11 @@ TEST_CASE("simulated work without a limit of time or price can be merged, and no
         merge_kind::adapters);
   CHECK(job_of([](job_spec& s) { s.merge_across_owners = true; }).across_owners);
   CHECK(job_of([](job_spec& s) { s.model = sample::gpt2_small; }).alike != plain.alike);
-  CHECK(job_of([](job_spec& s) { s.required_gpu_type = "A40"; }).alike != plain.alike);
+  const auto on = [&](const char* type) {
+    return job_of([type](job_spec& s) { s.required_gpu_type = type; }).alike;
+  };
+  CHECK(on("A40") != plain.alike);
+  CHECK(on("A40") != on("T4"));
 }
 
 TEST_CASE("the reason why two jobs are not merged is the first that applies") {
