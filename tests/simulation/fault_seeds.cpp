@@ -117,6 +117,28 @@ std::vector<arrival> tuning_workload_of(random_source random) {
   return result;
 }
 
+/// Programs, most of which may be stopped, resized and moved, among simulated work.
+std::vector<arrival> program_workload_of(random_source random) {
+  std::vector<arrival> result;
+  for (int i = 0; i < jobs_a_seed; ++i) {
+    auto spec =
+        harness::small_job(fmt::format("job-{}", i), 50 + random.below(600), 1U << random.below(4));
+    spec.gpus = static_cast<std::uint32_t>(1 + random.below(4));
+    if (random.chance(0.8)) spec.command = {"a-program"};
+    if (is_program(spec) && random.chance(0.75)) {
+      auto& e = spec.elastic.emplace();
+      e.same_gpus = random.chance(0.2);
+      if (random.chance(0.3)) e.max_gpus = spec.gpus + static_cast<std::uint32_t>(random.below(3));
+      e.start_s = spread(random, 0.1, 20);
+      e.save_s = spread(random, 0.01, 20);
+      e.checkpoint_every_s = spread(random, 1, 60);
+      spec.grace_s = spread(random, 0.5, 30);
+    }
+    result.push_back({random.uniform() * last_submission_s, std::move(spec)});
+  }
+  return result;
+}
+
 /// Faults that follow an event of the run: cancels and crashes at moments that chance alone would
 /// seldom find.
 class trouble {
@@ -206,6 +228,11 @@ class trouble {
     m.data_parallel = static_cast<std::uint32_t>(moves_.below(3));
     if (moves_.chance(0.3)) m.gpu_type = harness::small_cluster()->gpus[moves_.below(3)].name;
     if (moves_.chance(0.3)) m.grace_s = spread(moves_, 0.01, 10);
+    if (const auto known = watch_.jobs().find(id);
+        known != watch_.jobs().end() && is_elastic_program(known->second.spec)) {
+      m.gpus = m.stages;
+      m.stages = m.data_parallel = 0;
+    }
     v_.world().at(v_.world().now_s() + after_s,
                   [this, m] { v_.send(m, 1e6, [](const answer&) {}); });
   }
@@ -327,7 +354,7 @@ class disk_trouble {
   std::optional<runtime::memory_disk> copy_;  // of what is damaged
 };
 
-enum class variant { plain, changes, unions };
+enum class variant { plain, changes, unions, programs };
 
 std::shared_ptr<const planners::policy> policy_of(random_source& random, variant v) {
   if (v == variant::unions) {
@@ -341,8 +368,10 @@ std::shared_ptr<const planners::policy> policy_of(random_source& random, variant
 
 std::string run_seed(std::uint64_t seed, variant kind) {
   random_source random{seed};
-  const auto workload = kind == variant::unions ? tuning_workload_of(random.split(workload_stream))
-                                                : workload_of(random.split(workload_stream));
+  const auto make = kind == variant::unions     ? tuning_workload_of
+                    : kind == variant::programs ? program_workload_of
+                                                : workload_of;
+  const auto workload = make(random.split(workload_stream));
   virtual_cluster* cluster = nullptr;
   trouble* more = nullptr;
   std::optional<ledger> live;
@@ -413,6 +442,10 @@ std::string run_fault_seed(std::uint64_t seed) {
 
 std::string run_changing_seed(std::uint64_t seed) {
   return run_seed(seed, variant::changes);
+}
+
+std::string run_program_seed(std::uint64_t seed) {
+  return run_seed(seed, variant::programs);
 }
 
 std::string run_union_seed(std::uint64_t seed) {

@@ -15,5 +15,7 @@ std::string run_changing_seed(std::uint64_t seed);
 /// The same with fine-tuning jobs under TITAN's policies, which merge them and let them follow each
 /// other on GPUs.
 std::string run_union_seed(std::uint64_t seed);
+/// The same with programs, most of them elastic, under policies that stop, resize and move these.
+std::string run_program_seed(std::uint64_t seed);
 
 }  // namespace troupe::simulation

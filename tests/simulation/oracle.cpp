@@ -50,6 +50,9 @@ constexpr const char* name_of(const member_ended&) {
 constexpr const char* name_of(const training_progress&) {
   return "training progress";
 }
+constexpr const char* name_of(const job_suspended&) {
+  return "suspended";
+}
 
 }  // namespace
 
@@ -215,7 +218,17 @@ void oracle::on(const lease_granted& e) {
 }
 
 void oracle::on(const lease_revoked& e) {
-  if (const auto it = leases_.find(e.lease); it != leases_.end()) it->second.revoked = true;
+  const auto it = leases_.find(e.lease);
+  if (it == leases_.end()) return;
+  it->second.revoked = true;
+  const auto& j = jobs_.at(it->second.granted.job);
+  if (e.why == lease_outcome::preempted && is_program(j.spec) && !j.spec.elastic && !j.suspended)
+    fail("lease {} of program {} is revoked ({}), which nobody may stop", e.lease,
+         it->second.granted.job, e.detail);
+}
+
+void oracle::on(const job_suspended& e) {
+  if (const auto it = jobs_.find(e.job); it != jobs_.end()) it->second.suspended = e.suspended;
 }
 
 void oracle::on(const part_ended& e) {
@@ -231,7 +244,11 @@ void oracle::on(const part_ended& e) {
   for (const auto d : p.devices) successors_.erase({p.node, d});
   p.outcome = e.outcome;
   p.credited = e.iterations;
-  check_credit(e, l, p);
+  if (e.program) p.saved = e.program->saved;
+  if (is_elastic_program(jobs_.at(l.granted.job).spec))
+    check_saved(e, l, p);
+  else
+    check_credit(e, l, p);
   const bool over =
       std::all_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.released; });
   if (over)
@@ -253,7 +270,32 @@ void oracle::close(lease_id id) {
       jobs_.at(m).in = 0;
     }
   }
-  job.done = std::min(job.spec.iterations, job.done + min);
+  if (!is_elastic_program(job.spec)) {
+    job.done = std::min(job.spec.iterations, job.done + min);
+    return;
+  }
+  std::optional<std::uint64_t> saved;
+  bool whole = true;
+  for (const auto& p : l.parts) {
+    whole = whole && p.outcome == lease_outcome::succeeded;
+    if (p.saved) saved = std::min(saved.value_or(*p.saved), *p.saved);
+  }
+  if (saved && *saved < job.done)
+    fail("lease {} leaves {} saved iterations of job {}, which had {}", id, *saved, l.granted.job,
+         job.done);
+  job.done = whole ? job.spec.iterations : saved.value_or(job.done);
+}
+
+/// Compares what the journal calls saved with what the part did, and with its own last report.
+void oracle::check_saved(const part_ended& e, const lease_view& l, const part_view& p) {
+  const auto& j = jobs_.at(l.granted.job);
+  const auto saved = p.saved.value_or(j.done);
+  if (saved > j.done + by_any_clock(p.done, l.granted))
+    fail("lease {} leaves {} saved iterations on node {}, which did {} after {} ({})", e.lease,
+         saved, p.node, p.done, j.done, e.detail);
+  if (p.node_saved && e.outcome != lease_outcome::lost && saved != *p.node_saved)
+    fail("lease {} leaves {} saved iterations on node {}, which reported {} ({})", e.lease, saved,
+         p.node, *p.node_saved, e.detail);
 }
 
 void oracle::on(const member_ended& e) {
@@ -346,6 +388,8 @@ void oracle::begins(node_index n, const work_order& w) {
   check_order(w, l, *p);
   p->begun = p->running = true;
   p->begun_s = now_s_;
+  p->start_s = w.start_s;
+  p->iteration_s = w.iteration_s;
   p->slowdown = slowdown_(n);
   p->asked = w.iterations;
   p->training = w.train.has_value();
@@ -360,6 +404,9 @@ void oracle::check_order(const work_order& w, const lease_view& l, const part_vi
   if (w.iterations + j.done != j.spec.iterations)
     fail("lease {} is to do {} iterations, and job {} has done {} of {}", w.lease, w.iterations,
          w.job, j.done, j.spec.iterations);
+  if (w.program && w.program->iterations_done != j.done)
+    fail("lease {} is to go on after iteration {}, and job {} has saved {}", w.lease,
+         w.program->iterations_done, w.job, j.done);
   if (w.train && w.train->part == 0 && w.train->iterations_done != j.done)
     fail("training lease {} is to go on after iteration {}, and {} are done", w.lease,
          w.train->iterations_done, j.done);
@@ -373,6 +420,7 @@ void oracle::ends(node_index n, const work_order& w, const part_report& r) {
   p->done = done_by(*p, l.granted);
   p->succeeded = r.now == part_report::state::succeeded;
   p->stopped = r.now == part_report::state::stopped;
+  if (r.program) p->node_saved = r.program->saved;
   const bool lease_ran_out = r.detail.find("no contact with the controller") != std::string::npos;
   if (p->stopped && !p->training && !l.revoked && !p->released && !lease_ran_out)
     fail("node {} stops lease {}, which nobody has revoked ({})", n, w.lease, r.detail);
@@ -404,9 +452,9 @@ void oracle::dies(node_index n) {
 
 /// Iterations of simulated work since it began.
 std::uint64_t oracle::done_by(const part_view& p, const lease_granted& g) const {
-  const double worked_s = now_s_ - p.begun_s - g.start_s * p.slowdown;
-  if (g.out_of_memory || worked_s <= 0 || g.iteration_s <= 0) return 0;
-  const double done = worked_s / (g.iteration_s * p.slowdown);
+  const double worked_s = now_s_ - p.begun_s - p.start_s * p.slowdown;
+  if (g.out_of_memory || worked_s <= 0 || p.iteration_s <= 0) return 0;
+  const double done = worked_s / (p.iteration_s * p.slowdown);
   return std::min(p.asked, static_cast<std::uint64_t>(std::floor(done + 1e-6)));
 }
 

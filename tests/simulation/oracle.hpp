@@ -27,8 +27,9 @@ namespace troupe::simulation {
 /// - A part that ends badly has its partners revoked before anything else is written.
 /// - A job ends cancelled once a client has the answer that it is cancelled.
 /// - A job is in one union at most, and in none that it must not be in; a union ends with its
-/// lease,
-///   and its members are credited with their part of what it did.
+///   lease, and its members are credited with their part of what it did.
+/// - A program is stopped only if it is elastic, or somebody has asked for it. An elastic one goes
+///   on from what it has saved, which never falls and never exceeds what it did.
 /// - A GPU that is held passes only to the one lease that was granted to follow its holder.
 class oracle {
  public:
@@ -58,6 +59,7 @@ class oracle {
     job_id in = 0;                          // the union that it runs in
     std::optional<job_union> members{};
     std::map<job_id, std::uint64_t> brought{};  // iterations of each member when the union began
+    bool suspended = false;
     bool left_done = false;  // it left a union that goes on, with all its iterations done
     bool ended = false;
     job_state final_state = job_state::waiting;
@@ -70,10 +72,13 @@ class oracle {
     std::vector<std::uint16_t> devices;
     std::uint64_t asked = 0;  // iterations, by the order that the node followed
     double begun_s = 0, slowdown = 1;
+    double start_s = 0, iteration_s = 0;  // by the order
     bool begun = false, running = false, training = false;
     bool released = false;  // the journal has its end
     lease_outcome outcome = lease_outcome::succeeded;
     std::uint64_t credited = 0, done = 0;     // iterations: by the journal; by what the node did
+    std::optional<std::uint64_t> saved;       // by the journal, from the job's beginning
+    std::optional<std::uint64_t> node_saved;  // by the node's last report
     bool stopped = false, succeeded = false;  // by the node, which lives on
   };
   struct lease_view {
@@ -91,6 +96,7 @@ class oracle {
   void on(const job_ended& e);
   void on(const member_ended& e);
   void on(const training_progress& e);
+  void on(const job_suspended& e);
   std::vector<job_id> members_in(const job_view& of_union, job_id id) const;
   std::map<job_id, std::uint64_t> done_in(const job_view& of_union, std::uint64_t done) const;
   void follow(const lease_granted& e);
@@ -103,6 +109,7 @@ class oracle {
   const part_view* runs_on(node_index n, std::uint16_t device, lease_id* lease) const;
   bool job_runs(job_id id, lease_id except, lease_id* lease) const;
   std::uint64_t done_by(const part_view& p, const lease_granted& g) const;
+  void check_saved(const part_ended& e, const lease_view& l, const part_view& p);
   void close(lease_id id);
   template <class Entry>
   void print(const Entry& e) const;

@@ -47,6 +47,10 @@ TEST_CASE("200 fault seeds with unions and successors satisfy the oracle") {
   expect_good_seeds(200, run_union_seed, " '200 fault seeds *'");
 }
 
+TEST_CASE("200 fault seeds with elastic programs satisfy the oracle") {
+  expect_good_seeds(200, run_program_seed, " '200 fault seeds with elastic *'");
+}
+
 TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {
   expect_good_seeds(2000);
 }

@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""Elastic programs on a real cluster of this machine: what they lose, and how well their costs are measured.
+
+    bench_elastic resize --policy troupe     a DDP program shrinks for another job, and grows again
+    bench_elastic endings                    how a program that was asked to stop may end
+    bench_elastic rates --policy sia         a program is faster on the type that the estimate calls slower
+    bench_elastic restart                    measured start and save beside the pause
+    bench_elastic agreement                  the measured job in virtual time
+    bench_elastic kills --points 50          SIGKILL at random moments
+
+Each prints one JSON document with --json. $TROUPE_PROGRAM is the program; the package `troupe` is beside it or in
+PYTHONPATH.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import troupe
+from troupe import client
+
+here = Path(__file__).resolve().parent
+python = "/usr/bin/python3"
+settings = {"heartbeat_s": 0.2, "lease_s": 3, "restart_s": 1, "preempt_grace_s": 20}
+
+
+def cluster_of(nodes, **other):
+    """A cluster of one datacenter on this machine: names and types of nodes with one GPU each."""
+    return {"name": "elastic", "datacenters": [{"name": "here", "nodes": [
+        {"name": name, "gpu": gpu, "gpus": 1, "intra": "pcie3", "inter": "eth10"} for name, gpu in nodes]}],
+        "settings": {**settings, **other}}
+
+
+class Cluster:
+    """`troupe up` in a folder of its own; stopped at the end of the context."""
+
+    def __init__(self, policy, nodes, **other):
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-elastic-"))
+        self.state = self.folder / "state"
+        self.policy, self.nodes, self.other = policy, nodes, other
+
+    def __enter__(self):
+        file = self.folder / "cluster.yaml"
+        file.write_text(json.dumps(cluster_of(self.nodes, **self.other)))
+        self.command("up", str(file), "--policy", self.policy, "--state", str(self.state), "--detach")
+        return self
+
+    def __exit__(self, *failed):
+        self.command("down", "--state", str(self.state), check=False)
+        self.processes_left = processes_with(str(self.folder))
+        for pid in self.processes_left:
+            os.kill(pid, signal.SIGKILL)
+        if failed[0] is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            print(f"kept: {self.folder}", file=sys.stderr)
+
+    def command(self, *words, check=True):
+        done = subprocess.run([program(), *words], capture_output=True, text=True)
+        if check and done.returncode != 0:
+            raise SystemExit(f"troupe {' '.join(words)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def submit(self, **job):
+        """With a working directory of its own."""
+        folder = self.folder / job["name"]
+        folder.mkdir(exist_ok=True)
+        job = {"model": "gpt2-124m", "global_batch": 8, "working_directory": str(folder), **job}
+        return client.submit(job, state=str(self.state)), folder
+
+
+def program():
+    from troupe import command
+    return command.program()
+
+
+def processes_with(text):
+    """Processes whose command line or working directory has this text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            if text in line or text in os.readlink(entry / "cwd"):
+                found.append(int(entry.name))
+    return found
+
+
+def sleeper(*words):
+    return [python, str(here / "sleeper.py"), *map(str, words)]
+
+
+def wait_for(what, condition, timeout_s=90):
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise SystemExit(f"{what} did not happen within {timeout_s} s")
+
+
+def events(folder, rank=0):
+    """(time, lease, world size, GPU type, event, value) of a sleeper's rank."""
+    file = folder / f"events.{rank}"
+    rows = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+    return [(float(t), int(lease), int(world), gpu, event, int(value))
+            for t, lease, world, gpu, event, value in rows]
+
+
+# -- resize
+
+
+def samples_of(folder):
+    """The samples of each iteration, over all ranks; an iteration that was done again counts once."""
+    by_iteration = {}
+    twice = 0
+    for file in folder.glob("samples.*"):
+        for line in file.read_text().splitlines():
+            iteration, *numbers = map(int, line.split())
+            seen = by_iteration.setdefault(iteration, [])
+            twice += len(set(seen) & set(numbers))
+            seen.extend(numbers)
+    return by_iteration, twice
+
+
+def training(folder, iterations, pause_s):
+    example = here.parent.parent / "examples" / "pytorch" / "train.py"
+    return [python, "-m", "troupe.run", str(example), "--checkpoint", str(folder), "--every", "1000000",
+            "--samples", str(folder / "samples"), "--pause", str(pause_s)]
+
+
+def final_loss(text):
+    return float(text.strip().rsplit("loss ", 1)[1])
+
+
+def resize(o):
+    iterations, batch = o.iterations, 16
+    nodes = [("a", "T4"), ("b", "T4")]
+    with Cluster(o.policy, nodes) as c:
+        folder = c.folder / "ddp"
+        folder.mkdir()
+        elastic = {"gpus": [1, 2], "start_s": 2, "save_s": 0.5}
+        job, _ = c.submit(name="ddp", gpus=2, global_batch=batch, iterations=iterations, elastic=elastic,
+                          command=training(folder, iterations, o.pause), deadline_s=3600)
+        wait_for("the program's start", lambda: job.status().get("iteration", 0) >= 5)
+        time.sleep(o.alone)
+        other, _ = c.submit(name="other", gpus=1, iterations=o.other, command=sleeper("--step", 0.2), deadline_s=900)
+        ended = other.wait(o.timeout)
+        last = job.wait(o.timeout)
+        status = job.status()
+        by_iteration, twice = samples_of(folder)
+        text = job.logs()
+        sizes = [len(set(file)) for file in []]
+        sizes = world_sizes(folder)
+    with Cluster(o.policy, nodes) as c:  # the same, undisturbed
+        folder2 = c.folder / "ddp"
+        folder2.mkdir()
+        alone, _ = c.submit(name="ddp", gpus=2, global_batch=batch, iterations=iterations, elastic={"gpus": "same"},
+                            command=training(folder2, iterations, 0))
+        alone.wait(o.timeout)
+        reference = final_loss(alone.logs())
+    missing = sum(batch - len(set(by_iteration.get(i, []))) for i in range(iterations))
+    return {"policy": o.policy, "state": last["state"], "other": ended["state"], "world_sizes": sizes,
+            "lost_iterations": status.get("lost_iterations"), "stops": status.get("stops", 0),
+            "samples_missing": missing, "samples_twice": twice, "loss": final_loss(text), "undisturbed": reference,
+            "start_s": status.get("start_s"), "save_s": status.get("save_s"), "pause_s": status.get("pause_s")}
+
+
+def world_sizes(folder):
+    """The numbers of ranks, one after the other, as the training's own ranks show them."""
+    ranks = {}
+    for file in folder.glob("samples.*"):
+        for line in file.read_text().splitlines():
+            ranks.setdefault(int(line.split()[0]), set()).add(file.suffix)
+    sizes = []
+    for iteration in sorted(ranks):
+        n = len(ranks[iteration])
+        if not sizes or sizes[-1] != n:
+            sizes.append(n)
+    return sizes
+
+
+# -- endings
+
+
+def endings(o):
+    out = {}
+    with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
+        def stopped(name, grace_s=4, **words):
+            job, folder = c.submit(name=name, gpus=1, iterations=1000, elastic={"gpus": "same", "grace_s": grace_s},
+                                   command=sleeper(*[w for k, v in words.items() for w in (f"--{k}", v)]))
+            wait_for(f"{name}'s first iterations", lambda: job.status().get("iteration", 0) >= 3)
+            began = time.time()
+            job.suspend()
+            wait_for(f"{name}'s end", lambda: job.status()["state"] == "waiting", 30)
+            return job, folder, time.time() - began
+
+        job, folder, _ = stopped("exits", ending="exit")
+        saved = job.status()["saved"]
+        out["exit_0"] = {"state": job.status()["state"], "saved": saved,
+                         "as_its_file": saved == int((folder / "done").read_text())}
+        job.cancel()
+        job, _, took_s = stopped("ignores", ending="ignore", grace_s=3)
+        out["ignored"] = {"grace_s": 3, "ended_s": round(took_s, 2), "saved": job.status()["saved"]}
+        job.cancel()
+        job, folder = c.submit(name="finishes", gpus=1, iterations=5, elastic={}, command=sleeper())
+        out["finish"] = job.wait(60)["state"]
+        job, folder = c.submit(name="fails", gpus=1, iterations=20, elastic={"retries": 2},
+                               command=sleeper("--every", 5, "--ending", "fail-once"))
+        out["retried"] = {"state": job.wait(60)["state"], "attempts": job.status()["attempts"]}
+        # A node dies under rank 1: rank 0 fails before the controller knows why.
+        folder = c.folder / "pair"
+        folder.mkdir()
+        job, _ = c.submit(name="pair", gpus=2, global_batch=16, iterations=400, elastic={"gpus": "same"},
+                          command=training(folder, 400, 0.02))
+        wait_for("the pair's first iterations", lambda: job.status().get("iteration", 0) >= 5)
+        node = [p for p in processes_with(str(c.state)) if b"\0b\0" in Path(f"/proc/{p}/cmdline").read_bytes()]
+        for pid in node:
+            os.kill(pid, signal.SIGKILL)
+        wait_for("the pair's end", lambda: job.status()["state"] != "running", 60)
+        status = job.status()
+        out["node_lost"] = {"state": status["state"], "nodes_killed": len(node), "detail": status.get("detail", "")}
+    return out
+
+
+# -- rates
+
+
+def rates(o):
+    """T4 is estimated slower than V100; the program runs twice as fast on it."""
+    known = [{"gpu": "T4", "gpus": 1, "samples_per_s": 80}, {"gpu": "V100", "gpus": 1, "samples_per_s": 40}]
+    with Cluster(o.policy, [("a", "V100"), ("b", "T4")]) as c:
+        blocker, _ = c.submit(name="blocker", gpus=1, gpu_type="T4", iterations=25, command=sleeper("--step", 0.2))
+        wait_for("the blocker's start", lambda: blocker.status()["state"] == "running")
+        job, folder = c.submit(name="fast", gpus=1, iterations=100000,
+                               elastic={"gpus": "same", **({"rates": known} if not o.unknown else {})},
+                               command=sleeper("--rate", "T4=80", "--rate", "V100=40"))
+        wait_for("its first iterations", lambda: job.status().get("iteration", 0) >= 5)
+        began = time.time()
+        first = events(folder)[0][3]
+        limit_s = 3 * o.round + 30
+        moved = None
+        while time.time() - began < limit_s and not moved:
+            moved = next((e for e in events(folder) if e[3] != first), None)
+            time.sleep(0.2)
+        if moved:
+            time.sleep(5)  # its speed there is measured
+        status = job.status()
+        job.cancel()
+        errors = [abs(r["samples_per_s"] / (80 if r["gpu"] == "T4" else 40) - 1) for r in status.get("rates", [])]
+        return {"policy": o.policy, "first": first, "moved_to": moved[3] if moved else None,
+                "after_s": round(moved[0] - began, 1) if moved else None, "rates": status.get("rates"),
+                "largest_error": round(max(errors), 3) if errors else None}
+
+
+# -- restart
+
+
+def restart(o):
+    with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
+        job, folder = c.submit(name="moves", gpus=1, iterations=100000, elastic={"gpus": "same"},
+                               command=sleeper("--step", 0.2, "--start", 1.5, "--save", 0.7))
+        shares = []
+        for k in range(o.restarts):
+            at = job.status().get("iteration", 0)
+            wait_for("iterations", lambda: job.status().get("iteration", 0) >= at + 8)
+            before = job.status()
+            job.move(nodes=["b" if k % 2 == 0 else "a"])
+            now = wait_for("the move", lambda: (s := job.status())["stops"] > k and s.get("iteration", 0) >
+                           before["iteration"] + 4 and s.get("pause_s") and s)
+            starts = [e for e in events(folder) if e[4] in ("begin", "step")]
+            shares.append((now["start_s"] + now["save_s"]) / now["pause_s"])
+            del starts
+        status = job.status()
+        job.cancel()
+    return {"restarts": o.restarts, "median": round(statistics.median(shares), 3),
+            "each": [round(s, 3) for s in shares], "start_s": status["start_s"], "save_s": status["save_s"],
+            "pause_s": status["pause_s"], "lost_iterations": status["lost_iterations"]}
+
+
+# -- agreement
+
+
+def agreement(o):
+    """Jobs of known speeds, real and by `simulate` of the files that `status --job-file` prints."""
+    ratios = []
+    nodes = [("a", "T4"), ("b", "T4")]
+    for k in range(o.rounds):
+        with Cluster("troupe", nodes) as c:
+            began = time.time()
+            jobs = []
+            for n in range(3):
+                jobs.append(c.submit(name=f"job{n}", gpus=1, iterations=60 + 30 * n, elastic={"gpus": "same"},
+                                     command=sleeper("--step", 0.15 + 0.05 * ((n + k) % 3), "--start", 1))[0])
+            for job in jobs:
+                job.wait(120)
+            rows = {j["name"]: j for j in client.jobs(state=str(c.state))}
+            real = {name: r["ended_s"] - r["submitted_s"] for name, r in rows.items()}
+            files = c.folder / "files"
+            files.mkdir()
+            at = min(r["submitted_s"] for r in rows.values())
+            arrivals = []
+            for job in jobs:
+                text = subprocess.run([program(), "status", str(job.number), "--job-file", "--state", str(c.state)],
+                                      capture_output=True, text=True, check=True).stdout
+                name = job.status()["name"]
+                (files / f"{name}.yaml").write_text(text)
+                arrivals.append({"at_s": rows[name]["submitted_s"] - at, "job": str(files / f"{name}.yaml")})
+            simulated = troupe.simulate(cluster=cluster_of(nodes), jobs=[a["job"] for a in arrivals],
+                                        policies=["troupe"]).jobs("troupe")
+            for j in simulated:
+                ratios.append(j["jct_s"] / real[j["name"]])
+            del began
+    return {"rounds": o.rounds, "median": round(statistics.median(ratios), 3),
+            "worst": round(max(ratios, key=lambda r: abs(r - 1)), 3), "each": [round(r, 3) for r in ratios]}
+
+
+# -- kills
+
+
+def kills(o):
+    """A pipeline of random SIGKILLs at a program: nothing beyond the last saved iteration is lost."""
+    picked = random.Random(o.seed)
+    lost_beyond = done_twice = 0
+    with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
+        job, folder = c.submit(name="killed", gpus=1, iterations=1_000_000, max_restarts=1000,
+                               elastic={"gpus": "same", "retries": 1000},
+                               command=sleeper("--step", 0.05, "--start", 0.3, "--save", 0.2, "--every", 10))
+        for k in range(o.points):
+            wait_for("the program", lambda: [p for p in processes_with(str(folder)) if is_sleeper(p)], 60)
+            if picked.random() < 0.3:  # while it is asked to stop, and moves
+                with contextlib.suppress(troupe.Error):
+                    job.move(nodes=[picked.choice("ab")])
+            time.sleep(picked.uniform(0, 1.5))
+            for pid in [p for p in processes_with(str(folder)) if is_sleeper(p)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        wait_for("iterations after the last kill", lambda: job.status().get("iteration", 0) > job.status()["saved"])
+        status = job.status()
+        saved_at = 0
+        for _, _, _, _, event, value in events(folder):
+            if event == "saved":
+                saved_at = value
+            if event == "resumed" and value < saved_at:
+                lost_beyond += 1
+        job.cancel()
+        job.wait(30)
+        time.sleep(0.5)
+        left = [p for p in processes_with(str(folder)) if is_sleeper(p)]
+    return {"kills": o.points, "attempts": status["attempts"], "saved": status["saved"],
+            "lost_beyond_checkpoint": lost_beyond, "done_twice": done_twice,
+            "leftover_processes": len(left) + len(c.processes_left), "state": status["state"]}
+
+
+def is_sleeper(pid):
+    with contextlib.suppress(OSError):
+        return b"sleeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    verbs = parser.add_subparsers(required=True)
+
+    def verb(name, does, *options):
+        p = verbs.add_parser(name)
+        p.add_argument("--json", action="store_true")
+        for option, default in options:
+            if default is False:
+                p.add_argument(option, action="store_true")
+            else:
+                p.add_argument(option, type=type(default), default=default)
+        p.set_defaults(does=does)
+
+    verb("resize", resize, ("--policy", "troupe"), ("--iterations", 600), ("--pause", 0.05), ("--alone", 5.0),
+         ("--other", 40), ("--timeout", 300.0))
+    verb("endings", endings)
+    verb("rates", rates, ("--policy", "troupe"), ("--unknown", False), ("--round", 20.0))
+    verb("restart", restart, ("--restarts", 10))
+    verb("agreement", agreement, ("--rounds", 5))
+    verb("kills", kills, ("--points", 50), ("--seed", 1))
+    o = parser.parse_args()
+    result = o.does(o)
+    print(json.dumps(result) if o.json else "\n".join(f"{k}: {v}" for k, v in result.items()))
+
+
+main()
