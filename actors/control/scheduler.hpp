@@ -49,6 +49,7 @@ class scheduler_state {
   void list_unusable();
   void want_plans(const job_record& j);
   void something_changed();
+  void job_arrived();
   void decide_soon();
   void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();
