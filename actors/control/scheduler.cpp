@@ -178,10 +178,8 @@ void scheduler_state::update_views(const job_record& j) {
     stopping_.insert(j.id);
   else
     stopping_.erase(j.id);
-  if (j.state == job_state::waiting && j.attempts == 0)
-    job_arrived();
-  else if (j.state != job_state::running)
-    something_changed();
+  const bool is_new = j.state == job_state::waiting && j.attempts == 0;
+  if (j.state != job_state::running) is_new ? job_arrived() : something_changed();
 }
 
 // -- decisions
@@ -202,11 +200,6 @@ void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p
   if (arrivals_.size() >= 2 * max_arrivals)
     arrivals_.erase(arrivals_.begin(), arrivals_.end() - max_arrivals);
   arrivals_.push_back({j.submitted_s, j.spec, p.plans});
-}
-
-void scheduler_state::something_changed() {
-  changed_s_ = host_.clock->now_s();
-  decide_soon();
 }
 
 /// All other changes are decided at once, and new jobs with them. The first of several determines
