@@ -28,6 +28,9 @@ struct controller_options {
   std::function<void(double us, std::size_t n)> on_decision;
   journal_limits limits;
   std::uint64_t boot = 0;  // which start of the machine the monotonic clock counts from; 0: unknown
+  /// A new job waits for others for this long after the first of them, so that a policy that merges
+  /// jobs sees together what was submitted together. 0: it is decided at once.
+  double gather_s = 0;
 };
 
 }  // namespace troupe::actors

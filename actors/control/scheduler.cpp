@@ -195,7 +195,8 @@ void scheduler_state::update_views(const job_record& j) {
     stopping_.insert(j.id);
   else
     stopping_.erase(j.id);
-  if (j.state != job_state::running) something_changed();
+  const bool is_new = j.state == job_state::waiting && j.attempts == 0;
+  if (j.state != job_state::running) is_new ? job_arrived() : something_changed();
 }
 
 // -- decisions
@@ -218,9 +219,12 @@ void scheduler_state::remember_arrival(const job_record& j, const plans_reply& p
   arrivals_.push_back({j.submitted_s, j.spec, p.plans});
 }
 
-void scheduler_state::something_changed() {
+/// All other changes are decided at once, and new jobs with them. The first of several determines
+/// when, since an earlier call replaces a later one.
+void scheduler_state::job_arrived() {
+  if (options_.gather_s <= 0 || options_.policy->round_s() > 0) return something_changed();
   changed_s_ = host_.clock->now_s();
-  decide_soon();
+  decide_again_in(options_.gather_s);
 }
 
 void scheduler_state::decide_soon() {

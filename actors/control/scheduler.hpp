@@ -49,7 +49,11 @@ class scheduler_state {
   void update_union(const job_record& j);
   void list_unusable();
   void want_plans(const job_record& j);
-  void something_changed();
+  void something_changed() {
+    changed_s_ = host_.clock->now_s();
+    decide_soon();
+  }
+  void job_arrived();
   void decide_soon();
   void remember_arrival(const job_record& j, const plans_reply& p);
   void begin_placing();

@@ -67,8 +67,9 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
     auto host = h;
     if (options_.on_entry)
       host.journal = std::make_shared<runtime::observed_journal>(h.journal, options_.on_entry);
-    auto started = start_controller(
-        system, host, {c, options_.policy, false, true, options_.on_decision, options_.limits});
+    auto started = start_controller(system, host,
+                                    {c, options_.policy, false, true, options_.on_decision,
+                                     options_.limits, 0, options_.gather_s});
     if (options_.on_state) {
       const auto watcher = system.spawn(state_watcher, options_.on_state);
       caf::anon_send(started.orchestrator, subscribe{watcher});

@@ -36,6 +36,7 @@ struct virtual_cluster_options {
       on_front;
   /// Drops this frame between these two hosts? Null: none.
   std::function<bool(address from, address to, const frame&)> loses;
+  double gather_s = 0;  // controller_options::gather_s
 };
 
 /// A whole cluster in virtual time: the controller, every gateway, node and front, and one client

@@ -225,14 +225,21 @@ struct job_status {
   std::optional<std::vector<std::uint32_t>> ended_ranks{};
   /// Jobs that run as one with it, on the same GPUs; none: it runs by itself.
   std::optional<std::vector<job_id>> merged_with{};
-  std::optional<lease_id> lease{};          // the present or last one; merged jobs have the same
+  std::optional<lease_id> lease{};  // the present or last one; merged jobs have the same
+  /// The lease that still has some of its GPUs, which pass to this job with the end of that one's
+  /// part; none: it has all of them.
+  std::optional<lease_id> follows{};
   std::optional<elastic_status> elastic{};  // of an elastic program
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-                failed_rank, failed_node, ended_ranks, merged_with, lease, elastic);
+<<<<<<< HEAD
+                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic);
+=======
+                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic);
+>>>>>>> w_un
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to

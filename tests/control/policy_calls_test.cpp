@@ -1,7 +1,10 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "actors/worlds/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
@@ -41,17 +44,42 @@ struct asks_again : planners::policy {
 /// Jobs arrive at these times; until the 100th second.
 std::shared_ptr<const asks_again> called_for(
     const std::vector<double>& arrivals_s,
-    std::shared_ptr<const asks_again> policy = std::make_shared<const asks_again>()) {
+    std::shared_ptr<const asks_again> policy = std::make_shared<const asks_again>(),
+    double gather_s = 0, const std::function<void(virtual_cluster&)>& meanwhile = {}) {
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
   o.policy = policy;
+  o.gather_s = gather_s;
   virtual_cluster v{o};
   std::vector<arrival> jobs;
   for (const auto at_s : arrivals_s) jobs.push_back({at_s, harness::small_job("job")});
   v.submit(std::move(jobs));
+  if (meanwhile) meanwhile(v);
   v.world().run_until(100);
   return policy;
 }
+
+/// Notes how many jobs it could have started together at each call.
+struct counts_waiting : asks_again {
+  mutable std::vector<std::size_t> waiting;  // for each of `calls`
+
+  std::vector<planners::decision> decide(const planners::snapshot& s,
+                                         random_source& random) const override {
+    waiting.push_back(s.waiting.size());
+    return asks_again::decide(s, random);
+  }
+  double decide_again_s(const planners::snapshot&) const override { return 0; }
+};
+
+std::shared_ptr<const counts_waiting> counted_for(
+    const std::vector<double>& arrivals_s, double gather_s,
+    const std::function<void(virtual_cluster&)>& meanwhile = {}) {
+  auto policy = std::make_shared<const counts_waiting>();
+  called_for(arrivals_s, policy, gather_s, meanwhile);
+  return policy;
+}
+
+constexpr double soon_s = 0.2;  // messages between hosts
 
 }  // namespace
 
@@ -121,4 +149,55 @@ TEST_CASE("a policy is not called while no job waits or runs") {
   v.world().crash(node_address(1));  // its loss is an event
   v.world().run_until(600);
   CHECK(calls == for_the_job);
+}
+
+TEST_CASE("jobs that arrive within gather_s of the first one are decided on together") {
+  const auto policy = counted_for({10, 10.5, 11}, 2);
+  REQUIRE(policy->calls.size() == 1);
+  CHECK(policy->calls[0] >= 12);
+  CHECK(policy->calls[0] < 12 + soon_s);
+  CHECK(policy->waiting[0] == 3);
+}
+
+TEST_CASE("jobs that keep arriving delay no decision for longer than gather_s") {
+  std::vector<double> arrivals_s;
+  for (int i = 0; i < 40; ++i) arrivals_s.push_back(10 + i * 0.5);
+  const auto policy = counted_for(arrivals_s, 2);
+  REQUIRE(!policy->calls.empty());
+  for (const double at_s : arrivals_s) {
+    CAPTURE(at_s);
+    CHECK(policy->calls_between(at_s, at_s + 2 + soon_s) > 0);
+  }
+  CHECK(policy->waiting.front() >= 4);
+  CHECK(policy->waiting.back() == 40);
+}
+
+TEST_CASE("without gather_s each arrival is decided at once") {
+  const auto policy = counted_for({10, 10.5, 11}, 0);
+  REQUIRE(!policy->calls.empty());
+  CHECK(policy->calls[0] < 10 + soon_s);
+  CHECK(policy->waiting[0] == 1);
+  CHECK(policy->calls_between(10.5, 10.5 + soon_s) > 0);
+  CHECK(policy->calls_between(11, 11 + soon_s) > 0);
+}
+
+TEST_CASE("the end of a job is decided at once, and with it the jobs that have just arrived") {
+  const auto policy = counted_for({10, 10.5, 11}, 60, [](virtual_cluster& v) {
+    v.world().run_until(20);
+    REQUIRE(v.ask(cancel_job{0, 1}).reply);
+  });
+  REQUIRE(!policy->calls.empty());
+  CHECK(policy->calls[0] >= 20);
+  CHECK(policy->calls[0] < 20 + soon_s);
+  CHECK(policy->waiting[0] == 2);
+}
+
+TEST_CASE("the loss of a node is decided at once, and with it the jobs that have just arrived") {
+  const auto policy = counted_for({10, 10.5, 11}, 60, [](virtual_cluster& v) {
+    v.world().run_until(20);
+    v.world().crash(node_address(1));
+  });
+  REQUIRE(!policy->calls.empty());
+  CHECK(policy->calls[0] < 20 + 2 * harness::small_cluster()->settings.lease_s);
+  CHECK(policy->waiting[0] == 3);
 }

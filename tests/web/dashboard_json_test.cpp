@@ -55,6 +55,32 @@ TEST_CASE("merged jobs hold their GPUs once, by the first of them and all names"
   CHECK(jobs[1]["lease"] == 4);
 }
 
+TEST_CASE("a job that follows another holds only what the other one does not have") {
+  auto r = sample_cluster();
+  auto& first = r.jobs[0];  // three of the node's four GPUs
+  first.lease = 4;
+  auto& second = r.jobs[1];
+  second.state = job_state::running;
+  second.where = first.where;
+  second.lease = 5;
+  second.follows = 4;
+  const auto holders = [&] {
+    return json::parse(dashboard_json::cluster(r))["datacenters"][0]["nodes"][0]["holders"];
+  };
+  REQUIRE(holders().size() == 1);
+  CHECK(holders()[0]["job"] == 1);
+  CHECK(holders()[0]["gpus"] == 3);
+  CHECK(json::parse(dashboard_json::jobs(r))["jobs"][1]["follows"] == 4);
+  second.where = {{0, 4}};  // and the free one
+  REQUIRE(holders().size() == 2);
+  CHECK(holders()[1]["job"] == 2);
+  CHECK(holders()[1]["gpus"] == 1);
+  second.follows.reset();  // the other one has ended
+  first.state = job_state::finished;
+  REQUIRE(holders().size() == 1);
+  CHECK(holders()[0]["gpus"] == 4);
+}
+
 TEST_CASE("an explanation says with whom a job is merged, why not, and whom it follows") {
   explanation e;
   auto d = json::parse(dashboard_json::explain(e));

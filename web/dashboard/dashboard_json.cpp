@@ -38,14 +38,28 @@ std::string names_of(const query_reply& r, const job_status& j) {
   return names;
 }
 
+/// GPUs of a node that a job's predecessor has. A successor takes those first, and free ones only
+/// beyond them.
+std::uint32_t gpus_of_predecessor(const query_reply& r, const job_status& j, node_index n) {
+  if (!j.follows) return 0;
+  for (const auto& other : r.jobs)
+    if (other.lease == j.follows && holds_gpus(other))
+      for (const auto& share : other.where)
+        if (share.node == n) return share.gpus;
+  return 0;
+}
+
 // By job rather than by GPU: the controller does not report which of a node's GPUs a job has. Of
 // merged jobs, which have the same GPUs, the first stands for all.
 json holders_of(const query_reply& r, node_index n) {
   json all = json::array();
   for (const auto& j : r.jobs)
-    for (const auto& share : j.where)
-      if (share.node == n && holds_gpus(j) && stands_for_others(j))
-        all.push_back({{"job", j.job}, {"name", names_of(r, j)}, {"gpus", share.gpus}});
+    for (const auto& share : j.where) {
+      if (share.node != n || !holds_gpus(j) || !stands_for_others(j)) continue;
+      const auto waits_for = std::min(share.gpus, gpus_of_predecessor(r, j, n));
+      if (waits_for < share.gpus)
+        all.push_back({{"job", j.job}, {"name", names_of(r, j)}, {"gpus", share.gpus - waits_for}});
+    }
   return all;
 }
 

@@ -80,7 +80,8 @@ json job_document(const query_reply& r, const job_status& j) {
           {"tokens_per_s", known(j.tokens_per_s)},
           {"eta_s", known(j.eta_s)},
           {"merged_with", j.merged_with.value_or(std::vector<job_id>{})},
-          {"lease", known(j.lease)}};
+          {"lease", known(j.lease)},
+          {"follows", known(j.follows)}};
 }
 
 json task_kinds_document() {

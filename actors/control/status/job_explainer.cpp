@@ -184,7 +184,9 @@ job_status job_explainer::status_of(const job_record& j) {
   if (auto others = merged_with(book, j); !others.empty()) s.merged_with = std::move(others);
   const auto* of_union = j.in ? book.job(*j.in) : nullptr;
   const auto& runs = of_union ? *of_union : j;
-  add_progress(s, runs, book.lease_of(runs), find_in(s_.progress, runs.id), s_.now_s);
+  const auto* l = book.lease_of(runs);
+  if (l && l->granted.after && book.lease(*l->granted.after)) s.follows = l->granted.after;
+  add_progress(s, runs, l, find_in(s_.progress, runs.id), s_.now_s);
   if (of_union) to_member_progress(s, j, *of_union);
   if (is_elastic_program(*j.spec))
     s.elastic = elastic_status_of(s_.cluster, j, book.lease_of(j), find_in(s_.progress, j.id));
