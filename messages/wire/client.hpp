@@ -235,11 +235,7 @@ struct job_status {
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-<<<<<<< HEAD
                 failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic);
-=======
-                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic);
->>>>>>> w_un
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to
