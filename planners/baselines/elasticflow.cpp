@@ -15,6 +15,7 @@
 #include "messages/base/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 
@@ -47,10 +48,10 @@ class elastic_pool {
     c.shape.work = std::ceil(iterations_left(s_, j)) * j.spec->global_batch * measured_slowdown(j);
     // A reserve before the deadline, beside the restart that a change of the share costs.
     constexpr double margin_s = 10;
-    c.shape.deadline_s = deadlines_ && j.spec->deadline_s
-                             ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s -
-                                   s_.cluster.settings.restart_s
-                             : never;
+    c.shape.deadline_s =
+        deadlines_ && j.spec->deadline_s
+            ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s - restart_of(s_.cluster, j)
+            : never;
     if (!has_known_length(*j.spec)) c.shape.work = work_to_deadline(c.shape);
     jobs_.push_back(std::move(c));
   }

@@ -102,7 +102,7 @@ class sia : public queue_policy {
         starts.push_back(start_job(g.job->id, g.choice->how, std::move(g.where)));
     }
     for (const auto& [id, j] : s.running)
-      if (!stays.contains(id)) out.push_back(stop_job(id));
+      if (!stays.contains(id) && !keeps_gpus(j)) out.push_back(stop_job(id));
     std::ranges::move(starts, std::back_inserter(out));
     return out;
   }

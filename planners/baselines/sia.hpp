@@ -89,4 +89,7 @@ sia_round solve_sia_round(const snapshot& s, sia_problem problem, const sia_opti
 /// Would the result certainly be that nothing changes? A cheap sufficient test.
 bool nothing_to_gain(const sia_problem& problem);
 
+/// Does a running job stay where it is, outside of the program? One does that cannot be resumed.
+bool keeps_gpus(const job_view& j);
+
 }  // namespace troupe::planners

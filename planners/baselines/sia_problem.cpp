@@ -15,6 +15,8 @@
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/mixed_plan.hpp"
+#include "planners/policy/elastic_jobs.hpp"
+#include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -24,8 +26,11 @@ using shape_table = std::vector<sia_choice>;
 
 // For one pool: the job's tensor-parallel unit replicated 1, 2, 3, ... times. The unit is the most
 // efficient one at the minimum number of replicas that fits.
-void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::uint32_t pool_index,
-              std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
+void add_pool(const cluster& c, const job_view& j, const program_speeds& speeds,
+              const gpu_pool& pool, std::uint32_t pool_index, std::uint32_t largest_node,
+              std::vector<sia_choice>& out) {
+  const auto& job = *j.spec;
+  const auto& type = c.gpus[pool.gpu].name;
   const double memory = c.gpus[pool.gpu].memory_bytes();
   const auto max = max_of_type(c, job, pool.gpu);
   std::vector<sia_choice> best;
@@ -42,10 +47,11 @@ void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::
       x.how.tensor_parallel = t;
       x.how.gpu_types = {pool.gpu};
       x.how.bytes_per_gpu = program_bytes(job, x.how.data_parallel, t, c.settings.memory_headroom);
-      if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= bytes_floor) continue;
+      if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= j.bytes_floor) continue;
+      if (!may_have(j, x.how, type)) continue;
       const auto e = estimate_iteration(c, job, x.how, pack(pool, gpus));
       if (!(e.samples_per_s > 0)) continue;
-      x.how.samples_per_s = x.cost = e.samples_per_s;
+      x.how.samples_per_s = x.cost = speeds.rate_of(x.how, type, e.samples_per_s);
       x.how.cost_per_hour = e.cost_per_hour;
       mine.push_back(std::move(x));
     }
@@ -72,12 +78,13 @@ void add_exact(const job_view& j, const gpu_pool& pool, std::uint32_t pool_index
 shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_pool>& pools) {
   std::uint32_t largest_node = 1;
   for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
+  const program_speeds speeds{c, j};
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i)
     if (has_exact_gpus(*j.spec))
       add_exact(j, pools[i], i, table);
     else
-      add_pool(c, *j.spec, pools[i], i, largest_node, j.bytes_floor, table);
+      add_pool(c, j, speeds, pools[i], i, largest_node, table);
   if (table.empty()) return table;
   const auto gpus = [](const sia_choice& x) { return x.how.gpus(); };
   const double min_cost = std::ranges::min(table, {}, &sia_choice::cost).cost;
@@ -89,7 +96,7 @@ shape_table table_of(const cluster& c, const job_view& j, const std::vector<gpu_
 
 // The discount of a running job's goodput for a change of configuration (Sia, section 3.4).
 double restart_factor(const snapshot& s, const job_view& j, const sia_options& o) {
-  const double age = s.now_s - j.submitted_s, restart = s.cluster.settings.restart_s;
+  const double age = s.now_s - j.submitted_s, restart = restart_of(s.cluster, j);
   if (s.now_s - j.started_s < restart && j.attempts <= 1) return 1;
   const double restarts = j.attempts - 1.0;
   const double r = std::max(age - restarts * restart, 0.0) / (age + restart);
@@ -133,6 +140,7 @@ class writer {
   sia_problem write(std::span<const sia_mixed> granted) && {
     std::vector<const job_view*> running;
     for (const auto& [id, j] : s_.running) {
+      if (keeps_gpus(j)) continue;
       out_.room.give_back(j.where);
       if (table(j).empty())
         out_.mixed.push_back({&j, j.how, j.where});
@@ -252,6 +260,10 @@ class writer {
 sia_problem make_sia_problem(const snapshot& s, const sia_options& options,
                              std::span<const sia_mixed> granted) {
   return writer(s, options).write(granted);
+}
+
+bool keeps_gpus(const job_view& j) {
+  return is_program(*j.spec) && !is_resumable(*j.spec);
 }
 
 bool nothing_to_gain(const sia_problem& problem) {

@@ -14,6 +14,7 @@
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/baselines/tiresias.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
@@ -144,7 +145,7 @@ class tiresias final : public data_parallel_policy {
   double seconds_to_second(const snapshot& s, const job_view& j) const {
     const double all = std::ceil(options_.threshold_gpu_s / iteration_service(j));
     const double done = iterations_by_now(s, j);
-    const double start_s = j.start_s.value_or(s.cluster.settings.restart_s);
+    const double start_s = j.start_s ? *j.start_s : start_of(s.cluster, j);
     const double starting_s = std::max(0.0, j.started_s + start_s - s.now_s);
     return starting_s +
            std::max(margin, all + 2 * margin - done) * j.iteration_s * measured_slowdown(j);

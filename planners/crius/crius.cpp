@@ -10,6 +10,7 @@
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/crius/crius_round.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
@@ -139,7 +140,7 @@ std::unique_ptr<policy> make_crius(const crius_options& options) {
 
 double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {
   if (o.deadlines || o.solver) return 0;  // a deadline does not wait; the solver has its rounds
-  const double until_s = running.started_s + o.stay_restarts * s.cluster.settings.restart_s;
+  const double until_s = running.started_s + o.stay_restarts * restart_of(s.cluster, running);
   return std::max(0.0, until_s - s.now_s);
 }
 

@@ -11,6 +11,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/cell.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
 
 // One scheduling decision (Algorithm 1; docs/planners/crius.md). The paper collects arrivals and
@@ -51,6 +52,17 @@ double own_rate(const job_view& j) {
   return max;
 }
 
+/// Samples/s of a running job, by the list that its other Cells are of.
+double present_rate(const cluster& c, const job_view& j) {
+  if (!is_elastic_program(*j.spec)) return j.how.samples_per_s;
+  const std::vector types{c.nodes[j.where.front().node].gpu};
+  const auto at = std::ranges::find_if(*j.plans, [&](const plan& p) {
+    return p.gpu_types == types && p.data_parallel == j.how.data_parallel &&
+           p.gpus() == j.how.gpus();
+  });
+  return at == j.plans->end() ? j.how.samples_per_s : at->samples_per_s;
+}
+
 }  // namespace
 
 crius_round::crius_round(const snapshot& s, const crius_options& options)
@@ -75,7 +87,7 @@ void crius_round::add_running(const job_view& j) {
   if (x.present.gpus == 0) x.movable = false;  // over several pools, by an earlier policy
   if (x.movable) {
     x.options = options_of(j);
-    x.present.value = j.how.samples_per_s / own_rate(j);
+    x.present.value = present_rate(s_.cluster, j) / own_rate(j);
   }
   placed_.push_back(std::move(x));
 }
@@ -112,7 +124,7 @@ std::vector<crius_round::option> crius_round::options_of(const job_view& j) cons
       const bool equal = has_exact_gpus(*j.spec);
       if (equal && !pool.has_equal(p.gpus())) continue;
       const double run_s = left * j.spec->global_batch / p.samples_per_s;
-      out.push_back({i, &p, p.samples_per_s / own, run_s + s_.cluster.settings.restart_s, equal});
+      out.push_back({i, &p, p.samples_per_s / own, run_s + restart_of(s_.cluster, j), equal});
     }
   }
   return out;
@@ -124,7 +136,6 @@ crius_round::rescaling_search crius_round::prepare() const {
   scheduling_problem p;
   p.idle = idle_;
   std::vector<std::vector<std::uint32_t>> options(placed_.size());
-  const double restart_s = s_.cluster.settings.restart_s;
   for (std::size_t i = 0; i < placed_.size(); ++i) {
     const auto& x = placed_[i];
     auto& job = p.running.emplace_back();
@@ -136,7 +147,8 @@ crius_round::rescaling_search crius_round::prepare() const {
       const auto& o = x.options[k];
       if (o.pool == x.present.pool && o.how->gpus() == x.present.gpus) continue;
       if (!meets_deadline(*x.job, o)) continue;
-      const double cost = runs ? o.value * restart_s / o.run_s + o_.change_cost : 0;
+      const double cost =
+          runs ? o.value * restart_of(s_.cluster, *x.job) / o.run_s + o_.change_cost : 0;
       job.others.push_back({o.pool, o.how->gpus(), o.value - cost});
       options[i].push_back(k);
     }

@@ -10,6 +10,7 @@
 #include "messages/base/folds.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/crius/crius_round.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::planners {
 
@@ -46,7 +47,7 @@ std::vector<crius_round::alike_jobs> crius_round::group_jobs() const {
       const bool here = runs && o.pool == x.present.pool && gpus == x.present.gpus;
       if (here) mine.present = mine.choices.size();
       // The restart's share of the remaining time, rounded up to steps of 2 %.
-      const double restart = std::ceil(50 * s_.cluster.settings.restart_s / o.run_s) / 50;
+      const double restart = std::ceil(50 * restart_of(s_.cluster, *x.job) / o.run_s) / 50;
       const double cost = runs && !here ? o.value * std::min(1.0, restart) + o_.change_cost : 0;
       mine.choices.push_back({o.pool, gpus, std::max(0.0, o.value - cost)});
       std::get<0>(k).emplace_back(o.pool, gpus, mine.choices.back().value);

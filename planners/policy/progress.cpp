@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "messages/domain/device_kind.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/replayed_jobs.hpp"
 
 namespace troupe::planners {
@@ -17,7 +18,7 @@ double iterations_by_now(const snapshot& s, const job_view& j) {
            std::max(0.0, s.now_s - j.reported->at_s) / j.reported->iteration_s;
   const auto done = static_cast<double>(j.iterations_done);
   if (j.where.empty() || !(j.iteration_s > 0)) return done;
-  const double start_s = j.start_s.value_or(s.cluster.settings.restart_s);
+  const double start_s = j.start_s ? *j.start_s : start_of(s.cluster, j);
   return done + std::max(0.0, s.now_s - j.started_s - start_s) / j.iteration_s;
 }
 
@@ -25,7 +26,9 @@ double iterations_left(const snapshot& s, const job_view& j) {
   return std::max(1.0, static_cast<double>(j.spec->iterations) - iterations_by_now(s, j));
 }
 
+// The plans of an elastic program whose speed was measured have it already.
 double measured_slowdown(const job_view& j) {
+  if (has_measured_rate(j)) return 1;
   return j.reported && j.iteration_s > 0 ? j.reported->iteration_s / j.iteration_s : 1;
 }
 
@@ -36,7 +39,7 @@ double samples_left(const snapshot& s, const job_view& j) {
 }
 
 bool is_resumable(const job_spec& job) {
-  if (is_replayed(job)) return true;
+  if (is_replayed(job) || is_elastic_program(job)) return true;
   if (!job.command.empty() || job.slots) return false;
   return !job.train || !job.train->checkpoint.empty() || is_simulated(job.train->device);
 }

@@ -15,15 +15,16 @@ double iterations_by_now(const snapshot& s, const job_view& j);
 /// one, otherwise by what its present attempt was expected to do.
 double iterations_left(const snapshot& s, const job_view& j);
 
-/// The measured time of an iteration over the expected one; 1 where nothing has been reported.
+/// The measured time of an iteration over the expected one; 1 where nothing has been reported, or
+/// where plans have the measured speed.
 double measured_slowdown(const job_view& j);
 
 /// Samples that are left, times the measured slowdown: divided by the rate that a plan is expected
 /// to have, the seconds that they take.
 double samples_left(const snapshot& s, const job_view& j);
 
-/// Can it be stopped, and continue on other GPUs where it was? A program's progress is its own, and
-/// a training without checkpoints would start over.
+/// Can it be stopped, and continue on other GPUs where it was? A program's progress is its own
+/// unless its file says that it is elastic, and a training without checkpoints would start over.
 bool is_resumable(const job_spec& job);
 
 }  // namespace troupe::planners

@@ -184,7 +184,7 @@ class replayed_policy final : public wrapped_policy {
       return std::tuple(j.spec.get(), j.plans.get(), j.submitted_s, j.iterations_done, j.attempts,
                         j.out_of_memory, j.bytes_floor, j.tried_gpus, j.tried_bytes, j.started_s,
                         j.iteration_s, j.memory_factor, j.reported ? j.reported->at_s : -1,
-                        j.reported ? j.reported->iteration : 0);
+                        j.reported ? j.reported->iteration : 0, j.elastic.get());
     };
     return figures(a) == figures(b) && a.where == b.where && a.how == b.how;
   }

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "planners/plans/mixed_plan.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 #include "planners/troupe/waiting_prices.hpp"
@@ -110,7 +111,7 @@ class assigner {
   }
   double start_s(const contender& x, bool unchanged) const {
     if (x.runs() && unchanged) return x.start_left_s;
-    return c_.settings.restart_s * (x.runs() ? o_.stop_cost : 1);
+    return restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
   }
 
   bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
@@ -311,9 +312,8 @@ class assigner {
 }  // namespace
 
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
-  const double restart_s = c.settings.restart_s;
-  const double until_s = j.started_s + o.settle_starts * restart_s;
-  const double step_s = o.settle_step * restart_s;
+  const double until_s = j.started_s + o.settle_starts * restart_of(c, j);
+  const double step_s = o.settle_step * c.settings.restart_s;
   return step_s > 0 ? std::ceil(until_s / step_s) * step_s : until_s;
 }
 
@@ -379,8 +379,8 @@ std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pool
   if (stopped.empty()) return anew;
   auto kept = assigned_to(true);
   if (obeys_priority(kept, anew, stopped)) return anew;
-  const double restarts_s =
-      (o.stop_cost - 1) * c.settings.restart_s * static_cast<double>(stopped.size());
+  double restarts_s = 0;
+  for (const auto* x : stopped) restarts_s += (o.stop_cost - 1) * restart_of(c, *x->job);
   const bool better = loss_of(contenders, anew, c, weights, costs) + restarts_s <
                       loss_of(contenders, kept, c, weights, costs);
   return better ? std::move(anew) : std::move(kept);

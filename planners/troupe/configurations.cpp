@@ -10,6 +10,7 @@
 #include "planners/cost/stage_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/user_request.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
@@ -58,12 +59,16 @@ namespace {
 /// The fastest split on `gpus` GPUs of the pool. By the job's plans, if it has any: they account
 /// for the memory that it turned out to need.
 std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::uint32_t gpus,
-                                  const job_view& j, std::uint32_t max_tensor) {
+                                  const job_view& j, const program_speeds& speeds,
+                                  std::uint32_t max_tensor) {
   const auto& job = *j.spec;
   if (is_pipeline_job(job)) return {};
+  const auto& type = c.gpus[pool.gpu].name;
   if (std::ranges::none_of(*j.plans, [](const plan& p) { return p.stages.empty(); })) {
     auto how = split_for(c, job, pack(pool, gpus), j.bytes_floor, max_tensor);
     if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch) return {};
+    if (!may_have(j, how, type)) return {};
+    how.samples_per_s = speeds.rate_of(how, type, how.samples_per_s);
     return how;
   }
   const double memory = c.gpus[pool.gpu].memory_bytes();
@@ -71,11 +76,12 @@ std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::u
   for (const auto& p : *j.plans) {
     if (!p.stages.empty() || p.gpus() != gpus || p.tensor_parallel > max_tensor) continue;
     if (!(p.bytes_per_gpu < memory) || p.bytes_per_gpu <= j.bytes_floor) continue;
+    if (!may_have(j, p, type)) continue;
     auto how = p;
     how.gpu_types = {pool.gpu};
     how.tensor_in_node = true;
     const auto e = estimate_iteration(c, job, how, pack(pool, gpus));
-    how.samples_per_s = e.samples_per_s;
+    how.samples_per_s = speeds.rate_of(how, type, e.samples_per_s);
     how.cost_per_hour = e.cost_per_hour;
     if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
   }
@@ -90,11 +96,12 @@ std::vector<configuration> configurations_in(const cluster& c, const std::vector
                                              std::uint32_t max_tensor) {
   const auto& job = *j.spec;
   const auto max = max_of_type(c, job, pools[p].gpu);
+  const program_speeds speeds{c, j};
   double best = 0;
   std::vector<configuration> out;
   for (const auto gpus : counts_of(pools[p])) {
     if (gpus > max) break;
-    auto how = fastest_split(c, pools[p], gpus, j, max_tensor);
+    auto how = fastest_split(c, pools[p], gpus, j, speeds, max_tensor);
     auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
     if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
     if (!how || !(how->samples_per_s >= best * min_gain)) continue;
@@ -114,8 +121,8 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
   std::vector<configuration> out;
   for (std::uint32_t p = 0; p < pools.size(); ++p) {
     auto of_pool = configurations_in(c, pools, p, j, speeds[pools[p].gpu], max_tensor);
-    // A program keeps its GPUs to its end, whatever jobs arrive later.
-    if (!j.spec->command.empty() && !of_pool.empty())
+    // A program that is not elastic keeps its GPUs to its end, whatever jobs arrive later.
+    if (is_program(*j.spec) && !is_elastic_program(*j.spec) && !of_pool.empty())
       of_pool = {*std::ranges::max_element(
           of_pool, {}, [&](const configuration& x) { return worth(*j.spec, x.how); })};
     std::ranges::move(of_pool, std::back_inserter(out));

@@ -43,8 +43,9 @@ double worth(const job_spec& job, const plan& how);
 /// Every configuration that the job's memory and bounds allow on the whole cluster, pool by pool,
 /// the fewest GPUs first: the faster of its data and tensor parallel split and the pipelines among
 /// `j.plans`. A count that is not at least 0.5 % faster than a smaller one of the same pool is left
-/// out. Of a program of the user's own, which is never stopped, only the one that its objective
-/// likes best in each pool; none of a program with exact_gpus (plans/exact_gpus.hpp).
+/// out. Of a program of the user's own that is not elastic, and so never stopped, only the one
+/// that its objective likes best in each pool; none of a program with exact_gpus
+/// (plans/exact_gpus.hpp).
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "planners/plans/shortage.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::planners {
 
@@ -42,7 +43,7 @@ std::string why_assigned(const cluster& c, const assigned& a) {
   if (!a.option)
     return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed->where));
   const auto& how = x.options()[*a.option].how;
-  const double new_s = x.samples_left / how.samples_per_s + c.settings.restart_s;
+  const double new_s = x.samples_left / how.samples_per_s + restart_of(c, *x.job);
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {}; {}", gpus_text(c, how),
                        x.options().size(),

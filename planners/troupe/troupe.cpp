@@ -9,6 +9,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/troupe/arriving_load.hpp"
@@ -203,9 +204,14 @@ class troupe_policy : public queue_policy {
     return {kind::insufficient, why_behind(s, *mine, before, s.running.size() - before)};
   }
 
+  /// An elastic program with an exact number of GPUs has no configurations to change to.
+  static bool may_change(const job_view& j) {
+    return !is_program(*j.spec) || (is_elastic_program(*j.spec) && !has_exact_gpus(*j.spec));
+  }
+
   /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
   /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
-  /// the user's own, which might start over when they are stopped.
+  /// the user's own that are not elastic, which might start over when they are stopped.
   bool is_fixed(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
     if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
     return j.training && (!j.plans || cache_.of(c, pools, j).options.empty());
@@ -215,7 +221,7 @@ class troupe_policy : public queue_policy {
                                        std::vector<decision>& out) const {
     std::vector<const job_view*> jobs;
     for (const auto& [id, j] : s.running)
-      if (j.spec->command.empty() && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
+      if (may_change(j) && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
       if (is_fixed(s.cluster, pools, j)) continue;
       if (auto never = why_never(j))
@@ -229,7 +235,6 @@ class troupe_policy : public queue_policy {
   std::vector<contender> to_contenders(const snapshot& s, const std::vector<gpu_pool>& pools,
                                        const std::vector<const job_view*>& jobs) const {
     const auto then = s.at_change();
-    const double restart_s = s.cluster.settings.restart_s;
     const auto pool_of = pools_of_nodes(s.cluster, pools);
     std::vector<contender> contenders;
     contenders.reserve(jobs.size());
@@ -240,7 +245,7 @@ class troupe_policy : public queue_policy {
       x.table = &cache_.of(s.cluster, pools, j);
       x.samples_left = samples_left(then, j);
       if (j.where.empty()) continue;
-      x.start_left_s = std::max(0.0, j.started_s + restart_s - then.now_s);
+      x.start_left_s = std::max(0.0, j.started_s + start_of(s.cluster, j) - then.now_s);
       x.present = present_option(x.options(), pool_of, j);
     }
     rank_unknown_lengths(contenders);

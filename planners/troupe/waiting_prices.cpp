@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "planners/policy/elastic_jobs.hpp"
+
 namespace troupe::planners {
 
 std::vector<double> pool_weights(const cluster& c, const std::vector<gpu_pool>& pools,
@@ -84,7 +86,6 @@ double time_to_end(const contender& x, double samples_per_s, double start_s, dou
 // fastest configuration when all shorter ones have ended.
 double loss_of(const std::vector<contender>& contenders, const std::vector<assigned>& all,
                const cluster& c, const std::vector<double>& pool_weights, const job_costs& costs) {
-  const double restart_s = c.settings.restart_s;
   const auto speeds = relative_speeds(c);
   std::vector<bool> placed(contenders.size());
   for (const auto& a : all)
@@ -96,7 +97,7 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
     if (placed[static_cast<std::size_t>(&x - contenders.data())]) continue;
     waiting.push_back(&x);
     behind.add(x);
-    loss += restart_s + x.samples_left / x.table->fastest_samples_per_s;
+    loss += restart_of(c, *x.job) + x.samples_left / x.table->fastest_samples_per_s;
   }
   const auto by_work = [](const contender* x) { return std::pair{x->work(), x->job->id}; };
   std::vector<const assigned*> running;
@@ -108,6 +109,7 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
     const auto& x = *a->who;
     const bool stays = x.runs() && (!a->option || a->option == x.present);
     const auto* o = a->option ? &x.options()[*a->option] : nullptr;
+    const double restart_s = restart_of(c, *x.job);
     const double start_s = stays ? x.start_left_s : restart_s;
     const double run_s =
         time_to_end(x, (o ? o->how : a->mixed->how).samples_per_s, start_s, before_s, restart_s);
@@ -119,7 +121,8 @@ double loss_of(const std::vector<contender>& contenders, const std::vector<assig
   for (const auto* x : waiting) {
     // A stopped job starts twice; the second start is work that the change itself causes.
     const double starts = x->runs() ? costs.price_factor() : 1;
-    loss += behind.lowest(*x) * (x->work() + starts * restart_s * x->table->efficient_weight);
+    loss += behind.lowest(*x) *
+            (x->work() + starts * restart_of(c, *x->job) * x->table->efficient_weight);
     behind.remove(*x);
   }
   return loss;
