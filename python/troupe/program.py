@@ -23,7 +23,9 @@ def init(seed=0, global_batch=None, iterations=None):
     Outside Troupe: rank 0 of 1 (or what a launcher says), no request to stop, and reports go nowhere. `global_batch` and
     `iterations` are for that case: under Troupe the job's own count.
     """
-    return Run(os.environ, seed, global_batch, iterations)
+    run = Run(os.environ, seed, global_batch, iterations)
+    atexit.register(run.flush)
+    return run
 
 
 class Run:
@@ -66,7 +68,6 @@ class Run:
         self._loss = None
         self._report.set(control=1)
         self._report.flush()
-        atexit.register(self._report.flush)
 
     def share(self):
         """The number of this rank's samples of a global batch. They add up; two ranks differ by at most 1."""
@@ -155,6 +156,10 @@ class Run:
         """All is done: exit status 0 finishes the job, even if a stop was requested."""
         self._settle()
         self._report.set(finished=1)
+        self._report.flush()
+
+    def flush(self):
+        """Writes what is not yet written. At exit it happens by itself."""
         self._report.flush()
 
     def _batch(self):
