@@ -4,20 +4,19 @@ import time
 
 from support import Scratch, lines_of, until
 
-# Each says that it is there, and counts the signals that it gets.
+# It says that it is there, and counts the signals that it gets.
 COUNTS = """
 import os, signal, sys, time
 count = 0
 def note(number, frame):
     global count
     count += 1
+    with open(name, "a") as file: print(count, file=file)
+name = sys.argv[1] + os.environ["RANK"]
 signal.signal(signal.SIGTERM, note)
 signal.signal(signal.SIGINT, note)
-name = sys.argv[1] + os.environ["RANK"]
 open(name, "w").close()
-while not count: time.sleep(0.01)
-time.sleep(0.3)
-print(count, file=open(name, "w"))
+while not os.path.exists(sys.argv[1] + "end"): time.sleep(0.01)
 """
 SLEEPS = """
 import os, signal, sys, time
@@ -102,7 +101,15 @@ class Launcher(Scratch):
             process = self.launch("--nproc", 2, program, self.path(f"count{i}-"), **more)
             files = [self.path(f"count{i}-{rank}") for rank in (0, 1)]
             until(lambda: all(map(os.path.exists, files)))
+            # Two signals that are pending together are one: the launcher acts when the processes have had the group's.
+            os.kill(process.pid, signal.SIGSTOP)
             send(process.pid, number)
+            if more:
+                until(lambda: all(map(lines_of, files)))
+            os.kill(process.pid, signal.SIGCONT)
+            until(lambda: all(map(lines_of, files)))
+            time.sleep(0.2)
+            self.write(f"count{i}-end", "")
             process.communicate(timeout=60)
             self.assertEqual(([lines_of(f) for f in files], process.returncode), ([["1"], ["1"]], 0), (i, number))
 
@@ -110,19 +117,22 @@ class Launcher(Scratch):
     def test_one_that_saves_is_not_ended_by_one_that_does_not(self):
         program = self.write("saves.py", """
 import os, signal, sys, time
+def note(text):
+    with open(sys.argv[1] + "saved", "a") as file: print(text, file=file)
 def save(number, frame):
+    note("signal")
     time.sleep(0.5)
-    open(sys.argv[1] + "saved", "a").write("saved")
+    note("saved")
     sys.exit(0)
 if os.environ["RANK"] == "0": signal.signal(signal.SIGTERM, save)
 open(sys.argv[1] + os.environ["RANK"], "w").close()
 time.sleep(60)
 """)
-        process = self.launch("--nproc", 2, program, self.path("f"))
+        process = self.launch("--grace", 20, "--nproc", 2, program, self.path("f"))
         until(lambda: os.path.exists(self.path("f0")) and os.path.exists(self.path("f1")))
         process.terminate()
         process.communicate(timeout=60)
-        self.assertEqual(lines_of(self.path("fsaved")), ["saved"])
+        self.assertEqual(lines_of(self.path("fsaved")), ["signal", "saved"])
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
 
     def test_no_process_outlives_a_killed_launcher(self):

@@ -31,7 +31,7 @@ def lines_of(path):
         return []
 
 
-def until(condition, limit_s=60):
+def until(condition, limit_s=20):
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
