@@ -1,0 +1,1 @@
+"""Troupe's package for Python programs and their users."""

@@ -1,0 +1,39 @@
+"""The errors of this package."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+
+class Error(Exception):
+    """Any error of this package."""
+
+
+class CommandError(Error):
+    """The `troupe` program refused something: the error of its --json.
+
+    `file` is "-" for a job given as a text or a dict; `file` and `line` are None where no file is to blame.
+    """
+
+    def __init__(self, code: str, file: Optional[str], line: Optional[int], text: str):
+        super().__init__(code, file, line, text)
+        self.code, self.file, self.line, self.text = code, file, line, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class NotInTroupe(Error):
+    """No controller's address is known here."""
+
+
+class StaleLease(Error):
+    """A newer lease of the job owns the directory."""
+
+
+class BadReport(Error):
+    """A report that makes no sense, such as an iteration below zero."""
+
+
+class Missing(Error):
+    """Something optional is not installed, or not known."""
