@@ -10,13 +10,12 @@ from __future__ import annotations
 import csv
 import os
 from pathlib import Path
-from typing import Dict, List, Optional
 
 from troupe import command
 from troupe.errors import CommandError, Missing, NotInTroupe
 
 
-def submit(job: command.Description, wait: bool = False, **connection) -> Job:
+def submit(job: str | dict | os.PathLike, wait: bool = False, **connection) -> Job:
     """Submits a job: a file's name or Path, a YAML text, or a dict with the keys of a job's file."""
     argument, text = command.as_argument(job)
     entry = _ask("submit", argument, text=text, **connection)["jobs"][0]
@@ -26,12 +25,12 @@ def submit(job: command.Description, wait: bool = False, **connection) -> Job:
     return submitted
 
 
-def jobs(**connection) -> List[dict]:
+def jobs(**connection) -> list[dict]:
     """All jobs, as `troupe status --json` has them."""
     return _ask("status", **connection)["jobs"]
 
 
-def nodes(**connection) -> List[dict]:
+def nodes(**connection) -> list[dict]:
     """All nodes, as `troupe status --json` has them."""
     return _ask("status", **connection)["nodes"]
 
@@ -39,7 +38,7 @@ def nodes(**connection) -> List[dict]:
 class Job:
     """A job of a cluster by its number; `checkpoint` is the folder of its checkpoints, for curve()."""
 
-    def __init__(self, number: int, checkpoint: Optional[os.PathLike] = None, **connection):
+    def __init__(self, number: int, checkpoint: os.PathLike | None = None, **connection):
         self.number = number
         self._checkpoint = checkpoint
         self._connection = connection
@@ -50,7 +49,7 @@ class Job:
     def status(self) -> dict:
         return self._ask("status")["jobs"][0]
 
-    def wait(self, timeout_s: Optional[float] = None) -> dict:
+    def wait(self, timeout_s: float | None = None) -> dict:
         """How the job ended: state, exit_code, attempts, detail. TimeoutError after `timeout_s`; the job goes on."""
         return self._ask("wait", timeout_s=timeout_s)["jobs"][0]
 
@@ -71,7 +70,7 @@ class Job:
         """Moves it to other GPUs or another layout; `layout` are the other options of `troupe move`."""
         return self._change("move", "moved", gpus=gpus, gpu=gpu, nodes=nodes, stages=stages, **layout)
 
-    def curve(self) -> Dict[str, list]:
+    def curve(self) -> dict[str, list]:
         """The columns of its curve.csv, which a training writes into its folder of checkpoints."""
         if self._checkpoint is None:
             raise Missing(f"job {self.number}: no folder of checkpoints is known; give Job(number, checkpoint)")
@@ -111,17 +110,17 @@ def _has_address(options: dict) -> bool:
     return (Path(state or os.environ.get("TROUPE_STATE") or "troupe-state") / "controller.address").exists()
 
 
-def _checkpoint_of(job: command.Description) -> Optional[Path]:
+def _checkpoint_of(job: str | dict | os.PathLike) -> Path | None:
     """Only of a dict: this package reads no YAML."""
     training = job.get("train") if isinstance(job, dict) else None
     folder = training.get("checkpoint") if isinstance(training, dict) else None
     return Path(folder).absolute() if folder else None
 
 
-def _columns(text: str) -> Dict[str, list]:
+def _columns(text: str) -> dict[str, list]:
     # The trainer may be writing: what follows the last end of line is cut.
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-    columns: Dict[str, list] = {name: [] for name in rows.fieldnames or []}
+    columns: dict[str, list] = {name: [] for name in rows.fieldnames or []}
     for row in rows:
         for name, value in row.items():
             columns[name].append(command.number(value))

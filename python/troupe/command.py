@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from pathlib import Path
-from typing import List, Optional, Tuple, Union
 
 from troupe.errors import CommandError, Missing
 
-Description = Union[str, dict, os.PathLike]
+# subprocess and the like are imported where they are used: programs that only report their progress import
+# this package, too, and each restart of theirs would pay for them.
 
 
 def program() -> str:
@@ -19,10 +17,10 @@ def program() -> str:
     if chosen:
         return chosen
     # PREFIX/lib/troupe/python/troupe/command.py and PREFIX/bin/troupe are installed together.
-    parents = Path(__file__).resolve().parents
-    beside = parents[4] / "bin" / "troupe" if len(parents) > 4 else Path("troupe")
-    if beside.is_file():
-        return str(beside)
+    package = os.path.dirname(os.path.realpath(__file__))
+    beside = os.path.normpath(os.path.join(package, "..", "..", "..", "..", "bin", "troupe"))
+    if os.path.isfile(beside):
+        return beside
     from shutil import which
 
     found = which("troupe")
@@ -31,12 +29,14 @@ def program() -> str:
     return found
 
 
-def run(verb: str, *arguments, text: Optional[str] = None, timeout_s: Optional[float] = None, **options) -> dict:
+def run(verb: str, *arguments, text: str | None = None, timeout_s: float | None = None, **options) -> dict:
     """The document of `troupe VERB ARGUMENTS --json`; `text` is its standard input.
 
     Raises CommandError for the program's error. A "no" with a document, such as a plan that is not feasible, is
     returned. TimeoutError after `timeout_s`.
     """
+    import subprocess
+
     line = [program(), verb, *map(str, arguments), *flags(options), "--json"]
     try:
         ended = subprocess.run(
@@ -64,7 +64,7 @@ def parsed(verb: str, ended: subprocess.CompletedProcess) -> dict:
     raise CommandError("malformed", None, None, f"troupe {verb} ended by {end} without a JSON document: {last}")
 
 
-def flags(options: dict) -> List[str]:
+def flags(options: dict) -> list[str]:
     """Options of the command line: {"max_gpus": 4, "nodes": ["a", "b"]} is --max-gpus=4 --nodes=a --nodes=b."""
     words = []
     for key, value in options.items():
@@ -79,7 +79,7 @@ def flags(options: dict) -> List[str]:
     return words
 
 
-def as_text(given: Description) -> Optional[str]:
+def as_text(given: str | dict | os.PathLike) -> str | None:
     """The text of a description; None if `given` names a file.
 
     A word without a colon is no YAML of a job or a cluster: it is the name of a file, perhaps of none.
@@ -92,13 +92,13 @@ def as_text(given: Description) -> Optional[str]:
     return None if is_name else given
 
 
-def as_argument(given: Description) -> Tuple[str, Optional[str]]:
+def as_argument(given: str | dict | os.PathLike) -> tuple[str, str | None]:
     """A verb's argument and standard input. From there, relative names in a text count from the current directory."""
     text = as_text(given)
     return (os.fspath(given), None) if text is None else ("-", text)
 
 
-def number(text: str) -> Union[int, float, None]:
+def number(text: str) -> int | float | None:
     """A number of a CSV file that the program has written; None for an empty field."""
     if not text:
         return None

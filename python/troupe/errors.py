@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 
 class Error(Exception):
     """Any error of this package."""
@@ -15,7 +13,7 @@ class CommandError(Error):
     `file` is "-" for a job given as a text or a dict; `file` and `line` are None where no file is to blame.
     """
 
-    def __init__(self, code: str, file: Optional[str], line: Optional[int], text: str):
+    def __init__(self, code: str, file: str | None, line: int | None, text: str):
         super().__init__(code, file, line, text)
         self.code, self.file, self.line, self.text = code, file, line, text
 

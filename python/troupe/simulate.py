@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional, Sequence
 
 from troupe import command
 from troupe.errors import Error, Missing
@@ -14,16 +13,16 @@ _texts = {"name", "state", "nodes", "reason", "merged_with"}
 class Results:
     """A simulation's results; `document` is the whole of `troupe simulate --json`."""
 
-    def __init__(self, document: dict, jobs: Dict[str, List[dict]]):
+    def __init__(self, document: dict, jobs: dict[str, list[dict]]):
         self.document = document
         self._jobs = jobs
 
     @property
-    def records(self) -> List[dict]:
+    def records(self) -> list[dict]:
         """A dict a policy."""
         return self.document["policies"]
 
-    def jobs(self, policy: str) -> List[dict]:
+    def jobs(self, policy: str) -> list[dict]:
         """A dict a job: the rows of jobs-POLICY.csv, numbers as such, and None for those that are empty."""
         if policy not in self._jobs:
             raise Error(f"no policy {policy!r} in these results; policies: {', '.join(self._jobs)}")
@@ -40,12 +39,12 @@ class Results:
 
 def simulate(
     *,
-    cluster: command.Description,
-    trace: Optional[os.PathLike] = None,
-    jobs: Optional[Sequence[dict]] = None,
-    policies: Sequence[str] = ("troupe",),
+    cluster: str | dict | os.PathLike,
+    trace: str | os.PathLike | None = None,
+    jobs: list[dict] | None = None,
+    policies: list[str] = ("troupe",),
     seed: int = 1,
-    faults: Optional[os.PathLike] = None,
+    faults: str | os.PathLike | None = None,
     **options,
 ) -> Results:
     """Replays a trace file, or `jobs` (dicts with a trace's columns), in virtual time under each policy.
@@ -71,17 +70,17 @@ def simulate(
         return Results(document, {name: _rows(os.path.join(folder, "out", f"jobs-{name}.csv")) for name in names})
 
 
-def plan(job: command.Description, cluster: command.Description, policy: str = "troupe", **options) -> dict:
-    """The plans of a job, and the policy's choice, as `troupe plan --json` has them; `feasible` says whether there is one."""
+def plan(job: str | dict | os.PathLike, cluster: str | dict | os.PathLike, policy: str = "troupe", **options) -> dict:
+    """A job's plans and the policy's choice, as `troupe plan --json` has them; `feasible`: there is a choice."""
     return _about_job("plan", job, cluster, policy=policy, **options)
 
 
-def estimate(job: command.Description, cluster: command.Description, stages: Sequence[str], **options) -> dict:
+def estimate(job: str | dict | os.PathLike, cluster: str | dict | os.PathLike, stages: list[str], **options) -> dict:
     """The time and memory of a given plan, as `troupe estimate --json` has them; a stage is "GPU:LAYERS"."""
     return _about_job("estimate", job, cluster, stages=list(stages), **options)
 
 
-def _about_job(verb: str, job: command.Description, cluster: command.Description, **options) -> dict:
+def _about_job(verb: str, job: str | dict | os.PathLike, cluster: str | dict | os.PathLike, **options) -> dict:
     argument, text = command.as_argument(job)
     with _folder() as folder:
         return command.run(verb, argument, text=text, cluster=_cluster_file(folder, cluster), **options)
@@ -93,7 +92,7 @@ def _folder():
     return TemporaryDirectory(prefix="troupe-")
 
 
-def _cluster_file(folder: str, cluster: command.Description) -> str:
+def _cluster_file(folder: str, cluster: str | dict | os.PathLike) -> str:
     text = command.as_text(cluster)
     return os.fspath(cluster) if text is None else _written(folder, "cluster.yaml", text)
 
@@ -105,7 +104,7 @@ def _written(folder: str, name: str, text: str) -> str:
     return path
 
 
-def _trace_of(jobs: Sequence[dict]) -> str:
+def _trace_of(jobs: list[dict]) -> str:
     """A trace file; jobs without a number get their place, from 1."""
     numbered = [{"job_id": i, **job} for i, job in enumerate(jobs, 1)]
     # A dict, because the order of the columns must not depend on hashes.
@@ -125,7 +124,7 @@ def _field(value) -> str:
     return text
 
 
-def _rows(path: str) -> List[dict]:
+def _rows(path: str) -> list[dict]:
     import csv
 
     with open(path, newline="", encoding="utf-8") as file:

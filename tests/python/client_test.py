@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -50,7 +51,8 @@ class ACluster(unittest.TestCase):
     def job(self, script, **more):
         """A job of one GPU, whose command line has this test's folder."""
         words = ["sh", "-c", script, os.path.join(self.folder.name, "job")]
-        return {"name": "a", "model": "gpt2-350m", "global_batch": 8, "gpus": 1, "memory_gb": 10, "command": words, **more}
+        needs = {"gpus": 1, "memory_gb": 10, **more}
+        return {"name": "a", "model": "gpt2-350m", "global_batch": 8, "command": words, **needs}
 
     def running(self, job):
         self.assertTrue(until(lambda: job.status()["state"] == "running" or None), job.status())
@@ -138,7 +140,8 @@ class Jobs(ACluster):
         data = self.file("text.txt", "All the world is a stage, and all the men and women merely players. " * 50)
         model = {"name": "m", "family": "gpt", "hidden": 16, "layers": 2, "heads": 2, "sequence": 16, "vocabulary": 256}
         train = {"data": str(data), "seed": 1, "checkpoint": os.path.join(self.folder.name, name)}
-        return {"name": name, "model": model, "global_batch": 4, "iterations": iterations, "train": train}
+        shape = {"global_batch": 4, "iterations": iterations, "pipeline": {"microbatches": 4}}
+        return {"name": name, "model": model, "train": train, **shape}
 
     def test_a_training_has_a_curve_in_its_folder_of_checkpoints(self):
         description = self.training("short", 5)
@@ -162,12 +165,12 @@ class Jobs(ACluster):
         # Whatever happens, it must not keep the other tests' GPUs.
         self.addCleanup(client.Job.cancel, job)
         self.assertTrue(until(lambda: job.status()["iteration"] or None), job.status())
-        for stages, nodes in ((1, ["n-1"]), (2, ["n-0", "n-1"])):
-            answer = job.move(stages=stages, nodes=nodes)
+        for stages, nodes in ((1, ["n-1"]), (2, ["n-0"])):
+            answer = job.move(stages=stages, nodes=nodes, data_parallel=1)
             self.assertEqual((answer["moved"], answer["lost_iterations"]), (True, 0))
             status = job.status()
             self.assertEqual(status["plan"]["pipeline_parallel"], stages)
-            self.assertLessEqual({place["node"] for place in status["allocation"]}, set(nodes))
+            self.assertEqual([place["node"] for place in status["allocation"]], nodes)
             self.assertTrue(until(lambda: job.status()["state"] == "running" or None), job.status())
 
     def test_all_jobs_and_nodes_are_listed(self):
@@ -224,6 +227,17 @@ class TheProgram(unittest.TestCase):
         with mock.patch.dict(os.environ, {"TROUPE_PROGRAM": str(path)}):
             with self.assertRaisesRegex(Missing, "cannot be run"):
                 command.run("status")
+
+    def test_the_program_installed_with_the_package_goes_before_the_path(self):
+        prefix = Path(self.folder, "prefix")
+        shutil.copytree(here.parents[1] / "python" / "troupe", prefix / "lib" / "troupe" / "python" / "troupe")
+        (prefix / "bin").mkdir()
+        installed = self.script("exit 1").rename(prefix / "bin" / "troupe")
+        self.script("exit 2")
+        variables = {"PATH": self.folder, "PYTHONPATH": str(prefix / "lib" / "troupe" / "python")}
+        code = "from troupe import command; print(command.program())"
+        printed = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
+        self.assertEqual(printed.stdout, f"{installed.resolve()}\n", printed.stderr)
 
     def test_options_become_words(self):
         given = {"max_gpus": 4, "nodes": ["a", "b"], "wait": True, "json": False, "gpu": None}
