@@ -5,6 +5,8 @@
         ...                      # iteration i, with the samples run.indices(i, len(dataset))
         run.report(i + 1, loss)
 
+Beside it, troupe.client follows the jobs of a cluster, and simulate(), plan() and estimate() run the `troupe` program.
+
 docs/python.md describes it. The package needs the standard library alone; its modules are imported when used.
 """
 
@@ -18,21 +20,28 @@ _places = {
     "StaleLease": "errors",
     "BadReport": "errors",
     "Missing": "errors",
+    "CommandError": "errors",
+    "NotInTroupe": "errors",
+    "Results": "simulation",
+    "simulate": "simulation",
+    "plan": "simulation",
+    "estimate": "simulation",
 }
+_modules = ("client",)
 
-__all__ = ["__version__", *_places]
+__all__ = ["__version__", *_places, *_modules]
 
 
 def __getattr__(name):
     place = _places.get(name)
-    if place is None:
+    if place is None and name not in _modules:
         raise AttributeError(f"module 'troupe' has no attribute '{name}'")
     from importlib import import_module
 
-    value = getattr(import_module("troupe." + place), name)
+    value = getattr(import_module("troupe." + place), name) if place else import_module("troupe." + name)
     globals()[name] = value
     return value
 
 
 def __dir__():
-    return sorted(set(globals()) | set(_places))
+    return sorted(set(globals()) | set(_places) | set(_modules))
