@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/launch_environment.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::actors {
 
@@ -32,6 +33,18 @@ std::optional<program_end> end_of(const job_spec& spec, const std::optional<prog
   return end == program_end{} ? std::nullopt : std::optional{end};
 }
 
+namespace {
+
+/// By the job's file alone.
+planners::start_estimate simulated_start(const cluster& c, const job_record& j,
+                                         const lease_granted& g) {
+  planners::job_view v;
+  v.spec = j.spec;
+  return planners::estimate_start(c, v, g.how, j.where);
+}
+
+}  // namespace
+
 /// A pure function of the ledger: orders that are sent again after a restart are the same, and the
 /// node recognizes the lease by its number.
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
@@ -46,6 +59,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.incarnation = g.parts[part].incarnation;
   w.devices = g.parts[part].devices;
   w.command = spec.command;
+  double iteration_s = g.iteration_s, start_s = g.start_s;
   if (is_program(spec)) {
     w.environment = launch_environment(c, spec, g, part, local);
     w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
@@ -54,6 +68,9 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     if (has_known_length(spec)) w.program->last = spec.iterations;
     if (spec.elastic) {
       // Simulated programs take what their file says, whatever was measured.
+      const auto truth = simulated_start(c, j, g);
+      iteration_s = truth.iteration_s;
+      start_s = truth.start_s.value_or(g.start_s);
       w.program->save_s = spec.elastic->save_s.value_or(0);
       const double own_s = spec.elastic->checkpoint_every_s;
       w.program->checkpoint_every_s = own_s > 0 ? own_s : c.settings.checkpoint_s;
@@ -64,8 +81,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.working_directory = spec.working_directory;
   // Iterations that earlier leases saved are not repeated.
   w.iterations = spec.iterations - done;
-  w.iteration_s = g.iteration_s;
-  w.start_s = g.start_s;
+  w.iteration_s = iteration_s;
+  w.start_s = start_s;
   w.out_of_memory = g.out_of_memory;
   w.serve = spec.serve;
   if (is_training(spec)) {

@@ -1,6 +1,7 @@
 #include "actors/control/elastic_attempts.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "messages/base/find_in.hpp"
 
@@ -49,6 +50,14 @@ void set_rate(program_costs& costs, const program_rate& rate) {
     *same = rate;
   else
     costs.rates.push_back(rate);
+}
+
+bool have_other_rates(const program_costs& now, const program_costs& before) {
+  constexpr double noise = 0.02;
+  return !std::ranges::equal(now.rates, before.rates, [](const auto& a, const auto& b) {
+    return a.gpu == b.gpu && a.gpus == b.gpus && a.data_parallel == b.data_parallel &&
+           std::abs(a.samples_per_s - b.samples_per_s) <= noise * b.samples_per_s;
+  });
 }
 
 /// Only a stop after which something was saved shows how long saving takes: a program that was

@@ -22,6 +22,9 @@ std::optional<program_rate> rate_in(const cluster& c, const job_spec& spec,
 /// Replaces the rate of the same GPUs, or adds it.
 void set_rate(program_costs& costs, const program_rate& rate);
 
+/// Do rates differ by more than the noise of measuring them?
+bool have_other_rates(const program_costs& now, const program_costs& before);
+
 /// Adds an attempt that has ended at `at_s` to its job's record. `saved`: the iterations from which
 /// the next attempt goes on; `gpu_type`: of the lease's GPUs, empty if there are several.
 void add_attempt(elastic_record& record, const job_spec& spec, const lease_record& lease,

@@ -1,8 +1,12 @@
 #include "actors/control/job_views.hpp"
 
+#include <fmt/format.h>
+
 #include "actors/control/elastic_attempts.hpp"
+#include "actors/control/unions.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/plans/shortage.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/placement.hpp"
 
 namespace troupe::actors {
@@ -60,7 +64,30 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     v.followed = has_successor(book, *l);
     if (reported) v.reported = reported_progress_of(j, *reported);
   }
+  if (v.elastic || j.spec->elastic) {
+    v.plans = planners::plans_of_elastic(c, v);
+    v.spec = planners::limits_of_elastic(v);
+  }
   return v;
+}
+
+reason why_immovable(const ledger& book, job_id job) {
+  const auto* j = book.job(job);
+  if (!j) return {reason::kind::unknown, fmt::format("no job {}", job)};
+  if (is_final(j->state))
+    return {reason::kind::invalid, fmt::format("job {} already {}", job, to_string(j->state))};
+  if (j->in)
+    return {reason::kind::invalid,
+            fmt::format("job {} is {}; only jobs that run by themselves can be "
+                        "moved",
+                        job, merged_with_text(book, *j))};
+  if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
+    return {reason::kind::invalid,
+            fmt::format("job {} is neither a training nor an elastic program; only these can be "
+                        "moved",
+                        job)};
+  return {reason::kind::invalid,
+          fmt::format("job {} is not running: it is {}", job, to_string(j->state))};
 }
 
 std::string why_waiting_text(const planners::policy& p, const planners::snapshot& now, job_id job,

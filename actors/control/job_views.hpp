@@ -20,6 +20,9 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
                            const std::map<job_id, plans_reply>& plans,
                            const std::map<job_id, job_progress>& progress);
 
+/// Why a user's move of the job is refused without planning it.
+reason why_immovable(const ledger& book, job_id job);
+
 /// The policy's reason why a job with these plans waits, and the GPUs of their types that are on
 /// nodes that cannot be used.
 std::string why_waiting_text(const planners::policy& p, const planners::snapshot& now, job_id job,

@@ -1,7 +1,6 @@
 #include "actors/control/scheduler.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "actors/control/unions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -130,20 +130,10 @@ void scheduler_state::on(const job_progress& p) {
   const auto* j = book().job(p.job);
   if (!j || !view) return;
   view->reported = reported_progress_of(*j, known);
-  if (j->elastic && known.lease == j->lease) follow_rate(*j, *view);
-}
-
-/// A measured speed that differs from the known one makes other plans. Policies keep what they
-/// computed for a list of plans, so small differences do not.
-void scheduler_state::follow_rate(const job_record& j, const planners::job_view& known) {
-  constexpr double min_change = 0.02;
-  const auto now = record_by_now(cluster(), j, book().lease_of(j), find_in(progress_, j.id));
-  const auto same = [&](const program_rate& a, const program_rate& b) {
-    return a.gpu == b.gpu && a.gpus == b.gpus && a.data_parallel == b.data_parallel &&
-           std::abs(a.samples_per_s - b.samples_per_s) <= min_change * b.samples_per_s;
-  };
-  if (!known.elastic || !std::ranges::equal(now->costs.rates, known.elastic->costs.rates, same))
-    update_views(j);
+  if (!j->elastic || known.lease != j->lease) return;
+  // Policies keep what they computed for a list of plans, so small differences make no new one.
+  const auto now = record_by_now(cluster(), *j, book().lease_of(*j), &known);
+  if (!view->elastic || have_other_rates(now->costs, view->elastic->costs)) update_views(*j);
 }
 
 /// At most one request for each job and memory factor is under way.
@@ -323,7 +313,8 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
     if (const auto* j = book().job(d.job); j && !d.expected)
-      d.expected = planners::estimate_start(cluster(), *j->spec, d.how, d.where);
+      d.expected = planners::estimate_start(
+          cluster(), view_of(cluster(), *j, book(), plans_, progress_), d.how, d.where);
     // A refused start on GPUs that are about to be free, or of several jobs, is not reserved: it is
     // decided again.
     if (d.with.empty() && !d.after) proposed_[d.job] = d;
@@ -435,25 +426,6 @@ void scheduler_state::reply_to_move(const move_request& w, expected<planners::de
   send_message(host_, w.from, result);
 }
 
-reason scheduler_state::why_immovable(job_id job) const {
-  const auto* j = book().job(job);
-  if (!j) return {reason::kind::unknown, fmt::format("no job {}", job)};
-  if (is_final(j->state))
-    return {reason::kind::invalid, fmt::format("job {} already {}", job, to_string(j->state))};
-  if (j->in)
-    return {reason::kind::invalid,
-            fmt::format("job {} is {}; only jobs that run by themselves can be "
-                        "moved",
-                        job, merged_with_text(book(), *j))};
-  if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
-    return {reason::kind::invalid,
-            fmt::format("job {} is neither a training nor an elastic program; only these can be "
-                        "moved",
-                        job)};
-  return {reason::kind::invalid,
-          fmt::format("job {} is not running: it is {}", job, to_string(j->state))};
-}
-
 /// Proposes the requested moves; false: there is none to propose.
 bool scheduler_state::make_moves() {
   std::vector<planners::decision> moves;
@@ -463,7 +435,7 @@ bool scheduler_state::make_moves() {
     const auto* running = find_in(running_, m.job);
     const bool elastic = running && is_elastic_program(*running->spec);
     if (!running || !(running->training || elastic) || proposed_moves_.contains(m.job)) {
-      reply_to_move(w, refuse(why_immovable(m.job)));
+      reply_to_move(w, refuse(why_immovable(book(), m.job)));
       continue;
     }
     const planners::move_wish wish{m.stages,   m.data_parallel, m.tensor_parallel,

@@ -45,7 +45,6 @@ class scheduler_state {
   void begin_with(std::shared_ptr<const cluster_state> now);
   void on_job_changed(job_id id, const job_record* before);
   void update_views(const job_record& j);
-  void follow_rate(const job_record& j, const planners::job_view& known);
   void update_union(const job_record& j);
   void list_unusable();
   void want_plans(const job_record& j);
@@ -65,7 +64,6 @@ class scheduler_state {
   void withdraw_hopeless();
   bool start_pending();
   bool make_moves();
-  reason why_immovable(job_id job) const;
   void reply_to_move(const move_request& w, expected<planners::decision> made);
   /// Now, among the times of the published state.
   double journal_time_s() const { return host_.clock->now_s() + state_->journal_ahead_s; }
