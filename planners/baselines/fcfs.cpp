@@ -10,6 +10,7 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/user_request.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
@@ -85,7 +86,7 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   const auto& idle = allowed_idle(c, all_idle, job, restricted);
   if (idle.total_idle() < gpus) return {};
   const auto on = [&](const allocation& where) {
-    return start_job(j.id, split_for(c, job, where, 0, all.max_tensor), where);
+    return start_job(j.id, in_its_layout(j, split_for(c, job, where, 0, all.max_tensor)), where);
   };
   if (types.empty()) {
     const auto where = fastest_idle(idle, gpus, all.types);

@@ -11,6 +11,7 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/user_request.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
@@ -165,7 +166,8 @@ class opportunistic : public queue_policy {
     const auto next = attempts.next(j);
     auto where = fastest_idle(allowed, next.gpus, next.types);
     if (!where) return {};
-    return placed_plan{split_for(c, *j.spec, *where, j.bytes_floor, max_tensor), std::move(*where)};
+    auto how = split_for(c, *j.spec, *where, j.bytes_floor, max_tensor);
+    return placed_plan{in_its_layout(j, std::move(how)), std::move(*where)};
   }
   static std::string why_these(const cluster& c, const job_view& j, const next_attempt& next) {
     if (j.out_of_memory == 0) return {};

@@ -54,6 +54,20 @@ bool may_have(const job_view& j, const plan& how, const std::string& gpu_type) {
          (j.spec->elastic->any_layout || has_layout(j, how));
 }
 
+plan in_its_layout(const job_view& j, plan how) {
+  if (!is_elastic_program(*j.spec) || j.spec->elastic->any_layout || has_layout(j, how)) return how;
+  const auto* first = first_of(j);
+  const auto tensor = first ? first->first_tensor_parallel : 1;
+  const auto stages = first ? first->first_pipeline_parallel : 1;
+  const auto gpus = how.gpus();
+  if (gpus % (tensor * stages) != 0) return how;
+  how.data_parallel = gpus / (tensor * stages);
+  how.tensor_parallel = tensor;
+  how.pipeline_parallel = stages;
+  how.bytes_per_gpu = 0;
+  return how;
+}
+
 double start_of(const cluster& c, const job_view& j) {
   if (!is_elastic_program(*j.spec)) return c.settings.restart_s;
   const auto measured = j.elastic ? median_of(j.elastic->costs.starts_s) : std::nullopt;

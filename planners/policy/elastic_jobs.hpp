@@ -52,6 +52,10 @@ class program_speeds {
 /// no plans: `j.plans` itself.
 std::shared_ptr<const std::vector<plan>> plans_of_elastic(const cluster& c, const job_view& j);
 
+/// The same GPUs in the layout that the program keeps, with its memory not predicted, if `how` has
+/// another one: for policies that make plans by themselves.
+plan in_its_layout(const job_view& j, plan how);
+
 /// The job with its first attempt's number and type of GPUs as limits, where it keeps them. Of any
 /// other job: `j.spec` itself.
 std::shared_ptr<const job_spec> limits_of_elastic(const job_view& j);
