@@ -29,7 +29,7 @@ void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted) {
   restricted.reset();
-  if (!job.required_gpu_type.empty()) {
+  if (!allows_all_types(job)) {
     restricted.emplace(idle);
     for (node_index n = 0; n < c.nodes.size(); ++n)
       if (!allows(job, c.gpu_of(n))) restricted->set_idle(n, 0);
@@ -52,7 +52,18 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
 }
 
 std::string_view bound_key(const job_spec& job) {
+  if (job.elastic && job.elastic->max_gpus > 0 && job.max_gpus == job.elastic->max_gpus)
+    return "elastic.gpus";
   return job.command.empty() && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+}
+
+std::string allowed_types(const job_spec& job) {
+  if (!job.required_gpu_type.empty() || !job.elastic) return job.required_gpu_type;
+  return fmt::format("{}", fmt::join(job.elastic->types, ", "));
+}
+
+std::string_view types_key(const job_spec& job) {
+  return job.required_gpu_type.empty() ? "elastic.types" : "gpu_type";
 }
 
 namespace {
