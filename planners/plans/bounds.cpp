@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -90,12 +92,16 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
                   *job.max_gpus, bound_key(job));
+  if (const auto n = total_gpus(where); is_elastic(job) && n < job.elastic->min_gpus)
+    return refuse(reason::kind::invalid,
+                  "uses {} GPUs; the program runs on at least {} (elastic.gpus)", n,
+                  job.elastic->min_gpus);
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);
     if (!allows(job, gpu))
-      return refuse(reason::kind::invalid, "uses {} of {}; the job allows {} only (gpu_type)",
-                    gpu.name, c.nodes[share.node].name, job.required_gpu_type);
+      return refuse(reason::kind::invalid, "uses {} of {}; the job allows {} only ({})", gpu.name,
+                    c.nodes[share.node].name, allowed_types(job), types_key(job));
     const auto n = used[c.nodes[share.node].gpu] += share.gpus;
     if (gpu.quota > 0 && n > gpu.quota)
       return refuse(reason::kind::invalid, "uses {} {}; a job may have {} (quota)", n, gpu.name,
