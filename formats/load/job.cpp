@@ -81,6 +81,14 @@ void read_environment(map_reader& map, job_spec& job) {
   }
 }
 
+void check_types(map_reader& map, const elastic& e, const std::vector<std::string>& names) {
+  auto named = e.types;
+  for (const auto& rate : e.rates) named.push_back(rate.gpu);
+  for (const auto& type : named)
+    if (std::ranges::find(names, type) == names.end())
+      return map.fail("elastic", "unknown GPU '{}'{}", shown(type), hint(type, names));
+}
+
 /// Checks against the catalog, and the controller's own checks.
 void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
@@ -88,6 +96,7 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
   if (!job.gpu_type.empty() && !names.empty() &&
       std::ranges::find(names, job.gpu_type) == names.end())
     map.fail("gpu_type", "unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names));
+  if (job.elastic && !names.empty()) check_types(map, *job.elastic, names);
   // In a slot job, `train` only selects the schedule.
   if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
@@ -124,14 +133,18 @@ void advise_on_foreign_keys(findings& found, const value& tree) {
 }
 
 /// The file's values are limits for every policy, and the number of GPUs for policies that need
-/// one; of a program it is the number that it gets.
+/// one; of a program it is the number that it gets, of
+/// one that may be resized the first that its policy is asked for.
 void limit_gpus(map_reader& map, job_spec& job) {
+  if (job.elastic && !map.find("gpus")) job.gpus = std::max(job.gpus, job.elastic->min_gpus);
+  if (job.elastic && job.elastic->max_gpus > 0)
+    job.max_gpus = std::min(job.max_gpus.value_or(job.elastic->max_gpus), job.elastic->max_gpus);
   if (map.find("gpus")) {
     if (job.max_gpus && job.gpus > *job.max_gpus)
       map.fail("gpus", admission::more_than_max_gpus(job));
     if (job.command.empty())
       job.max_gpus = job.gpus;
-    else
+    else if (!job.elastic || job.elastic->same_gpus)
       job.exact_gpus = true;
   }
   if (map.find("gpu_type")) job.required_gpu_type = job.gpu_type;
@@ -160,6 +173,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");
   read_keys(map, admission::job_keys(has_work), job);
+  read_elastic(map, job);
   read_environment(map, job);
   read_training(map, job, directory);
   read_memory(map, job);

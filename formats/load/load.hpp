@@ -48,6 +48,9 @@ expected<job_spec> load_job(const std::filesystem::path& file,
 /// are relative to the current directory.
 expected<job_spec> parse_job(const std::string& name, const std::string& json);
 
+/// A job file (YAML) that reads as this job, without its training's profile, costs and timeline.
+std::string job_text(const job_spec& job);
+
 /// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);
 /// Does every host of the plan exist in the cluster? `file` is for the error.

@@ -300,7 +300,8 @@ std::optional<objection> check_serving(const job_spec& job) {
   const std::pair<const char*, bool> maps[] = {
       {"command", !job.command.empty()},         {"train", job.train.has_value()},
       {"slots", job.slots.has_value()},          {"pipeline", job.pipeline != pipeline_wish{}},
-      {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()}};
+      {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()},
+      {"elastic", job.elastic.has_value()}};
   for (const auto& [key, given] : maps)
     if (given) return refused(key);
   const auto of_others = job_keys();
@@ -401,7 +402,8 @@ std::optional<objection> objection_to(const job_spec& job) {
   return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
                   [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
                   [&] { return check_abilities(job); }, [&] { return check_memory(job); },
-                  [&] { return check_stops(job); }, [&] { return check_words(job); });
+                  [&] { return check_stops(job); }, [&] { return objection_to_elastic(job); },
+                  [&] { return check_words(job); });
 }
 
 expected<void> admit(const job_spec& job) {

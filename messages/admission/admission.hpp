@@ -43,9 +43,12 @@ inline constexpr double max_ttft_s = 3600;
 inline constexpr std::uint32_t max_guests = 1000;  // of a prefill pipeline
 inline constexpr std::uint32_t max_look_ahead = 10'000;
 inline constexpr std::uint32_t max_chunk = 1'000'000;  // tokens
-inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; also the limit of budget
-inline constexpr double max_grace_s = 86'400;     // also of a training
-inline constexpr std::size_t max_words = 65'536;  // of the command line
+inline constexpr double max_seconds = 1e15;         // slo_s, deadline_s; also the limit of budget
+inline constexpr std::size_t max_gpu_types = 1000;  // of an elastic program
+inline constexpr std::size_t max_rates = 1000;      // of an elastic program
+inline constexpr double max_samples_per_s = 1e12;
+inline constexpr double max_grace_s = 86'400;                        // also of a training
+inline constexpr std::size_t max_words = 65'536;                     // of the command line
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
 
 /// Valid names of hosts and jobs: letters, digits, '.', '_' and '-', at most 64, not beginning with
@@ -71,6 +74,9 @@ std::optional<objection> objection_to(const model& m);
 /// one of that map. `has_files`: guests really run, and need the model's folder.
 std::optional<objection> objection_to(const serving& s);
 std::optional<objection> objection_to(const bubble_lending& b, bool has_files);
+
+/// The first problem of `elastic:`; its key is one of the job file.
+std::optional<objection> objection_to_elastic(const job_spec& job);
 
 /// "found 8, expected at most max_gpus (4)"
 std::string more_than_max_gpus(const job_spec& job);

@@ -67,6 +67,7 @@ key_table<job_spec> job_keys(bool has_work) {
       {"serve", served},
       {"model", required_if(has_work)},
       {"command"},
+      {"elastic"},
       {"global_batch", &t::global_batch, up_to(max_batch), required_if(has_work)},
       {"iterations", &t::iterations, up_to(max_iterations), required_if(has_work)},
       {"microbatches", &t::microbatches, up_to(max_batch)},
@@ -116,6 +117,34 @@ const key_table<memory_options>& lora_keys() {
   static const key_table<t> rows{
       {"rank", &t::lora_rank, up_to(max_lora_rank), required},
       {"targets", &t::lora_targets, word_list{lora_target_names.begin(), lora_target_names.end()}},
+  };
+  return rows;
+}
+
+// grace_s is the job's field, which programs that are not elastic have, too.
+const key_table<elastic>& elastic_keys() {
+  using t = elastic;
+  static const key_table<t> rows{
+      {"gpus"},
+      {"types"},
+      {"layouts"},
+      {"grace_s"},
+      {"checkpoint_every_s", &t::checkpoint_every_s, range{0, max_seconds}},
+      {"retries", &t::retries, range{0, max_restarts}},
+      {"start_s", &t::start_s, range{0, max_seconds}},
+      {"save_s", &t::save_s, range{0, max_seconds}},
+      {"rates"},
+  };
+  return rows;
+}
+
+const key_table<program_rate>& rate_keys() {
+  using t = program_rate;
+  static const key_table<t> rows{
+      {"gpu", &t::gpu, required},
+      {"gpus", &t::gpus, up_to(max_gpus), required},
+      {"data_parallel", &t::data_parallel, up_to(max_gpus)},
+      {"samples_per_s", &t::samples_per_s, above_0(max_samples_per_s), required},
   };
   return rows;
 }

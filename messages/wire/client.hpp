@@ -91,9 +91,9 @@ struct requeue_reply {
   TROUPE_FIELDS(requeue_reply, request, done, why);
 };
 
-/// Moves a running training to another layout or place: it finishes its iteration, saves, and
-/// resumes there from its checkpoint. Fields that are 0 or empty stay as they are. Answered by
-/// `move_reply`.
+/// Moves a running training or elastic program to another layout or place: it finishes its
+/// iteration, saves, and resumes there from its checkpoint. Fields that are 0 or empty stay as they
+/// are. Answered by `move_reply`.
 struct move_job {
   std::uint64_t request = 0;  // the client's number for it
   job_id job = 0;
@@ -255,9 +255,10 @@ struct query_jobs {
   /// One job's number; 0: all unfinished jobs and the last hundred finished ones.
   job_id job = 0;
   std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
+  std::optional<bool> spec{};  // true, and one job: with what was submitted
   static constexpr std::size_t required = 2;
 
-  TROUPE_FIELDS(query_jobs, request, job, view);
+  TROUPE_FIELDS(query_jobs, request, job, view, spec);
 };
 
 /// One node as a table row.
@@ -334,10 +335,12 @@ struct query_reply {
   /// There are ended jobs besides those of the list; none: no. Numbers do not tell: the
   /// controller uses some for itself.
   std::optional<bool> older_left_out{};
+  /// The job as submitted, if it was asked for by its owner or an operator.
+  std::optional<job_spec> spec{};
   static constexpr std::size_t required = 6;
 
   TROUPE_FIELDS(query_reply, request, policy, now_s, jobs, nodes, gateways_absent, gateways, view,
-                older_left_out);
+                older_left_out, spec);
 };
 
 /// Answered by `explanation`.

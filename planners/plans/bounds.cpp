@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "messages/base/refuse.hpp"
 
 namespace troupe::planners {
@@ -29,7 +31,7 @@ void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted) {
   restricted.reset();
-  if (!job.required_gpu_type.empty()) {
+  if (!allows_all_types(job)) {
     restricted.emplace(idle);
     for (node_index n = 0; n < c.nodes.size(); ++n)
       if (!allows(job, c.gpu_of(n))) restricted->set_idle(n, 0);
@@ -52,7 +54,18 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
 }
 
 std::string_view bound_key(const job_spec& job) {
+  if (job.elastic && job.elastic->max_gpus > 0 && job.max_gpus == job.elastic->max_gpus)
+    return "elastic.gpus";
   return job.command.empty() && job.max_gpus == job.gpus ? "gpus" : "max_gpus";
+}
+
+std::string allowed_types(const job_spec& job) {
+  if (!job.required_gpu_type.empty() || !job.elastic) return job.required_gpu_type;
+  return fmt::format("{}", fmt::join(job.elastic->types, ", "));
+}
+
+std::string_view types_key(const job_spec& job) {
+  return job.required_gpu_type.empty() ? "elastic.types" : "gpu_type";
 }
 
 namespace {
@@ -79,12 +92,16 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
                   *job.max_gpus, bound_key(job));
+  if (const auto n = total_gpus(where); is_elastic(job) && n < job.elastic->min_gpus)
+    return refuse(reason::kind::invalid,
+                  "uses {} GPUs; the program runs on at least {} (elastic.gpus)", n,
+                  job.elastic->min_gpus);
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);
     if (!allows(job, gpu))
-      return refuse(reason::kind::invalid, "uses {} of {}; the job allows {} only (gpu_type)",
-                    gpu.name, c.nodes[share.node].name, job.required_gpu_type);
+      return refuse(reason::kind::invalid, "uses {} of {}; the job allows {} only ({})", gpu.name,
+                    c.nodes[share.node].name, allowed_types(job), types_key(job));
     const auto n = used[c.nodes[share.node].gpu] += share.gpus;
     if (gpu.quota > 0 && n > gpu.quota)
       return refuse(reason::kind::invalid, "uses {} {}; a job may have {} (quota)", n, gpu.name,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,15 +19,28 @@
 // made.
 //
 // Limits that a job file sets, under every policy: how many GPUs (max_gpus; of a program with
-// exact_gpus, gpus) of which type (required_gpu_type), how long the work may take (slo_s,
+// exact_gpus, gpus; of an elastic one, at least elastic.min_gpus) of which type (required_gpu_type,
+// elastic.types), how long the work may take (slo_s,
 // deadline_s) and what it may cost (budget).
 
 namespace troupe::planners {
 
 /// Whether the job may run on GPUs of this type.
 inline bool allows(const job_spec& job, const gpu_type& gpu) {
-  return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
+  if (!job.required_gpu_type.empty() && job.required_gpu_type != gpu.name) return false;
+  const bool any = !job.elastic || job.elastic->types.empty();
+  return any || std::ranges::find(job.elastic->types, gpu.name) != job.elastic->types.end();
 }
+
+/// Whether it may run on any type.
+inline bool allows_all_types(const job_spec& job) {
+  return job.required_gpu_type.empty() && (!job.elastic || job.elastic->types.empty());
+}
+
+/// "A100" or "A100, T4": the types that a job names; empty: it may run on any. The key of a job
+/// file that they are from.
+std::string allowed_types(const job_spec& job);
+std::string_view types_key(const job_spec& job);
 
 /// How many GPUs of a type the job may have, were there as many; 0: it may not run on it.
 std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g);
@@ -40,8 +54,8 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
 std::string_view bound_key(const job_spec& job);
 
 /// Rejects an allocation with more GPUs than max_gpus or a type's quota, or of another type than
-/// required_gpu_type; of a program with exact_gpus, one with another number, or with unequal
-/// numbers of its nodes.
+/// allowed; of a program with exact_gpus, one with another number, or with unequal numbers of its
+/// nodes; of an elastic one, one with fewer than its least.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
 /// Rejects, with the limit and the figure of the best plan, work that takes at least `run_s` and

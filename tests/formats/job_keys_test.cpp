@@ -204,6 +204,16 @@ TEST_CASE(
              }}) >= 9);
 }
 
+TEST_CASE("the keys of elastic programs are refused in the same words, too") {
+  using namespace admission;
+  const auto part = [](job_spec& j) -> elastic& {
+    if (!j.elastic) j.elastic.emplace();
+    return *j.elastic;
+  };
+  CHECK(check_table<elastic>(elastic_keys(), {"elastic", program_file(), {}, program(), part}) ==
+        4);
+}
+
 TEST_CASE("the keys of studies and of served models are refused in the same words, too") {
   using namespace admission;
   job_spec study;
@@ -256,6 +266,8 @@ TEST_CASE("docs/files.md lists every key of a job and of its maps") {
   described(job_keys());
   described(memory_keys());
   described(lora_keys());
+  described(elastic_keys());
+  described(rate_keys());
   described(train_keys());
   described(slot_keys());
   described(pipeline_keys());

@@ -155,3 +155,33 @@ TEST_CASE("a plan's stages cover the model's pieces in order, without gaps or em
   CHECK(split_model(study, 3) == std::vector<stage_part>(3));
   CHECK(split_model(job, 0).empty());
 }
+
+TEST_CASE("an elastic program keeps the numbers and types of GPUs that its user allows") {
+  const auto c = two_types();
+  const auto fast = c.gpus[0].name;
+  job_spec job;
+  job.command = {"train"};
+  job.elastic.emplace();
+  const allocation one{{0, 1}}, four{{0, 4}}, slow_two{{3, 2}};
+  for (const auto& any : {one, four, slow_two}) CHECK(within_bounds(c, job, any));
+
+  job.gpus = 2, job.max_gpus = 3;
+  job.elastic->min_gpus = 2, job.elastic->max_gpus = 3;
+  CHECK(refusal(within_bounds(c, job, one)) ==
+        "uses 1 GPUs; the program runs on at least 2 (elastic.gpus)");
+  CHECK(refusal(within_bounds(c, job, four)) == "uses 4 GPUs; the job allows 3 (elastic.gpus)");
+  CHECK(within_bounds(c, job, slow_two));
+  CHECK(max_of_type(c, job, 0) == 3);
+
+  job.elastic->types = {fast};
+  CHECK(refusal(within_bounds(c, job, slow_two)) ==
+        "uses slow of " + c.nodes[3].name + "; the job allows " + fast + " only (elastic.types)");
+  CHECK(max_of_type(c, job, 1) == 0);
+  std::optional<idle_index> restricted;
+  const idle_index all{c};
+  const auto& idle = allowed_idle(c, all, job, restricted);
+  CHECK(idle.idle_of(0) == 12);
+  CHECK(idle.idle_of(1) == 0);
+  job.elastic->types = {fast, "slow"};
+  CHECK(allowed_idle(c, all, job, restricted).idle_of(1) == 4);
+}

@@ -29,6 +29,26 @@ json text_or_null(const std::string& text) {
   return text.empty() ? json() : json(text);
 }
 
+/// Facts of an elastic program, as keys of its job; of others `elastic` alone.
+void add_elastic(json& job, const std::optional<elastic_status>& e) {
+  job["elastic"] = e.has_value();
+  if (!e) return;
+  job["saved"] = e->saved;
+  job["world_size"] = e->world_size;
+  job["stops"] = e->stops;
+  job["start_s"] = known(e->start_s);
+  job["save_s"] = known(e->save_s);
+  job["pause_s"] = known(e->pause_s);
+  job["lost_iterations"] = e->lost_iterations;
+  job["rates"] = json::array();
+  for (const auto& r : e->rates)
+    job["rates"].push_back({{"gpu", r.measured.gpu},
+                            {"gpus", r.measured.gpus},
+                            {"data_parallel", r.measured.data_parallel},
+                            {"samples_per_s", r.measured.samples_per_s},
+                            {"estimated_samples_per_s", r.estimated_samples_per_s}});
+}
+
 }  // namespace
 
 json plan_document(const plan& p) {
@@ -50,38 +70,40 @@ json job_document(const query_reply& r, const job_status& j) {
                        {"gpu", r.nodes[share.node].gpu_type},
                        {"gpus", share.gpus}});
   const bool waits = j.state == job_state::waiting;
-  return {{"job", j.job},
-          {"name", j.name},
-          {"state", to_string(j.state)},
-          {"submitted_s", j.submitted_s},
-          {"started_s", time_of(j.started_s)},
-          {"ended_s", time_of(j.ended_s)},
-          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
-          {"attempts", j.attempts},
-          {"plan", is_placed(j) ? plan_document(j.how) : json()},
-          {"allocation", where},
-          {"iterations_done", j.iterations_done},
-          {"predicted_bytes", bytes_of(j.predicted_bytes)},
-          {"peak_bytes", bytes_of(j.peak_bytes)},
-          {"detail", j.detail},
-          {"owner", j.owner},
-          {"waiting_reason", text_or_null(j.waiting_reason)},
-          {"model", text_or_null(j.model)},
-          {"command", j.command},
-          {"priority", j.priority},
-          {"exit_code", known(j.exit_code)},
-          {"failed_rank", known(j.failed_rank)},
-          {"failed_node", known(j.failed_node)},
-          {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
-          // A program that reports no progress has no iteration; a training begins with 0.
-          {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
-          {"iterations", j.iterations},
-          {"loss", known(j.loss)},
-          {"tokens_per_s", known(j.tokens_per_s)},
-          {"eta_s", known(j.eta_s)},
-          {"merged_with", j.merged_with.value_or(std::vector<job_id>{})},
-          {"lease", known(j.lease)},
-          {"follows", known(j.follows)}};
+  json d{{"job", j.job},
+         {"name", j.name},
+         {"state", to_string(j.state)},
+         {"submitted_s", j.submitted_s},
+         {"started_s", time_of(j.started_s)},
+         {"ended_s", time_of(j.ended_s)},
+         {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
+         {"attempts", j.attempts},
+         {"plan", is_placed(j) ? plan_document(j.how) : json()},
+         {"allocation", where},
+         {"iterations_done", j.iterations_done},
+         {"predicted_bytes", bytes_of(j.predicted_bytes)},
+         {"peak_bytes", bytes_of(j.peak_bytes)},
+         {"detail", j.detail},
+         {"owner", j.owner},
+         {"waiting_reason", text_or_null(j.waiting_reason)},
+         {"model", text_or_null(j.model)},
+         {"command", j.command},
+         {"priority", j.priority},
+         {"exit_code", known(j.exit_code)},
+         {"failed_rank", known(j.failed_rank)},
+         {"failed_node", known(j.failed_node)},
+         {"ended_ranks", j.ended_ranks.value_or(std::vector<std::uint32_t>{})},
+         // A program that reports no progress has no iteration; a training begins with 0.
+         {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
+         {"iterations", j.iterations},
+         {"loss", known(j.loss)},
+         {"tokens_per_s", known(j.tokens_per_s)},
+         {"eta_s", known(j.eta_s)},
+         {"merged_with", j.merged_with.value_or(std::vector<job_id>{})},
+         {"lease", known(j.lease)},
+         {"follows", known(j.follows)}};
+  add_elastic(d, j.elastic);
+  return d;
 }
 
 json task_kinds_document() {

@@ -6,6 +6,7 @@
 
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/messenger.hpp"
+#include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
@@ -144,6 +145,10 @@ void status_desk_state::answer_query(address from, const runtime::caller& who,
     reply.view->fronts = fronts_.list(cluster(), host_.clock->now_s());
   if (const auto* j = book().job(q.job); j && !j->members)
     reply.jobs.push_back(explain.status_of(*j));
+  // It has the job's environment and the arguments of its command.
+  if (const auto* j = book().job(q.job);
+      j && !j->members && q.spec.value_or(false) && may_act_on(who, j->owner))
+    reply.spec = *j->spec;
   send_message(host_, from, reply);
 }
 

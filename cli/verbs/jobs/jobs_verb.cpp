@@ -8,6 +8,7 @@
 #include "cli/common/job_selection.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
 #include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
@@ -114,6 +115,9 @@ class jobs_verb final : public verb {
 
   void options(CLI::App& app) override {
     if (everything_) numbers_.options(app, "Show only these jobs");
+    if (everything_)
+      app.add_flag("--job-file", job_file_,
+                   "Print the job's file, with what was measured of an elastic program");
     selection_.options(app);
     app.add_option("--last", last_, "Only the last N of them")->check(CLI::PositiveNumber);
     remote_.options(app);
@@ -122,6 +126,7 @@ class jobs_verb final : public verb {
   int run(output& out) override {
     const auto ids = numbers_.ids();
     if (!ids) return out.bad(ids.error());
+    if (job_file_) return print_job_file(out, *ids);
     std::vector<job_id> unknown;
     const auto reply =
         ids->empty() ? remote_.ask<query_reply>(query_jobs{0, 0}) : ask(*ids, unknown);
@@ -150,6 +155,7 @@ class jobs_verb final : public verb {
     else
       out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
     if (older) print_left_out(out, *reply);
+    if (shown.size() == 1 && shown.front()->elastic) show_elastic(out, *shown.front()->elastic);
     // A question about some jobs is not one about the nodes.
     if (everything_ && numbers_.empty() && selection_.empty() && last_ == 0)
       show_nodes(out, *reply);
@@ -175,6 +181,50 @@ class jobs_verb final : public verb {
     }
     all->jobs = std::move(jobs);
     return all;
+  }
+
+  int print_job_file(output& out, const std::vector<job_id>& ids) {
+    if (ids.size() != 1) return out.bad("--job-file: expected the number of one job");
+    query_jobs question{0, ids.front()};
+    question.spec = true;
+    const auto reply = remote_.ask<query_reply>(question);
+    if (!reply) return out.failure(reply.error());
+    if (reply->jobs.empty()) return out.failure(none_of(ids.front()));
+    const auto& j = reply->jobs.front();
+    if (!reply->spec)
+      return out.failure(
+          reason{reason::kind::refused,
+                 fmt::format("job {} belongs to {}: only its owner and operators see its "
+                             "file",
+                             j.job, j.owner)});
+    auto job = *reply->spec;
+    if (job.elastic && j.elastic) take_measured(*job.elastic, *j.elastic);
+    const auto text = formats::job_text(job);
+    out.document({{"job", j.job}, {"file", text}});
+    out.text(text);
+    return exit_done;
+  }
+
+  /// Costs as measured in place of those that the user gave.
+  static void take_measured(elastic& e, const elastic_status& measured) {
+    if (measured.start_s) e.start_s = measured.start_s;
+    if (measured.save_s) e.save_s = measured.save_s;
+    if (measured.rates.empty()) return;
+    e.rates.clear();
+    for (const auto& r : measured.rates) e.rates.push_back(r.measured);
+  }
+
+  static void show_elastic(const output& out, const elastic_status& e) {
+    const auto seconds = [](const std::optional<double>& s) {
+      return s ? fmt::format("{:.3g} s", *s) : "unknown";
+    };
+    out.line("Elastic: iteration {} is saved; {} stops, {} iterations lost.", e.saved, e.stops,
+             e.lost_iterations);
+    out.line("Starting takes {}, saving {}; its last pause took {}.", seconds(e.start_s),
+             seconds(e.save_s), seconds(e.pause_s));
+    for (const auto& r : e.rates)
+      out.line("{:.4g} samples/s on {} {} ({:.4g} estimated).", r.measured.samples_per_s,
+               r.measured.gpus, r.measured.gpu, r.estimated_samples_per_s);
   }
 
   void print_left_out(const output& out, const query_reply& reply) const {
@@ -223,6 +273,7 @@ class jobs_verb final : public verb {
   }
 
   bool everything_;
+  bool job_file_ = false;
   job_numbers numbers_;
   job_selection selection_;
   std::size_t last_ = 0;  // 0: all

@@ -13,13 +13,15 @@ namespace {
 class move_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", wish_.job, "Number of a running training")->required();
+    app.add_option("JOB", wish_.job, "Number of a running training or elastic program")->required();
     app.add_option("--stages", wish_.stages, "Pipeline stages")->check(CLI::Range(1u, 100'000u));
     app.add_option("--data-parallel", wish_.data_parallel, "Pipelines")
         ->check(CLI::Range(1u, 100'000u));
     app.add_option("--tensor-parallel", wish_.tensor_parallel,
                    "GPUs of one node that share each stage")
         ->check(CLI::Range(1u, 64u));
+    app.add_option("--gpus", wish_.gpus, "GPUs of an elastic program")
+        ->check(CLI::Range(1u, 1'000'000u));
     app.add_option("--gpu", wish_.gpu_type, "Use GPUs of this type");
     app.add_option("--nodes", wish_.nodes, "Use only these nodes")->delimiter(',');
     app.add_option("--grace", grace_s_,
@@ -29,10 +31,11 @@ class move_verb final : public verb {
   }
 
   int run(output& out) override {
-    if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel == 0 && wish_.gpu_type.empty() &&
-        wish_.nodes.empty())
+    if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel + wish_.gpus == 0 &&
+        wish_.gpu_type.empty() && wish_.nodes.empty())
       return out.bad(
-          "give a destination: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
+          "give a destination: --stages, --data-parallel, --tensor-parallel, --gpus, --gpu or "
+          "--nodes");
     if (grace_s_ >= 0) wish_.grace_s = grace_s_;
     // Before the request: its attempts and iterations distinguish the old place from the new one.
     const auto before = status_of(remote_, wish_.job);
@@ -66,7 +69,7 @@ class move_verb final : public verb {
             out, wish_.job,
             {reason::kind::invalid,
              fmt::format("job {} {} before it could be moved", wish_.job, to_string(now->state))});
-      // A move counts as done with the first iteration of the new place: only then has the training
+      // A move counts as done with the first iteration of the new place: Only then has the training
       // really resumed.
       if (!moved || (!over && now->iteration <= *resumed)) continue;
       const auto lost = std::max(reached, *resumed) - *resumed;

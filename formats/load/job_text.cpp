@@ -1,0 +1,150 @@
+#include <nlohmann/json.hpp>
+
+#include "formats/load/load.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/admission/job_keys.hpp"
+
+// The reverse of job.cpp. Values are JSON, which is YAML, too: a list or map is one line.
+//
+// Profiles, costs and timelines of a training come from other files or from planners, and are left
+// out.
+namespace troupe::formats {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+using admission::key_table;
+
+template <class T, class Value>
+json value_of(const admission::key<T>& k, const Value& x) {
+  if constexpr (requires { x.value(); })
+    return x ? value_of(k, *x) : json();
+  else if constexpr (std::is_enum_v<Value>)
+    return k.words.at(static_cast<std::size_t>(x));
+  else
+    return x;
+}
+
+/// The rows that have a field, if it is given or the key is required.
+template <class T>
+void add_keys(json& map, const key_table<T>& keys, const T& object) {
+  for (const auto& k : keys)
+    std::visit(
+        [&](auto field) {
+          if constexpr (!std::is_same_v<decltype(field), std::monostate>) {
+            static const T initial{};
+            if (k.use.required || object.*field != initial.*field)
+              map[std::string{k.name}] = value_of(k, object.*field);
+          }
+        },
+        k.field);
+}
+
+json model_map(const model& m) {
+  const bool operators = admission::is_given_as_operators(m.family);
+  json map{{"name", m.name}};
+  add_keys(map, admission::model_keys(operators), m);
+  for (const auto& op : m.operators)
+    map["operators"].push_back({{"name", op.name},
+                                {"flops", op.flops},
+                                {"parameters", op.parameters},
+                                {"output_bytes", op.output_bytes}});
+  return map;
+}
+
+void add_files(json& map, const served_model_files& files) {
+  map["model"] = files.folder;
+  map["name"] = files.name;
+  if (files.random_weights) map["random_weights"] = *files.random_weights;
+}
+
+json serve_map(const serving& s) {
+  json map = json::object();
+  add_files(map, s.model);
+  add_keys(map, admission::serve_keys(), s);
+  map["max_sequences"] = s.max_sequences;  // its default depends on max_running
+  map["prefill"] = s.bubbles ? "bubbles" : "decoder";
+  map["fallback"] = s.fallback ? "decoder" : "none";
+  return map;
+}
+
+json pipeline_map(const job_spec& job) {
+  const auto& w = job.pipeline;
+  json map = json::object();
+  add_keys(map, admission::pipeline_keys(job.slots.has_value()), w);
+  if (recomputes_layers(w))
+    map["recompute"] = "layers";
+  else if (!w.recompute)
+    map["recompute"] = false;
+  const double pieces_each = job.model.operators.empty() ? 2 : 1;
+  for (const auto pieces : w.cut) map["cut"].push_back(pieces / pieces_each);
+  if (w.bubbles) {
+    auto& bubbles = map["bubbles"] = json::object();
+    add_files(bubbles, w.bubbles->model);
+    add_keys(bubbles, admission::bubble_keys(), *w.bubbles);
+  }
+  return map;
+}
+
+json elastic_map(const elastic& e) {
+  json map = json::object();
+  if (e.same_gpus)
+    map["gpus"] = "same";
+  else if (e.max_gpus > 0 || e.min_gpus > 1)
+    map["gpus"] =
+        json::array({e.min_gpus, e.max_gpus > 0 ? e.max_gpus : std::uint32_t{admission::max_gpus}});
+  if (e.same_types) map["types"] = "same";
+  if (!e.types.empty()) map["types"] = e.types;
+  if (e.any_layout) map["layouts"] = "any";
+  add_keys(map, admission::elastic_keys(), e);
+  for (const auto& rate : e.rates) {
+    auto& to = map["rates"].emplace_back(json::object());
+    add_keys(to, admission::rate_keys(), rate);
+  }
+  return map;
+}
+
+void add_memory(json& file, const memory_options& o) {
+  add_keys(file, admission::memory_keys(), o);
+  file["zero"] = o.zero;  // also if it is the only one, with its default
+  if (o.lora_rank > 0) add_keys(file["lora"] = json::object(), admission::lora_keys(), o);
+}
+
+/// `gpus` is what the program gets, or an upper bound; else it is the default.
+void add_gpus(json& file, const job_spec& job) {
+  file.erase("gpus");
+  const bool is_bound = !is_program(job) && job.max_gpus == job.gpus;
+  if (is_bound) file.erase("max_gpus");
+  if (is_bound || job.exact_gpus || is_elastic(job)) file["gpus"] = job.gpus;
+  // same_gpus makes a number exact that the file gives.
+  if (job.elastic && job.elastic->same_gpus && !job.exact_gpus) file.erase("gpus");
+}
+
+json file_of(const job_spec& job) {
+  json file{{"name", job.name}};
+  auto keys = admission::job_keys(!is_program(job) && !job.slots && !job.serve);
+  if (job.serve) std::erase_if(keys, [](const auto& k) { return !k.use.served; });
+  if (!job.serve && !job.slots && !job.assumed_model) file["model"] = model_map(job.model);
+  if (is_program(job)) file["command"] = job.command;
+  add_keys(file, keys, job);
+  add_gpus(file, job);
+  if (!job.environment.empty()) file["environment"] = job.environment;
+  if (job.elastic) file["elastic"] = elastic_map(*job.elastic);
+  if (job.train) add_keys(file["train"] = json::object(), admission::train_keys(), *job.train);
+  if (job.slots) add_keys(file["slots"] = json::object(), admission::slot_keys(), *job.slots);
+  if (job.pipeline != pipeline_wish{}) file["pipeline"] = pipeline_map(job);
+  if (job.memory) add_memory(file, *job.memory);
+  if (job.serve) file["serve"] = serve_map(*job.serve);
+  return file;
+}
+
+}  // namespace
+
+std::string job_text(const job_spec& job) {
+  std::string text;
+  for (const auto& [key, value] : file_of(job).items())
+    text += key + ": " + value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  return text;
+}
+
+}  // namespace troupe::formats
