@@ -115,7 +115,7 @@ void add_gpus(json& file, const job_spec& job) {
   file.erase("gpus");
   const bool is_bound = !is_program(job) && job.max_gpus == job.gpus;
   if (is_bound) file.erase("max_gpus");
-  if (is_bound || job.exact_gpus || is_elastic(job)) file["gpus"] = job.gpus;
+  if (is_bound || job.exact_gpus || is_elastic_program(job)) file["gpus"] = job.gpus;
   // same_gpus makes a number exact that the file gives.
   if (job.elastic && job.elastic->same_gpus && !job.exact_gpus) file.erase("gpus");
 }

@@ -42,7 +42,7 @@ TEST_CASE("an elastic program without keys may be stopped, resized and moved") {
   REQUIRE(job);
   REQUIRE(job->elastic);
   CHECK(*job->elastic == elastic{});
-  CHECK(is_elastic(*job));
+  CHECK(is_elastic_program(*job));
   CHECK_FALSE(has_exact_gpus(*job));
 }
 

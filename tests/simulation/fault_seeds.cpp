@@ -128,7 +128,8 @@ std::vector<arrival> program_workload_of(random_source random) {
     if (is_program(spec) && random.chance(0.75)) {
       auto& e = spec.elastic.emplace();
       e.same_gpus = random.chance(0.2);
-      if (random.chance(0.3)) e.max_gpus = spec.gpus + static_cast<std::uint32_t>(random.below(3));
+      if (!e.same_gpus && random.chance(0.3))
+        spec.max_gpus = e.max_gpus = spec.gpus + static_cast<std::uint32_t>(random.below(3));
       e.start_s = spread(random, 0.1, 20);
       e.save_s = spread(random, 0.01, 20);
       e.checkpoint_every_s = spread(random, 1, 60);
