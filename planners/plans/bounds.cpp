@@ -92,7 +92,7 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the job allows {} ({})", total_gpus(where),
                   *job.max_gpus, bound_key(job));
-  if (const auto n = total_gpus(where); is_elastic(job) && n < job.elastic->min_gpus)
+  if (const auto n = total_gpus(where); is_elastic_program(job) && n < job.elastic->min_gpus)
     return refuse(reason::kind::invalid,
                   "uses {} GPUs; the program runs on at least {} (elastic.gpus)", n,
                   job.elastic->min_gpus);

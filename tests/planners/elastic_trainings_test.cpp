@@ -53,22 +53,22 @@ void has_run(job_view& j, double now_s, double seconds) {
 }  // namespace
 
 TEST_CASE("a training with an open shape and checkpoints is elastic under troupe") {
-  CHECK(is_elastic_program(training_of(10)));
+  CHECK(is_elastic(training_of(10)));
   auto unsaved = training_of(10);
   unsaved.train->checkpoint.clear();
-  CHECK_FALSE(is_elastic_program(unsaved));
+  CHECK_FALSE(is_elastic(unsaved));
   unsaved.train->device = "sim";
-  CHECK(is_elastic_program(unsaved));
-  CHECK_FALSE(is_elastic_program(fixed_training(10, 1)));
+  CHECK(is_elastic(unsaved));
+  CHECK_FALSE(is_elastic(fixed_training(10, 1)));
   for (auto wish :
        {&pipeline_wish::stages, &pipeline_wish::data_parallel, &pipeline_wish::microbatches,
         &pipeline_wish::rows, &pipeline_wish::tensor_parallel,
         &pipeline_wish::stages_per_datacenter, &pipeline_wish::virtual_stages}) {
     auto wishes = training_of(10);
     wishes.pipeline.*wish = 1;
-    CHECK_FALSE(is_elastic_program(wishes));
+    CHECK_FALSE(is_elastic(wishes));
   }
-  CHECK_FALSE(is_elastic_program(sample::job(sample::gpt2_350m, 64)));
+  CHECK_FALSE(is_elastic(sample::job(sample::gpt2_350m, 64)));
 }
 
 TEST_CASE("all configurations of an elastic training have micro-batches of the same size") {
