@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -34,6 +35,8 @@ using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
 constexpr double file_poll_s = 1;                  // of a running program's files
+constexpr double short_poll_s = 0.25;              // of one that reads the control file
+constexpr double signal_before_s = 5;              // its last request, before SIGKILL
 constexpr double longest_retry_s = 60;             // of a node that can start nothing
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
 
@@ -42,6 +45,27 @@ constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the o
 std::string signal_of(int status) {
   const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
   return name ? fmt::format(" (SIG{})", name) : std::string{};
+}
+
+/// The package of python/ before the job's own folders: an installed program's, or the source
+/// tree's of one that was built there.
+void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {
+  std::error_code error;
+  const auto program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return;
+  for (const char* near : {"../lib/troupe/python", "../../python"}) {
+    const auto folder = (program.parent_path() / near).lexically_normal();
+    if (!fs::is_directory(folder / "troupe", error)) continue;
+    const auto own = std::ranges::find(environment, "PYTHONPATH",
+                                       [](const auto& e) { return std::string_view{e.first}; });
+    const char* inherited = std::getenv("PYTHONPATH");
+    if (own != environment.end())
+      own->second = folder.string() + ":" + own->second;
+    else
+      environment.emplace_back("PYTHONPATH",
+                               folder.string() + (inherited ? ":" + std::string{inherited} : ""));
+    return;
+  }
 }
 
 class local_process_runner final : public process_runner {
@@ -95,6 +119,8 @@ class local_process_runner final : public process_runner {
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     // Absolute: the program runs in its own working directory.
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
+    o.environment.emplace_back("TROUPE_CONTROL", fs::absolute(files_.control(w.lease)).string());
+    add_python_package(o.environment);
     const auto order = w.program.value_or(program_order{});
     o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
     o.directory = w.working_directory;
@@ -132,7 +158,7 @@ class local_process_runner final : public process_runner {
     if (at_once)
       r->program->kill();
     else if (!r->stopping)
-      r->program->terminate(r->order.grace_s);
+      request_stop(lease, *r);
     r->stopping = true;
     r->killed = r->killed || at_once;
   }
@@ -148,7 +174,7 @@ class local_process_runner final : public process_runner {
       const auto end = r.program->poll();
       if (end || now_s >= r.next_poll_s) {
         r.reported = read_program_report(files_.report(lease));
-        r.next_poll_s = now_s + file_poll_s;
+        r.next_poll_s = now_s + (r.reported.control ? short_poll_s : file_poll_s);
         troupe::limit_disk_use(files_.log(lease), log_bytes);
       }
       if (end && end->what == kept_end::how::no_room) take_no_more(end->why);
@@ -215,6 +241,19 @@ class local_process_runner final : public process_runner {
     program_report reported;
   };
 
+  /// A program that reads the control file is asked by that: a signal would reach it anywhere, such
+  /// as in the middle of a collective operation or while it saves. Others get SIGTERM at once.
+  void request_stop(lease_id lease, running& r) {
+    const double grace_s = r.order.grace_s;
+    r.reported = read_program_report(files_.report(lease));
+    const auto written = files_.request_stop(lease, grace_s);
+    if (!written)
+      runtime::log(runtime::log_level::warn, "node", "a stop can be requested by SIGTERM alone",
+                   {{"lease", lease}, {"why", written.error().text}});
+    const bool reads = written && r.reported.control;
+    r.program->terminate(grace_s, reads ? grace_s - std::min(signal_before_s, grace_s / 2) : 0);
+  }
+
   part_report report_on(lease_id lease, const running& r,
                         const std::optional<kept_end>& end) const {
     part_report p;
@@ -223,7 +262,7 @@ class local_process_runner final : public process_runner {
     p.peak_bytes = r.reported.peak_bytes;
     p.program = progress_of(r);
     if (!end) return p;
-    p.program->signalled = end->signalled;
+    p.program->signalled = end->asked;
     p.exit_code = end->status;
     using state = part_report::state;
     if (end->what == kept_end::how::not_started || end->what == kept_end::how::no_room) {
@@ -234,9 +273,9 @@ class local_process_runner final : public process_runner {
       p.detail = end->what == kept_end::how::lease_expired ? lease_expired : end->why;
       // A program that was asked to stop may exit with 0 after saving: it has succeeded only if it
       // says that it has finished.
-    } else if (end->status == 0 && (!end->signalled || p.program->finished)) {
+    } else if (end->status == 0 && (!end->asked || p.program->finished)) {
       p.now = state::succeeded;
-    } else if (end->signalled || r.killed) {
+    } else if (end->asked || r.killed) {
       p.now = state::stopped;
       // Frameworks have no exit status for it, so the last lines of the output decide.
     } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
@@ -255,8 +294,10 @@ class local_process_runner final : public process_runner {
     const auto& reported = r.reported;
     const auto reached = reported.reached(r.order.iterations_done);
     const bool to_the_end = reached && r.order.last && *reached >= *r.order.last;
-    return {reached, reported.saved, reported.resumed, reported.step_s,
-            reported.finished || to_the_end};
+    program_progress p{reached, reported.saved, reported.resumed, reported.step_s,
+                       reported.finished || to_the_end};
+    p.loss = reported.loss;
+    return p;
   }
 
   std::string last_output(lease_id lease) const {

@@ -24,6 +24,9 @@ bool knows_hosts(const cluster& c, const work_order& w) {
                              [&](const lease_part& p) { return p.node < c.nodes.size(); });
 }
 
+constexpr const char* simulated_out_of_memory =
+    "out of memory (simulated: the memory formula says so)";
+
 bool is_over(const part_report& r) {
   return r.now != part_report::state::running;
 }
@@ -207,7 +210,12 @@ void node_state::run(part& p) {
     serving_.begin(w);
   } else if (p.simulated) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
-    send_later(self_, (w.start_s + work_s) * p.slowdown, work_done{w.lease, p.start});
+    const double end_s = (w.start_s + work_s) * p.slowdown;
+    if (simulated_program::runs(w)) {
+      const auto done = w.out_of_memory ? 0 : w.iterations;
+      p.program_end = {end_s, done, w.program->iterations_done + done};
+    }
+    send_later(self_, end_s, work_done{w.lease, p.start});
     // A start that fails is an end that is reported, so that the controller frees the GPUs; for
     // what other machines may have the job is queued again (not_started).
   } else if (auto ok = options_.process_runner->start(w); !ok) {
@@ -237,10 +245,11 @@ void node_state::report_end(const part& p) {
 void node_state::on(const work_done& w) {
   auto* p = find_in(parts_, w.lease);
   if (!p || p->start != w.start || is_over(p->report)) return;
+  if (simulated_program::runs(p->order)) return end_program(*p, *p->program_end);
   const bool out_of_memory = p->order.out_of_memory;
   p->report.now = out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
   p->report.iterations = out_of_memory ? 0 : p->order.iterations;
-  if (out_of_memory) p->report.detail = "out of memory (simulated: the memory formula says so)";
+  if (out_of_memory) p->report.detail = simulated_out_of_memory;
   report_end(*p);
 }
 
@@ -284,6 +293,36 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
   return std::min(done, p.order.iterations);
 }
 
+/// An elastic program's part is over, as it was to be: at its last iteration, or after a stop.
+void node_state::end_program(part& p, const simulated_program::end& e) {
+  using state = part_report::state;
+  const simulated_program program{p.order, p.slowdown};
+  p.report.program = program.progress(e, p.asked);
+  p.report.iterations = e.iterations;
+  p.report.now = p.order.out_of_memory        ? state::out_of_memory
+                 : p.report.program->finished ? state::succeeded
+                                              : state::stopped;
+  if (p.order.out_of_memory) p.report.detail = simulated_out_of_memory;
+  report_end(p);
+}
+
+/// It goes on until it has saved, and its node reports it as running.
+void node_state::stop_program(part& p, bool at_once) {
+  const simulated_program program{p.order, p.slowdown};
+  const double at_s = now() - p.started_s;
+  if (at_once) {
+    p.report.program = program.progress(program.killed(at_s), p.asked);
+    p.report.iterations = program.iterations(at_s);
+    p.report.now = part_report::state::stopped;
+    notify_end(p);
+    changed_ = true;
+  } else if (!std::exchange(p.asked, true)) {
+    p.program_end = program.stopped(at_s);
+    p.start = ++starts_;  // the timer of its last iteration counts no more
+    send_later(self_, p.program_end->at_s - at_s, work_done{p.order.lease, p.start});
+  }
+}
+
 /// Programs end later, by a report of their keeper. Trainings, decoders and simulated work end with
 /// this call: their actors release the devices, and nothing of theirs outlives the process.
 void node_state::stop(part& p, bool at_once) {
@@ -294,6 +333,7 @@ void node_state::stop(part& p, bool at_once) {
   }
   if (!p.simulated && !p.training && !p.serving)
     return options_.process_runner->stop(p.order.lease, at_once);
+  if (p.simulated && simulated_program::runs(p.order)) return stop_program(p, at_once);
   if (p.training) training_.stop(p.order.lease);
   if (p.serving) serving_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
@@ -362,6 +402,8 @@ node_report node_state::make_report() {
   if (options_.cluster->version > 0) r.cluster = options_.cluster->version;
   for (auto& [id, p] : parts_) {
     if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
+    if (!is_over(p.report) && p.simulated && !p.held && simulated_program::runs(p.order))
+      p.report.program = simulated_program{p.order, p.slowdown}.progress(now() - p.started_s);
     r.parts.push_back(p.report);
   }
   return r;

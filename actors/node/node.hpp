@@ -9,6 +9,7 @@
 
 #include "actors/node/node_context.hpp"
 #include "actors/node/serving_supervisor.hpp"
+#include "actors/node/simulated_program.hpp"
 #include "actors/node/training_supervisor.hpp"
 #include "actors/protocol/permissions.hpp"
 
@@ -54,6 +55,9 @@ class node_state {
     bool held = false;             // until the lease that it follows has ended here
     std::uint64_t start = 0;       // distinguishes its timer from an earlier part's
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
+    // Of a simulated elastic program: its expected end, and whether it was asked to stop.
+    std::optional<simulated_program::end> program_end;
+    bool asked = false;
   };
 
   void on_frame(const frame& f);
@@ -76,6 +80,8 @@ class node_state {
         if (p.held == held && p.report.now == part_report::state::running) f(p);
   }
   void stop(part& p, bool at_once);
+  void stop_program(part& p, bool at_once);
+  void end_program(part& p, const simulated_program::end& e);
   void notify_end(const part& p);
   void report_end(const part& p);
   void poll_programs();

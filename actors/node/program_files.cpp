@@ -8,6 +8,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "messages/base/whole_file.hpp"
 
 namespace troupe::actors {
 
@@ -48,6 +49,7 @@ program_report parse_program_report(std::string_view text) {
     double n = 0;
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
     const bool whole = wrong == std::errc{} && end == value.data() + value.size();
+    if (whole && key == "loss" && std::isfinite(n)) result.loss = n;
     if (!whole || !std::isfinite(n) || n < 0 || n > max_value) continue;
     const auto count = static_cast<std::uint64_t>(n);
     if (key == "iterations") result.iterations = count;
@@ -57,6 +59,7 @@ program_report parse_program_report(std::string_view text) {
     if (key == "peak_bytes") result.peak_bytes = n;
     if (key == "step_s") result.step_s = n;
     if (key == "finished") result.finished = n > 0;
+    if (key == "control") result.control = n > 0;
   }
   return result;
 }
@@ -94,6 +97,10 @@ expected<void> program_files::prepare(lease_id lease) const {
   fs::remove(probe, ignored);
   if (!written) return refuse(reason::kind::unavailable, written.error().text);
   return {};
+}
+
+expected<void> program_files::request_stop(lease_id lease, double within_s) const {
+  return write_whole_file(control(lease), fmt::format("stop: 1\nwithin_s: {:g}\n", within_s));
 }
 
 expected<void> program_files::try_out() const {

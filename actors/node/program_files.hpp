@@ -18,6 +18,8 @@ struct program_report {
   std::optional<std::uint64_t> iteration, saved, resumed;  // from the job's beginning
   double step_s = 0;
   bool finished = false;
+  bool control = false;  // it reads the control file
+  std::optional<double> loss;
 
   /// Completed iterations from the job's beginning, if the program says anything about them.
   /// `done`: by earlier attempts, where it does not say from where it has gone on.
@@ -46,6 +48,11 @@ class program_files {
   expected<void> try_out() const;
   std::string log(lease_id lease) const { return (directory(lease) / "output.log").string(); }
   std::string report(lease_id lease) const { return (directory(lease) / "report").string(); }
+
+  std::string control(lease_id lease) const { return (directory(lease) / "control").string(); }
+  /// Asks the program to stop within a time, by its control file. Fails if that cannot be written:
+  /// the program may have put something else there.
+  expected<void> request_stop(lease_id lease, double within_s) const;
 
   /// The log of the newest attempt, also of an earlier incarnation's; empty: there is none.
   std::string newest_log(lease_id lease) const;

@@ -110,8 +110,8 @@ struct program_progress {
   std::optional<std::uint64_t> resumed{};    // this attempt went on from here
   double step_s = 0;                         // time of an iteration; 0: unknown
   bool finished = false;  // it has reported the job as done, or has reached the last iteration
-  /// SIGTERM was sent to it before it ended; with exit status 0 it has `stopped` then, unless it
-  /// is `finished`.
+  /// It was asked to stop before it ended, by its control file or SIGTERM; with exit status 0 it
+  /// has `stopped` then, unless it is `finished`.
   bool signalled = false;
   std::optional<double> loss{};  // of the last iteration
   static constexpr std::size_t required = 6;

@@ -62,8 +62,8 @@ bool send_three(int control, const int (&three)[3]) {
   return ::sendmsg(control, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-void send_command(int control, keeper_command::kind what, double value) {
-  const keeper_command c{what, value};
+void send_command(int control, keeper_command::kind what, double value, double signal_after_s = 0) {
+  const keeper_command c{what, value, signal_after_s};
   ::send(control, &c, sizeof c, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -153,13 +153,13 @@ bool kept_program::withdraw() const {
   return take_permission(permission_);
 }
 
-void kept_program::terminate(double grace_s) {
+void kept_program::terminate(double grace_s, double signal_after_s) {
   if (withdraw()) {
     end_ = {kept_end::how::exited, 128 + SIGTERM, {}, true};
     return;
   }
   kill_by_s_ = std::min(kill_by_s_, real_clock{}.now_s() + grace_s + keeper_wait_s);
-  send_command(control_, keeper_command::terminate, grace_s);
+  send_command(control_, keeper_command::terminate, grace_s, signal_after_s);
 }
 
 void kept_program::kill() {
@@ -231,7 +231,7 @@ void kept_program::receive(const keeper_event& e) {
     end_ = {e.what == keeper_event::exited ? how::exited : how::lease_expired,
             e.status,
             {},
-            e.signalled || enforced_};
+            e.asked || enforced_};
   }
 }
 

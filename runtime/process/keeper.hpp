@@ -45,7 +45,7 @@ struct kept_end {
   how what = how::exited;
   int status = 0;  // exit status; 128 + n: ended by signal n
   std::string why;
-  bool signalled = false;  // SIGTERM was sent to it before it ended
+  bool asked = false;  // it was to terminate before it ended
 };
 
 /// A program and its keeper. Only the destructor blocks. Not thread-safe.
@@ -57,8 +57,9 @@ class kept_program {
 
   /// The program may run until then, in seconds of the monotonic clock (clock.hpp).
   void renew(double until_s);
-  /// SIGTERM to its group; after `grace_s`, SIGKILL to all. If it has not started it never will.
-  void terminate(double grace_s);
+  /// SIGTERM to its group after `signal_after_s`, and SIGKILL to all after `grace_s`, both from
+  /// now. If it has not started it never will.
+  void terminate(double grace_s, double signal_after_s = 0);
   /// SIGKILL to all its descendants.
   void kill();
 

@@ -129,6 +129,9 @@ class keeper {
     const double now_s = clock_.now_s();
     if (now_s >= request_.until_s && !killing_ && !over_) expired_ = killing_ = true;
     if (now_s >= kill_at_s_) killing_ = true;
+    if (now_s < signal_at_s_) return;
+    signal_at_s_ = never;
+    if (!leader_ended()) ::kill(-group_.leader, SIGTERM);
   }
 
   /// False: there is no child, and so no descendant.
@@ -145,7 +148,8 @@ class keeper {
 
   void wait() {
     // Timers stop while the machine is suspended, but leases do not: wait at most a second.
-    double wait_s = std::min({1.0, request_.until_s - clock_.now_s(), kill_at_s_ - clock_.now_s()});
+    double wait_s = std::min({1.0, request_.until_s - clock_.now_s(), kill_at_s_ - clock_.now_s(),
+                              signal_at_s_ - clock_.now_s()});
     if (killing_) wait_s = again_s_ = std::min(0.5, 2 * again_s_);
     pollfd of[] = {{children_, POLLIN, 0}, {control_, POLLIN, 0}, {report_.ends[0], POLLIN, 0}};
     ::poll(of, 3, static_cast<int>(std::max(0.0, wait_s) * 1e3) + 1);
@@ -163,7 +167,9 @@ class keeper {
       if (c.what == keeper_command::kill) killing_ = true;
       if (c.what != keeper_command::terminate || kill_at_s_ != never) continue;
       kill_at_s_ = clock_.now_s() + c.value;
-      if (!leader_ended()) signalled_ = ::kill(-group_.leader, SIGTERM) == 0;
+      signal_at_s_ = clock_.now_s() + c.signal_after_s;
+      asked_ = !leader_ended();
+      check_limits();
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     // The owner has died or closed the connection.
@@ -190,7 +196,7 @@ class keeper {
   }
 
   void notify(keeper_event::kind what) const {
-    send_event({.what = what, .status = status_, .signalled = signalled_, .failure = failure_});
+    send_event({.what = what, .status = status_, .asked = asked_, .failure = failure_});
   }
 
   void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
@@ -204,8 +210,8 @@ class keeper {
   process_group group_;
   start_failure failure_;
   int status_ = 0;
-  double kill_at_s_ = never, again_s_ = 0.005;
-  bool failed_ = false, expired_ = false, killing_ = false, over_ = false, signalled_ = false;
+  double kill_at_s_ = never, signal_at_s_ = never, again_s_ = 0.005;
+  bool failed_ = false, expired_ = false, killing_ = false, over_ = false, asked_ = false;
 };
 
 /// Overwrites the group token in the visible environment, if this process inherited one: it must

@@ -15,7 +15,8 @@ namespace troupe::runtime {
 struct keeper_command {
   enum kind : std::int32_t { renew, terminate, kill };
   std::int32_t what = renew;
-  double value = 0;  // renew: the new end; terminate: the grace period; in seconds
+  double value = 0;           // renew: the new end; terminate: the grace period; in seconds
+  double signal_after_s = 0;  // terminate: of the grace, before SIGTERM
 };
 
 /// Keeper to owner: it exists, the program has started, or has ended.
@@ -27,7 +28,7 @@ struct keeper_event {
   pid_t keeper = 0;                // begun: the keeper itself
   std::uint64_t keeper_ticks = 0;  // begun: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
-  bool signalled = false;          // likewise: SIGTERM was sent to it before it ended
+  bool asked = false;              // likewise: it was to terminate before it ended
   start_failure failure{};         // not_started
 };
 
