@@ -19,7 +19,7 @@ const std::string program =
 
 expected<job_spec> read(const std::string& text) {
   const test::scratch where;
-  return formats::load_job(where.file("job.yaml", text));
+  return formats::load_job(where.write("job.yaml", text));
 }
 
 std::string refusal(const std::string& elastic) {
