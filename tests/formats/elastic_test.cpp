@@ -88,7 +88,7 @@ TEST_CASE("a range of GPUs begins with its smaller number, within max_gpus") {
 
 TEST_CASE("invalid keys of elastic are refused with what was found and expected") {
   const std::pair<const char*, const char*> all[] = {
-      {"{gpus: some}", "elastic.gpus: found text 'some', expected same, any or [min, max]"},
+      {"{gpus: some}", "elastic.gpus: found 'some', expected same, any or [min, max]"},
       {"{gpus: [1]}", "expected same, any or [min, max]"},
       {"{gpus: [1.5, 2]}", "found 1.5, expected a whole number"},
       {"{types: []}", "expected same, any or a list of GPU types"},
