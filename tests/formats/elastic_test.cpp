@@ -150,7 +150,7 @@ TEST_CASE("the file that is written for a job reads as the same job") {
           "pipeline: {cut: [6, 5.5, 0.5], microbatches: 2, recompute: layers}\n",
       work + "train: {device: sim}\npipeline: {stages: 2, recompute: false, rows: 2}\n",
       "name: s\nslots: {forward: 2, wan: 3.5}\npipeline: {stages: 2, microbatches: 4}\n",
-      "name: d\nserve: {model: scribe, max_running: 512, prefill: decoder, fallback: none}\n"};
+      "name: d\nserve: {model: scribe, max_running: 512, prefill: decoder}\n"};
   for (const auto& text : files) {
     INFO(text);
     const auto job = read(text);
