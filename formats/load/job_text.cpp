@@ -142,7 +142,8 @@ json file_of(const job_spec& job) {
 
 std::string job_text(const job_spec& job) {
   std::string text;
-  for (const auto& [key, value] : file_of(job).items())
+  const auto file = file_of(job);
+  for (const auto& [key, value] : file.items())
     text += key + ": " + value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
   return text;
 }

@@ -91,6 +91,33 @@ TEST_CASE("a waiting job's document has no allocation, and unknown values are nu
   CHECK(d["started_s"] == 12.5);
 }
 
+TEST_CASE(
+    "an elastic program's document has its stops and rates, others only say that they are not") {
+  job_status j;
+  const query_reply reply;
+  auto d = web::job_document(reply, j);
+  CHECK(d.at("elastic") == false);
+  CHECK_FALSE(d.contains("stops"));
+  auto& e = j.elastic.emplace();
+  e.saved = 7, e.world_size = 2, e.stops = 3, e.start_s = 1.5;
+  e.rates = {{{"T4", 2, 1, 30}, 25}};
+  d = web::job_document(reply, j);
+  CHECK(d.at("elastic") == true);
+  CHECK(d.at("saved") == 7);
+  CHECK(d.at("world_size") == 2);
+  CHECK(d.at("stops") == 3);
+  CHECK(d.at("start_s") == 1.5);
+  CHECK(d.at("save_s").is_null());
+  CHECK(d.at("pause_s").is_null());
+  CHECK(d.at("lost_iterations") == 0);
+  const auto& rate = d.at("rates").at(0);
+  CHECK(rate.at("gpu") == "T4");
+  CHECK(rate.at("gpus") == 2);
+  CHECK(rate.at("data_parallel") == 1);
+  CHECK(rate.at("samples_per_s") == 30);
+  CHECK(rate.at("estimated_samples_per_s") == 25);
+}
+
 TEST_CASE("words of commands are quoted only where a shell would interpret them") {
   CHECK(shell_word("/var/lib/troupe-1") == "/var/lib/troupe-1");
   CHECK(shell_word("st v4 only") == "'st v4 only'");

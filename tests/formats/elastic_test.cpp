@@ -19,7 +19,7 @@ const std::string program =
 
 expected<job_spec> read(const std::string& text) {
   const test::scratch where;
-  return formats::load_job(where.file("job.yaml", text));
+  return formats::load_job(where.write("job.yaml", text));
 }
 
 std::string refusal(const std::string& elastic) {
@@ -88,7 +88,7 @@ TEST_CASE("a range of GPUs begins with its smaller number, within max_gpus") {
 
 TEST_CASE("invalid keys of elastic are refused with what was found and expected") {
   const std::pair<const char*, const char*> all[] = {
-      {"{gpus: some}", "elastic.gpus: found text 'some', expected same, any or [min, max]"},
+      {"{gpus: some}", "elastic.gpus: found 'some', expected same, any or [min, max]"},
       {"{gpus: [1]}", "expected same, any or [min, max]"},
       {"{gpus: [1.5, 2]}", "found 1.5, expected a whole number"},
       {"{types: []}", "expected same, any or a list of GPU types"},
@@ -150,7 +150,7 @@ TEST_CASE("the file that is written for a job reads as the same job") {
           "pipeline: {cut: [6, 5.5, 0.5], microbatches: 2, recompute: layers}\n",
       work + "train: {device: sim}\npipeline: {stages: 2, recompute: false, rows: 2}\n",
       "name: s\nslots: {forward: 2, wan: 3.5}\npipeline: {stages: 2, microbatches: 4}\n",
-      "name: d\nserve: {model: scribe, max_running: 512, prefill: decoder, fallback: none}\n"};
+      "name: d\nserve: {model: scribe, max_running: 512, prefill: decoder}\n"};
   for (const auto& text : files) {
     INFO(text);
     const auto job = read(text);
