@@ -33,7 +33,7 @@ double normal(random_source& r) {
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * r.uniform());
 }
 
-double duration(random_source& r) {
+double random_duration(random_source& r) {
   for (;;) {
     const double s = median_s * std::exp(sigma * normal(r));
     if (s >= min_s && s <= max_s) return s;
@@ -61,7 +61,7 @@ std::vector<trace_row> make_titan_trace(const titan_workload& w) {
   std::vector<trace_row> rows(static_cast<std::size_t>(std::llround(w.jobs * w.density)));
   for (auto& row : rows) {
     row.submit_s = std::round(w.hours * 3600 * r.uniform() * 10) / 10;
-    row.duration_s = std::round(duration(r) * 10) / 10;
+    row.duration_s = std::round(random_duration(r) * 10) / 10;
     row.gpus = gpus(r);
     row.model = "vit-large-16";
     row.dataset_card = {pick(task_words, r), pick(object_words, r), pick(domain_words, r)};

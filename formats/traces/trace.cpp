@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "formats/parse/csv.hpp"
+#include "formats/traces/importing.hpp"
 #include "messages/base/whole_file.hpp"
 
 namespace troupe::formats {
@@ -20,9 +21,8 @@ namespace {
 
 // The house's format of traces: CSV with four columns that every row has and eight that a source
 // may have. Times are seconds from the begin of the trace.
-constexpr std::size_t trace_limit_bytes = 512u << 20;
 constexpr range seconds{0, 1e10};
-constexpr range duration{0, 1e9, true};
+constexpr range trace_duration{0, 1e9, true};
 constexpr range gpu_count{1, 1e6};
 
 std::vector<std::string> keywords(std::string_view field) {
@@ -42,7 +42,7 @@ trace_row read_row(csv_reader& csv) {
     csv.fail("job_id", "found '{}', expected a name of letters, digits, '.', '_' and '-'",
              shown(row.job_id));
   row.submit_s = csv.number("submit_s", seconds);
-  if (!csv.field("duration_s").empty()) row.duration_s = csv.number("duration_s", duration);
+  if (!csv.field("duration_s").empty()) row.duration_s = csv.number("duration_s", trace_duration);
   row.gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
   row.gpu_type = csv.field("gpu_type");
   row.model = csv.field("model");
@@ -50,7 +50,7 @@ trace_row read_row(csv_reader& csv) {
     row.global_batch = static_cast<std::uint32_t>(csv.whole("global_batch", {1, 1e8}));
   if (!csv.field("iterations").empty())
     row.iterations = static_cast<std::uint64_t>(csv.whole("iterations", {1, 1e12}));
-  if (!csv.field("deadline_s").empty()) row.deadline_s = csv.number("deadline_s", duration);
+  if (!csv.field("deadline_s").empty()) row.deadline_s = csv.number("deadline_s", trace_duration);
   row.dataset_card = keywords(csv.field("dataset_card"));
   if (const auto merge = csv.field("merge"); merge == "false")
     row.merge = false;

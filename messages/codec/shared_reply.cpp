@@ -11,9 +11,10 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-// Without the last two: a query of all jobs never requests the view, and few lists are cut.
+// Without the last three, or the last: a query of all jobs never requests the view or a job's spec,
+// and few lists are cut.
 constexpr std::size_t short_reply_fields = 7, reply_fields = 9;
-static_assert(shape::field_count<query_reply> == reply_fields,
+static_assert(shape::field_count<query_reply> == reply_fields + 1,
               "pack the new field in its place below");
 
 }  // namespace
