@@ -65,7 +65,12 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     if (reported) v.reported = reported_progress_of(j, *reported);
   }
   if (v.elastic || j.spec->elastic) {
+    const bool had = v.plans && !v.plans->empty();
     v.plans = planners::plans_of_elastic(c, v);
+    if (had && v.plans->empty())
+      v.why = {reason::kind::infeasible,
+               "no plan for this cluster is among those that its "
+               "`elastic` and its first attempt allow"};
     v.spec = planners::limits_of_elastic(v);
   }
   return v;

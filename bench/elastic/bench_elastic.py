@@ -111,6 +111,11 @@ def wait_for(what, condition, timeout_s=90):
     raise SystemExit(f"{what} did not happen within {timeout_s} s")
 
 
+def iteration_of(job):
+    """0: it has reported none."""
+    return job.status()["iteration"] or 0
+
+
 def events(folder, rank=0):
     """(time, lease, world size, GPU type, event, value) of a sleeper's rank."""
     file = folder / f"events.{rank}"
@@ -154,7 +159,7 @@ def resize(o):
         elastic = {"gpus": [1, 2], "start_s": 2, "save_s": 0.5}
         job, _ = c.submit(name="ddp", gpus=2, global_batch=batch, iterations=iterations, elastic=elastic,
                           command=training(folder, iterations, o.pause), deadline_s=3600)
-        wait_for("the program's start", lambda: job.status().get("iteration", 0) >= 5)
+        wait_for("the program's start", lambda: iteration_of(job) >= 5)
         time.sleep(o.alone)
         other, _ = c.submit(name="other", gpus=1, iterations=o.other, command=sleeper("--step", 0.2), deadline_s=900)
         ended = other.wait(o.timeout)
@@ -201,7 +206,7 @@ def endings(o):
         def stopped(name, grace_s=4, **words):
             job, folder = c.submit(name=name, gpus=1, iterations=1000, elastic={"gpus": "same", "grace_s": grace_s},
                                    command=sleeper(*[w for k, v in words.items() for w in (f"--{k}", v)]))
-            wait_for(f"{name}'s first iterations", lambda: job.status().get("iteration", 0) >= 3)
+            wait_for(f"{name}'s first iterations", lambda: iteration_of(job) >= 3)
             began = time.time()
             job.suspend()
             wait_for(f"{name}'s end", lambda: job.status()["state"] == "waiting", 30)
@@ -225,7 +230,7 @@ def endings(o):
         folder.mkdir()
         job, _ = c.submit(name="pair", gpus=2, global_batch=16, iterations=400, elastic={"gpus": "same"},
                           command=training(folder, 400, 0.02))
-        wait_for("the pair's first iterations", lambda: job.status().get("iteration", 0) >= 5)
+        wait_for("the pair's first iterations", lambda: iteration_of(job) >= 5)
         node = [p for p in processes_with(str(c.state)) if b"\0b\0" in Path(f"/proc/{p}/cmdline").read_bytes()]
         for pid in node:
             os.kill(pid, signal.SIGKILL)
@@ -247,7 +252,7 @@ def rates(o):
         job, folder = c.submit(name="fast", gpus=1, iterations=100000,
                                elastic={"gpus": "same", **({"rates": known} if not o.unknown else {})},
                                command=sleeper("--rate", "T4=80", "--rate", "V100=40"))
-        wait_for("its first iterations", lambda: job.status().get("iteration", 0) >= 5)
+        wait_for("its first iterations", lambda: iteration_of(job) >= 5)
         began = time.time()
         first = events(folder)[0][3]
         limit_s = 3 * o.round + 30
@@ -274,11 +279,11 @@ def restart(o):
                                command=sleeper("--step", 0.2, "--start", 1.5, "--save", 0.7))
         shares = []
         for k in range(o.restarts):
-            at = job.status().get("iteration", 0)
-            wait_for("iterations", lambda: job.status().get("iteration", 0) >= at + 8)
+            at = iteration_of(job)
+            wait_for("iterations", lambda: iteration_of(job) >= at + 8)
             before = job.status()
             job.move(nodes=["b" if k % 2 == 0 else "a"])
-            now = wait_for("the move", lambda: (s := job.status())["stops"] > k and s.get("iteration", 0) >
+            now = wait_for("the move", lambda: (s := job.status())["stops"] > k and (s["iteration"] or 0) >
                            before["iteration"] + 4 and s.get("pause_s") and s)
             starts = [e for e in events(folder) if e[4] in ("begin", "step")]
             shares.append((now["start_s"] + now["save_s"]) / now["pause_s"])
@@ -347,7 +352,7 @@ def kills(o):
             for pid in [p for p in processes_with(str(folder)) if is_sleeper(p)]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        wait_for("iterations after the last kill", lambda: job.status().get("iteration", 0) > job.status()["saved"])
+        wait_for("iterations after the last kill", lambda: iteration_of(job) > job.status()["saved"])
         status = job.status()
         saved_at = 0
         for _, _, _, _, event, value in events(folder):

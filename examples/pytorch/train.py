@@ -7,6 +7,7 @@ Under Troupe: `troupe submit examples/pytorch/train.yaml`. The checkpoint's dire
 
 import argparse
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -63,6 +64,7 @@ def main():
     parser.add_argument("--checkpoint", default="checkpoint", metavar="DIR")
     parser.add_argument("--every", type=int, default=50, metavar="N", help="iterations between checkpoints")
     parser.add_argument("--samples", metavar="FILE", help="append the samples that are read: FILE.RANK")
+    parser.add_argument("--pause", type=float, default=0, metavar="S", help="after each iteration: a larger model's time")
     o = parser.parse_args()
 
     run = troupe.init(seed=1, global_batch=o.batch, iterations=o.iterations)
@@ -97,6 +99,7 @@ def main():
         loss.backward()
         optimizer.step()
         done = i + 1
+        time.sleep(o.pause)
         run.report(done, loss)
         if done % o.every == 0:
             checkpoint.save(done, model, optimizer)

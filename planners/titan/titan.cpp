@@ -59,16 +59,17 @@ class titan_placer {
     const ending_job* after = nullptr;
   };
 
-  /// Idle GPUs first, then those of one ending job, then both together. Takes what it returns;
-  /// `where` empty: there is no room.
-  place find(const gpu_pool& pool, std::uint32_t gpus, bool equal) {
+  /// Idle GPUs first, then, for simulated work, those of one ending job, then both together: a
+  /// program follows no other job. Takes what it returns; `where` empty: there is no room.
+  place find(const gpu_pool& pool, std::uint32_t gpus, const job_spec& job) {
     const auto look = [&](const free_gpus& free) {
-      return equal ? free.find_equal(pool, gpus) : free.find(pool, gpus, {});
+      return has_exact_gpus(job) ? free.find_equal(pool, gpus) : free.find(pool, gpus, {});
     };
     if (auto where = look(idle_); !where.empty()) {
       idle_.take(where);
       return {std::move(where)};
     }
+    if (!is_tuning(job)) return {};
     for (const bool with_idle : {false, true})
       for (auto& x : ending_) {
         auto free = x.gpus;
@@ -170,7 +171,7 @@ class titan final : public queue_policy {
       auto how = problem.plan_of(c);
       const auto& pool = problem.pools[problem.program.columns[c].pool];
       const auto& first = *problem.jobs[problem.program.columns[c].jobs.front()];
-      auto place = placer.find(pool, how.gpus(), has_exact_gpus(*first.spec));
+      auto place = placer.find(pool, how.gpus(), *first.spec);
       if (place.where.empty())
         out.all_placed = false;
       else

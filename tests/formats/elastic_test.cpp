@@ -22,7 +22,7 @@ expected<job_spec> read(const std::string& text) {
   return formats::load_job(where.write("job.yaml", text));
 }
 
-std::string refusal(const std::string& elastic) {
+std::string refused_elastic(const std::string& elastic) {
   const auto job = read(program + "elastic: " + elastic + "\n");
   return job ? "" : job.error().text;
 }
@@ -83,7 +83,8 @@ TEST_CASE("a range of GPUs begins with its smaller number, within max_gpus") {
   REQUIRE(job);
   CHECK(job->max_gpus == 4);
   CHECK(job->gpus == 2);
-  CHECK_THAT(refusal("{gpus: [8, 2]}"), Contains("job.yaml:5: elastic: gpus: found [8, 2]"));
+  CHECK_THAT(refused_elastic("{gpus: [8, 2]}"),
+             Contains("job.yaml:5: elastic: gpus: found [8, 2]"));
 }
 
 TEST_CASE("invalid keys of elastic are refused with what was found and expected") {
@@ -102,7 +103,7 @@ TEST_CASE("invalid keys of elastic are refused with what was found and expected"
        "rates: found 1 T4 with data_parallel 1 twice"}};
   for (const auto& [keys, text] : all) {
     INFO(keys);
-    CHECK_THAT(refusal(keys), Contains(text));
+    CHECK_THAT(refused_elastic(keys), Contains(text));
   }
   const auto twice = read(program + "grace_s: 5\nelastic: {grace_s: 6}\n");
   REQUIRE_FALSE(twice);

@@ -31,7 +31,7 @@ class move_verb final : public verb {
   }
 
   int run(output& out) override {
-    if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel + wish_.gpus == 0 &&
+    if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel + wish_.gpus.value_or(0) == 0 &&
         wish_.gpu_type.empty() && wish_.nodes.empty())
       return out.bad(
           "give a destination: --stages, --data-parallel, --tensor-parallel, --gpus, --gpu or "
