@@ -36,18 +36,23 @@ class open_call {
   std::shared_ptr<call> now_;
 };
 
-/// The file, run as a module of its own: two policies do not see each other's names.
+/// The file, run as a module of its own: two policies do not see each other's names. Its code has
+/// the file's name as the user gave it, which every complaint begins with.
 py::module_ run_file(const std::string& file) {
   static int modules = 0;
   const auto name = fmt::format("troupe_policy_{}", ++modules);
-  const auto importlib = py::module_::import("importlib.util");
-  const auto spec = importlib.attr("spec_from_file_location")(name, file);
-  py::object made = importlib.attr("module_from_spec")(spec);
+  const auto made = py::module_::import("types").attr("ModuleType")(name);
+  made.attr("__file__") = file;
   const auto sys = py::module_::import("sys");
   sys.attr("modules")[py::str(name)] = made;
   const auto slash = file.rfind('/');  // what is beside the file can be imported, as in a program
   sys.attr("path").attr("insert")(0, slash == std::string::npos ? "." : file.substr(0, slash + 1));
-  spec.attr("loader").attr("exec_module")(made);
+  const auto builtins = py::module_::import("builtins");
+  const py::object text = py::module_::import("io").attr("open_code")(
+      py::module_::import("os.path").attr("abspath")(file));
+  const py::object code = builtins.attr("compile")(text.attr("read")(), file, "exec");
+  text.attr("close")();
+  builtins.attr("exec")(code, made.attr("__dict__"));
   return made;
 }
 
