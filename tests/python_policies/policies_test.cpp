@@ -248,3 +248,23 @@ TEST_CASE("a policy in Python plans a job, and decides in the controller of a tr
   INFO(trained.err);
   CHECK(trained.status == 0);
 }
+
+TEST_CASE("a policy in Python decides in the controller of a cluster of processes") {
+  const scratch where;
+  const auto state = where / "state";
+  struct stopped_afterwards {
+    const std::string& of;
+    ~stopped_afterwards() { troupe::test::troupe({"down", "--state", of}); }
+  } const guard{state};
+  const auto up = troupe::test::troupe({"up", shipped("clusters/laptop.yaml"), "--state", state,
+                                        "--detach", "--policy", "shortest_first.py:ShortestFirst"},
+                                       source_dir() + "/examples/python_policy");
+  INFO(up.err);
+  REQUIRE(up.status == 0);
+  for (int i = 0; i < 3; ++i) {
+    const auto ended =
+        troupe::test::troupe({"submit", shipped("jobs/hello.yaml"), "--state", state, "--wait"});
+    INFO(ended.out << ended.err);
+    CHECK(ended.status == 0);
+  }
+}
