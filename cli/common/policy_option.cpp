@@ -22,7 +22,7 @@ reason unknown_policy(const std::string& name) {
   const auto near =
       formats::nearest_name(name, std::vector<std::string>{names.begin(), names.end()});
   return {reason::kind::invalid,
-          fmt::format("no policy '{}'{}; policies: {}, and plug-ins (./libmine.so)",
+          fmt::format("no policy '{}'{}; policies: {}, and plug-ins (./libmine.so, mine.py)",
                       formats::shown(name), near ? fmt::format("; did you mean '{}'?", *near) : "",
                       built_in())};
 }
@@ -30,7 +30,7 @@ reason unknown_policy(const std::string& name) {
 }  // namespace
 
 std::string known_policies() {
-  return built_in() + ", or a plug-in's file (./libmine.so)";
+  return built_in() + ", or a plug-in's file (./libmine.so, mine.py)";
 }
 
 expected<std::shared_ptr<const planners::policy>> find_policy(const std::string& word) {

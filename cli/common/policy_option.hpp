@@ -24,12 +24,13 @@ using policy_list = std::vector<std::shared_ptr<const planners::policy>>;
 /// The same for several; their names must differ, since they identify the results.
 expected<policy_list> find_policies(const std::vector<std::string>& words);
 
-/// Is it a plug-in file rather than a policy's name? It contains a slash or ends in ".so".
+/// Is it a file rather than a policy's name? It contains a slash, ends in ".so" or ".py", or is
+/// "mine.py:Class".
 bool is_plugin(const std::string& word);
 
-/// The policy of a plug-in (planners/policy/policy_plugin.hpp). Its code runs with this program's
-/// rights and stays loaded. Its exceptions and invalid decisions become planners::policy_failure;
-/// every error begins with the file.
-expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file);
+/// The policy of a plug-in (planners/policy/policy_plugin.hpp) or of a file in Python
+/// (python_plugin.hpp). Its code runs with this program's rights and stays loaded. Its exceptions
+/// and invalid decisions become planners::policy_failure; every error begins with the file.
+expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& word);
 
 }  // namespace troupe::cli

@@ -3,12 +3,15 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "planners/policy/checked_policy.hpp"
 #include "planners/policy/policy_plugin.hpp"
+#include "planners/policy/python_plugin.hpp"
 
 namespace troupe::cli {
 
@@ -29,6 +32,15 @@ bool is_policy_name(std::string_view name) {
   });
 }
 
+/// Plug-ins exchange C++ objects with this program, so layouts must be the same; a wrong one would
+/// corrupt memory rather than fail.
+expected<void> check_headers(const std::string& file, const char* abi) {
+  if (std::string_view{abi} == planners::plugin_abi) return {};
+  return bad_plugin(file, fmt::format("was compiled for Troupe {}, but this program is {}: "
+                                      "recompile it with this program's headers",
+                                      abi, planners::plugin_abi));
+}
+
 /// A loaded object's description, if it was built for this program.
 expected<const policy_plugin*> read_plugin(const std::string& file, void* library) {
   auto* const entry =
@@ -41,12 +53,7 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
   const auto* const plugin = entry();
   if (plugin == nullptr || plugin->format != planners::policy_plugin_format)
     return bad_plugin(file, "unsupported plug-in format");
-  // Plug-ins exchange C++ objects with this program, so layouts must be the same; a wrong one would
-  // corrupt memory rather than fail.
-  if (std::string_view{plugin->abi} != planners::plugin_abi)
-    return bad_plugin(file, fmt::format("was compiled for Troupe {}, but this program is {}: "
-                                        "recompile it with this program's headers",
-                                        plugin->abi, planners::plugin_abi));
+  if (auto ok = check_headers(file, plugin->abi); !ok) return refuse(ok.error());
   return plugin;
 }
 
@@ -68,17 +75,49 @@ expected<const policy_plugin*> open(const std::string& file) {
   return bad_plugin(file, "cannot be loaded: " + why);
 }
 
-}  // namespace
-
-bool is_plugin(const std::string& word) {
-  return word.find('/') != std::string::npos || word.ends_with(".so");
+/// A policy in Python: "mine.py", or "mine.py:Class".
+struct python_file {
+  std::string file, of_class;
+};
+std::optional<python_file> python_file_of(const std::string& word) {
+  if (word.ends_with(".py")) return python_file{word, ""};
+  const auto colon = word.rfind(".py:");
+  if (colon == std::string::npos) return {};
+  return python_file{word.substr(0, colon + 3), word.substr(colon + 4)};
 }
 
-expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file) {
-  const auto plugin = open(file);
-  if (!plugin) return refuse(plugin.error());
+/// The interpreter's object, beside the program or in the prefix where that was installed. Loaded
+/// once, never closed.
+expected<const planners::python_plugin*> open_python(const std::string& file) {
+  std::error_code error;
+  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& root : std::array{folder, folder.parent_path()}) {
+    const auto object = root / "lib/troupe" / planners::python_plugin_file;
+    if (!fs::exists(object, error)) continue;
+    void* const library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+      return bad_plugin(file, fmt::format("policies in Python cannot be loaded: {}; they need the "
+                                          "library of Python (the package libpython3-dev)",
+                                          dlerror()));
+    auto* const entry = reinterpret_cast<const planners::python_plugin* (*)()>(
+        dlsym(library, planners::python_plugin_symbol));
+    const auto* const plugin = entry == nullptr ? nullptr : entry();
+    if (plugin == nullptr || plugin->format != planners::python_plugin_format)
+      return bad_plugin(object, "belongs to another version of this program");
+    if (auto ok = check_headers(object, plugin->abi); !ok) return refuse(ok.error());
+    return plugin;
+  }
+  return bad_plugin(file,
+                    fmt::format("this program has no {}, which runs policies in Python: install "
+                                "pybind11-dev and python3-dev, and build Troupe again",
+                                planners::python_plugin_file));
+}
+
+/// The policy that `make` returns, with a name of its own. Every error begins with the file.
+template <class Make>
+expected<std::shared_ptr<const planners::policy>> checked(const std::string& file, Make make) {
   try {
-    const std::shared_ptr<const planners::policy> made{(*plugin)->make()};
+    const std::shared_ptr<const planners::policy> made{make()};
     if (!made) return bad_plugin(file, "returns no policy");
     auto name = std::string{made->name()};
     if (!is_policy_name(name))
@@ -97,6 +136,26 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
   } catch (...) {
     return bad_plugin(file, "its policy cannot be made: unknown exception");
   }
+}
+
+}  // namespace
+
+bool is_plugin(const std::string& word) {
+  return word.find('/') != std::string::npos || word.ends_with(".so") || python_file_of(word);
+}
+
+expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& word) {
+  if (const auto python = python_file_of(word)) {
+    std::error_code error;
+    if (!fs::exists(python->file, error)) return bad_plugin(python->file, "no such file");
+    const auto plugin = open_python(python->file);
+    if (!plugin) return refuse(plugin.error());
+    return checked(python->file,
+                   [&] { return (*plugin)->make(python->file.c_str(), python->of_class.c_str()); });
+  }
+  const auto plugin = open(word);
+  if (!plugin) return refuse(plugin.error());
+  return checked(word, [&] { return (*plugin)->make(); });
 }
 
 }  // namespace troupe::cli

@@ -26,6 +26,12 @@ _places = {
     "simulate": "simulation",
     "plan": "simulation",
     "estimate": "simulation",
+    "Policy": "policy",
+    "Decision": "policy",
+    "start": "policy",
+    "stop": "policy",
+    "move": "policy",
+    "give_up": "policy",
 }
 _modules = ("client",)
 

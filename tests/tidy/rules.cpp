@@ -24,6 +24,7 @@ const std::map<std::string, names> may_use = {
     {"studies", {"messages", "planners", "runtime", "actors"}},
     {"web", {"messages", "runtime", "gpu", "actors"}},
     {"cli", {"messages", "planners", "runtime", "gpu", "actors", "studies", "formats", "web"}},
+    {"python", {"messages", "planners"}},
     {"examples", {"messages", "planners", "runtime", "actors", "studies", "formats"}},
 };
 
@@ -63,6 +64,7 @@ const std::vector<library> libraries = {
     {"prometheus/.*", {"web"}},
     {"sodium.*", {"web"}},
     {"simgrid/.*", {}},
+    {"pybind11/.*|Python\\.h", {"python"}},
     {"(thread|mutex|shared_mutex|future|condition_variable|atomic)",
      {"runtime", "gpu", "actors", "web", "cli", "examples"}},
     {"(fstream|iostream|filesystem|cstdio|chrono|ctime)",
