@@ -24,10 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import troupe
-from troupe import client
+from troupe import client, order
 
 here = Path(__file__).resolve().parent
 python = "/usr/bin/python3"
@@ -127,17 +128,19 @@ def events(folder, rank=0):
 # -- resize
 
 
-def samples_of(folder):
-    """The samples of each iteration, over all ranks; an iteration that was done again counts once."""
-    by_iteration = {}
-    twice = 0
+def compared_samples(folder, iterations, batch, length=1000, seed=1):
+    """How many samples of the iterations no rank has read, and how many were read more often than they are in them."""
+    read = [Counter() for _ in range(iterations)]
     for file in folder.glob("samples.*"):
         for line in file.read_text().splitlines():
             iteration, *numbers = map(int, line.split())
-            seen = by_iteration.setdefault(iteration, [])
-            twice += len(set(seen) & set(numbers))
-            seen.extend(numbers)
-    return by_iteration, twice
+            read[iteration].update(numbers)
+    missing = twice = 0
+    for i in range(iterations):
+        expected = Counter(order.samples(i * batch, batch, length, seed))
+        missing += (expected - read[i]).total()
+        twice += (read[i] - expected).total()
+    return missing, twice
 
 
 def training(folder, iterations, pause_s):
@@ -157,7 +160,7 @@ def resize(o):
         folder = c.folder / "ddp"
         folder.mkdir()
         elastic = {"gpus": [1, 2], "start_s": 2, "save_s": 0.5}
-        job, _ = c.submit(name="ddp", gpus=2, global_batch=batch, iterations=iterations, elastic=elastic,
+        job, _ = c.submit(name="ddp", gpus=1, global_batch=batch, iterations=iterations, elastic=elastic,
                           command=training(folder, iterations, o.pause), deadline_s=3600)
         wait_for("the program's start", lambda: iteration_of(job) >= 5)
         time.sleep(o.alone)
@@ -165,9 +168,8 @@ def resize(o):
         ended = other.wait(o.timeout)
         last = job.wait(o.timeout)
         status = job.status()
-        by_iteration, twice = samples_of(folder)
+        missing, twice = compared_samples(folder, iterations, batch)
         text = job.logs()
-        sizes = [len(set(file)) for file in []]
         sizes = world_sizes(folder)
     with Cluster(o.policy, nodes) as c:  # the same, undisturbed
         folder2 = c.folder / "ddp"
@@ -176,7 +178,6 @@ def resize(o):
                             command=training(folder2, iterations, 0))
         alone.wait(o.timeout)
         reference = final_loss(alone.logs())
-    missing = sum(batch - len(set(by_iteration.get(i, []))) for i in range(iterations))
     return {"policy": o.policy, "state": last["state"], "other": ended["state"], "world_sizes": sizes,
             "lost_iterations": status.get("lost_iterations"), "stops": status.get("stops", 0),
             "samples_missing": missing, "samples_twice": twice, "loss": final_loss(text), "undisturbed": reference,
