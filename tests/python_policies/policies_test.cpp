@@ -261,9 +261,9 @@ TEST_CASE("a policy in Python decides in the controller of a cluster of processe
                                        source_dir() + "/examples/python_policy");
   INFO(up.err);
   REQUIRE(up.status == 0);
+  const auto job = where.write("job.yaml", "name: one\ngpus: 1\ncommand: [\"true\"]\n");
   for (int i = 0; i < 3; ++i) {
-    const auto ended =
-        troupe::test::troupe({"submit", shipped("jobs/hello.yaml"), "--state", state, "--wait"});
+    const auto ended = troupe::test::troupe({"submit", job, "--state", state, "--wait"});
     INFO(ended.out << ended.err);
     CHECK(ended.status == 0);
   }
