@@ -59,11 +59,14 @@ void add_python_package(std::vector<std::pair<std::string, std::string>>& enviro
     const auto own = std::ranges::find(environment, "PYTHONPATH",
                                        [](const auto& e) { return std::string_view{e.first}; });
     const char* inherited = std::getenv("PYTHONPATH");
+    // An empty entry would be the current directory.
+    const auto joined = [&](const std::string& rest) {
+      return rest.empty() ? folder.string() : folder.string() + ":" + rest;
+    };
     if (own != environment.end())
-      own->second = folder.string() + ":" + own->second;
+      own->second = joined(own->second);
     else
-      environment.emplace_back("PYTHONPATH",
-                               folder.string() + (inherited ? ":" + std::string{inherited} : ""));
+      environment.emplace_back("PYTHONPATH", joined(inherited ? inherited : ""));
     return;
   }
 }
@@ -173,7 +176,7 @@ class local_process_runner final : public process_runner {
       // The files are read once more after the end: the last report is what the program has saved.
       const auto end = r.program->poll();
       if (end || now_s >= r.next_poll_s) {
-        r.reported = read_program_report(files_.report(lease));
+        read_report(lease, r);
         r.next_poll_s = now_s + (r.reported.control ? short_poll_s : file_poll_s);
         troupe::limit_disk_use(files_.log(lease), log_bytes);
       }
@@ -241,11 +244,18 @@ class local_process_runner final : public process_runner {
     program_report reported;
   };
 
+  /// Its first line may be out of sight later: what reads the control file goes on doing so.
+  void read_report(lease_id lease, running& r) const {
+    const bool control = r.reported.control;
+    r.reported = read_program_report(files_.report(lease));
+    r.reported.control = r.reported.control || control;
+  }
+
   /// A program that reads the control file is asked by that: a signal would reach it anywhere, such
   /// as in the middle of a collective operation or while it saves. Others get SIGTERM at once.
   void request_stop(lease_id lease, running& r) {
     const double grace_s = r.order.grace_s;
-    r.reported = read_program_report(files_.report(lease));
+    read_report(lease, r);
     const auto written = files_.request_stop(lease, grace_s);
     if (!written)
       runtime::log(runtime::log_level::warn, "node", "a stop can be requested by SIGTERM alone",

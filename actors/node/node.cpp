@@ -296,8 +296,7 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
 /// An elastic program's part is over, as it was to be: at its last iteration, or after a stop.
 void node_state::end_program(part& p, const simulated_program::end& e) {
   using state = part_report::state;
-  const simulated_program program{p.order, p.slowdown};
-  p.report.program = program.progress(e, p.asked);
+  p.report.program = p.program().progress(e);
   p.report.iterations = e.iterations;
   p.report.now = p.order.out_of_memory        ? state::out_of_memory
                  : p.report.program->finished ? state::succeeded
@@ -308,16 +307,17 @@ void node_state::end_program(part& p, const simulated_program::end& e) {
 
 /// It goes on until it has saved, and its node reports it as running.
 void node_state::stop_program(part& p, bool at_once) {
-  const simulated_program program{p.order, p.slowdown};
   const double at_s = now() - p.started_s;
   if (at_once) {
-    p.report.program = program.progress(program.killed(at_s), p.asked);
-    p.report.iterations = program.iterations(at_s);
+    const auto killed = p.program().killed(at_s);
+    p.report.program = p.program().progress(killed);
+    p.report.iterations = killed.iterations;
     p.report.now = part_report::state::stopped;
     notify_end(p);
     changed_ = true;
-  } else if (!std::exchange(p.asked, true)) {
-    p.program_end = program.stopped(at_s);
+  } else if (!p.asked_s) {
+    p.asked_s = at_s;
+    p.program_end = p.program().stopped();
     p.start = ++starts_;  // the timer of its last iteration counts no more
     send_later(self_, p.program_end->at_s - at_s, work_done{p.order.lease, p.start});
   }
@@ -401,9 +401,11 @@ node_report node_state::make_report() {
   if (!ports_.empty()) r.ports = ports_;
   if (options_.cluster->version > 0) r.cluster = options_.cluster->version;
   for (auto& [id, p] : parts_) {
-    if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
+    if (!is_over(p.report) && p.simulated)
+      p.report.iterations =
+          p.asked_s ? p.program().iterations(now() - p.started_s) : iterations_by_now(p);
     if (!is_over(p.report) && p.simulated && !p.held && simulated_program::runs(p.order))
-      p.report.program = simulated_program{p.order, p.slowdown}.progress(now() - p.started_s);
+      p.report.program = p.program().progress(now() - p.started_s);
     r.parts.push_back(p.report);
   }
   return r;

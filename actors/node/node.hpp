@@ -55,9 +55,12 @@ class node_state {
     bool held = false;             // until the lease that it follows has ended here
     std::uint64_t start = 0;       // distinguishes its timer from an earlier part's
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
-    // Of a simulated elastic program: its expected end, and whether it was asked to stop.
+    // For simulated elastic programs: the expected end, and when it was asked to stop, since it
+    // began.
     std::optional<simulated_program::end> program_end;
-    bool asked = false;
+    std::optional<double> asked_s;
+
+    simulated_program program() const { return {order, slowdown, asked_s}; }
   };
 
   void on_frame(const frame& f);

@@ -308,3 +308,52 @@ TEST_CASE("an unusable state directory is refused") {
   std::ofstream{room / "processes"};
   CHECK_FALSE(make_process_launcher(room.path(), 1));
 }
+
+TEST_CASE("a program that reads the control file saves and ends without a signal") {
+  programs p;
+  p.grace_s = 20;
+  p.start(1,
+          "trap 'echo signalled' TERM; echo 'control: 1' > $TROUPE_REPORT; echo begun; "
+          "while [ ! -e $TROUPE_CONTROL ]; do sleep 0.05; done; cat $TROUPE_CONTROL; "
+          "echo 'saved: 700' >> $TROUPE_REPORT; exit 0");
+  p.wait_for_log(1, "begun");
+  p.runner->stop(1, false);
+  const auto end = p.end_of(1);
+  CHECK(end.now == state::stopped);
+  CHECK(end.exit_code == 0);
+  REQUIRE(end.program);
+  CHECK(end.program->signalled);
+  CHECK(end.program->saved == 700u);
+  CHECK(p.log(1) == "begun\nstop: 1\nwithin_s: 20\n");
+}
+
+TEST_CASE("a program that does not follow its control file gets SIGTERM late, and then SIGKILL") {
+  programs p;
+  p.grace_s = 2;  // SIGTERM after 1 s
+  p.start(1,
+          "trap 'echo signalled' TERM; echo 'control: 1' > $TROUPE_REPORT; echo begun; "
+          "while true; do sleep 0.05; done");
+  p.wait_for_log(1, "begun");
+  const runtime::stopwatch watch;
+  p.runner->stop(1, false);
+  p.wait_for_log(1, "signalled");
+  CHECK(watch.s() >= 0.9);
+  const auto end = p.end_of(1);
+  CHECK(watch.s() >= 1.9);
+  CHECK(end.now == state::stopped);
+  CHECK(end.exit_code == 128 + SIGKILL);
+}
+
+TEST_CASE("a program whose control file cannot be written gets SIGTERM at once") {
+  programs p;
+  p.grace_s = 20;
+  p.start(1,
+          "trap 'echo signalled; exit 0' TERM; mkdir $TROUPE_CONTROL; "
+          "echo 'control: 1' > $TROUPE_REPORT; echo begun; while true; do sleep 0.05; done");
+  p.wait_for_log(1, "begun");
+  const runtime::stopwatch watch;
+  p.runner->stop(1, false);
+  CHECK(p.end_of(1).now == state::stopped);
+  CHECK(watch.s() < 8);
+  CHECK(p.log(1).find("signalled") != std::string::npos);
+}

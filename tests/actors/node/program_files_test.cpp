@@ -115,3 +115,37 @@ TEST_CASE("the last line for each key of a program's report counts, even if it i
   CHECK(r.peak_bytes == 0);
   CHECK(parse_program_report("iterations: 5\niterations: -1\n").iterations == 5);
 }
+
+TEST_CASE("a report says whether the control file is read, and the last finite loss") {
+  CHECK_FALSE(parse_program_report("iteration: 3\n").control);
+  CHECK(parse_program_report("control: 1\niteration: 3\n").control);
+  CHECK(parse_program_report("loss: -2.5\nloss: nan\nloss: inf\n").loss == -2.5);
+  CHECK_FALSE(parse_program_report("loss: nan\n").loss);
+}
+
+TEST_CASE("a stop is requested by a new file, whatever the program has put in its place") {
+  const test::scratch dir;
+  const program_files files{dir.path(), 1};
+  REQUIRE(!files.make(5));
+  const auto control = files.control(5), kept = dir / "kept";
+  std::ofstream{kept} << "as it was";
+  bool possible = true;
+  SECTION("nothing") {}
+  SECTION("a link") {
+    REQUIRE(::symlink(kept.c_str(), control.c_str()) == 0);
+  }
+  SECTION("a link where the new file is written first") {
+    REQUIRE(::symlink(kept.c_str(), (control + ".new").c_str()) == 0);
+    possible = false;
+  }
+  SECTION("a fifo") {
+    REQUIRE(::mkfifo(control.c_str(), 0600) == 0);
+  }
+  SECTION("a directory") {
+    std::filesystem::create_directory(control);
+    possible = false;
+  }
+  CHECK(files.request_stop(5, 12.5).has_value() == possible);
+  if (possible) CHECK(read_file(control, 100) == "stop: 1\nwithin_s: 12.5\n");
+  CHECK(read_file(kept, 100) == "as it was");
+}
