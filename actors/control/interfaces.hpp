@@ -69,7 +69,7 @@ struct job_progress {
   double at_s = 0;  // time of that report on the controller's wall clock, like the journal's times
   double iteration_s = 0;  // 0: unknown
   std::optional<double> loss, tokens_per_s;
-  // Of elastic programs: iterations that a later attempt can go on from, and the time from the
+  // For elastic programs: iterations that a later attempt can go on from, and the time from the
   // grant to the first iteration.
   std::optional<std::uint64_t> saved{};
   std::optional<double> start_s{};

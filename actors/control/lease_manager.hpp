@@ -55,7 +55,8 @@ class lease_manager {
   /// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the
   /// job has succeeded.
   void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
-  /// What a part's report leaves if it is its last one. Precondition: the ledger has its lease.
+  /// The end of a part's program if this is its last report. Precondition: the ledger has its
+  /// lease.
   std::optional<program_end> end_of_program(const part_report& p) const;
   /// The node of a part is gone, with all that it did since its last report.
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);

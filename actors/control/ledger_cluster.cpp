@@ -86,4 +86,31 @@ std::optional<std::string> ledger::must_stop(node_index n) const {
   return fmt::format("node {} was drained by {}", name(), d->by);
 }
 
+/// Empty: its GPUs are of several types.
+std::string ledger::gpu_type_of(const lease_granted& g) const {
+  const auto& first = nodes_.at(g.parts.front().node).gpu_type;
+  const bool same = std::ranges::all_of(
+      g.parts, [&](const lease_part& p) { return nodes_.at(p.node).gpu_type == first; });
+  return same ? first : std::string{};
+}
+
+/// The job ran out of memory on a GPU of `memory`: predictions for it are too small by at least the
+/// ratio of `memory` to the prediction that fit. If none was predicted to fit, only this ratio is
+/// known. What the attempt had is written down for policies that try more.
+void ledger::raise_memory(job_record& j, const lease_granted& g) const {
+  double memory = nodes_.at(g.parts.front().node).memory_bytes;
+  std::size_t gpus = 0;
+  for (const auto& part : g.parts) {
+    memory = std::min(memory, nodes_.at(part.node).memory_bytes);
+    gpus += part.devices.size();
+  }
+  j.tried_gpus = static_cast<std::uint32_t>(gpus);
+  j.tried_bytes = memory;
+  constexpr double a_little_more = 1.0001;
+  if (g.predicted_bytes > 0 && g.predicted_bytes < memory)
+    j.memory_factor *= a_little_more * memory / g.predicted_bytes;
+  else
+    j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
+}
+
 }  // namespace troupe::actors

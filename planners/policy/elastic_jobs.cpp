@@ -11,7 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// Of a job that has had an attempt; null: it has not.
+/// The record of a job that has had an attempt; null: it has not.
 const elastic_record* first_of(const job_view& j) {
   return j.elastic && j.elastic->first_gpus > 0 ? j.elastic.get() : nullptr;
 }

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include "actors/control/ledger.hpp"
+
 #include "messages/domain/cluster.hpp"
 #include "messages/wire/journal.hpp"
 #include "messages/wire/work.hpp"
@@ -114,7 +116,10 @@ class oracle {
   template <class Entry>
   void print(const Entry& e) const;
   template <class... T>
-  void fail(const char* format, const T&... values);
+  void fail(const char* format, const T&... values) {
+    if (wrong_.empty())
+      wrong_ = fmt::format("at {:.6f} s: ", now_s_) + fmt::format(fmt::runtime(format), values...);
+  }
 
   const cluster& cluster_;
   std::function<double(node_index)> slowdown_;
