@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "messages/base/find_in.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::actors {
 
@@ -118,7 +119,10 @@ elastic_status elastic_status_of(const cluster& c, const job_record& j, const le
       if (known->start_s && record->costs.starts_s.empty()) s.start_s = known->start_s;
     }
   }
-  for (auto& r : rates) s.rates.push_back({std::move(r), 0});
+  for (auto& r : rates) {
+    const double estimated = planners::estimated_rate(c, *j.spec, r);
+    s.rates.push_back({std::move(r), estimated});
+  }
   return s;
 }
 

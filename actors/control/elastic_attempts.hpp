@@ -36,7 +36,7 @@ std::shared_ptr<const elastic_record> record_by_now(const cluster& c, const job_
                                                     const lease_record* lease,
                                                     const job_progress* known);
 
-/// The columns of `status`. The estimates beside the rates are the caller's.
+/// The columns of `status`.
 elastic_status elastic_status_of(const cluster& c, const job_record& j, const lease_record* lease,
                                  const job_progress* known);
 

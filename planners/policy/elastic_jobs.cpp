@@ -101,6 +101,15 @@ iteration_estimate estimate_on(const cluster& c, const job_spec& job, const plan
 
 }  // namespace
 
+double estimated_rate(const cluster& c, const job_spec& job, const program_rate& of) {
+  const auto ranks = of.data_parallel > 0 ? of.data_parallel : of.gpus;
+  if (ranks == 0 || of.gpus % ranks != 0) return 0;
+  plan how;
+  how.data_parallel = ranks;
+  how.tensor_parallel = of.gpus / ranks;
+  return estimate_on(c, job, how, type_named(c, of.gpu)).samples_per_s;
+}
+
 program_speeds::program_speeds(const cluster& c, const job_view& j) {
   if (!is_elastic_program(*j.spec)) return;
   if (j.elastic)
@@ -119,12 +128,9 @@ void program_speeds::add(const cluster& c, const job_view& j, program_rate rate)
            k.rate.data_parallel == rate.data_parallel;
   };
   if (std::ranges::any_of(known_, same)) return;
-  plan how;
-  how.data_parallel = rate.data_parallel;
-  how.tensor_parallel = rate.gpus / rate.data_parallel;
-  const auto e = estimate_on(c, *j.spec, how, type_named(c, rate.gpu));
-  if (!(e.samples_per_s > 0)) return;
-  const double ratio = rate.samples_per_s / e.samples_per_s;
+  const double estimated = estimated_rate(c, *j.spec, rate);
+  if (!(estimated > 0)) return;
+  const double ratio = rate.samples_per_s / estimated;
   known_.push_back({std::move(rate), ratio});
 }
 

@@ -26,6 +26,10 @@ double restart_of(const cluster& c, const job_view& j);
 /// Is its speed measured, so that the rates below have it already?
 bool has_measured_rate(const job_view& j);
 
+/// Samples/s by the cost model on the GPUs of a known rate, packed tightly; 0: the cluster has none
+/// of that type.
+double estimated_rate(const cluster& c, const job_spec& job, const program_rate& of);
+
 /// Its speeds on GPUs of a type: measured ones, else those of its file, else estimates times the
 /// known relation of speed and estimate. Holds what it needs of its arguments.
 class program_speeds {
