@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "messages/base/boxed.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/wire/generation.hpp"
 #include "messages/wire/journal.hpp"
@@ -62,6 +63,8 @@ template <class T>
 inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool is_optional<boxed<T>> = true;
 template <class T>
 inline constexpr bool is_variant = false;
 template <class... T>

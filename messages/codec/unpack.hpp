@@ -248,8 +248,8 @@ class unpacker {
     return true;
   }
 
-  template <class T>
-  bool unpack_optional(std::optional<T>& value) {
+  template <class Optional>
+  bool unpack_optional(Optional& value) {
     value.reset();
     if (at_ != end_ && *at_ == 0xc0) return ++at_, true;
     return unpack(value.emplace());

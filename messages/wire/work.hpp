@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/base/boxed.hpp"
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
@@ -62,8 +63,8 @@ struct work_order {
   std::uint64_t iterations = 0;  // remaining
   double iteration_s = 0;
   double start_s = 0;
-  bool out_of_memory = false;        // simulated work: runs out of memory after `start_s`
-  std::optional<train_order> train;  // a part of a training job
+  bool out_of_memory = false;  // simulated work: runs out of memory after `start_s`
+  boxed<train_order> train;    // a part of a training job
   /// Above 0: a training's first part finishes its iteration, saves and exits, and a part that has
   /// not started does not start; after this many seconds the lease is no longer ordered, and its
   /// processes are killed.

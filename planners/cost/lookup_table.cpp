@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "messages/domain/tensor_split.hpp"
+#include "planners/cost/profile.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 
@@ -106,10 +107,11 @@ std::vector<lookup_row> rows_by_cost_model(const cluster& c, gpu_index gpu, cons
   job_spec job = like;
   job.slots.reset();
   job.memory.emplace();
+  const auto from = profile_of(job, type) ? row_source::profile : row_source::cost_model;
   const auto row_of = [&](const tuning_shape& shape,
                           std::uint32_t tensor) -> std::optional<lookup_row> {
     if (shape.gpus % tensor != 0) return {};
-    lookup_row row{type.name, job.model.name, shape, 0, 0, {}, row_source::cost_model};
+    lookup_row row{type.name, job.model.name, shape, 0, 0, {}, from};
     row.how.data_parallel = shape.gpus / tensor;
     row.how.tensor_parallel = tensor;
     row.how.gpu_types = {gpu};

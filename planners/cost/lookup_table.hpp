@@ -72,7 +72,8 @@ struct tuning_grid {
   std::vector<std::uint32_t> accumulate = {1, 2, 4, 8};
 };
 
-/// Rows of a job's model on one GPU type of the cluster by the cost model, in single and in mixed
+/// Rows of a job's model on one GPU type of the cluster by the cost model, or, where the type has a
+/// profile of the model, by that (program_time.hpp), in single and in mixed
 /// precision, with and without recomputation; nothing frozen. Shapes that no split of the GPUs can
 /// hold have no row.
 std::vector<lookup_row> rows_by_cost_model(const cluster& c, gpu_index gpu, const job_spec& like,

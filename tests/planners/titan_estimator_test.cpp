@@ -5,6 +5,7 @@
 #include "planners/titan/time_estimator.hpp"
 #include "planners/titan/titan_problem.hpp"
 #include "planners/titan/tuning_problem.hpp"
+#include "planners/variety.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -163,4 +164,29 @@ TEST_CASE("GPUs of a job are at most a multiple of what its user asked for") {
   CHECK(max_gpus_of(c, job, 0, o) == 12);
   job.required_gpu_type = "A40";
   CHECK(max_gpus_of(c, job, 0, o) == 0);
+}
+
+TEST_CASE(
+    "rows of a type with a profile of the model are from that, and others from the cost model") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 2);
+  const auto like = sample::job(sample::gpt2_small, 8);
+  const tuning_grid grid{{1}, {8}, {1}};
+  const auto rows = [&](const model& m) {
+    auto job = like;
+    job.model = m;
+    return rows_by_cost_model(c, 0, job, grid);
+  };
+  const auto before = rows(sample::gpt2_small);
+  REQUIRE_FALSE(before.empty());
+  for (const auto& r : before) CHECK(r.from == row_source::cost_model);
+  random_source random{3};
+  c.gpus[0].profile = variety::some_profile(random, sample::gpt2_small);
+  const auto after = rows(sample::gpt2_small);
+  REQUIRE(after.size() == before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    CHECK(after[i].from == row_source::profile);
+    CHECK(after[i].iteration_s != before[i].iteration_s);
+  }
+  for (const auto& r : rows(sample::gpt2_350m)) CHECK(r.from == row_source::cost_model);
 }
