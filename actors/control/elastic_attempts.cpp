@@ -21,6 +21,7 @@ std::uint32_t gpus_of(const lease_granted& lease) {
   return static_cast<std::uint32_t>(sum);
 }
 
+/// Nothing if `step_s` is 0 or its GPUs are of several types.
 std::optional<program_rate> rate_of_attempt(const job_spec& spec, const lease_granted& lease,
                                             const std::string& gpu_type, double step_s) {
   if (gpu_type.empty() || !(step_s > 0)) return {};
@@ -28,21 +29,7 @@ std::optional<program_rate> rate_of_attempt(const job_spec& spec, const lease_gr
                       spec.global_batch / step_s};
 }
 
-/// Empty: several.
-std::string gpu_type_of(const cluster& c, const lease_granted& lease) {
-  const auto& first = c.gpu_of(lease.parts.front().node).name;
-  const bool same = std::ranges::all_of(
-      lease.parts, [&](const lease_part& p) { return c.gpu_of(p.node).name == first; });
-  return same ? first : std::string{};
-}
-
-}  // namespace
-
-std::optional<program_rate> rate_in(const cluster& c, const job_spec& spec,
-                                    const lease_granted& lease, double step_s) {
-  return rate_of_attempt(spec, lease, gpu_type_of(c, lease), step_s);
-}
-
+/// Replaces the rate of the same GPUs, or adds it.
 void set_rate(program_costs& costs, const program_rate& rate) {
   const auto same = std::ranges::find_if(costs.rates, [&](const program_rate& r) {
     return r.gpu == rate.gpu && r.gpus == rate.gpus && r.data_parallel == rate.data_parallel;
@@ -52,6 +39,8 @@ void set_rate(program_costs& costs, const program_rate& rate) {
   else
     costs.rates.push_back(rate);
 }
+
+}  // namespace
 
 bool have_other_rates(const program_costs& now, const program_costs& before) {
   constexpr double noise = 0.02;
@@ -82,19 +71,21 @@ void add_attempt(elastic_record& record, const job_spec& spec, const lease_recor
     keep_newest(record.costs.saves_s, at_s - *lease.revoked_s);
 }
 
-std::shared_ptr<const elastic_record> record_by_now(const cluster& c, const job_record& j,
-                                                    const lease_record* lease,
+std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const job_record& j,
                                                     const job_progress* known) {
   if (!j.elastic) return nullptr;
   auto record = std::make_shared<elastic_record>(*j.elastic);
+  const auto* lease = book.lease_of(j);
   if (lease && known && known->lease == lease->granted.lease)
-    if (const auto rate = rate_in(c, *j.spec, lease->granted, known->iteration_s))
+    if (const auto rate = rate_of_attempt(*j.spec, lease->granted, book.gpu_type_of(lease->granted),
+                                          known->iteration_s))
       set_rate(record->costs, *rate);
   return record;
 }
 
-elastic_status elastic_status_of(const cluster& c, const job_record& j, const lease_record* lease,
+elastic_status elastic_status_of(const cluster& c, const ledger& book, const job_record& j,
                                  const job_progress* known) {
+  const auto* lease = book.lease_of(j);
   const auto& given = *j.spec->elastic;
   elastic_status s;
   s.saved = j.iterations_done;
@@ -102,7 +93,7 @@ elastic_status elastic_status_of(const cluster& c, const job_record& j, const le
   s.save_s = given.save_s;
   auto rates = given.rates;
   if (lease) s.world_size = gpus_of(lease->granted);
-  if (const auto record = record_by_now(c, j, lease, known)) {
+  if (const auto record = record_by_now(book, j, known)) {
     s.stops = record->stops;
     s.lost_iterations = record->lost_iterations;
     if (const auto start_s = median_of(record->costs.starts_s)) s.start_s = start_s;

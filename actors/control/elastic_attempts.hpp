@@ -14,14 +14,6 @@
 
 namespace troupe::actors {
 
-/// The rate of an elastic program on the GPUs of a lease; nothing if `step_s` is 0 or its GPUs are
-/// of several types.
-std::optional<program_rate> rate_in(const cluster& c, const job_spec& spec,
-                                    const lease_granted& lease, double step_s);
-
-/// Replaces the rate of the same GPUs, or adds it.
-void set_rate(program_costs& costs, const program_rate& rate);
-
 /// Do rates differ by more than the noise of measuring them?
 bool have_other_rates(const program_costs& now, const program_costs& before);
 
@@ -32,12 +24,11 @@ void add_attempt(elastic_record& record, const job_spec& spec, const lease_recor
 
 /// The record of a job with its present attempt's rate as of its last report; null: the job is no
 /// elastic program, or has never run.
-std::shared_ptr<const elastic_record> record_by_now(const cluster& c, const job_record& j,
-                                                    const lease_record* lease,
+std::shared_ptr<const elastic_record> record_by_now(const ledger& book, const job_record& j,
                                                     const job_progress* known);
 
 /// The columns of `status`.
-elastic_status elastic_status_of(const cluster& c, const job_record& j, const lease_record* lease,
+elastic_status elastic_status_of(const cluster& c, const ledger& book, const job_record& j,
                                  const job_progress* known);
 
 /// The times that running attempts took to begin their first iteration. A program is not asked: its

@@ -54,7 +54,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     v.data_parallel = j.how.data_parallel;
   }
   const auto* reported = find_in(progress, j.id);
-  v.elastic = record_by_now(c, j, book.lease_of(j), reported);
+  v.elastic = record_by_now(book, j, reported);
   if (const auto* l = book.lease_of(j)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
@@ -68,9 +68,7 @@ planners::job_view view_of(const cluster& c, const job_record& j, const ledger& 
     const bool had = v.plans && !v.plans->empty();
     v.plans = planners::plans_of_elastic(c, v);
     if (had && v.plans->empty())
-      v.why = {reason::kind::infeasible,
-               "no plan for this cluster is among those that its "
-               "`elastic` and its first attempt allow"};
+      v.why = {reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
     v.spec = planners::limits_of_elastic(v);
   }
   return v;

@@ -150,6 +150,8 @@ class ledger {
   /// enough.
   std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count,
                                          std::optional<lease_id> after = {}) const;
+  /// The type of a lease's GPUs, by name; empty: they are of several.
+  std::string gpu_type_of(const lease_granted& g) const;
   std::size_t unfinished() const { return unfinished_; }
 
   /// An entry that must follow from the present state: the end of a job whose last lease has ended
@@ -194,7 +196,6 @@ class ledger {
   static void remember_request(job_record& j, std::uint64_t request);
   void forget_preemption(job_record& j);
   void raise_memory(job_record& j, const lease_granted& g) const;
-  std::string gpu_type_of(const lease_granted& g) const;
 
   struct node_gpus {
     std::vector<lease_id> holders;  // by GPU; 0: none

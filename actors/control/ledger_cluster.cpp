@@ -86,7 +86,6 @@ std::optional<std::string> ledger::must_stop(node_index n) const {
   return fmt::format("node {} was drained by {}", name(), d->by);
 }
 
-/// Empty: its GPUs are of several types.
 std::string ledger::gpu_type_of(const lease_granted& g) const {
   const auto& first = nodes_.at(g.parts.front().node).gpu_type;
   const bool same = std::ranges::all_of(

@@ -132,7 +132,7 @@ void scheduler_state::on(const job_progress& p) {
   view->reported = reported_progress_of(*j, known);
   if (!j->elastic || known.lease != j->lease) return;
   // Policies keep what they computed for a list of plans, so small differences make no new one.
-  const auto now = record_by_now(cluster(), *j, book().lease_of(*j), &known);
+  const auto now = record_by_now(book(), *j, &known);
   if (!view->elastic || have_other_rates(now->costs, view->elastic->costs)) update_views(*j);
 }
 

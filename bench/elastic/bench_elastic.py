@@ -5,7 +5,7 @@
     bench_elastic endings                    how a program that was asked to stop may end
     bench_elastic rates --policy sia         a program is faster on the type that the estimate calls slower
     bench_elastic restart                    measured start and save beside the pause
-    bench_elastic agreement                  the measured job in virtual time
+    bench_elastic start                      the parts of a PyTorch program's start, in fresh processes
     bench_elastic kills --points 50          SIGKILL at random moments
 
 Each prints one JSON document with --json. $TROUPE_PROGRAM is the program; the package `troupe` is beside it or in
@@ -31,7 +31,6 @@ import troupe
 from troupe import client, order
 
 here = Path(__file__).resolve().parent
-python = "/usr/bin/python3"
 settings = {"heartbeat_s": 0.2, "lease_s": 3, "restart_s": 1, "preempt_grace_s": 20}
 
 
@@ -100,7 +99,7 @@ def processes_with(text):
 
 
 def sleeper(*words):
-    return [python, str(here / "sleeper.py"), *map(str, words)]
+    return [sys.executable, str(here / "sleeper.py"), *map(str, words)]
 
 
 def wait_for(what, condition, timeout_s=90):
@@ -144,9 +143,9 @@ def compared_samples(folder, iterations, batch, length=1000, seed=1):
     return missing, twice
 
 
-def training(folder, iterations, pause_s):
+def training(folder, pause_s):
     example = here.parent.parent / "examples" / "pytorch" / "train.py"
-    return [python, "-m", "troupe.run", str(example), "--checkpoint", str(folder), "--every", "1000000",
+    return [sys.executable, "-m", "troupe.run", str(example), "--checkpoint", str(folder), "--every", "1000000",
             "--samples", str(folder / "samples"), "--pause", str(pause_s)]
 
 
@@ -162,7 +161,7 @@ def resize(o):
         folder.mkdir()
         elastic = {"gpus": [1, 2], "start_s": 2, "save_s": 0.5}
         job, _ = c.submit(name="ddp", gpus=1, global_batch=batch, iterations=iterations, elastic=elastic,
-                          command=training(folder, iterations, o.pause), deadline_s=3600)
+                          command=training(folder, o.pause), deadline_s=3600)
         wait_for("the program's start", lambda: iteration_of(job) >= 5)
         time.sleep(o.alone)
         other, _ = c.submit(name="other", gpus=1, iterations=o.other, command=sleeper("--step", 0.2), deadline_s=900)
@@ -176,7 +175,7 @@ def resize(o):
         folder2 = c.folder / "ddp"
         folder2.mkdir()
         alone, _ = c.submit(name="ddp", gpus=2, global_batch=batch, iterations=iterations, elastic={"gpus": "same"},
-                            command=training(folder2, iterations, 0))
+                            command=training(folder2, 0))
         alone.wait(o.timeout)
         reference = final_loss(alone.logs())
     return {"policy": o.policy, "state": last["state"], "other": ended["state"], "world_sizes": sizes,
@@ -231,7 +230,7 @@ def endings(o):
         folder = c.folder / "pair"
         folder.mkdir()
         job, _ = c.submit(name="pair", gpus=2, global_batch=16, iterations=400, elastic={"gpus": "same"},
-                          command=training(folder, 400, 0.02))
+                          command=training(folder, 0.02))
         wait_for("the pair's first iterations", lambda: iteration_of(job) >= 5)
         node = [p for p in processes_with(str(c.state)) if b"\0b\0" in Path(f"/proc/{p}/cmdline").read_bytes()]
         for pid in node:
@@ -278,8 +277,9 @@ def rates(o):
 
 def restart(o):
     with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
-        job, folder = c.submit(name="moves", gpus=1, iterations=100000, elastic={"gpus": "same"},
-                               command=sleeper("--step", 0.2, "--start", 1.5, "--save", 0.7))
+        folder = c.folder / "moves"
+        program = training(folder, 0.05) if o.torch else sleeper("--step", 0.2, "--start", 1.5, "--save", 0.7)
+        job, _ = c.submit(name="moves", gpus=1, iterations=100000, elastic={"gpus": "same"}, command=program)
         shares = []
         for k in range(o.restarts):
             at = iteration_of(job)
@@ -288,9 +288,7 @@ def restart(o):
             job.move(nodes=["b" if k % 2 == 0 else "a"])
             now = wait_for("the move", lambda: (s := job.status())["stops"] > k and (s["iteration"] or 0) >
                            before["iteration"] + 4 and s.get("pause_s") and s)
-            starts = [e for e in events(folder) if e[4] in ("begin", "step")]
             shares.append((now["start_s"] + now["save_s"]) / now["pause_s"])
-            del starts
         status = job.status()
         job.cancel()
     return {"restarts": o.restarts, "median": round(statistics.median(shares), 3),
@@ -298,50 +296,46 @@ def restart(o):
             "pause_s": status["pause_s"], "lost_iterations": status["lost_iterations"]}
 
 
-# -- agreement
+# -- start
+
+first_step = """
+import time
+began = time.perf_counter()
+import torch, troupe
+imported = time.perf_counter()
+device = "cuda" if torch.cuda.is_available() else "cpu"
+x = torch.ones(8, 1024, device=device)
+x.sum().item()
+context = time.perf_counter()
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(12)]).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+built = time.perf_counter()
+model(x).sum().backward()
+optimizer.step()
+next(model.parameters()).sum().item()
+stepped = time.perf_counter()
+print(torch.__version__, device, imported - began, context - imported, built - context, stepped - built)
+"""
 
 
-def agreement(o):
-    """Jobs of known speeds, real and by `simulate` of the files that `status --job-file` prints."""
-    ratios = []
-    nodes = [("a", "T4"), ("b", "T4")]
-    for k in range(o.rounds):
-        with Cluster("troupe", nodes) as c:
-            began = time.time()
-            jobs = []
-            for n in range(3):
-                jobs.append(c.submit(name=f"job{n}", gpus=1, iterations=60 + 30 * n, elastic={"gpus": "same"},
-                                     command=sleeper("--step", 0.15 + 0.05 * ((n + k) % 3), "--start", 1))[0])
-            for job in jobs:
-                job.wait(120)
-            rows = {j["name"]: j for j in client.jobs(state=str(c.state))}
-            real = {name: r["ended_s"] - r["submitted_s"] for name, r in rows.items()}
-            files = c.folder / "files"
-            files.mkdir()
-            at = min(r["submitted_s"] for r in rows.values())
-            arrivals = []
-            for job in jobs:
-                text = subprocess.run([program(), "status", str(job.number), "--job-file", "--state", str(c.state)],
-                                      capture_output=True, text=True, check=True).stdout
-                name = job.status()["name"]
-                (files / f"{name}.yaml").write_text(text)
-                arrivals.append({"at_s": rows[name]["submitted_s"] - at, "job": str(files / f"{name}.yaml")})
-            simulated = troupe.simulate(cluster=cluster_of(nodes), jobs=[a["job"] for a in arrivals],
-                                        policies=["troupe"]).jobs("troupe")
-            for j in simulated:
-                ratios.append(j["jct_s"] / real[j["name"]])
-            del began
-    return {"rounds": o.rounds, "median": round(statistics.median(ratios), 3),
-            "worst": round(max(ratios, key=lambda r: abs(r - 1)), 3), "each": [round(r, 3) for r in ratios]}
+def start(o):
+    rows = []
+    for _ in range(o.rounds):
+        done = subprocess.run([sys.executable, "-c", first_step], capture_output=True, text=True, check=True)
+        version, device, *seconds = done.stdout.split()
+        rows.append([float(s) for s in seconds])
+    names = ("import_s", "context_s", "model_s", "first_step_s")
+    return {"torch": version, "device": device, "rounds": o.rounds,
+            **{name: round(statistics.median(column), 3) for name, column in zip(names, zip(*rows))}}
 
 
 # -- kills
 
 
 def kills(o):
-    """A pipeline of random SIGKILLs at a program: nothing beyond the last saved iteration is lost."""
+    """SIGKILLs at random moments: nothing beyond the last saved iteration is lost."""
     picked = random.Random(o.seed)
-    lost_beyond = done_twice = 0
+    lost_beyond = 0
     with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
         job, folder = c.submit(name="killed", gpus=1, iterations=1_000_000, max_restarts=1000,
                                elastic={"gpus": "same", "retries": 1000},
@@ -368,7 +362,7 @@ def kills(o):
         time.sleep(0.5)
         left = [p for p in processes_with(str(folder)) if is_sleeper(p)]
     return {"kills": o.points, "attempts": status["attempts"], "saved": status["saved"],
-            "lost_beyond_checkpoint": lost_beyond, "done_twice": done_twice,
+            "lost_beyond_checkpoint": lost_beyond,
             "leftover_processes": len(left) + len(c.processes_left), "state": status["state"]}
 
 
@@ -397,8 +391,8 @@ def main():
          ("--other", 40), ("--timeout", 300.0))
     verb("endings", endings)
     verb("rates", rates, ("--policy", "troupe"), ("--unknown", False), ("--round", 20.0))
-    verb("restart", restart, ("--restarts", 10))
-    verb("agreement", agreement, ("--rounds", 5))
+    verb("restart", restart, ("--restarts", 10), ("--torch", False))
+    verb("start", start, ("--rounds", 5))
     verb("kills", kills, ("--points", 50), ("--seed", 1))
     o = parser.parse_args()
     result = o.does(o)

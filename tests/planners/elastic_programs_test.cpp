@@ -127,7 +127,7 @@ TEST_CASE("a program's first layout is data parallel, unless no GPU holds its mo
   CHECK(may_have(j, shape(1, 2), "A"));
 }
 
-TEST_CASE("a restart costs the medians of what was measured, else what the file says") {
+TEST_CASE("a restart costs the median of the measured ones, or else the figures of the job file") {
   auto c = two_types();
   c.settings.restart_s = 30;
   CHECK(restart_of(c, view(program())) == 30);

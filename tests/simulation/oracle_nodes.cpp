@@ -35,7 +35,7 @@ void oracle::begins(node_index n, const work_order& w) {
 void oracle::check_order(const work_order& w, const lease_view& l, const part_view& p) {
   const auto& j = jobs_.at(l.granted.job);
   if (w.job != l.granted.job || w.devices != p.devices)
-    fail("the order for lease {} on node {} is not what was granted", w.lease, p.node);
+    fail("the order for lease {} on node {} differs from the grant", w.lease, p.node);
   if (w.iterations + j.done != j.spec.iterations)
     fail("lease {} is to do {} iterations, and job {} has done {} of {}", w.lease, w.iterations,
          w.job, j.done, j.spec.iterations);

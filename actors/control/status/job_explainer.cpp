@@ -189,7 +189,7 @@ job_status job_explainer::status_of(const job_record& j) {
   add_progress(s, runs, l, find_in(s_.progress, runs.id), s_.now_s);
   if (of_union) to_member_progress(s, j, *of_union);
   if (is_elastic_program(*j.spec))
-    s.elastic = elastic_status_of(s_.cluster, j, book.lease_of(j), find_in(s_.progress, j.id));
+    s.elastic = elastic_status_of(s_.cluster, book, j, find_in(s_.progress, j.id));
   return s;
 }
 

@@ -218,8 +218,8 @@ class jobs_verb final : public verb {
     const auto seconds = [](const std::optional<double>& s) {
       return s ? fmt::format("{:.3g} s", *s) : "unknown";
     };
-    out.line("Elastic: iteration {} is saved; {} stops, {} iterations lost.", e.saved, e.stops,
-             e.lost_iterations);
+    out.line("Elastic: saved up to iteration {}; stopped {} times, {} iterations lost.", e.saved,
+             e.stops, e.lost_iterations);
     out.line("Starting takes {}, saving {}; its last pause took {}.", seconds(e.start_s),
              seconds(e.save_s), seconds(e.pause_s));
     for (const auto& r : e.rates)

@@ -327,7 +327,7 @@ TEST_CASE("a program that reads the control file saves and ends without a signal
   CHECK(p.log(1) == "begun\nstop: 1\nwithin_s: 20\n");
 }
 
-TEST_CASE("a program that does not follow its control file gets SIGTERM late, and then SIGKILL") {
+TEST_CASE("a program that ignores its control file gets SIGTERM late in its grace, then SIGKILL") {
   programs p;
   p.grace_s = 2;  // SIGTERM after 1 s
   p.start(1,
