@@ -29,10 +29,13 @@ std::optional<program_rate> rate_of_attempt(const job_spec& spec, const lease_gr
                       spec.global_batch / step_s};
 }
 
-/// Replaces the rate of the same GPUs, or adds it.
+/// Replaces the rate of the same GPUs, or adds it. A job file may leave out data_parallel.
 void set_rate(program_costs& costs, const program_rate& rate) {
+  const auto ranks = [](const program_rate& r) {
+    return r.data_parallel > 0 ? r.data_parallel : r.gpus;
+  };
   const auto same = std::ranges::find_if(costs.rates, [&](const program_rate& r) {
-    return r.gpu == rate.gpu && r.gpus == rate.gpus && r.data_parallel == rate.data_parallel;
+    return r.gpu == rate.gpu && r.gpus == rate.gpus && ranks(r) == ranks(rate);
   });
   if (same != costs.rates.end())
     *same = rate;
