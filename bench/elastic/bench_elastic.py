@@ -3,7 +3,6 @@
 
     bench_elastic resize --policy troupe     a DDP program shrinks for another job, and grows again
     bench_elastic endings                    how a program that was asked to stop may end
-    bench_elastic rates --policy sia         a program is faster on the type that the estimate calls slower
     bench_elastic restart                    measured start and save beside the pause
     bench_elastic start                      the parts of a PyTorch program's start, in fresh processes
     bench_elastic kills --points 50          SIGKILL at random moments
@@ -242,36 +241,6 @@ def endings(o):
     return out
 
 
-# -- rates
-
-
-def rates(o):
-    """T4 is estimated slower than V100-16GB; the program runs twice as fast on it."""
-    known = [{"gpu": "T4", "gpus": 1, "samples_per_s": 80}, {"gpu": "V100-16GB", "gpus": 1, "samples_per_s": 40}]
-    with Cluster(o.policy, [("a", "V100-16GB"), ("b", "T4")]) as c:
-        blocker, _ = c.submit(name="blocker", gpus=1, gpu_type="T4", iterations=25, command=sleeper("--step", 0.2))
-        wait_for("the blocker's start", lambda: blocker.status()["state"] == "running")
-        job, folder = c.submit(name="fast", gpus=1, iterations=100000,
-                               elastic={"gpus": "same", **({"rates": known} if not o.unknown else {})},
-                               command=sleeper("--rate", "T4=80", "--rate", "V100-16GB=40"))
-        wait_for("its first iterations", lambda: iteration_of(job) >= 5)
-        began = time.time()
-        first = events(folder)[0][3]
-        limit_s = 3 * o.round + 30
-        moved = None
-        while time.time() - began < limit_s and not moved:
-            moved = next((e for e in events(folder) if e[3] != first), None)
-            time.sleep(0.2)
-        if moved:
-            time.sleep(5)  # its speed there is measured
-        status = job.status()
-        job.cancel()
-        errors = [abs(r["samples_per_s"] / (80 if r["gpu"] == "T4" else 40) - 1) for r in status.get("rates", [])]
-        return {"policy": o.policy, "first": first, "moved_to": moved[3] if moved else None,
-                "after_s": round(moved[0] - began, 1) if moved else None, "rates": status.get("rates"),
-                "largest_error": round(max(errors), 3) if errors else None}
-
-
 # -- restart
 
 
@@ -390,7 +359,6 @@ def main():
     verb("resize", resize, ("--policy", "troupe"), ("--iterations", 600), ("--pause", 0.05), ("--alone", 5.0),
          ("--other", 40), ("--timeout", 300.0))
     verb("endings", endings)
-    verb("rates", rates, ("--policy", "troupe"), ("--unknown", False), ("--round", 20.0))
     verb("restart", restart, ("--restarts", 10), ("--torch", False))
     verb("start", start, ("--rounds", 5))
     verb("kills", kills, ("--points", 50), ("--seed", 1))
