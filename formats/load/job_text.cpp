@@ -44,11 +44,16 @@ json model_map(const model& m) {
   const bool operators = admission::is_given_as_operators(m.family);
   json map{{"name", m.name}};
   add_keys(map, admission::model_keys(operators), m);
-  for (const auto& op : m.operators)
-    map["operators"].push_back({{"name", op.name},
-                                {"flops", op.flops},
-                                {"parameters", op.parameters},
-                                {"output_bytes", op.output_bytes}});
+  for (const auto& op : m.operators) {
+    auto& to = map["operators"].emplace_back(json{{"name", op.name},
+                                                  {"flops", op.flops},
+                                                  {"parameters", op.parameters},
+                                                  {"output_bytes", op.output_bytes}});
+    if (!has_program_layers(m)) continue;
+    to["kept_bytes"] = op.kept_bytes;
+    to["state_bytes"] = op.state_bytes;
+    if (op.glued) to["glued"] = true;
+  }
   return map;
 }
 
@@ -104,6 +109,16 @@ json elastic_map(const elastic& e) {
   return map;
 }
 
+json train_map(const training& t) {
+  json map = json::object();
+  add_keys(map, admission::train_keys(), t);
+  if (!t.program) return map;
+  add_keys(map, admission::program_keys(), *t.program);
+  if (!t.program->arguments.empty())
+    map["arguments"] = json::parse(t.program->arguments, nullptr, false);
+  return map;
+}
+
 void add_memory(json& file, const memory_options& o) {
   add_keys(file, admission::memory_keys(), o);
   file["zero"] = o.zero;  // also if it is the only one, with its default
@@ -130,7 +145,7 @@ json file_of(const job_spec& job) {
   add_gpus(file, job);
   if (!job.environment.empty()) file["environment"] = job.environment;
   if (job.elastic) file["elastic"] = elastic_map(*job.elastic);
-  if (job.train) add_keys(file["train"] = json::object(), admission::train_keys(), *job.train);
+  if (job.train) file["train"] = train_map(*job.train);
   if (job.slots) add_keys(file["slots"] = json::object(), admission::slot_keys(), *job.slots);
   if (job.pipeline != pipeline_wish{}) file["pipeline"] = pipeline_map(job);
   if (job.memory) add_memory(file, *job.memory);

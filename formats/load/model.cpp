@@ -30,6 +30,11 @@ void read_operators(map_reader& map, model& m) {
     one.read("flops", op.flops, {0, 1e18}, need::required);
     one.read("parameters", op.parameters, {0, 1e13}, need::required);
     one.read("output_bytes", op.output_bytes, {0, 1e12, true}, need::required);
+    if (has_program_layers(m)) {
+      one.read("kept_bytes", op.kept_bytes, {0, 1e15});
+      one.read("state_bytes", op.state_bytes, {0, 1e15});
+      one.read("glued", op.glued);
+    }
     one.finish();
     for (const auto& other : m.operators)
       if (map.found().good() && other.name == op.name)

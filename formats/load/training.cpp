@@ -3,6 +3,8 @@
 #include <system_error>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "formats/load/key_reader.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
@@ -38,12 +40,58 @@ std::string found_path(const std::string& named, const fs::path& directory) {
 
 namespace {
 
+/// A scalar as JSON has it: numbers and booleans as such, unless they are quoted.
+nlohmann::json scalar_of(const value& v) {
+  if (!v.quoted) {
+    auto read = nlohmann::json::parse(v.text, nullptr, false);
+    if (read.is_number() || read.is_boolean()) return read;
+  }
+  return v.text;
+}
+
+/// A map of numbers, texts and booleans, for a program's functions.
+std::string read_arguments(map_reader& train) {
+  const auto* map = train.find("arguments");
+  if (!map) return {};
+  if (map->what != value::kind::map) {
+    train.fail("arguments", "found {}, expected a map", describe(*map));
+    return {};
+  }
+  auto out = nlohmann::json::object();
+  for (std::size_t i = 0; i < map->keys.size(); ++i) {
+    if (map->items[i].what != value::kind::scalar) {
+      train.fail("arguments", "found {} for '{}', expected a number, text, true or false",
+                 describe(map->items[i]), shown(map->keys[i]));
+      return {};
+    }
+    out[map->keys[i]] = scalar_of(map->items[i]);
+  }
+  return out.dump();
+}
+
+// Each reason names what the file of a program has in the key's place.
+void read_program(map_reader& train, training& t, const fs::path& directory) {
+  auto& p = t.program.emplace();
+  read_keys(train, admission::program_keys(), p);
+  p.arguments = read_arguments(train);
+  p.file = found_path(p.file, directory);
+  for (const auto& [key, has] : {std::pair{"data", "dataset"},
+                                 {"vocabulary", "dataset"},
+                                 {"learning_rate", "optimizer"},
+                                 {"weight_decay", "optimizer"}})
+    if (train.find(key))
+      train.fail(key, "found with program, whose file has its own {}; expected one of them", has);
+}
+
 // A simulated device reads no data.
 training read_train(map_reader& map, const value& v, const fs::path& directory) {
   map_reader train{map.found(), v, "train"};
   training t;
   read_keys(train, admission::train_keys(), t);
-  if (!is_simulated(t.device)) train.find("data", need::required);
+  if (train.find("program"))
+    read_program(train, t, directory);
+  else if (!is_simulated(t.device))
+    train.find("data", need::required);
   std::optional<device_profile> profile;
   read_named_profile(train, directory, profile);
   if (profile) t.profile.push_back(std::move(*profile));

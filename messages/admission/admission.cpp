@@ -70,6 +70,7 @@ problem check_operators(const model& m) {
   if (m.operators.empty()) return "missing; models of this family are given as operators";
   if (m.operators.size() > max_operators)
     return fmt::format("found {}, expected at most {}", m.operators.size(), max_operators);
+  const range bytes{0, 1e15};
   for (const auto& op : m.operators)
     if (auto p = first_of(
             [&] {
@@ -80,7 +81,9 @@ problem check_operators(const model& m) {
             },
             [&] {
               return out_of_range(op.output_bytes, {0, 1e12, true});
-            }))
+            },
+            [&] { return out_of_range(op.kept_bytes, bytes); },
+            [&] { return out_of_range(op.state_bytes, bytes); }))
       return inside(shown(op.name), p);
   return {};
 }
@@ -107,6 +110,19 @@ problem check_profile(const device_profile& p) {
   return {};
 }
 
+problem check_program(const training& t) {
+  const auto& p = *t.program;
+  if (auto bad = first_invalid_inside(program_keys(), p)) return bad;
+  if (p.file.empty() || p.file[0] != '/')
+    return fmt::format("program: found '{}', expected an absolute path", shown(p.file));
+  if (p.arguments.size() > max_arguments_bytes)
+    return fmt::format("arguments: {} bytes, expected at most {}", p.arguments.size(),
+                       max_arguments_bytes);
+  if (!t.data.empty() || !t.vocabulary.empty())
+    return "data, vocabulary: found with program, whose file has its own data";
+  return {};
+}
+
 // Costs and profiles come from files or from other programs: negative or huge times would turn
 // planners' comparisons around.
 problem check_train(const training& t) {
@@ -121,8 +137,11 @@ problem check_train(const training& t) {
   for_each_leaf(t.profile, look);
   if (negative) return "a cost or measurement is below 0 or above 1e15";
   if (auto p = first_invalid_inside(train_keys(), t)) return p;
-  if (t.data.empty() && facts_of_device(t.device).computes)
+  if (t.program) {
+    if (auto p = check_program(t)) return p;
+  } else if (t.data.empty() && facts_of_device(t.device).computes) {
     return "data: missing; expected a text or token file";
+  }
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
 
@@ -159,6 +178,15 @@ std::optional<objection> check_model_of(const job_spec& job) {
                      shown(m.name));
     if (std::ranges::find(cut, 0u) != cut.end())
       return failure("pipeline", "a stage of cut has no {}", what);
+    std::size_t first = 0;
+    for (const auto n : cut) {
+      if (first > 0 && !m.operators.empty() && m.operators[first].glued)
+        return failure("pipeline",
+                       "cut separates layer {} ({}) from the one before it, which "
+                       "shares a parameter with it",
+                       first, shown(m.operators[first].name));
+      first += n;
+    }
   }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
     if (!m.operators.empty() || m.family != "gpt")
@@ -171,7 +199,12 @@ std::optional<objection> check_model_of(const job_spec& job) {
                      t, m.heads, m.kv_heads == 0 ? m.heads : m.kv_heads, mlp_width(m),
                      shown(m.name));
   }
-  if (job.train && !is_simulated(job.train->device) && m.family != "gpt")
+  if (job.train && job.train->program && !has_program_layers(m))
+    return failure("model",
+                   "'{}' is of family {}; a training with a program has the model of family "
+                   "layers that troupe describe writes",
+                   shown(m.name), m.family);
+  if (job.train && !job.train->program && !is_simulated(job.train->device) && m.family != "gpt")
     return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
                    m.family);
   const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
@@ -364,7 +397,7 @@ bool is_variable(std::string_view name) {
 }
 
 bool is_given_as_operators(std::string_view family) {
-  return family == "wide-resnet" || family == "moe";
+  return family == "wide-resnet" || family == "moe" || family == "layers";
 }
 
 problem check_model(const model& m) {

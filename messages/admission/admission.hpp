@@ -17,6 +17,9 @@
 namespace troupe::admission {
 
 inline constexpr std::uint32_t max_layers = 2000;
+inline constexpr std::uint32_t max_threads = 1024;  // of a worker
+inline constexpr std::uint32_t max_slot_mb = 1 << 20;
+inline constexpr std::size_t max_arguments_bytes = 64 << 10;
 inline constexpr std::size_t max_operators = 4000;  // as many as the sublayers of max_layers
 inline constexpr std::uint32_t max_hidden = 1'000'000;
 inline constexpr std::uint32_t max_heads = 100'000;

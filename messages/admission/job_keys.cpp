@@ -169,6 +169,20 @@ const key_table<training>& train_keys() {
   return rows;
 }
 
+// Keys of `train:`, beside those of train_keys().
+const key_table<training_program>& program_keys() {
+  using t = training_program;
+  static const key_table<t> rows{
+      {"program", &t::file, required},
+      {"arguments"},
+      {"python", &t::python},
+      {"threads", &t::threads, up_to(max_threads)},
+      {"slot_mb", &t::slot_mb, up_to(max_slot_mb)},
+      {"deterministic", &t::deterministic},
+  };
+  return rows;
+}
+
 const key_table<slot_costs>& slot_keys() {
   using t = slot_costs;
   static const key_table<t> rows{
@@ -241,8 +255,8 @@ key_table<model> model_keys(bool operators) {
   const bool sized = !operators;
   return {
       {"name", required},
-      {"family", &t::family, word_list{"gpt", "llama", "bert", "vit", "wide-resnet", "moe"},
-       required},
+      {"family", &t::family,
+       word_list{"gpt", "llama", "bert", "vit", "wide-resnet", "moe", "layers"}, required},
       {"hidden", &t::hidden, up_to(max_hidden), required_if(sized)},
       {"layers", &t::layers, up_to(max_layers), required_if(sized)},
       {"heads", &t::heads, up_to(max_heads), required_if(sized)},

@@ -13,16 +13,24 @@ struct model_operator {
   std::string name;
   double flops = 0;  // forward, one sample
   double parameters = 0;
-  double output_bytes = 0;  // activation for the next operator, one sample, half precision
+  /// Activation for the next operator, one sample: in half precision, of family `layers` as sent.
+  double output_bytes = 0;
+  // Of family `layers`:
+  double kept_bytes = 0;   // by a forward for its backward, one sample
+  double state_bytes = 0;  // of the optimizer
+  bool glued = false;      // in one stage with the layer before it
+  static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(model_operator, name, flops, parameters, output_bytes);
+  TROUPE_FIELDS(model_operator, name, flops, parameters, output_bytes, kept_bytes, state_bytes,
+                glued);
 };
 
 /// A model, from a file or a Hugging Face config.json. family: gpt, llama, bert, vit are
-/// transformers; wide-resnet and moe are given as `operators`.
+/// transformers; wide-resnet, moe and layers are given as `operators`.
 struct model {
   std::string name;
-  /// `gpt`, `llama`, `bert`, `vit`: transformers; `wide-resnet`, `moe`: given by `operators`.
+  /// `gpt`, `llama`, `bert`, `vit`: transformers; `wide-resnet`, `moe`: given by `operators`;
+  /// `layers`: those of a program, measured by `troupe describe`.
   std::string family = "gpt";
   std::uint32_t hidden = 0;
   std::uint32_t layers = 0;
@@ -31,7 +39,9 @@ struct model {
   std::uint32_t intermediate = 0;  // the MLP's width; 0: 4 * `hidden`
   std::uint32_t sequence = 0;
   std::uint32_t vocabulary = 0;
-  bool tied_head = true;                  // usually true
+  /// The first embedding is the head's matrix, too; of family `layers`: the first and the last
+  /// layer share a parameter.
+  bool tied_head = true;
   std::vector<model_operator> operators;  // empty for transformers
   std::uint32_t head_width = 0;           // 0: `hidden` / `heads`
   bool qkv_bias = false;                  // of the family llama: biases of queries, keys and values
@@ -42,6 +52,11 @@ struct model {
   TROUPE_FIELDS(model, name, family, hidden, layers, heads, kv_heads, intermediate, sequence,
                 vocabulary, tied_head, operators, head_width, qkv_bias, output_bias, mlp_bias);
 };
+
+/// Are its operators the layers of a program?
+inline bool has_program_layers(const model& m) {
+  return m.family == "layers";
+}
 
 /// Width of all query heads together, and of all key heads (as of all value heads). At least one
 /// head.

@@ -12,6 +12,7 @@
 #include "messages/domain/model.hpp"
 #include "messages/domain/profile.hpp"
 #include "messages/domain/serving.hpp"
+#include "messages/domain/training_program.hpp"
 
 // The built-in trainer's configuration, and messages between trainer, stages and gateways.
 
@@ -34,7 +35,7 @@ struct stage_costs {
                 handling_s, activation_bytes, gradient_bytes, tied_bytes);
 };
 
-/// The built-in trainer's job: key `train:` of a job file.
+/// A training's job: key `train:` of a job file.
 struct training {
   std::string data;        // a text file, or token files; the same path on every node
   std::string vocabulary;  // directory with GPT-2's vocab.json and merges.txt; empty: bytes
@@ -53,11 +54,13 @@ struct training {
   /// None or one: profile of its devices, instead of the cluster's.
   std::vector<device_profile> profile;
   std::uint32_t keep_checkpoints = 0;  // the newest that stay when a newer one is complete; 0: all
+  /// Its layers in place of the built-in GPT-2; then it has its own data and optimizer.
+  std::optional<training_program> program{};
   static constexpr std::size_t required = 14;
 
   TROUPE_FIELDS(training, data, vocabulary, seed, learning_rate, weight_decay, schedule, checkpoint,
                 checkpoint_every, device, costs, timeline, replan_every, replan_drift, profile,
-                keep_checkpoints);
+                keep_checkpoints, program);
 };
 
 /// Costs of a pipeline study without a model, in any unit; key `slots:`.

@@ -1,6 +1,8 @@
 #include "planners/cost/model_partition.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <numeric>
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
@@ -171,7 +173,8 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.kept_bytes.for_one_of(tensor),
           r.output_bytes,
           r.kernels,
-          first + count == chain.size()};
+          first + count == chain.size(),
+          r.state_bytes};
 }
 
 /// Parameters of the copy of a tied embedding on each GPU of the last of several stages.
@@ -226,14 +229,46 @@ std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chai
   return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
 }
 
+/// By FLOPs. Layers that are glued together are one link of the chain.
+std::vector<std::uint32_t> cut_layers(const model& m, std::uint32_t stages) {
+  links weights;
+  std::vector<std::uint32_t> layers;  // of each link
+  for (const auto& op : m.operators) {
+    if (!op.glued || weights.empty()) {
+      weights.emplace_back();
+      layers.push_back(0);
+    }
+    weights.back().weight += op.flops;
+    ++layers.back();
+  }
+  std::vector<std::uint32_t> counts;
+  std::size_t at = 0;
+  for (const auto n : cut_evenly(weights, stages, never, 1)) {
+    counts.push_back(std::accumulate(layers.begin() + static_cast<std::ptrdiff_t>(at),
+                                     layers.begin() + static_cast<std::ptrdiff_t>(at + n), 0U));
+    at += n;
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::uint32_t pieces_of(const model& m) {
   return m.operators.empty() ? 2 * m.layers : static_cast<std::uint32_t>(m.operators.size());
 }
 
+/// Layers that are in one stage with the layer before them.
+static std::uint32_t number_glued(const model& m) {
+  const auto after_first = [&](const auto& op) { return op.glued && &op != m.operators.data(); };
+  return static_cast<std::uint32_t>(std::ranges::count_if(m.operators, after_first));
+}
+
 expected<void> can_split(const model& m, std::uint32_t stages) {
-  if (stages <= pieces_of(m)) return {};
+  if (stages <= pieces_of(m) - number_glued(m)) return {};
+  if (has_program_layers(m))
+    return refuse(reason::kind::infeasible,
+                  "{0} stages need at least {0} layers that may be cut apart; '{1}' has {2}",
+                  stages, m.name, pieces_of(m) - number_glued(m));
   if (!m.operators.empty())
     return refuse(reason::kind::infeasible, "{0} stages need at least {0} operators; '{1}' has {2}",
                   stages, m.name, m.operators.size());
@@ -256,6 +291,7 @@ std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
   const model_chain chain{job.model, divides_words(job)};
   const auto pieces = pieces_of(job.model);
   const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
+                      : has_program_layers(job.model)   ? cut_layers(job.model, stages)
                       : !job.model.operators.empty()    ? deal_out(pieces, stages)
                                                         : cut_transformer(job, chain, stages, load);
   std::vector<piece_count> split;

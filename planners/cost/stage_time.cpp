@@ -78,7 +78,7 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
 double transferred_width(const job_spec& job, bool profiled) {
   constexpr std::uint32_t single = 4;
   const bool real = profiled || device_facts_of(job).bytes_per_sent_value == single;
-  return real || (job.memory && is_single(*job.memory)) ? 2 : 1;
+  return real || has_program_layers(job.model) || (job.memory && is_single(*job.memory)) ? 2 : 1;
 }
 
 /// ZeRO-3 gathers the weights twice and scatters the gradients: 1.5 times the bytes.

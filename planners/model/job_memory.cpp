@@ -18,7 +18,7 @@ struct kept_activations {
 
 /// The formulas are of half precision.
 double precision_of(const job_spec& job) {
-  return job.memory && is_single(*job.memory) ? 2 : 1;
+  return has_program_layers(job.model) || (job.memory && is_single(*job.memory)) ? 2 : 1;
 }
 
 /// Activations of all of the stage. A model of operators keeps their outputs, whatever its kernels.
@@ -107,10 +107,22 @@ bool divides_words(const job_spec& job) {
   return is_program(job) || job.memory.has_value();
 }
 
+namespace {
+
+/// Weights and gradients are in single precision; the optimizer's state was measured.
+memory_parts states_of_layers(const stage_part& p) {
+  auto parts = states_of({4, 4, 0}, p.parameters);
+  parts.optimizer = p.state_bytes;
+  return parts;
+}
+
+}  // namespace
+
 memory_parts memory_of(const job_spec& job, const stage_part& p, const stage_load& load) {
   if (is_on_engine(job)) return engine_memory(job.model, p, load);
-  auto parts =
-      job.memory ? program_stage_memory(job, p, load) : states_of(marp_states, p.parameters);
+  auto parts = has_program_layers(job.model) ? states_of_layers(p)
+               : job.memory                  ? program_stage_memory(job, p, load)
+                                             : states_of(marp_states, p.parameters);
   const auto how = recomputation_in(job, load);
   const auto kept = kept_by(job, p, how);
   const double rows = precision_of(job) * load.rows, held = load.held;

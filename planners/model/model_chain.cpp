@@ -128,6 +128,7 @@ void chain_range::add(const chain_range& other, double times) {
   parameters.add(other.parameters, times);
   kept_bytes.add(other.kept_bytes, times);
   kernels.add(other.kernels, times);
+  state_bytes += times * other.state_bytes;
 }
 
 /// Korthikanti et al., sections 4.1 and 4.2.1, with the preceding layer norm: 34 s h + 5 a s^2 per
@@ -147,6 +148,18 @@ divisible divided_if(bool divided, double all) {
   return divided ? divisible{all, 0} : divisible{0, all};
 }
 
+/// An operator keeps its output; a program's layer what was measured, in single precision.
+chain_range piece_of(const model& m, const model_operator& op) {
+  const bool measured = has_program_layers(m);
+  const double width = measured ? 0.5 : 1;
+  return {{op.flops, 0},
+          {op.parameters, 0},
+          {0, width * (measured ? op.kept_bytes : op.output_bytes)},
+          width * op.output_bytes,
+          operator_kernels(op),
+          op.state_bytes};
+}
+
 }  // namespace
 
 // Prefix sums make any range of pieces a difference: searches over cuts ask for thousands of
@@ -154,12 +167,7 @@ divisible divided_if(bool divided, double all) {
 model_chain::model_chain(const model& m, bool divided_words)
     : before_(1), divided_words_{divided_words} {
   if (!m.operators.empty()) {
-    for (const auto& op : m.operators)
-      add({{op.flops, 0},
-           {op.parameters, 0},
-           {0, op.output_bytes},
-           op.output_bytes,
-           operator_kernels(op)});
+    for (const auto& op : m.operators) add(piece_of(m, op));
     return;
   }
   const auto p = parts_of(m);

@@ -51,6 +51,7 @@ struct chain_range {
   divisible kept_bytes;     // activations kept from its forward to its backward, half precision
   double output_bytes = 0;  // the last piece's, half precision
   kernel_counts kernels;
+  double state_bytes = 0;  // of the optimizer, of a program's layers
 
   /// All but output_bytes.
   void add(const chain_range& other, double times = 1);

@@ -65,6 +65,7 @@ struct stage_part {
   double output_bytes = 0;
   kernel_counts kernels{};  // for the whole stage
   bool last = false;        // it ends with the model's head
+  double state_bytes = 0;   // of the optimizer, of a program's layers
 
   bool operator==(const stage_part&) const = default;
 };

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "messages/base/fields.hpp"
+
+namespace troupe {
+
+/// A Python file with layers, loss, data and optimizer: key `program` of `train:`. Each stage's
+/// layers are computed by a worker, a process of its own.
+struct training_program {
+  std::string file;              // the same path and content on every node
+  std::string sha256;            // of its content, when it was submitted
+  std::string arguments;         // for its functions by name: a JSON object
+  std::string python;            // interpreter; empty: python3
+  std::uint32_t threads = 1;     // of a worker on a CPU
+  std::uint32_t slot_mb = 1024;  // a stage's shared memory for tensors, at most
+  /// Only algorithms whose results repeat; none: on CPUs.
+  std::optional<bool> deterministic;
+
+  TROUPE_FIELDS(training_program, file, sha256, arguments, python, threads, slot_mb, deterministic);
+};
+
+}  // namespace troupe
