@@ -62,7 +62,7 @@ struct operation {
     load,     // path: a directory with a checkpoint of any number of stages
     weights,  // out: {own, tied}: for tests
     values,   // out: {weights, first moments, second moments}, each own and then tied; steps
-    norms     // of programs alone (gpu/python): the squared norm of each layer's gradients
+    norms     // in: as of update. Of programs alone (gpu/python): each layer's squared norm
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;

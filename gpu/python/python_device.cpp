@@ -160,6 +160,7 @@ class device final : public stage_device {
 
   expected<std::shared_ptr<slot>> bring(const operation& o, bool wanted);
   expected<computed> compute(request_header r, std::uint64_t out_bytes, std::string_view body = {});
+  expected<void> take_sums(const operation& o);
   expected<void> give_regions();
   expected<payload> deliver(const computed& c);
   expected<outcome> plain(request_header r, std::string_view body = {});
@@ -390,22 +391,29 @@ expected<outcome> device::gradients(const operation& o) {
 }
 
 // Sums that are in the gradients' memory already are not copied. An empty payload says so, too.
-expected<outcome> device::update(const operation& o) {
+expected<void> device::take_sums(const operation& o) {
   if (!o.in.empty() && o.in.size() != 2)
-    return refuse(reason::kind::invalid, "update takes no payloads or two, got {}", o.in.size());
+    return refuse(reason::kind::invalid, "{} takes no payloads or two, got {}",
+                  name_of(message_of(o.what)), o.in.size());
   const std::span<std::byte> to[] = {gradients_.own(), gradients_.tied()};
   for (std::size_t i = 0; i < o.in.size(); ++i) {
     const auto from = o.in[i].bytes();
     if (from.size() != to[i].size() && !from.empty())
-      return refuse(reason::kind::invalid, "update takes gradients of {} and {} bytes, got {}",
+      return refuse(reason::kind::invalid, "the gradients have {} and {} bytes, got {}",
                     to[0].size(), to[1].size(), from.size());
     if (!from.empty() && from.data() != to[i].data())
       std::memcpy(to[i].data(), from.data(), from.size());
   }
+  return {};
+}
+
+expected<outcome> device::update(const operation& o) {
+  if (auto ok = take_sums(o); !ok) return refuse(ok.error());
   return plain(request_of(o));
 }
 
 expected<outcome> device::norms(const operation& o) {
+  if (auto ok = take_sums(o); !ok) return refuse(ok.error());
   auto r = request_of(o);
   const auto answer = worker_->ask(r);
   if (!answer) return refuse(answer.error());

@@ -32,7 +32,7 @@ struct slots::state {
   std::uint64_t limit_bytes = 0, total_bytes = 0;
   std::vector<region> regions;
   std::vector<free_pieces> free;  // by region
-  std::size_t given = 0;     // regions that the worker knows of
+  std::size_t given = 0;          // regions that the worker knows of
 };
 
 // The lowest place that is large enough: it has been used before, if any has.
