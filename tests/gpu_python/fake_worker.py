@@ -77,8 +77,9 @@ class FakeWorker:
             try:
                 reply = self.execute(request, body, file)
             except Exception as e:
-                self.connection.send(protocol.ERROR, request.sequence, body=protocol.error_body(e, layer=1,
-                                                                                                layer_name="Scale"))
+                cause = "out_of_memory" if isinstance(e, MemoryError) else "exception"
+                body = protocol.error_body(e, cause, layer=1, layer_name="Scale")
+                self.connection.send(protocol.ERROR, request.sequence, body=body)
                 continue
             now = time.monotonic_ns()
             self.connection.send(protocol.DONE, request.sequence, begin_ns=now, end_ns=now, **reply)
@@ -127,7 +128,7 @@ class FakeWorker:
     def region(self, request, file):
         if request.flags & protocol.GRADIENT_MEMORY:
             memory = protocol.Regions().add(0, file, request.value)
-            self.layers.gradients = memoryview(memory).cast("f")
+            self.layers.gradients = memoryview(memory).cast("f")[:len(self.layers.a)]
         else:
             self.regions.add(protocol.unpack_place(request.input).region, file, request.value)
         return {}

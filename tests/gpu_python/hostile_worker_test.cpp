@@ -171,15 +171,31 @@ TEST_CASE_METHOD(fixture, "an output that is not tensors ends the stage") {
   CHECK(code == reason::kind::malformed);
 }
 
-TEST_CASE_METHOD(fixture, "a slot larger than any memory is refused") {
+TEST_CASE_METHOD(fixture, "a slot larger than the memory for slots is refused") {
+  auto s = started([](scripted_peer& p) {
+    auto h = output_of(p.operation(), 0);
+    h.flags = reply_flag::larger;
+    h.out = packed({0, 0, std::uint64_t{8} << 30});
+    p.reply(h);
+    p.receive();
+  });
+  const auto r = run(*s.device, {.what = kind::forward, .keep = true});
+  REQUIRE_FALSE(r);
+  CHECK(r.error().code == reason::kind::out_of_memory);
+  CHECK(
+      r.error().text.starts_with("a tensor of 8589934592 bytes finds no room in 1073741824 bytes"));
+}
+
+TEST_CASE_METHOD(fixture, "a worker asks for a larger slot once") {
   CHECK(forward_error([](scripted_peer& p) {
-          auto h = output_of(p.operation(), 0);
-          h.flags = reply_flag::larger;
-          h.out = packed({0, 0, std::uint64_t{8} << 30});
-          p.reply(h);
-          h.flags = 0;
+          for (std::uint64_t bytes = 2 << 20; bytes <= 4 << 20; bytes *= 2) {
+            auto h = output_of(p.operation(), 0);
+            h.flags = reply_flag::larger;
+            h.out = packed({0, 0, bytes});
+            p.reply(h);
+          }
           p.receive();
-        }).starts_with("a tensor of 8589934592 bytes finds no room in 1073741824 bytes"));
+        }) == "the worker asks for a larger slot a second time, during output");
 }
 
 TEST_CASE_METHOD(fixture, "a message that is too long ends the stage") {
