@@ -137,14 +137,15 @@ expected<member_ready> read_member(const nlohmann::ordered_json& from, const mem
                 setup.layers);
 }
 
-/// "layer 3 (Block): ", or nothing.
+/// "layer 3 (Block): ", the name of a function, or nothing.
 std::string layer_of(const nlohmann::ordered_json& error) {
-  const auto layer = error.find("layer");
-  if (layer == error.end() || !layer->is_number_unsigned()) return {};
-  const auto name = error.find("layer_name");
+  const auto layer = error.find("layer"), name = error.find("layer_name");
+  const bool numbered = layer != error.end() && layer->is_number_unsigned();
   const bool named = name != error.end() && name->is_string();
+  const auto text = named ? clean(name->get<std::string>(), 100) : std::string{};
+  if (!numbered) return text.empty() ? "" : text + ": ";
   return fmt::format("layer {}{}: ", layer->get<std::uint64_t>(),
-                     named ? fmt::format(" ({})", clean(name->get<std::string>(), 100)) : "");
+                     text.empty() ? "" : fmt::format(" ({})", text));
 }
 
 /// " (gpt.py:41)", or nothing.
@@ -367,7 +368,8 @@ reason read_error(std::string_view body) {
              cause = f.text("cause", 100);
   if (f.error()) return *f.error();
   const auto code = cause == "out_of_memory" ? reason::kind::out_of_memory : reason::kind::invalid;
-  return because(code, "{}{}: {}{}", layer_of(*parsed), type, message, place_of(*parsed));
+  return because(code, "{}{}{}{}", layer_of(*parsed), type.empty() ? "" : type + ": ", message,
+                 place_of(*parsed));
 }
 
 std::string path_body(const std::string& path) {

@@ -75,7 +75,7 @@ struct request_header {
   std::uint32_t body_bytes = 0;
   std::uint64_t in = 0, out = 0;
   std::uint64_t value = 0;  // region: its bytes; group, join: rank << 32 | size
-  double scale = 1;         // update: of the gradients
+  double scale = 1;         // update: of the gradients, unless the program weighs its samples
   double squared_norm = 0;  // update: of all stages' gradients, not scaled
 };
 

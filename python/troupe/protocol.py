@@ -12,7 +12,6 @@ import mmap
 import os
 import socket
 import struct
-import traceback
 
 VERSION = 1
 MAX_MESSAGE = 128 * 1024
@@ -230,18 +229,8 @@ def from_json(body):
     return value
 
 
-_max_traceback = 16 * 1024
-
-
-def error_body(error, cause="exception", layer=None, layer_name=None, skip=()):
-    """What an `error` says of an exception. `skip`: folders whose files are not where its line is looked for."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(tuple(skip)) and not f.filename.startswith("<")]
-    place = (own or frames or [None])[-1]
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    body = {"type": type(error).__name__, "message": str(error)[:4000], "cause": cause, "traceback": text[-_max_traceback:]}
-    if place:
-        body.update(file=place.filename, line=place.lineno)
-    if layer is not None:
-        body.update(layer=layer, layer_name=layer_name or "")
-    return to_json(body)
+def error_body(type, message, cause="exception", layer=None, layer_name=None, file=None, line=None, traceback=""):
+    """cause: exception or out_of_memory. `file` and `line`: the innermost of the program's own."""
+    body = {"type": type, "message": message[:4000], "cause": cause, "layer": layer, "layer_name": layer_name, "file": file,
+            "line": line, "traceback": traceback[-(16 << 10):]}
+    return to_json({name: value for name, value in body.items() if value is not None})

@@ -16,10 +16,6 @@ import traceback
 from . import __version__, protocol
 
 
-class Refused(Exception):
-    """The node asks for what this worker cannot do."""
-
-
 # -- the environment
 
 def blas_name():
@@ -45,16 +41,6 @@ def hello(token):
                              "pid": os.getpid()})
 
 
-def check_file(path, wanted):
-    """All nodes must have the same program."""
-    import hashlib
-
-    with open(path, "rb") as f:
-        found = hashlib.sha256(f.read()).hexdigest()
-    if wanted and found != wanted:
-        raise Refused(f"{path}: found a file of SHA-256 {found}, expected {wanted}")
-
-
 def configure_torch(setup):
     import torch
 
@@ -64,15 +50,16 @@ def configure_torch(setup):
         torch.backends.cudnn.benchmark = False
 
 
-def cause_of(error):
-    """Why an operation failed, for the node: a job that lacks memory is planned again."""
-    lacks = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if isinstance(error, RuntimeError):
-        words = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-        lacks = lacks or any(w in str(error) for w in words)
-    if not lacks and error.__cause__ is not None and error.__cause__ is not error:
-        return cause_of(error.__cause__)
-    return "out_of_memory" if lacks else "exception"
+def error_body(error):
+    """What the node is told of an exception."""
+    from .errors import Error, LayerError
+
+    found = error if isinstance(error, LayerError) else LayerError(None, None, error)
+    # The package's own errors are sentences.
+    name = "" if isinstance(error, Error) and found is not error else found.type
+    cause = "out_of_memory" if found.out_of_memory else "exception"
+    return protocol.error_body(name, found.message, cause, found.layer, found.layer_name, found.file, found.line,
+                               found.traceback)
 
 
 # -- operations
@@ -102,11 +89,9 @@ class Member:
         return flat(self.memory, 0, own), flat(self.memory, protocol.aligned(4 * own), tied)
 
 
-class Reply(dict):
-    """The arguments of Connection.send()."""
-
-
 class Worker:
+    """Each operation returns the arguments of its reply, for Connection.send()."""
+
     def __init__(self, connection, make_stages):
         self._connection = connection
         self._make_stages = make_stages
@@ -153,10 +138,7 @@ class Worker:
     def _fail(self, request, error):
         traceback.print_exception(type(error), error, error.__traceback__)
         sys.stderr.flush()
-        layer, name = getattr(error, "layer", None), getattr(error, "layer_name", None)
-        inner = error.__cause__ if layer is not None and error.__cause__ is not None else error
-        body = protocol.error_body(inner, cause_of(error), layer, name, _not_the_programs())
-        self._connection.send(protocol.ERROR, request.sequence, request.member, body=body)
+        self._connection.send(protocol.ERROR, request.sequence, request.member, body=error_body(error))
 
     def _member(self, request):
         if request.member >= len(self._members):
@@ -170,17 +152,16 @@ class Worker:
             raise protocol.ProtocolError("found a second setup")
         setup = protocol.from_json(body)
         self._device = setup["device"]
-        check_file(setup["file"], setup["sha256"])
         configure_torch(setup)
         self._members = [Member(s) for s in self._make_stages(setup)]
-        return Reply(body=protocol.to_json({"members": [m.ready() for m in self._members]}))
+        return dict(body=protocol.to_json({"members": [m.ready() for m in self._members]}))
 
     def _region(self, request, file):
         if file is None:
             raise protocol.ProtocolError("found a region without its memory")
         if not request.flags & protocol.GRADIENT_MEMORY:
             self._regions.add(protocol.unpack_place(request.input).region, file, request.value)
-            return Reply()
+            return dict()
         member = self._member(request)
         own, tied = member.stage.own_parameters, member.stage.tied_parameters
         wanted = protocol.aligned(4 * own) + protocol.aligned(4 * tied)
@@ -188,14 +169,14 @@ class Worker:
         if len(memory) != wanted:
             raise protocol.ProtocolError(f"found {len(memory)} bytes for gradients, expected {wanted}")
         member.memory = memory
-        return Reply()
+        return dict()
 
     def _start(self, request, body):
         lease = protocol.from_json(body)["lease"]
         for member in self._members:
             member.lease = lease
             member.stage.start(*member.flat_gradients())
-        return Reply(peak_bytes=self._members[0].stage.peak_bytes())
+        return dict(peak_bytes=self._members[0].stage.peak_bytes())
 
     # -- passes
 
@@ -205,7 +186,10 @@ class Worker:
         place = protocol.unpack_place(request.input)
         if place.bytes == 0:
             return None
-        return read(self._regions.check(place), place, bool(request.flags & protocol.COPY_INPUT))
+        tensors = read(self._regions.check(place), place, bool(request.flags & protocol.COPY_INPUT))
+        if self._device == "cpu":
+            return tensors
+        return tuple(t.detach().to(self._device).requires_grad_(t.requires_grad) for t in tensors)
 
     def _deliver(self, member, request, tensors):
         """Writes an output into the request's slot, or, if it is too small, says which would do."""
@@ -221,10 +205,10 @@ class Worker:
             raise protocol.ProtocolError("found a request for an output, and there is none")
         memory = self._regions.check(place)
         if outgoing.bytes > place.bytes:
-            return Reply(flags=protocol.LARGER, output=protocol.pack_place(protocol.Place(0, 0, outgoing.bytes)))
+            return dict(flags=protocol.LARGER, output=protocol.pack_place(protocol.Place(0, 0, outgoing.bytes)))
         outgoing.write(memory, place.offset)
         member.outgoing = None
-        return Reply(output=protocol.pack_place(place._replace(bytes=outgoing.bytes)))
+        return dict(output=protocol.pack_place(place._replace(bytes=outgoing.bytes)))
 
     def _forward(self, request, _):
         member = self._member(request)
@@ -234,41 +218,41 @@ class Worker:
         if request.output == 0:
             values = [[name, _number(s), _number(w)] for name, (s, w) in (made.values or {}).items()]
             body = protocol.to_json({"values": values}) if values else b""
-            return Reply(loss=float(made.loss or 0.0), body=body)
+            return dict(loss=float(made.loss or 0.0), body=body)
         return self._deliver(member, request, made.tensors)
 
     def _recompute(self, request, _):
         self._member(request).stage.recompute(request.iteration, request.microbatch)
-        return Reply()
+        return dict()
 
     def _backward(self, request, _):
         member = self._member(request)
         made = member.stage.backward(request.iteration, request.microbatch, self._inputs(request) or ())
-        return self._deliver(member, request, made) if request.output else Reply()
+        return self._deliver(member, request, made) if request.output else dict()
 
     # -- gradients
 
     def _gradients(self, request, _):
         self._member(request).stage.gradients()  # they are in the shared memory, complete from now on
-        return Reply()
+        return dict()
 
     def _norms(self, request, _):
         norms = self._member(request).stage.squared_norms()
-        return Reply(body=struct.pack(f"<{len(norms)}d", *norms))
+        return dict(body=struct.pack(f"<{len(norms)}d", *norms))
 
     def _update(self, request, _):
         member = self._member(request)
-        squared = sum(member.stage.squared_norms(), 0.0) * request.scale ** 2
+        squared = sum(member.stage.squared_norms(), 0.0) * member.stage.scale ** 2
         norm = request.squared_norm if request.flags & protocol.WITH_NORM else None
         updated = member.stage.update(squared_norm=norm)
-        return Reply(squared_norm=squared, flags=0 if updated else protocol.SKIPPED,
+        return dict(squared_norm=squared, flags=0 if updated else protocol.SKIPPED,
                      peak_bytes=member.stage.peak_bytes())
 
     def _make_group(self, request, _):
         from .worker_groups import Group
 
         self._group = Group(self._device)
-        return Reply(body=self._group.make(request.value >> 32, request.value & 0xFFFFFFFF))
+        return dict(body=self._group.make(request.value >> 32, request.value & 0xFFFFFFFF))
 
     def _join(self, request, body):
         from .worker_groups import Group
@@ -276,7 +260,7 @@ class Worker:
         if self._group is None:
             self._group = Group(self._device)
         self._group.join(body, request.value >> 32, request.value & 0xFFFFFFFF)
-        return Reply()
+        return dict()
 
     def _sum(self, request, _):
         if self._group is None:
@@ -286,7 +270,7 @@ class Worker:
         self._group.sum(own)
         if request.flags & protocol.WITH_TIED:
             self._group.sum(tied)
-        return Reply()
+        return dict()
 
     # -- files
 
@@ -295,18 +279,18 @@ class Worker:
         copy = member.stage.copy(request.iteration)
         self._connection.send(protocol.DONE, request.sequence, request.member, flags=protocol.MORE)
         files = copy.write(protocol.from_json(body)["path"], lease=member.lease)
-        return Reply(body=protocol.to_json({"files": list(files)}))
+        return dict(body=protocol.to_json({"files": list(files)}))
 
     def _load(self, request, body):
         self._member(request).stage.load(protocol.from_json(body)["path"])
-        return Reply()
+        return dict()
 
     def _weights(self, request, _):
         member = self._member(request)
         return self._deliver(member, request, [t.detach().float() for t in member.stage.weights()])
 
     def _peak(self, request, _):
-        return Reply(peak_bytes=self._member(request).stage.peak_bytes())
+        return dict(peak_bytes=self._member(request).stage.peak_bytes())
 
 
 def _number(value):
@@ -315,18 +299,12 @@ def _number(value):
     return value if value - value == 0 else None
 
 
-def _not_the_programs():
-    import torch
-
-    return os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep
-
-
 def make_stages(setup):
     """The stages of a program's members."""
     from .model_file import Program
     from .stage import Stage
 
-    program = Program(setup["file"], setup["arguments"])
+    program = Program(setup["file"], setup["arguments"], setup["sha256"] or None)
     return [Stage(program, m["first_layer"], m["layers"], seed=m["seed"], rows=m["rows"],
                   microbatches=m["microbatches"], pipelines=m["pipelines"], pipeline=m["pipeline"],
                   recompute=m["recompute"], device=setup["device"])

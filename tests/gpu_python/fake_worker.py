@@ -78,7 +78,8 @@ class FakeWorker:
                 reply = self.execute(request, body, file)
             except Exception as e:
                 cause = "out_of_memory" if isinstance(e, MemoryError) else "exception"
-                body = protocol.error_body(e, cause, layer=1, layer_name="Scale")
+                body = protocol.error_body(type(e).__name__, str(e), cause, 1, "Scale", __file__,
+                                           e.__traceback__.tb_lineno)
                 self.connection.send(protocol.ERROR, request.sequence, body=body)
                 continue
             now = time.monotonic_ns()

@@ -189,6 +189,9 @@ TEST_CASE("an error is one sentence with layer, type, file and line") {
   const auto memory = read_error(R"({"type":"MemoryError","message":"","cause":"out_of_memory"})");
   CHECK(memory.text == "MemoryError: ");
   CHECK(memory.code == reason::kind::out_of_memory);
+  const auto named = read_error(
+      R"({"type":"","message":"no length","cause":"","layer_name":"dataset","traceback":""})");
+  CHECK(named.text == "dataset: no length");
   CHECK(read_error("no").code == reason::kind::malformed);
   CHECK(read_error(R"({"type":1,"message":"","cause":""})").code == reason::kind::malformed);
   // What belongs to the sentence's ends only may be anything.
