@@ -1,9 +1,10 @@
 import json
 import os
-import signal
 import unittest
 
 from support import Scratch, environment, has_torch, here, without_torch
+from troupe import protocol
+from worker_node import Node, WorkerError
 
 PROGRAM = os.path.join(here, "worker_program.py")
 ROWS, MICROBATCHES, LAYERS = 2, 3, 4
@@ -12,8 +13,6 @@ ROWS, MICROBATCHES, LAYERS = 2, 3, 4
 @unittest.skipUnless(has_torch, without_torch)
 class Workers(Scratch):
     def node(self, first=0, layers=LAYERS, stage=0, stages=1, recompute="none", arguments=None, lease=0, **more):
-        from worker_node import Node
-
         folder = self.path(f"worker{len(os.listdir(self.folder))}")
         os.mkdir(folder)
         node = Node(folder, environment(), **more)
@@ -68,12 +67,12 @@ class Workers(Scratch):
             own, tied = stage.gradients()
             self.assertEqualTensors(node.flat_gradients(), (own, tied))
             norms = stage.squared_norms()
-            self.assertEqual(list(memoryview(node.ask(node_kind("NORMS")).body).cast("d")), norms)
-            answer = node.ask(node_kind("UPDATE"), scale=1 / MICROBATCHES)
+            self.assertEqual(list(memoryview(node.ask(protocol.NORMS).body).cast("d")), norms)
+            answer = node.ask(protocol.UPDATE, scale=1 / MICROBATCHES)
             self.assertEqual(answer.squared_norm, sum(norms, 0.0) * stage.scale ** 2)
             self.assertGreater(answer.peak_bytes, 1 << 20)
             stage.update()
-        answer = node.ask(node_kind("WEIGHTS"), output=node.slot(0))
+        answer = node.ask(protocol.WEIGHTS, output=node.slot(0))
         self.assertEqualTensors(node.read(answer.output), stage.weights())
 
     def test_two_stages_pass_tensors_through_slots(self):
@@ -99,7 +98,7 @@ class Workers(Scratch):
             for m in range(MICROBATCHES):
                 if recompute == "stage":
                     for node, stage in ((first, one), (last, two)):
-                        node.ask(node_kind("RECOMPUTE"), iteration=iteration, microbatch=m)
+                        node.ask(protocol.RECOMPUTE, iteration=iteration, microbatch=m)
                         stage.recompute(iteration, m)
                 answer = last.backward(iteration, m, output=last.slot(7))
                 gradient = last.read(answer.output)
@@ -109,7 +108,7 @@ class Workers(Scratch):
                 one.backward(iteration, m, made)
             for node, stage in ((first, one), (last, two)):
                 self.assertEqualTensors(node.flat_gradients(), stage.gradients())
-                node.ask(node_kind("UPDATE"))
+                node.ask(protocol.UPDATE)
                 stage.update()
 
     def test_sums_that_the_node_writes_are_what_is_applied(self):
@@ -121,15 +120,13 @@ class Workers(Scratch):
         for flats in (node.flat_gradients(), stage.gradients()):
             for flat in flats:
                 flat.mul_(3)
-        node.ask(node_kind("UPDATE"))
+        node.ask(protocol.UPDATE)
         stage.update()
-        answer = node.ask(node_kind("WEIGHTS"), output=node.slot(0))
+        answer = node.ask(protocol.WEIGHTS, output=node.slot(0))
         self.assertEqualTensors(node.read(answer.output), stage.weights())
         self.assertTrue(all(float(flat.abs().sum()) == 0 for flat in node.flat_gradients()))
 
     def test_an_input_that_was_copied_may_be_overwritten(self):
-        from troupe import protocol
-
         node, stage = self.node(2, 2, 1, 2), self.direct(2, 2)
         given = self.direct(0, 2).forward(0, 0).tensors
         place = node.write(0, given)
@@ -140,8 +137,6 @@ class Workers(Scratch):
         self.assertEqualTensors([g.detach() for g in node.read(answer.output)], stage.backward(0, 0))
 
     def test_an_evaluation_changes_nothing(self):
-        from troupe import protocol
-
         node, stage = self.node(), self.direct()
         node.forward(0, 0)
         answer = node.forward(0, 0, flags=protocol.EVALUATE)
@@ -152,8 +147,6 @@ class Workers(Scratch):
         self.assertEqualTensors(node.flat_gradients(), stage.gradients())
 
     def test_an_output_larger_than_its_slot_is_asked_for_again(self):
-        from troupe import protocol
-
         node = self.node(0, 2, 0, 2)
         answer = node.forward(0, 0, output=node.slot(0, 128))
         self.assertEqual(answer.flags, protocol.LARGER)
@@ -171,25 +164,23 @@ class Workers(Scratch):
         for m in range(MICROBATCHES):
             node.forward(0, m)
             node.backward(0, m)
-        node.ask(node_kind("UPDATE"))
+        node.ask(protocol.UPDATE)
         saved = self.path("saved")
-        answer = node.ask(node_kind("SAVE"), json.dumps({"path": saved}).encode(), iteration=1)
+        answer = node.ask(protocol.SAVE, json.dumps({"path": saved}).encode(), iteration=1)
         files = json.loads(answer.body)["files"]
-        self.assertEqual(len(files), LAYERS)
+        self.assertEqual(len(files), 3)  # the last layer's only parameter is the first one's
         self.assertTrue(all("lease-5" in f and os.path.exists(os.path.join(saved, f)) for f in files), files)
-        weights = node.read(node.ask(node_kind("WEIGHTS"), output=node.slot(0)).output)
+        weights = node.read(node.ask(protocol.WEIGHTS, output=node.slot(0)).output)
         stage = self.direct()
         self.assertEqual(stage.load(saved, files), 1)
         self.assertEqualTensors(weights, stage.weights())
         other = self.node()
-        other.ask(node_kind("LOAD"), json.dumps({"path": saved}).encode())
-        self.assertEqualTensors(other.read(other.ask(node_kind("WEIGHTS"), output=other.slot(0)).output), weights)
+        other.ask(protocol.LOAD, json.dumps({"path": saved}).encode())
+        self.assertEqualTensors(other.read(other.ask(protocol.WEIGHTS, output=other.slot(0)).output), weights)
 
     # -- errors
 
     def test_an_exception_in_a_layer_has_its_place_and_traceback(self):
-        from worker_node import WorkerError
-
         node = self.node(layers=5, arguments={"raises": "shapes"})
         with self.assertRaises(WorkerError) as raised:
             node.forward(0, 0)
@@ -201,24 +192,18 @@ class Workers(Scratch):
         self.assertIn("Traceback", body["traceback"])
         node.log.seek(0)
         self.assertIn("Traceback", node.log.read())
-        node.ask(node_kind("PEAK"))  # the worker goes on
+        node.ask(protocol.PEAK)  # the worker goes on
 
     def test_a_lack_of_memory_is_one(self):
-        from worker_node import WorkerError
-
         node = self.node(layers=5, arguments={"raises": "memory"})
         with self.assertRaises(WorkerError) as raised:
             node.forward(0, 0)
         self.assertEqual(raised.exception.body["cause"], "out_of_memory")
 
     def test_a_program_that_cannot_be_run_is_a_sentence(self):
-        from worker_node import WorkerError
-
         for program, words in (("missing.py", "missing.py: No such file"), (PROGRAM, "found SHA-256")):
             folder = self.path(os.path.basename(program))
             os.mkdir(folder)
-            from worker_node import Node
-
             node = Node(folder, environment())
             self.addCleanup(self.end, node)
             with self.assertRaises(WorkerError) as raised:
@@ -227,14 +212,10 @@ class Workers(Scratch):
             self.assertIn(words, raised.exception.body["message"])
 
     def test_the_nodes_numbers_are_checked(self):
-        from troupe import protocol
-        from worker_node import WorkerError
-
         node = self.node(2, 2, 1, 2)
         for words, kind, more in (
                 ("expected one of a region of", protocol.FORWARD, {"input": node.slot(8)}),
-                ("expected one of a region of 0 bytes", protocol.FORWARD, {"input": protocol.pack_place((9, 0, 64))
-                                                                           if False else 9 << 56 | 1}),
+                ("expected one of a region of 0 bytes", protocol.FORWARD, {"input": 9 << 56 | 1}),
                 ("found member 1", protocol.FORWARD, {"member": 1}),
                 ("found a message of kind 60", 60, {}),
                 ("found a region without its memory", protocol.REGION, {"value": 4096}),
@@ -250,8 +231,6 @@ class Workers(Scratch):
     # -- the end
 
     def test_a_worker_ends_when_it_is_asked_to_or_alone(self):
-        from troupe import protocol
-
         asked, alone = self.node(), self.node()
         asked.send(protocol.STOP)
         self.assertEqual(asked.process.wait(20), 0)
@@ -264,12 +243,6 @@ class Workers(Scratch):
         self.assertEqual((node.hello["protocol"], node.hello["token"]), (1, node.token))
         self.assertEqual((node.hello["torch"], node.hello["pid"]), (torch.__version__, node.process.pid))
         self.assertTrue(node.hello["blas"])
-
-
-def node_kind(name):
-    from troupe import protocol
-
-    return getattr(protocol, name)
 
 
 if __name__ == "__main__":
