@@ -116,6 +116,8 @@ expected<outcome> device::run(const operation& o) {
     case kind::sum:
       return refuse(reason::kind::unavailable,
                     "the CPU device has no collectives; use host all-reduce");
+    case kind::norms:
+      break;
   }
   return refuse(reason::kind::invalid, "unsupported operation");
 }

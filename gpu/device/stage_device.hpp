@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ struct operation {
     save,     // path: a directory; writes the stage's file of the checkpoint
     load,     // path: a directory with a checkpoint of any number of stages
     weights,  // out: {own, tied}: for tests
-    values    // out: {weights, first moments, second moments}, each own and then tied; steps
+    values,   // out: {weights, first moments, second moments}, each own and then tied; steps
+    norms     // in: as of update. Of programs alone (gpu/python): each layer's squared norm
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
@@ -73,6 +75,17 @@ struct operation {
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
   std::uint32_t rank = 0, size = 1;  // make_group_id, join_group
   std::string path{};
+  // Of programs (gpu/python) alone.
+  std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
+  bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
+  // update: of all stages' gradients, not scaled, for clipping by their norm.
+  std::optional<double> squared_norm{};
+};
+
+/// A number that a program's loss gives beside itself: its mean is sum / weight.
+struct named_value {
+  std::string name;
+  double sum = 0, weight = 0;
 };
 
 /// Result of an operation.
@@ -84,6 +97,11 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // on the device's own clock
   // The time of a timed operation's kernels, without copies from and to the host.
   double compute_s = 0;  // 0: the device cannot measure it
+  // Of programs (gpu/python) alone.
+  std::vector<double> norms{};      // norms: squared, not scaled; one for each layer
+  std::vector<named_value> more{};  // forward on the last stage
+  std::uint64_t peak_bytes = 0;     // the largest use of memory so far
+  bool skipped = false;             // update: the norm is not finite, so nothing was changed
 };
 
 /// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device

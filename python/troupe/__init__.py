@@ -7,7 +7,11 @@
 
 Beside it, troupe.client follows the jobs of a cluster, and simulate(), plan() and estimate() run the `troupe` program.
 
-docs/python.md describes it. The package needs the standard library alone; its modules are imported when used.
+A file whose model Troupe runs in pipeline stages gives its layers with Layer, no_decay and frozen; load() reads what was
+trained.
+
+docs/python.md describes it. The package needs the standard library alone, and PyTorch for models; its modules are imported
+when used.
 """
 
 __version__ = "0.1.0"
@@ -16,9 +20,16 @@ _places = {
     "init": "program",
     "Run": "program",
     "permuted": "order",
+    "Layer": "layers",
+    "no_decay": "layers",
+    "frozen": "store",
+    "load": "checkpoint",
     "Error": "errors",
     "StaleLease": "errors",
     "BadReport": "errors",
+    "ProgramError": "errors",
+    "LayerError": "errors",
+    "NotFinite": "errors",
     "Missing": "errors",
     "CommandError": "errors",
     "NotInTroupe": "errors",

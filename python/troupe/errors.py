@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
+
 
 class Error(Exception):
     """Any error of this package."""
@@ -35,3 +39,50 @@ class BadReport(Error):
 
 class Missing(Error):
     """Something that the call needs is not there: a variable, a package."""
+
+
+class ProgramError(Error):
+    """A program's file, or a thing that it has made, cannot be run: found and expected."""
+
+
+class NotFinite(Error):
+    """The loss of a micro-batch is not a finite number, which ends the training."""
+
+
+class LayerError(Error):
+    """An exception from the program's own code: in a layer (of number `layer`), or in one of its functions (None).
+
+    `layer_name` is the layer's class or the function; `type` and `message` are the exception's; `file` and `line` those
+    of its innermost frame outside of PyTorch and of this package, None without one; `traceback` has at most 16 KiB.
+    """
+
+    def __init__(self, layer: int | None, layer_name: str, error: BaseException):
+        self.layer, self.layer_name = layer, layer_name
+        self.type, self.message = type(error).__name__, str(error)
+        self.file, self.line = _place(error)
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.traceback = text[-_traceback_bytes:]
+        self.out_of_memory = isinstance(error, MemoryError) or self.type == "OutOfMemoryError" or (
+            isinstance(error, RuntimeError) and any(words in self.message for words in _memory_words))
+        super().__init__(layer, layer_name, self.type, self.message)
+
+    def __str__(self) -> str:
+        who = self.layer_name if self.layer is None else f"layer {self.layer} ({self.layer_name})"
+        where = "" if self.file is None else f" ({os.path.basename(self.file)}:{self.line})"
+        return f"{who}: {self.type}: {self.message}{where}"
+
+
+_traceback_bytes = 16 << 10
+_memory_words = ("CUDA out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def _place(error):
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    hidden = tuple(os.path.dirname(os.path.abspath(f)) + os.sep for f in (torch, __file__) if f) + ("<",)
+    found = (None, None)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(hidden):
+            found = frame.filename, frame.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        found = error.filename, error.lineno
+    return found

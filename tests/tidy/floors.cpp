@@ -29,7 +29,7 @@ const std::vector<module_floors>& all_floors() {
         {"cuda/kernels"},
         {"cuda/runtime"},
         {"cuda/collectives"},
-        {"cpu", "cuda/host", "cuda/probe"},
+        {"cpu", "cuda/host", "cuda/probe", "python"},
         {"profiling"},
         {"kinds"}}},
       {"actors",

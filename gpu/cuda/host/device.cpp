@@ -211,6 +211,8 @@ void device::perform(const operation& o, pending& p) {
       return take_out_both(stage_.weights(), p);
     case kind::values:
       return values(p);
+    case kind::norms:
+      break;
   }
   p.result = refuse(reason::kind::invalid, "unsupported operation");
 }

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/device/stage_device.hpp"
+#include "gpu/python/worker_process.hpp"
+#include "gpu/python/worker_protocol.hpp"
+
+namespace troupe::gpu {
+
+/// A stage of a program: layers in Python, computed by a process of their own.
+struct python_spec {
+  python::program_setup program;
+  python::member_setup member;
+  std::uint64_t lease = 0;  // part of file names
+  std::vector<std::string> command = {"python3", "-m", "troupe.worker"};
+  std::string socket_directory;                       // this user's alone
+  std::string token;                                  // random: by it the worker is known
+  std::uint64_t slot_bytes = std::uint64_t{1} << 30;  // shared memory for tensors, at most
+  double connect_limit_s = 120;
+  double emulate_speed = 1;  // operations take 1 / this times as long
+};
+
+struct python_stage {
+  std::unique_ptr<stage_device> device;
+  python::worker_hello hello;
+  python::member_ready ready;
+  double ready_s = 0;  // from the process's start
+};
+
+/// Starts a worker and waits until it is ready. Fails with a sentence if the worker does not
+/// connect in time, is of another version, ends, or if the program cannot make its layers.
+///
+/// The device takes no tokens: a program has its own data, so that forward's `in` is {} in the
+/// first stage, and {activation} in others; tensors are those of gpu/python/tensors.hpp. `out` of
+/// `gradients` are views of memory that `update` changes. A worker that dies, closes its socket or
+/// breaks the protocol ends the device: all operations from then on fail with the same reason. The
+/// destructor does not wait for the worker. `thread`: the device's, which may have a guest; null:
+/// one of its own.
+expected<python_stage> make_python_device(const python_spec& s, const worker_starter& start,
+                                          std::shared_ptr<device_thread> thread = nullptr);
+
+}  // namespace troupe::gpu

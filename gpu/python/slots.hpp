@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpu/python/shared_memory.hpp"
+#include "messages/wire/frame.hpp"
+
+namespace troupe::gpu::python {
+
+/// Where bytes are in the memory that a node shares with a worker.
+struct slot_place {
+  std::uint32_t region = 0;             // the number of the memory
+  std::uint64_t offset = 0, bytes = 0;  // multiples of 64
+
+  bool operator==(const slot_place&) const = default;
+};
+
+/// Memory for tensors, shared with a worker, in pieces (slots) that are used again: fresh memory is
+/// five times slower to fill. It grows up to a limit by further regions, which the worker must be
+/// given before it is asked to use them. Thread-safe: payloads return their slots from any thread.
+class slots {
+ private:
+  struct state;
+
+ public:
+  /// Free again when the last owner lets go.
+  class slot {
+   public:
+    slot(std::shared_ptr<state> from, std::span<std::byte> bytes, slot_place place)
+        : from_{std::move(from)}, bytes_{bytes}, place_{place} {}
+    ~slot();
+    slot(const slot&) = delete;
+    slot& operator=(const slot&) = delete;
+
+    std::span<std::byte> bytes() const { return bytes_; }
+    slot_place place() const { return place_; }
+    /// Gives back what lies behind these bytes.
+    void shorten(std::uint64_t bytes);
+
+   private:
+    std::shared_ptr<state> from_;
+    std::span<std::byte> bytes_;
+    slot_place place_;
+  };
+
+  struct region {
+    std::uint32_t number = 0;
+    std::shared_ptr<shared_memory> memory;
+  };
+
+  explicit slots(std::uint64_t limit_bytes);
+
+  /// Fails if that much is free nowhere and the limit forbids more, or if the machine has no more.
+  expected<std::shared_ptr<slot>> take(std::uint64_t bytes);
+  /// Could a slot of this size be had now?
+  bool has_room(std::uint64_t bytes) const;
+  /// Those that the worker has not been given.
+  std::vector<region> take_new_regions();
+
+ private:
+  std::shared_ptr<state> state_;
+};
+
+using slot = slots::slot;
+
+/// The bytes of a slot, which stays taken as long as the payload lives.
+payload as_payload(std::shared_ptr<const slot> s);
+
+}  // namespace troupe::gpu::python

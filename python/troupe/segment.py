@@ -1,0 +1,129 @@
+"""Consecutive layers that run as one graph: all layers of a stage, or, if recomputed layer by layer, as few as can be."""
+
+import torch
+
+from troupe.boundary import Entry, dense, mapped, tensors_of, value_of, versions
+from troupe.errors import Error, LayerError, ProgramError
+from troupe.seeds import seed_of
+
+
+class Graph:
+    """A forward's graph. roots: what backward begins with: the outputs, or the loss."""
+
+    def __init__(self, inputs, box, roots, segment):
+        self.inputs, self.roots, self._box, self._segment = inputs, roots, box, segment
+
+    def backward(self, gradients):
+        """`gradients`: one for each root that requires_grad. One dense tensor for each input that requires_grad."""
+        roots = [r for r in self.roots if r.requires_grad]
+        if len(roots) != len(gradients):
+            raise ValueError(f"found {len(gradients)} gradients, expected {len(roots)}")
+        if roots:
+            self._segment.blamed(lambda: torch.autograd.backward(roots, list(gradients)))
+        found = iter(self._box or ())
+        return tuple(_or_zeros(next(found, None), x) for x in self.inputs if x.requires_grad)
+
+
+class Segment:
+    """`layers`: BuiltLayers. autocast: a function that returns a context manager. generators: a function that seeds the
+    device's random numbers. loss: the last segment's function of its output, else None."""
+
+    def __init__(self, layers, autocast, generators):
+        self._layers, self._autocast, self._generators = layers, autocast, generators
+        self._changes_input = None  # unknown until the first forward
+        self._buffers = list({(id(m), name): (m, name) for x in layers for m in x.module.modules()
+                              for name in m._buffers if m._buffers[name] is not None}.values())
+        self._last_buffers = [None] * len(self._buffers)
+        self._at = layers[0]
+
+    def run(self, key, value, loss=None, evaluate=False):
+        """The Graph of the layers (and of `loss`, a function of the last one's output) for `value`: a tuple of tensors, or
+        in a first stage what the program's collate returns, in a list. key: seed, iteration and micro-batch."""
+        first = isinstance(value, list)
+        box, inputs = [], () if first else tuple(x.detach().requires_grad_(x.requires_grad) for x in value)
+        kept = value[0] if first else inputs
+        value = mapped(torch.Tensor.detach, kept) if first else value_of(_entered(box, inputs))
+        before, learns = versions(kept), self._changes_input is None
+        if self._changes_input is not False:
+            value = mapped(torch.clone, value)
+        entered = value
+        unchanged = versions(entered)
+        for layer in self._layers:
+            self._at = layer
+            if not evaluate:
+                self._generators(seed_of(*key, layer.index))
+            try:
+                with self._autocast():
+                    result = layer(value)
+            except Exception as error:
+                self._raise(layer, error)
+            if learns:
+                self._changes_input = versions(entered) != unchanged
+            if versions(kept) != before:
+                raise ProgramError(f"layer {layer.index} ({layer.name}) has changed its input in place, which it had not "
+                                   "done for the first micro-batch: the input is still needed")
+            if loss is not None and layer is self._layers[-1]:
+                return Graph(inputs, box, (loss(result),), self)
+            tensors = tensors_of(result, f"layer {layer.index} ({layer.name})")
+            value = value_of(tuple(self._passed(layer, t, value) for t in tensors))
+        return Graph(inputs, box, value if isinstance(value, tuple) else (value,), self)
+
+    def buffers(self):
+        """Copies of the buffers as they are now, for rerun(). What has not changed since the last call is not copied."""
+        for i, (module, name) in enumerate(self._buffers):
+            now, last = module._buffers[name], self._last_buffers[i]
+            if now is None:
+                self._last_buffers[i] = None
+            elif last is None or last.shape != now.shape or last.dtype != now.dtype or not torch.equal(last, now):
+                self._last_buffers[i] = now.detach().clone()
+        return list(self._last_buffers)
+
+    def rerun(self, key, value, buffers, loss=None, evaluate=False):
+        """run() with copies of these buffers. Those of now are put back: they are a forward's, or must not change."""
+        now = [module._buffers[name] for module, name in self._buffers]
+        for (module, name), then in zip(self._buffers, buffers):
+            module._buffers[name] = None if then is None else then.clone()
+        try:
+            return self.run(key, value, loss, evaluate)
+        finally:
+            for (module, name), buffer in zip(self._buffers, now):
+                module._buffers[name] = buffer
+
+    def blamed(self, call):
+        """call(), whose exceptions are those of the layer that the backward has reached."""
+        self._at = self._layers[-1]
+        try:
+            return call()
+        except Exception as error:
+            self._raise(self._at, error)
+
+    def _raise(self, layer, error):
+        if isinstance(error, Error):
+            raise error
+        raise LayerError(layer.index, layer.name, error) from error
+
+    # An in-place layer returns its input's tensor, whose hooks belong to the graph before it; and a hook on a parameter
+    # would stay there.
+    def _passed(self, layer, t, value):
+        t = dense(t)
+        if not t.requires_grad:
+            return t
+        if t.grad_fn is None or any(t is x for x in (value if isinstance(value, tuple) else (value,))):
+            t = t.view_as(t)
+
+        def arrived(gradient):
+            self._at = layer
+            return dense(gradient)
+
+        t.register_hook(arrived)
+        return t
+
+
+def _entered(box, inputs):
+    wanted = [x for x in inputs if x.requires_grad]
+    entered = iter(Entry.apply(box, *wanted) if wanted and torch.is_grad_enabled() else [x.detach() for x in wanted])
+    return tuple(next(entered) if x.requires_grad else x.detach() for x in inputs)
+
+
+def _or_zeros(gradient, x):
+    return torch.zeros_like(x) if gradient is None else dense(gradient)

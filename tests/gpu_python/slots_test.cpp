@@ -1,0 +1,137 @@
+#include "gpu/python/slots.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "gpu/python/worker_protocol.hpp"
+
+namespace troupe::test {
+
+using gpu::python::slot_place;
+using gpu::python::slots;
+
+namespace {
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+slot_place place_of(const expected<std::shared_ptr<slots::slot>>& s) {
+  REQUIRE(s);
+  return (*s)->place();
+}
+
+}  // namespace
+
+TEST_CASE("a slot that was returned is used again") {
+  slots all{8 * mib};
+  const auto first = place_of(all.take(1000));
+  CHECK(first == slot_place{1, 0, 1024});
+  const auto held = all.take(1000);
+  CHECK(place_of(held) == first);
+  CHECK(place_of(all.take(64)) == slot_place{1, 1024, 64});
+}
+
+TEST_CASE("slots never overlap, and all memory is whole again in the end") {
+  slots all{8 * mib};
+  std::minstd_rand random{1};
+  std::vector<std::shared_ptr<slots::slot>> held;
+  for (int i = 0; i < 2000; ++i) {
+    if (auto s = all.take(1 + random() % (mib / 8))) held.push_back(std::move(*s));
+    if (!held.empty() && random() % 3 == 0) held.back()->shorten(held.back()->bytes().size() / 2);
+    while (held.size() > 40 || (!held.empty() && random() % 2 == 0)) {
+      std::swap(held[random() % held.size()], held.back());
+      held.pop_back();
+    }
+    std::map<std::byte*, std::size_t> pieces;
+    for (const auto& s : held) pieces.emplace(s->bytes().data(), s->bytes().size());
+    REQUIRE(pieces.size() == held.size());
+    const std::byte* end = nullptr;
+    for (const auto& [at, size] : pieces) {
+      REQUIRE(at >= end);
+      end = at + size;
+    }
+  }
+  held.clear();
+  CHECK(all.take(4 * mib));
+  CHECK(all.has_room(4 * mib));
+}
+
+TEST_CASE("memory grows by regions up to the limit") {
+  slots all{10 * mib};
+  CHECK(all.take_new_regions().empty());
+  const auto a = all.take(4 * mib), b = all.take(mib);
+  CHECK(place_of(a).region == 1);
+  CHECK(place_of(b) == slot_place{2, 0, mib});
+  auto regions = all.take_new_regions();
+  REQUIRE(regions.size() == 2);
+  CHECK(regions[0].memory->bytes().size() == 4 * mib);
+  CHECK(regions[1].memory->bytes().size() == 4 * mib);
+  CHECK(all.take_new_regions().empty());
+  const auto c = all.take(3 * mib);
+  CHECK(place_of(c).region == 2);
+  CHECK(all.has_room(2 * mib));
+  CHECK_FALSE(all.has_room(3 * mib));
+  const auto refused = all.take(3 * mib);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == reason::kind::out_of_memory);
+  CHECK(refused.error().text ==
+        "a tensor of 3145728 bytes finds no room in 10485760 bytes of "
+        "shared memory; slot_mb may be too small");
+}
+
+TEST_CASE("a slot gives back what its output does not use") {
+  slots all{8 * mib};
+  const auto first = all.take(mib);
+  REQUIRE(first);
+  (*first)->shorten(100);
+  CHECK((*first)->bytes().size() == 128);
+  CHECK(place_of(all.take(64)) == slot_place{1, 128, 64});
+}
+
+TEST_CASE("a payload keeps its slot, and the memory, after the slots are gone") {
+  payload p;
+  {
+    slots all{8 * mib};
+    auto s = all.take(64);
+    REQUIRE(s);
+    (*s)->bytes()[5] = std::byte{7};
+    p = as_payload(std::move(*s));
+    CHECK(place_of(all.take(64)).offset == 64);
+  }
+  CHECK(p.bytes().size() == 64);
+  CHECK(p.bytes()[5] == std::byte{7});
+}
+
+TEST_CASE("slots are returned from any thread") {
+  slots all{8 * mib};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        auto s = all.take(1000);
+        if (s) std::thread{[moved = std::move(*s)] {}}.join();
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(place_of(all.take(4 * mib)) == slot_place{1, 0, 4 * mib});
+}
+
+TEST_CASE("nobody can change the size of shared memory") {
+  const auto memory = gpu::python::shared_memory::make(4096);
+  REQUIRE(memory);
+  CHECK(::ftruncate((*memory)->file(), 0) != 0);
+  CHECK(::ftruncate((*memory)->file(), 8192) != 0);
+  CHECK(::fcntl((*memory)->file(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+}
+
+TEST_CASE("a place fits into a number of a header") {
+  const slot_place largest{255, gpu::python::max_slot, gpu::python::max_slot};
+  for (const auto& p : {slot_place{}, slot_place{1, 64, 128}, largest})
+    CHECK(gpu::python::unpacked(gpu::python::packed(p)) == p);
+}
+
+}  // namespace troupe::test
