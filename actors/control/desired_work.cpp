@@ -99,6 +99,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
                             training.median_iteration_s(g.job, g.lease)};
     w.train->part = part;
     w.train->trainer = g.parts.front().node;
+    if (spec.train) w.train->program = spec.train->program;
   }
   return w;
 }

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/trainer.hpp"
 #include "messages/base/find_in.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -185,13 +187,24 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.executor = guests_.set_up(s);
   o.gateway = node_.gateway();
   if (computes) {
-    o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor] {
-      return make_backend(s, executor, make_cuda);
-    };
+    o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor,
+                start = workers_of(s)] { return make_backend(s, executor, make_cuda, start); };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
   o.setup = std::move(s);
   e.actor = node_.spawn<stage_state>(computes, std::move(o));
+}
+
+/// The workers live at most as long as the runner, which their starter keeps.
+gpu::worker_starter training_supervisor::workers_of(const stage_setup& s) const {
+  const auto& runner = node_.options.process_runner;
+  if (!runner || !s.how.program) return nullptr;
+  const auto directory = std::filesystem::path{s.how.program->file}.parent_path().string();
+  return [runner, start = runner->worker_starter(s.name.lease, directory)](
+             const gpu::worker_launch& what) -> expected<std::unique_ptr<gpu::worker_process>> {
+    if (!start) return refuse(reason::kind::infeasible, "this node starts no workers");
+    return start(what);
+  };
 }
 
 /// For a stage that cannot be set up; without a reason, for one whose device is not ready yet.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "actors/training/program_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
 #include "gpu/model/tokens.hpp"
@@ -71,7 +72,9 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(
 // same data.
 expected<stage_backend> make_backend(const stage_setup& s,
                                      const std::shared_ptr<gpu::device_executor>& executor,
-                                     const gpu::cuda_device_maker& make_cuda) {
+                                     const gpu::cuda_device_maker& make_cuda,
+                                     const gpu::worker_starter& start_worker) {
+  if (s.how.program) return make_program_backend(s, start_worker);
   const auto spec = spec_of(s);
   auto device = make_device(s, spec, executor, make_cuda);
   if (!device) return refuse(device.error());
@@ -101,10 +104,14 @@ std::string checkpoint_path(const std::string& directory, std::uint64_t iteratio
 expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
                                    std::uint64_t iteration) {
   const auto& first = stages.front();
-  std::vector<std::string> files;
-  for (const auto& s : stages)
-    if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
   const auto& root = first.how.checkpoint;
+  std::vector<std::string> files;
+  if (first.how.program)
+    files = gpu::layer_files(gpu::checkpoint_directory(root, iteration),
+                             first.model.operators.size(), first.name.lease);
+  else
+    for (const auto& s : stages)
+      if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
   return gpu::write_fenced(root, first.name.lease, [&] {
     auto ok =
         gpu::write_index(gpu::checkpoint_directory(root, iteration), first.model, iteration, files);

@@ -9,16 +9,19 @@
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_options.hpp"
 #include "gpu/device/device_type.hpp"
+#include "gpu/python/worker_process.hpp"
 #include "messages/wire/stage.hpp"
 
 namespace troupe::actors {
 
 /// Creates the device and opens the training data. Fails if the device cannot run the stage, or if
 /// the data cannot be read. `executor`: of a device that has a guest; else null. `make_cuda`: of
-/// CUDA devices; null: make_shared_cuda_device.
+/// CUDA devices; null: make_shared_cuda_device. `start_worker`: of a program's; null: there are
+/// none here.
 expected<stage_backend> make_backend(
     const stage_setup& s, const std::shared_ptr<gpu::device_executor>& executor = nullptr,
-    const gpu::cuda_device_maker& make_cuda = nullptr);
+    const gpu::cuda_device_maker& make_cuda = nullptr,
+    const gpu::worker_starter& start_worker = nullptr);
 
 /// Tells the node that a device of the stage is unusable until the node is restarted.
 inline training_over lost_device(const stage_setup& s, const reason& why) {

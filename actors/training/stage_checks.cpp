@@ -53,6 +53,8 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
   for (const auto d : s.devices)
     if (std::find(part.devices.begin(), part.devices.end(), d) == part.devices.end())
       return bad("GPU {} is not one of this lease's", d);
+  if (part.train && s.how.program != part.train->program)
+    return bad("the stage's program is not that of its job");
   return check_order(s.order, s.microbatches);
 }
 

@@ -32,9 +32,13 @@ struct train_order {
   double median_iteration_s = 0;  // their median iteration time
   /// The trainer's node, which alone may set up and run stages; set for every part.
   node_index trainer = 0;
+  /// The spec's, for every part: a node starts workers of this program alone, whatever a stage's
+  /// setup says.
+  std::optional<training_program> program{};
+  static constexpr std::size_t required = 8;
 
   TROUPE_FIELDS(train_order, part, spec, how, parts, iterations_done, reached, median_iteration_s,
-                trainer);
+                trainer, program);
 };
 
 /// A node's instructions for a program beside its command.

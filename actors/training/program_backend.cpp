@@ -1,0 +1,114 @@
+#include "actors/training/program_backend.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "gpu/python/python_device.hpp"
+#include "messages/base/refuse.hpp"
+#include "messages/domain/device_kind.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// By it the node knows the worker that connects. Another process of this user could read it from
+/// the worker's environment; the socket's folder is closed to all others.
+std::string random_token() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
+}
+
+/// A folder for one socket, of this user alone, and with a short name: a socket's is limited.
+class socket_folder {
+ public:
+  static expected<socket_folder> make() {
+    std::error_code error;
+    auto name = (fs::temp_directory_path(error) / "troupe-worker-XXXXXX").string();
+    if (error || ::mkdtemp(name.data()) == nullptr)
+      return refuse(reason::kind::unavailable, "{}: cannot be created", name);
+    return socket_folder{name};
+  }
+  socket_folder(socket_folder&& other) noexcept : path_{std::exchange(other.path_, {})} {}
+  ~socket_folder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit socket_folder(std::string path) : path_{std::move(path)} {}
+
+  std::string path_;
+};
+
+gpu::python::member_setup member_of(const stage_setup& s) {
+  gpu::python::member_setup m;
+  m.first_layer = s.first_sublayer;
+  m.layers = s.sublayers;
+  m.stage = s.name.stage;
+  m.stages = s.stages;
+  m.pipeline = s.name.pipeline;
+  m.pipelines = s.pipelines;
+  m.rows = s.rows;
+  m.microbatches = s.microbatches;
+  m.seed = s.how.seed;
+  const auto is_recompute = [](const auto& step) {
+    return step.what == stage_step::kind::recompute;
+  };
+  if (std::ranges::any_of(s.order, is_recompute))
+    m.how = gpu::python::member_setup::recompute::stage;
+  return m;
+}
+
+gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directory) {
+  const auto& p = *s.how.program;
+  gpu::python_spec spec;
+  spec.program.file = p.file;
+  spec.program.sha256 = p.sha256;
+  if (!p.arguments.empty()) spec.program.arguments = p.arguments;
+  spec.program.device = s.backend;
+  spec.program.threads = p.threads;
+  spec.program.deterministic = p.deterministic.value_or(facts_of_device(s.backend).is_host_core);
+  spec.member = member_of(s);
+  spec.lease = s.name.lease;
+  const char* own = std::getenv("TROUPE_PYTHON");
+  spec.command[0] = !p.python.empty() ? p.python : own && *own ? own : "python3";
+  spec.socket_directory = socket_directory;
+  spec.token = random_token();
+  spec.slot_bytes = std::uint64_t{p.slot_mb} << 20;
+  spec.emulate_speed = s.emulate_speed;
+  return spec;
+}
+
+}  // namespace
+
+expected<stage_backend> make_program_backend(const stage_setup& s,
+                                             const gpu::worker_starter& start) {
+  if (!start)
+    return refuse(reason::kind::infeasible,
+                  "this node starts no workers, which a training with a program needs");
+  const auto folder = socket_folder::make();
+  if (!folder) return refuse(folder.error());
+  const auto on_its_devices = [&](gpu::worker_launch what) {
+    if (!facts_of_device(s.backend).is_host_core)
+      what.environment.emplace_back("CUDA_VISIBLE_DEVICES",
+                                    fmt::format("{}", fmt::join(s.devices, ",")));
+    return start(what);
+  };
+  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices);
+  if (!made) return refuse(made.error());
+  stage_backend result;
+  result.device = std::move(made->device);
+  return result;
+}
+
+}  // namespace troupe::actors
