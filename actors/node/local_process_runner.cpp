@@ -23,6 +23,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/free_ports.hpp"
 #include "runtime/process/keeper.hpp"
+#include "runtime/process/python_package.hpp"
 #include "runtime/process/readable_watch.hpp"
 #include "runtime/process/state_directory.hpp"
 
@@ -47,28 +48,21 @@ std::string signal_of(int status) {
   return name ? fmt::format(" (SIG{})", name) : std::string{};
 }
 
-/// The package of python/ before the job's own folders: an installed program's, or the source
-/// tree's of one that was built there.
+/// The Python package before the job's own folders.
 void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {
-  std::error_code error;
-  const auto program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return;
-  for (const char* near : {"../lib/troupe/python", "../../python"}) {
-    const auto folder = (program.parent_path() / near).lexically_normal();
-    if (!fs::is_directory(folder / "troupe", error)) continue;
-    const auto own = std::ranges::find(environment, "PYTHONPATH",
-                                       [](const auto& e) { return std::string_view{e.first}; });
-    const char* inherited = std::getenv("PYTHONPATH");
-    // An empty entry would be the current directory.
-    const auto joined = [&](const std::string& rest) {
-      return rest.empty() ? folder.string() : folder.string() + ":" + rest;
-    };
-    if (own != environment.end())
-      own->second = joined(own->second);
-    else
-      environment.emplace_back("PYTHONPATH", joined(inherited ? inherited : ""));
-    return;
-  }
+  const auto package = runtime::find_python_package();
+  if (!package) return;
+  const auto own = std::ranges::find(environment, "PYTHONPATH",
+                                     [](const auto& e) { return std::string_view{e.first}; });
+  const char* inherited = std::getenv("PYTHONPATH");
+  // An empty entry would be the current directory.
+  const auto joined = [&](const std::string& rest) {
+    return rest.empty() ? package->folder.string() : package->folder.string() + ":" + rest;
+  };
+  if (own != environment.end())
+    own->second = joined(own->second);
+  else
+    environment.emplace_back("PYTHONPATH", joined(inherited ? inherited : ""));
 }
 
 class local_process_runner final : public process_runner {

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace troupe::runtime {
+
+/// The package `troupe` for Python programs, as programs of jobs get it.
+struct python_package {
+  std::filesystem::path folder;  // for PYTHONPATH
+  std::string version;           // empty: the package does not say
+};
+
+/// The package that is installed with this program, or that of the source tree where it was built.
+std::optional<python_package> find_python_package();
+
+}  // namespace troupe::runtime
