@@ -26,6 +26,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/free_ports.hpp"
 #include "runtime/process/keeper.hpp"
+#include "runtime/process/python_package.hpp"
 #include "runtime/process/readable_watch.hpp"
 #include "runtime/process/state_directory.hpp"
 
@@ -42,30 +43,6 @@ constexpr double short_poll_s = 0.25;              // of one that reads the cont
 constexpr double signal_before_s = 5;              // its last request, before SIGKILL
 constexpr double longest_retry_s = 60;             // of a node that can start nothing
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
-
-/// The package of python/ before the job's own folders: an installed program's, or the source
-/// tree's of one that was built there.
-void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {
-  std::error_code error;
-  const auto program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return;
-  for (const char* near : {"../lib/troupe/python", "../../python"}) {
-    const auto folder = (program.parent_path() / near).lexically_normal();
-    if (!fs::is_directory(folder / "troupe", error)) continue;
-    const auto own = std::ranges::find(environment, "PYTHONPATH",
-                                       [](const auto& e) { return std::string_view{e.first}; });
-    const char* inherited = std::getenv("PYTHONPATH");
-    // An empty entry would be the current directory.
-    const auto joined = [&](const std::string& rest) {
-      return rest.empty() ? folder.string() : folder.string() + ":" + rest;
-    };
-    if (own != environment.end())
-      own->second = joined(own->second);
-    else
-      environment.emplace_back("PYTHONPATH", joined(inherited ? inherited : ""));
-    return;
-  }
-}
 
 class local_process_runner final : public process_runner {
  public:
@@ -119,7 +96,7 @@ class local_process_runner final : public process_runner {
     // Absolute: the program runs in its own working directory.
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
     o.environment.emplace_back("TROUPE_CONTROL", fs::absolute(files_.control(w.lease)).string());
-    add_python_package(o.environment);
+    runtime::add_python_package(o.environment);
     const auto order = w.program.value_or(program_order{});
     o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
     o.directory = w.working_directory;
@@ -197,7 +174,7 @@ class local_process_runner final : public process_runner {
       if (const auto failed = files_.make(lease))
         return refuse(reason::kind::unavailable, "{}: {}", files_.log(lease), failed.message());
       std::vector<std::pair<std::string, std::string>> environment;
-      add_python_package(environment);
+      runtime::add_python_package(environment);
       return workers_.start(*keepers_, keepers_mutex_, what, std::move(environment), directory,
                             files_.log(lease));
     };

@@ -43,7 +43,7 @@ const std::map<std::string_view, std::string_view>& examples() {
        "troupe plan configs/jobs/gpt2-7b.yaml --cluster configs/clusters/frenzy-testbed.yaml"},
       {"estimate",
        "troupe estimate configs/jobs/llama-7b-slo.yaml --cluster configs/clusters/espresso.yaml "
-       "--stages A30:8,A30:8,A6000:16"},
+       "--stages A30:6,A6000:13,A6000:13,A6000:13,A6000:13"},
       {"whatif",
        "troupe whatif configs/jobs/atlas-sixty.yaml --cluster configs/clusters/atlas-sim.yaml"},
       {"simulate",

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,10 @@ expected<policy_list> find_policies(const std::vector<std::string>& words);
 /// Is it a file rather than a policy's name? It contains a slash, ends in ".so" or ".py", or is
 /// "mine.py:Class".
 bool is_plugin(const std::string& word);
+
+/// The object that runs policies in Python, beside the program or in the prefix where that was
+/// installed. Optional in the build.
+std::optional<std::filesystem::path> python_policies_object();
 
 /// The policy of a plug-in (planners/policy/policy_plugin.hpp) or of a file in Python
 /// (python_plugin.hpp). Its code runs with this program's rights and stays loaded. Its exceptions

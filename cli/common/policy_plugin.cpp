@@ -86,31 +86,26 @@ std::optional<python_file> python_file_of(const std::string& word) {
   return python_file{word.substr(0, colon + 3), word.substr(colon + 4)};
 }
 
-/// The interpreter's object, beside the program or in the prefix where that was installed. Loaded
-/// once, never closed.
+/// The interpreter's object. Loaded once, never closed.
 expected<const planners::python_plugin*> open_python(const std::string& file) {
-  std::error_code error;
-  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& root : std::array{folder, folder.parent_path()}) {
-    const auto object = root / "lib/troupe" / planners::python_plugin_file;
-    if (!fs::exists(object, error)) continue;
-    void* const library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      return bad_plugin(file, fmt::format("policies in Python cannot be loaded: {}; they need the "
-                                          "library of Python (the package libpython3-dev)",
-                                          dlerror()));
-    auto* const entry = reinterpret_cast<const planners::python_plugin* (*)()>(
-        dlsym(library, planners::python_plugin_symbol));
-    const auto* const plugin = entry == nullptr ? nullptr : entry();
-    if (plugin == nullptr || plugin->format != planners::python_plugin_format)
-      return bad_plugin(object, "belongs to another version of this program");
-    if (auto ok = check_headers(object, plugin->abi); !ok) return refuse(ok.error());
-    return plugin;
-  }
-  return bad_plugin(file,
-                    fmt::format("this program has no {}, which runs policies in Python: install "
-                                "pybind11-dev and python3-dev, and build Troupe again",
-                                planners::python_plugin_file));
+  const auto object = python_policies_object();
+  if (!object)
+    return bad_plugin(file,
+                      fmt::format("this program has no {}, which runs policies in Python: install "
+                                  "pybind11-dev and python3-dev, and build Troupe again",
+                                  planners::python_plugin_file));
+  void* const library = dlopen(object->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    return bad_plugin(file, fmt::format("policies in Python cannot be loaded: {}; they need the "
+                                        "library of Python (the package libpython3-dev)",
+                                        dlerror()));
+  auto* const entry = reinterpret_cast<const planners::python_plugin* (*)()>(
+      dlsym(library, planners::python_plugin_symbol));
+  const auto* const plugin = entry == nullptr ? nullptr : entry();
+  if (plugin == nullptr || plugin->format != planners::python_plugin_format)
+    return bad_plugin(*object, "belongs to another version of this program");
+  if (auto ok = check_headers(*object, plugin->abi); !ok) return refuse(ok.error());
+  return plugin;
 }
 
 /// The policy that `make` returns, with a name of its own. Every error begins with the file.
@@ -142,6 +137,16 @@ expected<std::shared_ptr<const planners::policy>> checked(const std::string& fil
 
 bool is_plugin(const std::string& word) {
   return word.find('/') != std::string::npos || word.ends_with(".so") || python_file_of(word);
+}
+
+std::optional<fs::path> python_policies_object() {
+  std::error_code error;
+  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& root : std::array{folder, folder.parent_path()}) {
+    auto object = root / "lib/troupe" / planners::python_plugin_file;
+    if (fs::exists(object, error)) return object;
+  }
+  return {};
 }
 
 expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& word) {

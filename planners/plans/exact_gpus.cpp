@@ -207,7 +207,7 @@ class exact_planner {
   std::string why_none_fits() const {
     if (c_.gpus.empty() || c_.nodes.empty()) return "the cluster has no GPU";
     if (types_.empty())
-      return fmt::format("the cluster has no {} (gpu_type)", job_.required_gpu_type);
+      return fmt::format("the cluster has no {} ({})", allowed_types(job_), types_key(job_));
     const auto& smallest = std::ranges::min(splits_, {}, &plan::bytes_per_gpu);
     double largest_gb = 0;
     std::uint64_t enough = 0, allowed = 0;  // GPUs

@@ -101,7 +101,8 @@ std::string none_fits(const cluster& c, const job_spec& job, const std::string& 
   for (const auto& n : c.nodes)
     if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
       largest = std::max(largest, c.gpus[n.gpu].memory_gb);
-  if (largest == 0) return fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type);
+  if (largest == 0)
+    return fmt::format("the cluster has no {} ({})", allowed_types(job), types_key(job));
   return fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
                      min_bytes / bytes_per_gb, largest);
 }

@@ -2,14 +2,16 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "planners/cluster/gpu_pools.hpp"
+#include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
 #include "planners/plans/marp.hpp"
-#include "planners/policy/estimate.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "python/policies/sequences.hpp"
 
 namespace troupe::planners::python {
@@ -53,6 +55,23 @@ views<plan> marp_of(const snapshot_view& s, const job& j) {
   return {s.of, s.of->keep(plans ? std::move(*plans) : std::vector<plan>{})};
 }
 
+/// Samples/s of a plan on the slowest of its types, packed tightly. The plan's own figure is of the
+/// time when its list was made, or an estimate alone.
+double rate_of_plan(const snapshot_view& s, const job& j, const view<plan>& how) {
+  if (!is_elastic_program(*j->spec)) return how->samples_per_s;
+  const auto& c = (*s).cluster;
+  std::optional<double> slowest;
+  for (const auto g : how->gpu_types) {
+    const auto nodes = nodes_of_type(c, g);
+    if (nodes.empty()) continue;
+    const auto e = estimate_start(c, *j, *how, pack(c, nodes, how->gpus()));
+    if (!(e.iteration_s > 0)) continue;
+    const double rate = j->spec->global_batch / e.iteration_s;
+    slowest = std::min(slowest.value_or(rate), rate);
+  }
+  return slowest.value_or(how->samples_per_s);
+}
+
 std::optional<job> find(const snapshot_view& s, job_id id) {
   if (const auto* j = view_of(*s, id)) return job{s.of, j};
   return {};
@@ -79,9 +98,14 @@ void define_questions(py::class_<snapshot_view>& type) {
           "estimate",
           [](const snapshot_view& s, const job& j, const view<plan>& how,
              const view<allocation>& where) {
-            return estimate_start((*s).cluster, *j->spec, *how, *where);
+            return estimate_start((*s).cluster, *j, *how, *where);
           },
           py::arg("job"), py::arg("plan"), py::arg("where"))
+      .def("rate_of", rate_of_plan, py::arg("job"), py::arg("plan"))
+      .def(
+          "restart_of",
+          [](const snapshot_view& s, const job& j) { return restart_of((*s).cluster, *j); },
+          py::arg("job"))
       .def_property_readonly(
           "pools", [](const snapshot_view& s) { return pools_of((*s).cluster, s.of->idle()); });
 }

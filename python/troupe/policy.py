@@ -8,7 +8,7 @@
                 if at := s.place(job):
                     yield troupe.start(job, at.plan, at.where)
 
-docs/python.md describes what `s` has. This module works without Troupe: a test can give `decide` any objects.
+docs/python_policies.md describes what `s` has. This module works without Troupe: a test can give `decide` any objects.
 """
 
 __all__ = ["Decision", "Policy", "give_up", "move", "start", "stop"]

@@ -119,6 +119,42 @@ TEST_CASE("plan for a baseline warns that its choice would run out of memory") {
   CHECK(r.err.find("out of memory") != std::string::npos);
 }
 
+TEST_CASE("plan ranks an elastic program by its job file's rates, and by GPU types it may have") {
+  const scratch where;
+  const auto plan_of = [&](const std::string& elastic) {
+    const auto job = where.write("job.yaml",
+                                 "name: one\nmodel: gpt2-350m\nglobal_batch: 8\niterations: 9\n"
+                                 "command: [\"true\"]\nelastic: " +
+                                     elastic);
+    return troupe::test::troupe(
+        {"plan", job, "--cluster", shipped("clusters/demo.yaml"), "--policy", "frenzy", "--json"});
+  };
+  const auto r = plan_of("{rates: [{gpu: V100-32GB, gpus: 1, samples_per_s: 400}]}\n");
+  INFO(r.out << r.err);
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  for (const auto& p : d["plans"]) CHECK(p["gpu_types"].size() == 1);
+  const auto known = std::ranges::find_if(d["plans"], [](const json& p) {
+    return p["gpus"] == 1 && p["gpu_types"] == json::array({"V100-32GB"});
+  });
+  REQUIRE(known != d["plans"].end());
+  CHECK((*known)["samples_per_s"] == 400);
+  const auto v100 = plan_of(
+                        "{types: [V100-32GB], rates: [{gpu: V100-32GB, gpus: 1, "
+                        "samples_per_s: 400}]}\n")
+                        .document();
+  for (const auto& p : v100["plans"]) CHECK(p["gpu_types"] == json::array({"V100-32GB"}));
+  CHECK(v100["allocation"][0]["node"] == "e2");
+  CHECK(v100["estimate"]["samples_per_s"] == 400);
+  CHECK(v100["estimate"]["iteration_s"] == 0.02);
+  const auto none = plan_of("{gpus: [20, 24]}\n");
+  CHECK(none.status == 1);
+  CHECK_THAT(none.document()["reason"].get<std::string>(),
+             Catch::Contains("`elastic` allows none"));
+  CHECK(plan_of("{types: [T4, A30]}\n").document()["reason"] ==
+        "the cluster has no T4, A30 (elastic.types)");
+}
+
 TEST_CASE("without --json, plan prints a table, and nothing on standard error") {
   const auto r = troupe::test::troupe(
       {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", shipped("clusters/frenzy-testbed.yaml")});

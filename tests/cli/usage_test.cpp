@@ -95,6 +95,32 @@ TEST_CASE("version prints version, commit, formats and devices") {
   CHECK((commit == "unknown" || commit.size() >= 12));
 }
 
+TEST_CASE("version says which Python package programs get, and whether policies can be in Python") {
+  constexpr bool policies = TROUPE_HAS_PYTHON;
+  const auto d = troupe::test::troupe({"version", "--json"}).document();
+  const auto version = d.at("python_package").get<std::string>();
+  const auto folder = d.at("python_package_folder").get<std::string>();
+  CHECK_THAT(shell("cat '" + folder + "/troupe/__init__.py'").out,
+             Catch::Contains("\n__version__ = \"" + version + "\"\n"));
+  CHECK(d.at("python_policies").get<bool>() == policies);
+  CHECK_THAT(
+      troupe::test::troupe({"version"}).out,
+      Catch::Contains("python package: " + version + " in " + folder + "\n") &&
+          Catch::Contains(policies ? "policies in python: found\n" : "policies in python: not bu"));
+}
+
+TEST_CASE("version of a program without what is installed beside it says that Python is missing") {
+  const scratch where;
+  const auto alone = where / "alone";
+  REQUIRE(shell("ln $T " + alone + " 2>/dev/null || cp $T " + alone).status == 0);
+  const auto r = shell(alone + " version && " + alone + " version --json");
+  CHECK(r.status == 0);
+  CHECK_THAT(r.out, Catch::Contains("python package: not found") &&
+                        Catch::Contains("policies in python: not built") &&
+                        Catch::Contains("\"python_package\": null") &&
+                        Catch::Contains("\"python_policies\": false"));
+}
+
 TEST_CASE("without a verb the error says that one is required, and of which program") {
   for (const auto& words : {std::vector<std::string>{}, {"--json"}, {"keys"}}) {
     const auto r = troupe::test::troupe(words);

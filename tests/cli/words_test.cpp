@@ -1,5 +1,8 @@
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "cli/program.hpp"
 
@@ -32,6 +35,26 @@ TEST_CASE("every verb's help ends with an example and names the page about the f
     REQUIRE(example != std::string::npos);
     CHECK(says(r.out.substr(example), "troupe " + verb));
     CHECK(says(r.out, "docs/files.md"));
+  }
+}
+
+TEST_CASE("the examples in the help of verbs that need neither a cluster nor long work as typed") {
+  const scratch where;
+  std::filesystem::create_symlink(std::filesystem::path{shipped("jobs")}.parent_path(),
+                                  where / "configs");
+  for (const std::string verb : {"plan", "estimate", "whatif", "infer", "keys", "version"}) {
+    const auto help = ::troupe::test::troupe({verb, "--help"}).out;
+    std::istringstream lines{help.substr(help.find("\nExample:\n"))};
+    std::size_t typed = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("  troupe ")) continue;
+      const auto script = where.write("typed.sh", "cd '" + where.path() + "'\ntroupe() { '" +
+                                                      TROUPE_PROGRAM + "' \"$@\"; }\n" + line);
+      INFO(line);
+      CHECK(std::system(("sh " + script + " >/dev/null 2>&1").c_str()) == 0);
+      ++typed;
+    }
+    CHECK(typed > 0);
   }
 }
 

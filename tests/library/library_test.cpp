@@ -9,8 +9,8 @@
 #include "harness/shell.hpp"
 #include "harness/source_dir.hpp"
 
-// Troupe as a library: the build is installed into a scratch prefix, and examples/my_policy is
-// built and run against that, outside the checkout.
+// What is installed: the build is installed into a scratch prefix, and examples/my_policy is built
+// and run against that, outside the checkout; so are programs of jobs that use the Python package.
 
 using troupe::test::run;
 using troupe::test::scratch;
@@ -102,6 +102,47 @@ TEST_CASE(
   CHECK(simulated.status == 0);
   CHECK(simulated.said.find("\"policy\": \"shortest_first\"") != std::string::npos);
   CHECK(simulated.said.find("\"finished\": 24") != std::string::npos);
+}
+
+TEST_CASE("a program of a job imports the installed Python package without any setting") {
+  if (run("python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'").status != 0) {
+    WARN("not tested: there is no python3 of 3.9 or newer");
+    return;
+  }
+  const scratch where, elsewhere;
+  const auto troupe =
+      "env -u PYTHONPATH -u TROUPE_PROGRAM -u TROUPE_CONTROLLER -u TROUPE_KEYS "
+      "TROUPE_STATE='" +
+      where / "state" + "' '" + prefix() + "/bin/troupe' ";
+  const auto cluster = prefix() + "/share/troupe/configs/clusters/demo.yaml";
+  const auto at = [&](const scratch& folder, const std::string& words) {
+    return run("cd '" + folder.path() + "' && " + troupe + words);
+  };
+  const auto job = where.write(
+      "job.yaml",
+      "name: imports\nmodel: gpt2-350m\nglobal_batch: 8\niterations: 5\ngpus: 1\n"
+      "command:\n  - python3\n  - -c\n  - |\n"
+      "    import sys, troupe\n"
+      "    run = troupe.init()\n"
+      "    for i in run.steps():\n"
+      "        run.report(i + 1)\n"
+      "    run.finish()\n"
+      "    print(troupe.__file__, run.world_size, run.iterations, 'torch' in sys.modules)\n");
+  struct ends_with_down {
+    const std::string& troupe;
+    ~ends_with_down() { run(troupe + "down"); }
+  } const end{troupe};
+  const auto up = at(where, "up '" + cluster + "' --detach");
+  INFO(up.said);
+  REQUIRE(up.status == 0);
+  const auto ended = at(elsewhere, "submit '" + job + "' --wait");
+  const auto printed = at(elsewhere, "logs 1");
+  INFO(ended.said << printed.said);
+  CHECK(ended.status == 0);
+  CHECK(printed.said == prefix() + "/lib/troupe/python/troupe/__init__.py 1 5 False\n");
+  CHECK(at(elsewhere, "status 1").said.find("5/5") != std::string::npos);
+  CHECK(at(elsewhere, "version").said.find("in " + prefix() + "/lib/troupe/python\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("the code on the library's page is that of the example") {

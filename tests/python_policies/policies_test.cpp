@@ -8,6 +8,7 @@
 #include "cli/program.hpp"
 #include "harness/source_dir.hpp"
 #include "messages/base/random.hpp"
+#include "runtime/host/wait.hpp"
 
 // --policy with a file in Python: that of examples/python_policy beside the same policy in C++, and
 // faulty ones.
@@ -248,13 +249,64 @@ TEST_CASE("a policy in Python plans a job, and decides in the controller of a tr
   CHECK(trained.status == 0);
 }
 
+TEST_CASE("a policy in Python knows the rates and the restart of an elastic program's file") {
+  const scratch where;
+  const auto cluster = where.write(
+      "cluster.yaml",
+      "name: two\ndatacenters:\n  - name: here\n    nodes:\n"
+      "      - {name: a, gpu: A100-40GB, gpus: 4, count: 2, intra: pcie4, inter: eth25}\n"
+      "      - {name: b, gpu: RTX6000, gpus: 4, count: 2, intra: pcie3, inter: eth25}\n"
+      "settings: {restart_s: 50}\n");
+  const auto planned = [&](const std::string& elastic, const std::string& lines) {
+    const auto job = where.write("job.yaml",
+                                 "name: one\nmodel: gpt2-350m\nglobal_batch: 8\niterations: 9\n"
+                                 "command: [\"true\"]\n" +
+                                     elastic);
+    const auto file = where.write(
+        "mine.py", policy("asks",
+                          "        job = s.waiting[0]\n"
+                          "        own = list(job.plans)\n"
+                          "        of_both = [p for p in s.marp(job) if len(p.gpu_types) > 1]\n"
+                          "        assert own and of_both\n" +
+                              lines + in_order));
+    const auto r =
+        troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", file, "--json"});
+    INFO(r.out << r.err);
+    CHECK(r.status == 0);
+  };
+  planned("",
+          "        assert all(s.rate_of(job, p) == p.samples_per_s for p in own + of_both)\n"
+          "        assert s.restart_of(job) == 50\n");
+  planned("elastic: {start_s: 6}\n", "        assert s.restart_of(job) == 6\n");
+  // A plan of several types is as fast as the slowest; its own figure is an estimate.
+  planned(
+      "elastic: {start_s: 6, save_s: 1.5, rates: [{gpu: A100-40GB, gpus: 1, samples_per_s: 4}]}\n",
+      "        assert s.restart_of(job) == 7.5\n"
+      "        assert s.rate_of(job, own[0]) == 4 and own[0].gpus == 1\n"
+      "        at = s.place(job)\n"
+      "        assert (at.plan.gpus, at.plan.samples_per_s) == (1, 4)\n"
+      "        assert s.estimate(job, at.plan, at.where).iteration_s == 2\n"
+      "        assert all(abs(s.rate_of(job, p) / p.samples_per_s - 1) < 1e-9 for p in own)\n"
+      "        assert all(s.rate_of(job, p) < p.samples_per_s / 4 for p in of_both)\n"
+      "        for p in of_both:\n"
+      "            same = [q.samples_per_s for q in own\n"
+      "                    if (q.gpus, q.data_parallel) == (p.gpus, p.data_parallel)]\n"
+      "            assert not same or abs(s.rate_of(job, p) / min(same) - 1) < 1e-9\n");
+}
+
+namespace {
+
+struct stopped_afterwards {
+  const std::string& of;
+  ~stopped_afterwards() { troupe::test::troupe({"down", "--state", of}); }
+};
+
+}  // namespace
+
 TEST_CASE("a policy in Python decides in the controller of a cluster of processes") {
   const scratch where;
   const auto state = where / "state";
-  struct stopped_afterwards {
-    const std::string& of;
-    ~stopped_afterwards() { troupe::test::troupe({"down", "--state", of}); }
-  } const guard{state};
+  const stopped_afterwards guard{state};
   const auto up = troupe::test::troupe({"up", shipped("clusters/laptop.yaml"), "--state", state,
                                         "--detach", "--policy", "shortest_first.py:ShortestFirst"},
                                        source_dir() + "/examples/python_policy");
@@ -266,4 +318,63 @@ TEST_CASE("a policy in Python decides in the controller of a cluster of processe
     INFO(ended.out << ended.err);
     CHECK(ended.status == 0);
   }
+}
+
+TEST_CASE("a policy in Python sees the rate and the restart that were measured on a cluster") {
+  const scratch where;
+  const auto state = where / "state";
+  const stopped_afterwards guard{state};
+  const auto ask = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--state", state, "--json"});
+    const auto r = troupe::test::troupe(words);
+    INFO(r.out << r.err);
+    REQUIRE(r.status == 0);
+    return r.document();
+  };
+  where.write(
+      "mine.py",
+      policy("prints",
+             "        for j in s.running:\n"
+             "            print(f'job {j.id} {s.rate_of(j, j.plan)} {s.restart_of(j):.1f}')\n" +
+                 in_order));
+  const auto cluster =
+      where.write("cluster.yaml",
+                  "name: one\ndatacenters:\n  - name: here\n    nodes:\n"
+                  "      - {name: a, gpu: T4, gpus: 2, intra: pcie3, inter: eth25}\n"
+                  "settings: {heartbeat_s: 0.1, lease_s: 5, restart_s: 500}\n");
+  ask({"up", cluster, "--detach", "--policy", where / "mine.py"});
+  // Half a second an iteration by what it says, whatever the machine's load is.
+  const auto job =
+      where.write("job.yaml",
+                  "name: one\nmodel: bert-base\nglobal_batch: 8\niterations: 100000\n"
+                  "elastic: {gpus: [1, 1]}\ncommand:\n  - sh\n  - -c\n  - |\n"
+                  "    n=$TROUPE_ITERATION\n"
+                  "    until [ -e $TROUPE_CONTROL ]; do\n"
+                  "      n=$((n + 1))\n"
+                  "      printf 'control: 1\\niteration: %d\\nsaved: %d\\nstep_s: 0.5\\n' $n $n "
+                  ">> $TROUPE_REPORT\n"
+                  "      sleep 0.05\n"
+                  "    done\n");
+  ask({"submit", job});
+  const auto known = [&](const char* key) {
+    return troupe::runtime::wait_until(
+        [&] {
+          const auto j = ask({"status", "1"})["jobs"][0];
+          return j["state"] == "running" && !j[key].is_null() && !j[key].empty();
+        },
+        60, 0.1);
+  };
+  REQUIRE(known("rates"));
+  ask({"suspend", "1"});
+  ask({"resume", "1"});
+  REQUIRE(known("save_s"));
+  REQUIRE(known("start_s"));
+  const auto measured = ask({"status", "1"})["jobs"][0];
+  ask({"submit", where.write("next.yaml", "name: next\ngpus: 1\ncommand: [\"true\"]\n"), "--wait"});
+  std::ifstream log{state + "/output/controller.log"};
+  std::string last;
+  for (std::string line; std::getline(log, line);)
+    if (line.find("job 1 ") != std::string::npos) last = line;
+  CHECK(last == fmt::format("job 1 16.0 {:.1f}",
+                            measured["start_s"].get<double>() + measured["save_s"].get<double>()));
 }

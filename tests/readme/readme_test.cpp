@@ -123,8 +123,18 @@ TEST_CASE("every block of commands in the README works with the present build") 
     CHECK(paste(without_dev(b.script), where.path()) == "");
   }
   for (const auto* verb :
-       {"up", "submit", "explain", "logs", "train", "infer", "simulate", "plan", "whatif"})
+       {"up", "submit", "explain", "logs", "move", "train", "infer", "simulate", "plan", "whatif"})
     CHECK(all.find("build/release/troupe " + std::string{verb} + " ") != std::string::npos);
+}
+
+TEST_CASE("the job of a program in the README is the file that it names") {
+  const fs::path source{troupe::test::source_dir()};
+  std::istringstream lines{read(source / "configs/jobs/elastic.yaml")};
+  std::string block;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("#")) block += "    " + line + "\n";
+  CHECK(block.find("import time, troupe") != std::string::npos);
+  CHECK(read(source / "README.md").find("\n\n" + block + "\n") != std::string::npos);
 }
 
 TEST_CASE("every block of commands in the README works in a fresh clone", "[.][fresh]") {

@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/common/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/wire/message.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/process/python_package.hpp"
 
 namespace troupe::cli {
 
@@ -20,8 +22,8 @@ std::string& build_commit() {
   return commit;
 }
 
-/// Versions that must agree between hosts (protocol, journal), and which devices this machine can
-/// compute with.
+/// Versions that must agree between hosts (protocol, journal), which devices this machine can
+/// compute with, and whether this program's parts in Python are there.
 class version_verb final : public verb {
  public:
   void options(CLI::App&) override {}
@@ -36,14 +38,23 @@ class version_verb final : public verb {
       devices[name] = {{"usable", free.has_value()}, {"reason", free ? json() : json(why)}};
       lines.push_back(fmt::format("device {}: {}", name, free ? "usable" : "not usable: " + why));
     }
+    const auto package = runtime::find_python_package();
+    const bool policies = python_policies_object().has_value();
     out.document({{"version", TROUPE_VERSION},
                   {"commit", build_commit()},
                   {"protocol", protocol_version},
                   {"journal", runtime::journal_schema_version},
-                  {"devices", devices}});
+                  {"devices", devices},
+                  {"python_package", package ? json(package->version) : json()},
+                  {"python_package_folder", package ? json(package->folder.string()) : json()},
+                  {"python_policies", policies}});
     out.line("troupe {} (commit {})", TROUPE_VERSION, build_commit());
     out.line("protocol {}, journal {}", protocol_version, runtime::journal_schema_version);
     for (const auto& line : lines) out.line("{}", line);
+    out.line("python package: {}",
+             package ? fmt::format("{} in {}", package->version, package->folder.string())
+                     : std::string{"not found beside this program"});
+    out.line("policies in python: {}", policies ? "found" : "not built");
     return exit_done;
   }
 };

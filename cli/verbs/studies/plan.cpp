@@ -22,6 +22,7 @@
 #include "messages/domain/device_kind.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/estimate.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/policy.hpp"
@@ -89,6 +90,13 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   view.training = planners::runs_as_pipelines(job, &a.plans);
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (is_elastic_program(job)) {
+    view.plans = planners::plans_of_elastic(c, view);
+    if (!a.plans.empty() && view.plans->empty())
+      a.why =
+          reason{reason::kind::infeasible, "`elastic` allows none of its plans on this cluster"};
+    a.plans = *view.plans;
+  }
   if (a.why) view.why = *a.why;
   a.warning = planners::bound_warning(c, job, a.plans, p);
   alone.emplace(the_job, std::move(view));
@@ -112,6 +120,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
                            d.how.gpus() <= max_simulated_gpus ? planners::fidelity::simulated
                                                               : planners::fidelity::closed);
     if (e) a.estimate = *e;
+    if (e && is_elastic_program(job)) {
+      a.estimate.iteration_s =
+          planners::estimate_start(c, alone.at(the_job), d.how, d.where).iteration_s;
+      a.estimate.samples_per_s = job.global_batch / a.estimate.iteration_s;
+    }
     // Some baselines ignore memory, as in their papers: their plan is shown with the reason why it
     // would fail.
     a.why = e ? too_large(c, job, a) : e.error();

@@ -2,13 +2,18 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <mutex>
 #include <span>
 
 #include "harness/scratch.hpp"
 #include "messages/base/whole_file.hpp"
 #include "planners/policy/policy.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/host/pause.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/keys.hpp"
@@ -53,9 +58,9 @@ struct real_cluster {
     REQUIRE(h);
     return std::move(*h);
   }
-  real_cluster() {
-    controller =
-        must(real_host::controller(options("controller"), planners::make_policy("frenzy"), true));
+  explicit real_cluster(
+      std::shared_ptr<const planners::policy> policy = planners::make_policy("frenzy")) {
+    controller = must(real_host::controller(options("controller"), std::move(policy), true));
     first = must(real_host::gateway(options("first", controller->endpoint()), 0));
     auto o = options("second", controller->endpoint());
     o.gateways = {{0, first->endpoint()}};
@@ -107,6 +112,49 @@ TEST_CASE("a program runs on a cluster of real hosts, and a client sees it finis
   CHECK_FALSE(std::filesystem::exists(c.room / "first/logs"));
   // A node listens on loopback, as its gateway does. A host without a cluster file is a client.
   CHECK(c.node->endpoint().starts_with("tcp://127.0.0.1:"));
+}
+
+TEST_CASE("a controller logs decisions that take longer than a heartbeat, and no others") {
+  struct slow : planners::policy {
+    mutable std::atomic<int> decisions = 0;
+    std::string_view name() const override { return "slow"; }
+    reason why_waiting(const planners::snapshot&, job_id) const override { return {}; }
+    std::vector<planners::decision> decide(const planners::snapshot&,
+                                           random_source&) const override {
+      if (++decisions == 2) runtime::pause(0.3);
+      return {};
+    }
+  };
+  std::mutex guarded;
+  std::string said;
+  const auto lines = [&] {
+    const std::lock_guard lock{guarded};
+    return said;
+  };
+  struct captured_log {
+    ~captured_log() { runtime::set_log_sink({}); }
+  };
+  const auto policy = std::make_shared<const slow>();
+  const captured_log until_the_hosts_have_ended;
+  runtime::set_log_sink([&](runtime::log_level, std::string_view line) {
+    const std::lock_guard lock{guarded};
+    if (line.find("a decision took") != std::string_view::npos) said += std::string{line} + '\n';
+  });
+  const real_cluster c{policy};
+  const auto decided = [&](int n) {
+    REQUIRE(c.ask<submit_reply>(a_program("exit 0")).job != 0);
+    return runtime::wait_until([&] { return policy->decisions >= n; }, limit_s, 0.01);
+  };
+  REQUIRE(decided(1));
+  CHECK(lines().empty());
+  REQUIRE(decided(2));
+  REQUIRE(runtime::wait_until([&] { return !lines().empty(); }, limit_s, 0.01));
+  REQUIRE(decided(3));
+  const auto all = lines();
+  CHECK_THAT(all, Catch::Contains(" warn scheduler: a decision took longer than a heartbeat "
+                                  "policy=slow took_s="));
+  CHECK_THAT(all, Catch::Contains("heartbeat_s=0.1 waiting="));
+  CHECK(std::ranges::count(all, '\n') == 1);
 }
 
 TEST_CASE(

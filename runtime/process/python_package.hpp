@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::runtime {
+
+/// The package `troupe` for Python programs, as programs of jobs get it.
+struct python_package {
+  std::filesystem::path folder;  // for PYTHONPATH
+  std::string version;           // empty: the package does not say
+};
+
+/// The package that is installed with this program, or that of the source tree where it was built.
+std::optional<python_package> find_python_package();
+
+/// Puts it before the folders that PYTHONPATH has in the environment of a process, or else in this
+/// one's.
+void add_python_package(std::vector<std::pair<std::string, std::string>>& environment);
+
+}  // namespace troupe::runtime
