@@ -5,7 +5,9 @@
     bench_elastic endings                    how a program that was asked to stop may end
     bench_elastic restart                    measured start and save beside the pause
     bench_elastic start                      the parts of a PyTorch program's start, in fresh processes
-    bench_elastic kills --points 50          SIGKILL at random moments
+    bench_elastic rates --policy troupe      a program moves to the type on which it is known to be faster
+    bench_elastic agreement                  a real run beside the simulation of its jobs' files
+    bench_elastic kills --points 50          SIGKILL at random moments of each kind of work
 
 Each prints one JSON document with --json. $TROUPE_PROGRAM is the program; the package `troupe` is beside it or in
 PYTHONPATH.
@@ -13,6 +15,7 @@ PYTHONPATH.
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import random
@@ -142,28 +145,41 @@ def compared_samples(folder, iterations, batch, length=1000, seed=1):
     return missing, twice
 
 
-def training(folder, pause_s):
+def training(folder, pause_s, pause_a_sample_s=0):
     example = here.parent.parent / "examples" / "pytorch" / "train.py"
     return [sys.executable, "-m", "troupe.run", str(example), "--checkpoint", str(folder), "--every", "1000000",
-            "--samples", str(folder / "samples"), "--pause", str(pause_s)]
+            "--samples", str(folder / "samples"), "--pause", str(pause_s), "--pause-a-sample", str(pause_a_sample_s)]
 
 
 def final_loss(text):
     return float(text.strip().rsplit("loss ", 1)[1])
 
 
+# Times of an iteration (seconds, and seconds a sample), iterations, and seconds until the other job comes. Sia prefers two
+# GPUs for one job to one for each of two jobs unless the second GPU adds little; troupe leaves a job alone for 20 restarts.
+resized = {"troupe": (0, 0.02, 2400, 150), "sia": (0.25, 0.005, 1400, 130), "gandiva": (0, 0.02, 800, 15),
+           "elasticflow": (0, 0.02, 1600, 20), "crius": (0, 0.02, 1600, 60)}
+
+
 def resize(o):
-    iterations, batch = o.iterations, 16
-    nodes = [("a", "T4"), ("b", "T4")]
+    batch = 16
+    pause, pause_a_sample, iterations, alone = resized[o.policy]
+    nodes = [("a", "A100-80GB"), ("b", "A100-80GB")]
     with Cluster(o.policy, nodes) as c:
         folder = c.folder / "ddp"
         folder.mkdir()
-        elastic = {"gpus": [1, 2], "start_s": 2, "save_s": 0.5}
+        # The model stands for another one: its estimate would be that two GPUs over this network are slower than one.
+        speeds = [{"gpu": nodes[0][1], "gpus": n, "samples_per_s": batch / (pause + pause_a_sample * batch / n)} for n in (1, 2)]
+        elastic = {"gpus": [1, 2], "start_s": 4, "save_s": 0.5, "rates": speeds}
         job, _ = c.submit(name="ddp", gpus=1, global_batch=batch, iterations=iterations, elastic=elastic,
-                          command=training(folder, o.pause), deadline_s=3600)
-        wait_for("the program's start", lambda: iteration_of(job) >= 5)
-        time.sleep(o.alone)
-        other, _ = c.submit(name="other", gpus=1, iterations=o.other, command=sleeper("--step", 0.2), deadline_s=900)
+                          command=training(folder, pause, pause_a_sample), deadline_s=3600)
+        # Gandiva grows a job when it decides, which needs an event after the job's start.
+        opener, _ = c.submit(name="opener", gpus=1, max_gpus=1, iterations=10, command=sleeper("--step", 0.2))
+        opener.wait(o.timeout)
+        wait_for("two ranks", lambda: world_sizes(folder)[-1:] == [2], 200)
+        time.sleep(alone)
+        other, _ = c.submit(name="other", gpus=1, max_gpus=1, iterations=200, command=sleeper("--step", 0.2),
+                            deadline_s=900, elastic={"gpus": "same", "start_s": 0.5})
         ended = other.wait(o.timeout)
         last = job.wait(o.timeout)
         status = job.status()
@@ -298,41 +314,172 @@ def start(o):
             **{name: round(statistics.median(column), 3) for name, column in zip(names, zip(*rows))}}
 
 
+# -- rates
+
+rounds = {"troupe": 0, "sia": 60, "gavel": 360, "gavel-fair": 360, "crius": 0}
+
+
+def rates(o):
+    """A program is twice as fast on the type that is estimated slower: is it moved there when that is free?"""
+    slow, fast = ("A100-80GB", 40), ("V100-16GB", 80)
+    known = [{"gpu": gpu, "gpus": 1, "samples_per_s": rate} for gpu, rate in (slow, fast)]
+    with Cluster(o.policy, [("a", slow[0]), ("b", fast[0])]) as c:
+        # Not elastic: no policy may stop it.
+        blocker, _ = c.submit(name="blocker", gpus=1, max_gpus=1, gpu_type=fast[0], iterations=1_000_000,
+                              command=sleeper("--step", 0.2))
+        wait_for("the blocker's start", lambda: iteration_of(blocker) > 0, 800)
+        job, folder = c.submit(name="odd", gpus=1, max_gpus=1, iterations=1_000_000,
+                               elastic={"start_s": 0.5, "save_s": 0.1, "rates": [] if o.unknown else known},
+                               command=sleeper("--rate", f"{slow[0]}={slow[1]}", "--rate", f"{fast[0]}={fast[1]}",
+                                               "--start", 0.3, "--save", 0.1))
+        wait_for("its start", lambda: iteration_of(job) > 20, 800)
+        first = events(folder)[0][3]
+        blocker.cancel()
+        began = time.monotonic()
+        limit_s = 3 * rounds[o.policy] + 60
+        moved = None
+        while time.monotonic() < began + limit_s and moved is None:
+            time.sleep(0.2)
+            moved = next((e[3] for e in events(folder) if e[3] != first), None)
+        after_s = time.monotonic() - began
+        if moved:
+            at = iteration_of(job)
+            wait_for("iterations there", lambda: iteration_of(job) > at + 100, 200)
+        measured = job.status()["rates"]
+        job.cancel()
+    return {"policy": o.policy, "rates_known": not o.unknown, "started_on": first, "moved_to": moved,
+            "after_s": round(after_s, 1), "rounds_s": rounds[o.policy], "measured": measured}
+
+
+# -- agreement
+
+
+def agreement(o):
+    """Each job's completion in a real run, beside that of a simulation of the jobs with their measured values.
+
+    The jobs' files have rates from the begin: without them the real run would decide by estimates, which the simulation
+    does not have.
+    """
+    nodes = [("a", "A100-80GB"), ("b", "A100-80GB")]
+    work = [(0, 0.1, 300), (4, 0.15, 300), (8, 0.05, 500), (12, 0.1, 150), (16, 0.2, 100)]  # at, a step's time, iterations
+    rows = []
+    for _ in range(o.rounds):
+        with Cluster(o.policy, nodes) as c:
+            began = time.monotonic()
+            jobs = []
+            for k, (at_s, step_s, iterations) in enumerate(work):
+                time.sleep(max(0, began + at_s - time.monotonic()))
+                known = [{"gpu": nodes[0][1], "gpus": 1, "samples_per_s": 8 / step_s}]
+                job, _ = c.submit(name=f"job-{k}", gpus=1, max_gpus=1, iterations=iterations,
+                                  elastic={"start_s": 1, "save_s": 0.5, "rates": known},
+                                  command=sleeper("--step", step_s, "--start", 1, "--save", 0.5))
+                jobs.append(job)
+            for job in jobs:
+                job.wait(600)
+            real = [job.status() for job in jobs]
+            files = []
+            for k, job in enumerate(jobs):
+                file = c.folder / f"job-{k}.yaml"
+                file.write_text(c.command("status", str(job.number), "--job-file", "--state", str(c.state)))
+                files.append(f"{file}@{real[k]['submitted_s'] - real[0]['submitted_s']}")
+            words = [w for file in files for w in ("--job", file)]
+            c.command("simulate", "--cluster", str(c.folder / "cluster.yaml"), "--policy", o.policy, *words,
+                      "--out", str(c.folder / "out"))
+            with open(c.folder / "out" / f"jobs-{o.policy}.csv", newline="") as file:
+                simulated = {row["name"]: float(row["end_s"]) - float(row["submit_s"]) for row in csv.DictReader(file)}
+        rows.append([simulated[s["name"]] / (s["ended_s"] - s["submitted_s"]) for s in real])
+    medians = [statistics.median(column) for column in zip(*rows)]
+    return {"policy": o.policy, "rounds": o.rounds, "simulated_over_real": [round(m, 3) for m in medians],
+            "worst": round(max(medians, key=lambda m: abs(m - 1)), 3),
+            "each": [[round(x, 3) for x in row] for row in rows]}
+
+
 # -- kills
+
+kinds = ("start", "step", "save", "stop", "move")
+start_s, save_s = 0.5, 0.3
+
+
+class Victim:
+    """A sleeper whose processes are killed during a given kind of work."""
+
+    def __init__(self, job, folder, seed):
+        self.job, self.folder, self.random = job, folder, random.Random(seed)
+
+    def kill_during(self, kind):
+        """Returns the newest event of the program when its processes were killed."""
+        seen = self.in_work()
+        if kind == "start":
+            self.kill()
+            seen = self.event_after(seen, "begin")
+            time.sleep(self.random.uniform(0, start_s * 0.9))
+        elif kind == "step":
+            time.sleep(self.random.uniform(0, 0.4))
+        elif kind == "save":
+            self.event_after(seen, "saving")
+            time.sleep(self.random.uniform(0, save_s * 0.9))
+        elif kind == "stop":
+            self.job.suspend()
+            self.event_after(seen, "stopping")
+            time.sleep(self.random.uniform(0, save_s * 0.9))
+        else:
+            other = "b" if self.job.status()["allocation"][0]["node"] == "a" else "a"
+            self.job.move(nodes=[other])
+            time.sleep(self.random.uniform(0, save_s + start_s + 2.5))
+        last = events(self.folder)[-1][4]
+        self.kill()
+        if kind == "stop":
+            wait_for("the end of the stop", lambda: self.job.status()["state"] == "waiting", 30)
+            self.job.resume()
+        return last
+
+    def in_work(self):
+        """Waits until an attempt has done a step; returns the number of events by then."""
+        wait_for("a step", lambda: self.processes() and events(self.folder)[-1:] and events(self.folder)[-1][4] == "step")
+        return len(events(self.folder))
+
+    def event_after(self, seen, name):
+        wait_for(name, lambda: any(e[4] == name for e in events(self.folder)[seen:]))
+        return seen
+
+    def processes(self):
+        return [p for p in processes_with(str(self.folder)) if is_sleeper(p)]
+
+    def kill(self):
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def kills(o):
-    """SIGKILLs at random moments: nothing beyond the last saved iteration is lost."""
-    picked = random.Random(o.seed)
-    lost_beyond = 0
+    """SIGKILLs in turn during each kind of work: nothing beyond the last saved iteration is lost."""
     with Cluster("troupe", [("a", "T4"), ("b", "T4")]) as c:
         job, folder = c.submit(name="killed", gpus=1, iterations=1_000_000, max_restarts=1000,
                                elastic={"gpus": "same", "retries": 1000},
-                               command=sleeper("--step", 0.05, "--start", 0.3, "--save", 0.2, "--every", 10))
+                               command=sleeper("--step", 0.05, "--start", start_s, "--save", save_s, "--every", 10,
+                                               "--until", "enough"))
+        victim = Victim(job, folder, o.seed)
+        at = {kind: Counter() for kind in kinds}
         for k in range(o.points):
-            wait_for("the program", lambda: [p for p in processes_with(str(folder)) if is_sleeper(p)], 60)
-            if picked.random() < 0.3:  # while it is asked to stop, and moves
-                with contextlib.suppress(troupe.Error):
-                    job.move(nodes=[picked.choice("ab")])
-            time.sleep(picked.uniform(0, 1.5))
-            for pid in [p for p in processes_with(str(folder)) if is_sleeper(p)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        wait_for("iterations after the last kill", lambda: iteration_of(job) > job.status()["saved"])
+            kind = kinds[k % len(kinds)]
+            at[kind][victim.kill_during(kind)] += 1
+        victim.in_work()
+        (folder / "enough").touch()
+        state = job.wait(60)["state"]
         status = job.status()
-        saved_at = 0
-        for _, _, _, _, event, value in events(folder):
+        log = events(folder)
+        saved_at = lost_beyond = 0
+        for _, _, _, _, event, value in log:
             if event == "saved":
                 saved_at = value
             if event == "resumed" and value < saved_at:
                 lost_beyond += 1
-        job.cancel()
-        job.wait(30)
         time.sleep(0.5)
-        left = [p for p in processes_with(str(folder)) if is_sleeper(p)]
-    return {"kills": o.points, "attempts": status["attempts"], "saved": status["saved"],
-            "lost_beyond_checkpoint": lost_beyond,
-            "leftover_processes": len(left) + len(c.processes_left), "state": status["state"]}
+        left = victim.processes()
+    return {"kills": o.points, "killed_after": {kind: dict(found) for kind, found in at.items()},
+            "attempts": status["attempts"], "saved": status["saved"], "lost_beyond_checkpoint": lost_beyond,
+            "leftover_processes": len(left) + len(c.processes_left), "state": state,
+            "ended": sum(e[4] == "finished" for e in log)}
 
 
 def is_sleeper(pid):
@@ -356,11 +503,12 @@ def main():
                 p.add_argument(option, type=type(default), default=default)
         p.set_defaults(does=does)
 
-    verb("resize", resize, ("--policy", "troupe"), ("--iterations", 600), ("--pause", 0.05), ("--alone", 5.0),
-         ("--other", 40), ("--timeout", 300.0))
+    verb("resize", resize, ("--policy", "troupe"), ("--timeout", 900.0))
     verb("endings", endings)
     verb("restart", restart, ("--restarts", 10), ("--torch", False))
     verb("start", start, ("--rounds", 5))
+    verb("rates", rates, ("--policy", "troupe"), ("--unknown", False))
+    verb("agreement", agreement, ("--policy", "troupe"), ("--rounds", 5))
     verb("kills", kills, ("--points", 50), ("--seed", 1))
     o = parser.parse_args()
     result = o.does(o)

@@ -1,11 +1,13 @@
 #include "policies/loads.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::bench {
 
@@ -89,6 +91,20 @@ expected<std::vector<load>> loads_below(const fs::path& directory, double hours)
     out.push_back({name, "titan", "titan", window});
   }
   return out;
+}
+
+void make_elastic(std::vector<arrival>& jobs, double fraction, std::uint64_t seed) {
+  random_source random{seed};
+  for (auto& j : jobs) {
+    // Drawn for every job, so that a larger fraction has the same programs and more.
+    const double at = random.uniform(), start = random.uniform(), save = random.uniform();
+    if (at >= fraction) continue;
+    j.spec.command = {"program"};
+    auto& e = j.spec.elastic.emplace();
+    e.any_layout = true;
+    e.start_s = 10 * std::pow(12, start);
+    e.save_s = std::pow(30, save);
+  }
 }
 
 }  // namespace troupe::bench

@@ -17,6 +17,7 @@
 #include "formats/load/load.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/policy/wrapped_policy.hpp"
+#include "planners/titan/titan.hpp"
 #include "policies/hints.hpp"
 #include "policies/loads.hpp"
 #include "policies/report.hpp"
@@ -29,7 +30,7 @@ struct options {
   std::uint64_t seeds = 3;
   double limit_s = 10;  // of one policy's decisions on one seed
   double hours = 12;
-  double hint_sigma = 0;
+  double hint_sigma = 0, elastic = 0;
   std::uint64_t hint_iterations = 0;
   std::string only, traces;
   std::vector<std::string> policies;
@@ -69,6 +70,9 @@ class limited final : public planners::wrapped_policy {
 
 /// Whether the load is of a kind that the policy can take.
 bool can_take(const std::string& policy, const load& l) {
+  // It chooses the batches of simulated jobs, which it takes for fine-tuning: less work for it than
+  // for others where jobs are not meant so.
+  if (planners::titan_variant(policy) && l.workload != "titan") return false;
   const bool deadlines = l.workload == "crius-deadlines";
   // Without deadlines these are their plain forms; espresso without limits is frenzy.
   return policy != "espresso" && (deadlines || (policy != "crius-ddl" && policy != "elasticflow"));
@@ -85,6 +89,7 @@ expected<std::optional<contestant>> run_policy(const options& o, const load& l, 
     auto workload = cli::workload_of(l.rows, l.workload, seed, c);
     if (!workload) return refuse(workload.error());
     result.jobs = workload->size();
+    make_elastic(*workload, o.elastic, seed);
     cli::comparison run{c, std::move(*workload), l.workload, seed, {}};
     const auto policy = std::make_shared<limited>(
         with_hints(cli::as_simulated(*found, l.workload, parallelism,
@@ -165,6 +170,9 @@ int main(int argc, char** argv) {
       "Multiply the number of iterations that policies see by exp(N(0, SIGMA)), per job");
   app.add_option("--hint-iterations", o.hint_iterations,
                  "Number of iterations that policies see for every job");
+  app.add_option("--elastic", o.elastic, "This fraction of the jobs are elastic programs")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--traces", o.traces, "Directory of more traces: Troupe's, Philly, ITP");
   app.add_option("--hours", o.hours, "Length of their densest window that is used")
       ->capture_default_str();

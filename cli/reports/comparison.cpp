@@ -1,6 +1,8 @@
 #include "cli/reports/comparison.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <variant>
@@ -10,8 +12,10 @@
 #include "cli/reports/against.hpp"
 #include "cli/reports/unions.hpp"
 #include "cli/reports/usage_picture.hpp"
+#include "formats/load/load.hpp"
 #include "formats/traces/replay.hpp"
 #include "formats/traces/workload.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
 #include "planners/crius/crius.hpp"
 #include "planners/plans/trace_duration.hpp"
@@ -324,7 +328,9 @@ std::string plan_spaces_table(const std::vector<json>& rows) {
 // Invented models decide the result as much as a policy does, so the title always has their share.
 std::string title_of(const comparison& c) {
   std::string how;
-  if (c.workload_name == as_is)
+  if (c.workload_name == job_files)
+    how = "from their files";
+  else if (c.workload_name == as_is)
     how = "as they are in the trace (as-is)";
   else if (c.times)
     how = "at measured speeds (" + c.workload_name + ")";
@@ -421,6 +427,49 @@ expected<comparison> comparison_of(std::span<const formats::trace_row> rows,
   if (speeds) out.workload_name = std::filesystem::path{speeds->file}.filename().string();
   out.workload = std::move(replayed->jobs);
   out.times = std::make_shared<const replayed_times>(std::move(replayed->times));
+  return out;
+}
+
+namespace {
+
+/// "FILE@SECONDS", if the text behind the last @ is a time: file names may have the character.
+std::pair<std::string, double> file_and_time(const std::string& text) {
+  const auto at = text.rfind('@');
+  if (at == std::string::npos) return {text, 0};
+  double at_s = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data() + at + 1, end, at_s);
+  if (failed != std::errc{} || rest != end || !(at_s >= 0 && std::isfinite(at_s))) return {text, 0};
+  return {text.substr(0, at), at_s};
+}
+
+}  // namespace
+
+expected<std::vector<arrival>> load_arrivals(std::span<const std::string> files) {
+  std::vector<arrival> out;
+  for (const auto& text : files) {
+    const auto [file, at_s] = file_and_time(text);
+    auto job = formats::load_job(file);
+    if (!job) return refuse(job.error());
+    const char* more = job->train               ? "train"
+                       : job->serve             ? "serve"
+                       : job->slots.has_value() ? "slots"
+                                                : nullptr;
+    if (more)
+      return refuse(reason::kind::invalid,
+                    "{}: found a job with '{}', expected a program or simulated work (troupe train "
+                    "JOB --world virtual simulates a training)",
+                    file, more);
+    out.push_back({at_s, std::move(*job)});
+  }
+  std::ranges::stable_sort(out, {}, &arrival::at_s);
+  return out;
+}
+
+comparison of_job_files(std::vector<arrival> jobs, std::uint64_t seed, const cluster& c) {
+  comparison out{c, std::move(jobs), std::string{job_files}, seed, {}};
+  // Each policy's own plans: a program's layout is not a policy's choice.
+  out.parallelism = "own";
   return out;
 }
 

@@ -20,6 +20,8 @@ namespace troupe::cli {
 
 /// The workload that replays a trace without models of its own.
 inline constexpr std::string_view as_is = "as-is";
+/// The workload of job files.
+inline constexpr std::string_view job_files = "job files";
 
 /// A workload, replayed under several policies.
 struct comparison {
@@ -99,5 +101,11 @@ expected<std::vector<arrival>> load_workload(const std::string& trace, const std
 expected<comparison> comparison_of(std::span<const formats::trace_row> rows,
                                    const std::string& workload, const formats::throughputs* speeds,
                                    std::uint64_t seed, const cluster& c);
+
+/// Job files as arrivals, in the order of their times: "FILE", or "FILE@SECONDS" after the begin.
+/// Refuses jobs that are more than simulated work: trainings, servers and studies of stages.
+expected<std::vector<arrival>> load_arrivals(std::span<const std::string> files);
+/// A comparison of these jobs in the plans that their policies make.
+comparison of_job_files(std::vector<arrival> jobs, std::uint64_t seed, const cluster& c);
 
 }  // namespace troupe::cli

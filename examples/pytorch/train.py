@@ -65,6 +65,7 @@ def main():
     parser.add_argument("--every", type=int, default=50, metavar="N", help="iterations between checkpoints")
     parser.add_argument("--samples", metavar="FILE", help="append the samples that are read: FILE.RANK")
     parser.add_argument("--pause", type=float, default=0, metavar="S", help="after each iteration: a larger model's time")
+    parser.add_argument("--pause-a-sample", type=float, default=0, metavar="S", help="likewise, for each of a rank's samples")
     o = parser.parse_args()
 
     run = troupe.init(seed=1, global_batch=o.batch, iterations=o.iterations)
@@ -78,7 +79,7 @@ def main():
 
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     checkpoint = Checkpoint(run, o.checkpoint)
     done = start = checkpoint.load(model, optimizer)
     parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.local_rank] if gpu else None)
@@ -99,7 +100,7 @@ def main():
         loss.backward()
         optimizer.step()
         done = i + 1
-        time.sleep(o.pause)
+        time.sleep(o.pause + o.pause_a_sample * len(indices))
         run.report(done, loss)
         if done % o.every == 0:
             checkpoint.save(done, model, optimizer)
@@ -108,9 +109,11 @@ def main():
         checkpoint.save(done, model, optimizer)
     if done >= run.iterations:
         run.finish()
+    if loss is not None:
+        dist.all_reduce(loss := loss.detach() / run.world_size)
     if run.rank == 0:
         print(f"iterations {start} to {done} of {run.iterations} on {run.world_size} ranks" +
-              (f", loss {float(loss):.4f}" if loss is not None else ""))
+              (f", loss {float(loss):.6f}" if loss is not None else ""))
     dist.destroy_process_group()
 
 

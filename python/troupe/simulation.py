@@ -42,17 +42,19 @@ def simulate(
     cluster: str | dict | os.PathLike,
     trace: str | os.PathLike | None = None,
     jobs: list[dict] | None = None,
+    files: list[str] | None = None,
     policies: list[str] = ("troupe",),
     seed: int = 1,
     faults: str | os.PathLike | None = None,
     **options,
 ) -> Results:
-    """Replays a trace file, or `jobs` (dicts with a trace's columns), in virtual time under each policy.
+    """Replays a trace file, `jobs` (dicts with a trace's columns) or job files, in virtual time under each policy.
 
+    A job's file may have `@SECONDS` behind its name: it is submitted then.
     `options` are others of `troupe simulate`, such as workload="as-is".
     """
-    if (trace is None) == (jobs is None):
-        raise TypeError("simulate() takes either trace= or jobs=")
+    if sum(given is not None for given in (trace, jobs, files)) != 1:
+        raise TypeError("simulate() takes one of trace=, jobs= and files=")
     with _folder() as folder:
         if jobs is not None:
             trace = _written(folder, "trace.csv", _trace_of(jobs))
@@ -60,6 +62,7 @@ def simulate(
             "simulate",
             cluster=_cluster_file(folder, cluster),
             trace=trace,
+            job=files,
             policy=list(policies),
             seed=seed,
             faults=faults,

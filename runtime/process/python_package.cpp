@@ -1,5 +1,7 @@
 #include "runtime/process/python_package.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string_view>
 #include <system_error>

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cli/program.hpp"
+#include "harness/shell.hpp"
 
 namespace fs = std::filesystem;
 using namespace troupe::test;
@@ -227,6 +228,74 @@ TEST_CASE("as-is and measured speeds are options of simulate, one or the other")
                                       "--trace",  trace,        "--throughputs",
                                       speeds,     "--workload", "as-is"};
   CHECK(troupe::test::troupe(both).status == 2);
+}
+
+namespace {
+
+/// A program of 160 samples/s on one GPU and 300 on two, which takes 5 s to start and 0.5 s to
+/// save.
+const char* const resizable = R"(
+name: resizable
+model: gpt2-124m
+global_batch: 16
+iterations: 4000
+gpus: 1
+command: [program]
+elastic:
+  gpus: [1, 2]
+  start_s: 5
+  save_s: 0.5
+  rates: [{gpu: A100-80GB, gpus: 1, samples_per_s: 160}, {gpu: A100-80GB, gpus: 2, samples_per_s: 300}]
+)";
+const char* const two_nodes = R"(
+name: two
+datacenters:
+  - {name: here, nodes: [{name: a, gpu: A100-80GB, gpus: 1, intra: pcie3, inter: eth10, count: 2}]}
+settings: {restart_s: 1, preempt_grace_s: 20}
+)";
+
+}  // namespace
+
+TEST_CASE("job files are simulated in place of a trace, each from its time on") {
+  const scratch dir;
+  dir.write("cluster.yaml", two_nodes);
+  dir.write("resizable.yaml", resizable);
+  dir.write("short@2.yaml",
+            "{name: short, model: gpt2-124m, global_batch: 8, iterations: 200, gpus: 1, "
+            "max_gpus: 1, command: [program], elastic: {gpus: same, start_s: 1, rates: [{gpu: "
+            "A100-80GB, gpus: 1, samples_per_s: 40}]}}");
+  const auto r =
+      troupe::test::troupe({"simulate", "--cluster", dir.path("cluster.yaml"), "--job",
+                            dir.path("resizable.yaml"), "--job", dir.path("short@2.yaml") + "@130",
+                            "--policy", "crius,fcfs", "--out", dir.path("out"), "--json"});
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  const auto policies = json::parse(r.out)["policies"];
+  CHECK(policies[0]["finished"] == 2);
+  // It shrinks for the short job, and grows again; first come, first served lets that one wait.
+  CHECK(policies[0]["scale_downs"] == 1);
+  CHECK(policies[0]["scale_ups"] == 1);
+  CHECK(policies[1]["restarts_per_job"] == 0);
+  const auto rows = read_file(dir.path("out/jobs-fcfs.csv"));
+  CHECK(rows.find("resizable,finished,0.000,0.000") != std::string::npos);
+  CHECK(rows.find("short,finished,130.000") != std::string::npos);
+}
+
+TEST_CASE("simulate takes a trace or job files, and refuses jobs that are more than a program") {
+  const scratch dir;
+  dir.write("cluster.yaml", two_nodes);
+  dir.write("job.yaml", resizable);
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"simulate", "--cluster", dir.path("cluster.yaml"), "--json"});
+    return troupe::test::troupe(more);
+  };
+  CHECK(run({}).status == 2);
+  CHECK(run({"--job", dir.path("job.yaml"), "--trace", shipped("traces/philly-day.csv")}).status ==
+        2);
+  CHECK(run({"--job", dir.path("job.yaml@x")}).status == 2);
+  const auto training = run({"--job", shipped("jobs/demo-training.yaml")});
+  CHECK(training.status == 2);
+  CHECK(training.out.find("found a job with 'train'") != std::string::npos);
 }
 
 TEST_CASE("an unknown policy is bad usage, and a missing controller is an error with its reason") {

@@ -79,6 +79,12 @@ class Simulations(unittest.TestCase):
         with self.assertRaisesRegex(Error, "'sia'.*troupe, fcfs"):
             results.jobs("sia")
 
+    def test_job_files_are_submitted_at_their_times(self):
+        file = self.trace.with_name("job.yaml")
+        file.write_text(json.dumps({**job, "iterations": 100}))
+        rows = simulate(cluster=cluster, files=[str(file), f"{file}@40"]).jobs("troupe")
+        self.assertEqual([(row["name"], row["submit_s"]) for row in rows], [("a", 0), ("a", 40)])
+
     def test_a_frame_needs_pandas(self):
         results = simulate(cluster=cluster, jobs=jobs, policies=policies)
         with mock.patch.dict(sys.modules, {"pandas": None}):

@@ -24,7 +24,14 @@ class simulate_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("--cluster", cluster_, "Cluster file")->required();
-    app.add_option("--trace", trace_, "Trace CSV (troupe trace import creates one)")->required();
+    auto* work = app.add_option_group("work");
+    work->add_option("--trace", trace_, "Trace CSV (troupe trace import creates one)");
+    work->add_option("--job", jobs_,
+                     "In place of a trace: a job file, submitted at once, or with FILE@SECONDS "
+                     "later; may be given several times. Programs are simulated: elastic ones at "
+                     "the speeds and costs of their files (status JOB --job-file), others at the "
+                     "cost model's");
+    work->require_option(1);
     app.add_option("--policy", policies_, "Policies to compare: " + known_policies())
         ->delimiter(',')
         ->capture_default_str();
@@ -84,7 +91,7 @@ class simulate_verb final : public verb {
     for (auto& run : *runs) {
       auto ok = replay(run, *policies, faults);
       // With a given --parallelism all policies have one plan space already.
-      if (ok && parallelism_.empty()) ok = replay_with_pipelines(run, *policies, faults);
+      if (ok && run.parallelism.empty()) ok = replay_with_pipelines(run, *policies, faults);
       // A policy's plug-in that fails is a bad file, named in the sentence.
       if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.failure(ok.error());
     }
@@ -140,6 +147,29 @@ class simulate_verb final : public verb {
 
   /// One comparison a seed, and nothing simulated yet.
   expected<std::vector<comparison>> prepare(const cluster& c) const {
+    std::vector<std::uint64_t> seeds{seed_};
+    if (!seeds_.empty()) {
+      auto several = parse_seeds(seeds_);
+      if (!several) return refuse(several.error());
+      seeds = std::move(*several);
+    }
+    std::vector<comparison> runs;
+    if (!jobs_.empty()) {
+      const auto jobs = load_arrivals(jobs_);
+      if (!jobs) return refuse(jobs.error());
+      for (const auto seed : seeds) runs.push_back(of_job_files(*jobs, seed, c));
+    } else if (auto ok = add_of_trace(runs, seeds, c); !ok) {
+      return refuse(ok.error());
+    }
+    for (auto& run : runs) {
+      run.log = log_;
+      run.against = against_;
+    }
+    return runs;
+  }
+
+  expected<void> add_of_trace(std::vector<comparison>& runs,
+                              const std::vector<std::uint64_t>& seeds, const cluster& c) const {
     const auto rows = formats::load_trace(trace_);
     if (!rows) return refuse(rows.error());
     std::optional<formats::throughputs> speeds;
@@ -148,23 +178,14 @@ class simulate_verb final : public verb {
       if (!loaded) return refuse(loaded.error());
       speeds = std::move(*loaded);
     }
-    std::vector<std::uint64_t> seeds{seed_};
-    if (!seeds_.empty()) {
-      auto several = parse_seeds(seeds_);
-      if (!several) return refuse(several.error());
-      seeds = std::move(*several);
-    }
-    std::vector<comparison> runs;
     // The trace is read once; a seed changes which models its rows get.
     for (const auto seed : seeds) {
       auto run = comparison_of(*rows, workload_, speeds ? &*speeds : nullptr, seed, c);
       if (!run) return refuse(run.error());
       run->parallelism = parallelism_;
-      run->log = log_;
-      run->against = against_;
       runs.push_back(std::move(*run));
     }
-    return runs;
+    return {};
   }
 
   std::string cluster_, trace_, workload_ = "frenzy", throughputs_, parallelism_, seeds_;
@@ -172,7 +193,7 @@ class simulate_verb final : public verb {
   // Replays run one after another.
   std::shared_ptr<studies::solve_log> log_ = std::make_shared<studies::solve_log>();
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
-  std::vector<std::string> policies_{default_policy}, settings_;
+  std::vector<std::string> policies_{default_policy}, settings_, jobs_;
   std::uint64_t seed_ = 1;
 };
 
