@@ -31,6 +31,8 @@ class device_stage final : public stage_executor {
   bool has_gradients() const override { return true; }
   stage_gradients take_gradients(gpu::outcome& o) const override;
 
+  bool needs_norm() const override { return backend_.needs_norm; }
+
   bool may_join_group() const override;
   bool saves_without_files() const override { return false; }
   /// By clocks, caches, and what else the machine does.

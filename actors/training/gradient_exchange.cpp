@@ -5,7 +5,7 @@
 namespace troupe::actors {
 
 gradient_exchange::sums gradient_exchange::sums_of(const stage_setup& s) {
-  return {gradient_all_reduce{s}, device_all_reduce{s}};
+  return {gradient_all_reduce{s}, device_all_reduce{s}, norm_exchange{s}};
 }
 
 void gradient_exchange::begin(const stage_setup& s, std::uint64_t iteration) {
@@ -21,6 +21,8 @@ void gradient_exchange::end_iteration(const stage_setup& s) {
 gradient_exchange::outgoing gradient_exchange::receive(const tensor& t, const payload& body) {
   TROUPE_INVARIANT(t.iteration == iteration_ || t.iteration == iteration_ + 1);
   auto& s = sums_[t.iteration % 2];
+  if (t.what == tensor::kind::norm_partial || t.what == tensor::kind::norm_sum)
+    return s.norms.receive(t, body);
   if (!joined_) return s.by_hosts.receive(t, body);
   s.by_devices.receive(body);
   return {};

@@ -9,6 +9,7 @@
 
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "actors/training/collectives/norm_exchange.hpp"
 #include "actors/training/stage_executor.hpp"
 
 namespace troupe::actors {
@@ -33,6 +34,9 @@ class gradient_exchange {
   outgoing receive(const tensor& t, const payload& body);
   /// This stage's gradients, for an all-reduce of the hosts. Returns what to send.
   outgoing add(stage_gradients g);
+  /// The squared norms of this stage's layers, of the sums. Returns what to send.
+  outgoing add_norms(std::vector<double> norms) { return now().norms.begin(std::move(norms)); }
+  const norm_exchange& norm() const { return now().norms; }
   /// The inputs of the devices' all-reduce, once, as soon as it can begin.
   std::optional<std::vector<payload>> take_device_inputs();
   /// The devices' all-reduce is over. Returns what to send.
@@ -41,13 +45,17 @@ class gradient_exchange {
   }
 
   /// A received tensor has the wrong size; empty: none has.
-  const std::string& error() const { return now().by_hosts.error(); }
+  const std::string& error() const {
+    const auto& of_sums = now().by_hosts.error();
+    return of_sums.empty() ? now().norms.error() : of_sums;
+  }
   bool complete() const {
     return joined_ ? now().by_devices.complete() : now().by_hosts.complete();
   }
   /// The sums for the update: own gradients, and a tied embedding's.
   std::pair<payload, payload> result();
   std::vector<gradient_all_reduce::missing_tensor> missing() const {
+    if (now().norms.has_begun()) return now().norms.missing();
     return joined_ ? now().by_devices.missing() : now().by_hosts.missing();
   }
 
@@ -56,6 +64,7 @@ class gradient_exchange {
   struct sums {
     gradient_all_reduce by_hosts;
     device_all_reduce by_devices;
+    norm_exchange norms;
   };
   static sums sums_of(const stage_setup& s);
   sums& now() { return sums_[iteration_ % 2]; }

@@ -108,6 +108,7 @@ expected<stage_backend> make_program_backend(const stage_setup& s,
   if (!made) return refuse(made.error());
   stage_backend result;
   result.device = std::move(made->device);
+  result.needs_norm = made->ready.needs_norm;
   return result;
 }
 

@@ -20,6 +20,8 @@ bool shows_receipt(const tensor& later, const tensor& t) {
       return t.what == tensor::kind::partial;
     case tensor::kind::tied_sum:
       return t.what == tensor::kind::tied_partial;
+    case tensor::kind::norm_sum:
+      return t.what == tensor::kind::norm_partial;
     default:
       return false;
   }

@@ -174,8 +174,11 @@ void stage_state::accept(const tensor& t, const payload& body) {
     case tensor::kind::sum:
     case tensor::kind::tied_partial:
     case tensor::kind::tied_sum:
+    case tensor::kind::norm_partial:
+    case tensor::kind::norm_sum:
       send_all(training_.gradients().receive(t, body));
       if (phase_ == phase::exchange) advance_exchange();
+      if (phase_ == phase::norm_exchange) advance_norm();
       return;
   }
 }
@@ -307,7 +310,22 @@ void stage_state::advance_exchange() {
   update(gradients.result());
 }
 
+// Clipping needs the norm of the sums over all stages, which the neighbours add up first.
+void stage_state::advance_norm() {
+  if (busy_ || failed_) return;
+  const auto& gradients = training_.gradients();
+  if (const auto& error = gradients.error(); !error.empty())
+    return fail({reason::kind::malformed, error});
+  if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
+  phase_ = phase::update;
+  submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));
+}
+
 void stage_state::update(std::pair<payload, payload> sums) {
+  if (executor_->needs_norm()) {
+    phase_ = phase::norms;
+    return submit(norms_operation(std::move(sums)));
+  }
   phase_ = phase::update;
   submit(update_operation(std::move(sums), training_.gradient_scale()));
 }
@@ -415,6 +433,12 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     case phase::exchange:
       send_all(training_.gradients().finish_sum(std::move(o.out)));
       return advance_exchange();
+    case phase::norms:
+      phase_ = phase::norm_exchange;
+      send_all(training_.gradients().add_norms(std::move(o.norms)));
+      return advance_norm();
+    case phase::norm_exchange:
+      break;  // it has no operation
     case phase::update:
       training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);
@@ -446,7 +470,7 @@ void stage_state::send_all(gradient_exchange::outgoing gradients) {
 stage_tensors::wait stage_state::waits_for() const {
   using wait = stage_tensors::wait;
   if (busy_ || failed_) return wait::none;
-  if (phase_ == phase::exchange) return wait::sums;
+  if (phase_ == phase::exchange || phase_ == phase::norm_exchange) return wait::sums;
   const bool waits = phase_ == phase::steps && !training_.waits_for_trainer() &&
                      next_ < o_.setup.order.size() &&
                      !tensors_.received().has_input(o_.setup.order[next_]);

@@ -70,7 +70,18 @@ class stage_state {
   void on(const device_done& d) { on_device_done(d.what); }
 
  private:
-  enum class phase { loading, group_id, joining, steps, gradients, exchange, update, saving };
+  enum class phase {
+    loading,
+    group_id,
+    joining,
+    steps,
+    gradients,
+    exchange,
+    norms,
+    norm_exchange,
+    update,
+    saving
+  };
 
   // Setting up.
   bool create_device();
@@ -93,6 +104,7 @@ class stage_state {
   void begin_exchange(gpu::outcome o);
   void advance_exchange();
   void update(std::pair<payload, payload> sums);
+  void advance_norm();
   void end_iteration(const gpu::outcome& o);
   void save();
   void saved();

@@ -45,6 +45,9 @@ class stage_executor {
   /// From the result of operation `gradients`.
   virtual stage_gradients take_gradients(gpu::outcome& o) const = 0;
 
+  /// Does an update need the squared norm of all stages' gradients?
+  virtual bool needs_norm() const { return false; }
+
   /// May its devices and those of its peers all-reduce without the hosts?
   virtual bool may_join_group() const = 0;
   /// Its iterations count as saved although no checkpoint is written.

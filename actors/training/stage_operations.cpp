@@ -42,4 +42,17 @@ gpu::operation update_operation(std::pair<payload, payload> sums, double scale) 
   return o;
 }
 
+gpu::operation norms_operation(std::pair<payload, payload> sums) {
+  auto o = update_operation(std::move(sums), 1);
+  o.what = operation_kind::norms;
+  return o;
+}
+
+// The sums are in the device since it computed their norms.
+gpu::operation clipped_update_operation(double squared_norm, double scale) {
+  gpu::operation o{.what = operation_kind::update, .scale = scale};
+  o.squared_norm = squared_norm;
+  return o;
+}
+
 }  // namespace troupe::actors

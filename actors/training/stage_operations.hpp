@@ -23,4 +23,8 @@ std::vector<std::uint8_t> group_id_of(const gpu::outcome& o);
 /// The optimizer step, with the sums of the hosts, or, if both are empty, with the device's own.
 gpu::operation update_operation(std::pair<payload, payload> sums, double scale);
 
+/// For clipping: the norms of these sums, which the device keeps, and the step by them.
+gpu::operation norms_operation(std::pair<payload, payload> sums);
+gpu::operation clipped_update_operation(double squared_norm, double scale);
+
 }  // namespace troupe::actors

@@ -23,7 +23,8 @@ using token_feed = std::function<expected<std::pair<payload, payload>>(std::uint
 /// A real device for a stage, and its data.
 struct stage_backend {
   std::shared_ptr<gpu::stage_device> device;
-  token_feed tokens;  // of the first and the last stage
+  token_feed tokens;        // of the first and the last stage of the built-in model
+  bool needs_norm = false;  // updates need the squared norm of all stages' gradients
 };
 
 /// Everything that a stage needs of its node. The node's supervisor fills it in.

@@ -67,6 +67,13 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   return {};
 }
 
+wan_path stage_tensors::path_of(const gradient_all_reduce::outgoing& g) const {
+  const auto& s = setup();
+  if (g.what == tensor::kind::norm_partial) return s.forward;
+  if (g.what == tensor::kind::norm_sum) return s.backward;
+  return g.to_stage == s.name.stage ? inside_datacenter() : s.tied;
+}
+
 expected<void> stage_tensors::send(gradient_exchange::outgoing gradients) {
   for (auto& g : gradients) {
     tensor t;
@@ -74,7 +81,7 @@ expected<void> stage_tensors::send(gradient_exchange::outgoing gradients) {
     t.to_pipeline = g.to_pipeline;
     t.to_stage = g.to_stage;
     t.bytes = g.bytes;
-    t.path = g.to_stage == setup().name.stage ? inside_datacenter() : setup().tied;
+    t.path = path_of(g);
     if (auto ok = send(std::move(t), std::move(g.body)); !ok) return ok;
   }
   return {};

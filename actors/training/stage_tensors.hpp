@@ -68,6 +68,7 @@ class stage_tensors {
   const stage_setup& setup() const { return owner_.options->setup; }
   const messenger& host() const { return owner_.options->messenger; }
   address address_of(std::uint32_t pipeline, std::uint32_t stage) const;
+  wan_path path_of(const gradient_all_reduce::outgoing& g) const;
   double request_after_s(tensor::kind k) const;
   std::vector<tensor_request> missing() const;
   void check_at(double at_s);

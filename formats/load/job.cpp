@@ -158,12 +158,32 @@ void assume_model(map_reader& map, job_spec& job) {
   job.assumed_model = true;
 }
 
+/// The model of a training's program, for a file that names none.
+void describe_model(map_reader& map, job_spec& job, const program_description& describe) {
+  if (!describe)
+    return map.fail("model",
+                    "missing; expected the file that `troupe describe PROGRAM --out FILE` "
+                    "writes");
+  if (!map.found().good()) return;
+  auto m = describe(*job.train->program);
+  if (!m) return map.found().add(m.error());
+  job.model = std::move(*m);
+}
+
+bool trains_program(map_reader& map) {
+  const auto* train = map.find("train");
+  return train && train->has("program");
+}
+
 /// Keys of a program, a training or simulated work.
-void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
+void read_work(map_reader& map, job_spec& job, const fs::path& directory,
+               const program_description& describe) {
   const bool is_program = map.find("command") != nullptr;
   // A slot job has no model, and its batch is its micro-batches.
   const bool has_work = !is_program && map.find("slots") == nullptr;
-  if (const auto* v = map.find("model", has_work ? need::required : need::optional))
+  const bool described = trains_program(map) && !map.find("model");
+  if (described) job.model.family = "layers";
+  if (const auto* v = map.find("model", has_work && !described ? need::required : need::optional))
     job.model = v->what == value::kind::map ? read_model(map.found(), *v, "model", directory)
                                             : read_named_model(map, directory);
   else if (is_program)
@@ -176,6 +196,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
   read_elastic(map, job);
   read_environment(map, job);
   read_training(map, job, directory);
+  if (described && job.train && job.train->program) describe_model(map, job, describe);
   read_memory(map, job);
 }
 
@@ -187,7 +208,8 @@ void read_served(map_reader& map, job_spec& job) {
 }
 
 expected<job_spec> read_job(const value& tree, const fs::path& file,
-                            std::span<const gpu_type> catalogue) {
+                            std::span<const gpu_type> catalogue,
+                            const program_description& describe) {
   findings found{file.string()};
   refuse_other_kinds(found, tree);
   advise_on_foreign_keys(found, tree);
@@ -198,7 +220,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   if (map.find("serve"))
     read_served(map, job);
   else
-    read_work(map, job, file.parent_path());
+    read_work(map, job, file.parent_path(), describe);
   limit_gpus(map, job);
   map.finish();
   refuse_microbatches_twice(job);
@@ -242,19 +264,21 @@ void forget_lines(value& v) {
 }  // namespace
 
 expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue,
-                            std::vector<std::string>* notices) {
+                            std::vector<std::string>* notices,
+                            const program_description& describe) {
   auto tree = load_value(file);
   if (!tree) return refuse(tree.error());
   rename_keys(*tree, file.string(), notices);
-  return read_job(*tree, file, catalogue);
+  return read_job(*tree, file, catalogue, describe);
 }
 
-expected<job_spec> parse_job(const std::string& name, const std::string& json) {
+expected<job_spec> parse_job(const std::string& name, const std::string& json,
+                             const program_description& describe) {
   auto tree = parse_json(name, json);
   if (!tree) return refuse(tree.error());
   forget_lines(*tree);
   rename_keys(*tree, name, nullptr);
-  return read_job(*tree, name, {});
+  return read_job(*tree, name, {}, describe);
 }
 
 }  // namespace troupe::formats

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "formats/load/load.hpp"
@@ -160,6 +161,19 @@ std::string job_text(const job_spec& job) {
   const auto file = file_of(job);
   for (const auto& [key, value] : file.items())
     text += key + ": " + value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  return text;
+}
+
+std::string model_text(const model& m) {
+  std::string text;
+  for (const auto& [key, value] : model_map(m).items()) {
+    if (key != "operators") {
+      text += fmt::format("{}: {}\n", key, value.dump());
+      continue;
+    }
+    text += "operators:\n";
+    for (const auto& op : value) text += fmt::format("  - {}\n", op.dump());
+  }
   return text;
 }
 

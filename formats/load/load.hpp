@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,19 +38,28 @@ expected<cluster> load_cluster(const std::filesystem::path& file);
 /// A model: Troupe's YAML, or a Hugging Face config.json (GPT-2, Llama, Mistral, Qwen2, BERT, ViT).
 expected<model> load_model(const std::filesystem::path& file);
 
+/// Makes the model of a program, and completes what its file decides (sha256).
+using program_description = std::function<expected<model>(training_program&)>;
+
 /// A job. Its model may be a path (from the job's directory, the current one, or a shipped one's
 /// name), a map, or {huggingface: path}. With a catalogue, `gpu_type` must be in it. `notices`
-/// receives a sentence about each key that has been renamed.
+/// receives a sentence about each key that has been renamed. `describe`: for a training of a
+/// program that names no model; null: then the key is required.
 expected<job_spec> load_job(const std::filesystem::path& file,
                             std::span<const gpu_type> catalogue = {},
-                            std::vector<std::string>* notices = nullptr);
+                            std::vector<std::string>* notices = nullptr,
+                            const program_description& describe = nullptr);
 
 /// A job without a file: keys and values as JSON. `name` takes the file's place in errors; paths
 /// are relative to the current directory.
-expected<job_spec> parse_job(const std::string& name, const std::string& json);
+expected<job_spec> parse_job(const std::string& name, const std::string& json,
+                             const program_description& describe = nullptr);
 
 /// A job file (YAML) that reads as this job, without its training's profile, costs and timeline.
 std::string job_text(const job_spec& job);
+
+/// A model file (YAML) that reads as this model.
+std::string model_text(const model& m);
 
 /// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);

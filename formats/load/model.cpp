@@ -29,8 +29,9 @@ void read_operators(map_reader& map, model& m) {
     one.read_name("name", op.name, need::required);
     one.read("flops", op.flops, {0, 1e18}, need::required);
     one.read("parameters", op.parameters, {0, 1e13}, need::required);
-    one.read("output_bytes", op.output_bytes, {0, 1e12, true}, need::required);
-    if (has_program_layers(m)) {
+    const bool measured = has_program_layers(m);  // its last layer has none
+    one.read("output_bytes", op.output_bytes, {0, 1e12, !measured}, need::required);
+    if (measured) {
       one.read("kept_bytes", op.kept_bytes, {0, 1e15});
       one.read("state_bytes", op.state_bytes, {0, 1e15});
       one.read("glued", op.glued);

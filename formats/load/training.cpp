@@ -110,7 +110,8 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
 void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
   const auto* list = pipeline.list("cut", 1);
   if (!list) return;
-  const double pieces_each = m.operators.empty() ? 2 : 1;
+  const bool operators = admission::is_given_as_operators(m.family);
+  const double pieces_each = operators ? 1 : 2;
   for (std::size_t i = 0; i < list->items.size(); ++i) {
     double n = 0;
     if (!read_number(pipeline.found(), list->items[i], inside(inside(pipeline.place(), "cut"), i),
@@ -118,9 +119,8 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
       return;
     const double pieces = n * pieces_each;
     if (pieces != std::floor(pieces))
-      return pipeline.fail(
-          "cut", "found {}, expected {}", n,
-          m.operators.empty() ? "layers, whole or halves" : "whole numbers of operators");
+      return pipeline.fail("cut", "found {}, expected {}", n,
+                           operators ? "whole numbers of operators" : "layers, whole or halves");
     w.cut.push_back(static_cast<std::uint32_t>(pieces));
   }
   if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());

@@ -80,7 +80,7 @@ problem check_operators(const model& m) {
               return out_of_range(op.parameters, {0, 1e13});
             },
             [&] {
-              return out_of_range(op.output_bytes, {0, 1e12, true});
+              return out_of_range(op.output_bytes, {0, 1e12, !has_program_layers(m)});
             },
             [&] { return out_of_range(op.kept_bytes, bytes); },
             [&] { return out_of_range(op.state_bytes, bytes); }))

@@ -146,12 +146,16 @@ def main(arguments=None):
     parser.add_argument("--arguments", type=named_values, default={}, metavar="NAME=VALUE,..", help="of model() and others")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="(1)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", metavar="FILE", help="write the JSON there, and print nothing")
     o = parser.parse_args(arguments)
     try:
         found = describe(o.program, o.arguments, o.seed)
     except Error as error:
         found = {"refusals": [str(error)]}
-    if o.json:
+    if o.out:
+        with open(o.out, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+    elif o.json:
         print(json.dumps(found))
     else:
         _print(found)

@@ -4,6 +4,7 @@ It prints each iteration's loss: what Troupe computes for the same file, seed, r
 number of stages of one pipeline."""
 
 import argparse
+import json
 import sys
 
 from troupe.errors import Error, ProgramError
@@ -74,7 +75,9 @@ def _options(arguments):
 
 
 def named_values(text):
-    """{name: value} of NAME=VALUE,..: numbers, true, false, or texts."""
+    """{name: value} of NAME=VALUE,..: numbers, true, false, or texts; or of a JSON object."""
+    if text.startswith("{"):
+        return json.loads(text)
     found = {}
     for part in filter(None, text.split(",")):
         name, equals, value = part.partition("=")

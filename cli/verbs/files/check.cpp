@@ -3,6 +3,7 @@
 #include <map>
 
 #include "cli/common/assumed.hpp"
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -264,14 +265,14 @@ class check_verb final : public verb {
 
   /// A job need not name a GPU: it is checked without a catalog, too.
   expected<job_spec> load_job(const std::string& file) {
-    auto job = formats::load_job(file, {}, &warnings_);
+    auto job = cli::load_job(file, {}, &warnings_);
     if (!job) return job;
     if (!job->slots && !job->serve) warn_of(job->model);
     // Read twice: without a catalogue first, so that a job's own mistakes are found beside a broken
     // one.
     if (job->gpu_type.empty()) return job;
     const auto* catalogue = catalogue_of(file);
-    return catalogue ? formats::load_job(file, *catalogue) : job;
+    return catalogue ? cli::load_job(file, *catalogue) : job;
   }
 
   void warn_of(const job_spec& j) {

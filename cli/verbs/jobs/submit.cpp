@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cli/common/assumed.hpp"
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
@@ -120,7 +121,7 @@ class submit_verb final : public verb {
         return bad(fmt::format("word {} of the command: found '{}', expected UTF-8", i + 1,
                                escaped(command_[i])));
     for (const auto& file : files_) {
-      auto job = formats::load_job(file, {}, &notices);
+      auto job = load_job(file, {}, &notices);
       if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/table.hpp"
@@ -55,7 +56,7 @@ class estimate_verb final : public verb {
   int run(output& out) override {
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
-    const auto read = formats::load_job(job_);
+    const auto read = load_job(job_);
     if (!read) return out.bad(read.error());
     // Decoders have no iterations; `troupe plan` shows their memory.
     if (is_serving(*read))

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/lookup_option.hpp"
 #include "cli/common/output_file.hpp"
@@ -322,7 +323,7 @@ class plan_verb final : public verb {
   expected<std::vector<job_spec>> load_jobs(std::span<const gpu_type> catalogue, cluster& c) const {
     std::vector<job_spec> jobs;
     for (const auto& file : files_) {
-      auto job = formats::load_job(file, catalogue);
+      auto job = load_job(file, catalogue);
       if (!job) return refuse(job.error());
       if (!objective_.empty()) job->objective = objective_;
       if (auto ok = use_profile(profile_, *job, c); !ok) return refuse(ok.error());

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cli/common/controller_connection.hpp"
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/interrupt.hpp"
 #include "cli/common/local_cluster.hpp"
@@ -129,7 +130,7 @@ class train_verb final : public verb {
   /// The job, or the one that stands for several.
   expected<job_spec> load() {
     for (const auto& file : files_) {
-      auto job = formats::load_job(file);
+      auto job = load_job(file);
       if (!job) return job;
       if (!is_training(*job))
         return refuse(reason::kind::invalid, "{}: has neither `train:` nor `slots:`", file);

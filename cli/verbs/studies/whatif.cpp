@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/table.hpp"
@@ -198,7 +199,7 @@ class whatif_verb final : public verb {
   int run(output& out) override {
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
-    const auto job = formats::load_job(job_);
+    const auto job = load_job(job_);
     if (!job) return out.bad(job.error());
     if (is_serving(*job))
       return out.bad(fmt::format("{}: a job that serves a model is no training", job_));

@@ -1,0 +1,55 @@
+#include "actors/training/collectives/norm_exchange.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe::actors {
+
+norm_exchange::outgoing norm_exchange::begin(std::vector<double> norms) {
+  norms_ = std::move(norms);
+  return advance();
+}
+
+// Duplicates come from requests for tensors that were only slow.
+norm_exchange::outgoing norm_exchange::receive(const tensor& t, const payload& body) {
+  auto& known = t.what == tensor::kind::norm_partial ? before_ : total_;
+  if (known) return {};
+  double sum = 0;
+  if (body.bytes().size() != sizeof sum) {
+    error_ =
+        fmt::format("a sum of norms has {} bytes, expected {}", body.bytes().size(), sizeof sum);
+    return {};
+  }
+  std::memcpy(&sum, body.bytes().data(), sizeof sum);
+  known = sum;
+  if (t.what == tensor::kind::norm_partial) return advance();
+  return is_first() ? outgoing{} : outgoing{to(stage_ - 1, tensor::kind::norm_sum, sum)};
+}
+
+norm_exchange::outgoing norm_exchange::advance() {
+  if (!norms_ || added_ || (!is_first() && !before_)) return {};
+  added_ = true;
+  double sum = before_.value_or(0);
+  for (const auto n : *norms_) sum += n;
+  if (!is_last()) return {to(stage_ + 1, tensor::kind::norm_partial, sum)};
+  total_ = sum;
+  return is_first() ? outgoing{} : outgoing{to(stage_ - 1, tensor::kind::norm_sum, sum)};
+}
+
+std::vector<gradient_all_reduce::missing_tensor> norm_exchange::missing() const {
+  if (!norms_ || total_) return {};
+  if (!added_) return {{tensor::kind::norm_partial, pipeline_, stage_ - 1}};
+  return {{tensor::kind::norm_sum, pipeline_, stage_ + 1}};
+}
+
+gradient_all_reduce::outgoing norm_exchange::to(std::uint32_t stage, tensor::kind what,
+                                                double sum) const {
+  std::vector<std::byte> body(sizeof sum);
+  std::memcpy(body.data(), &sum, sizeof sum);
+  return {what, pipeline_, stage, payload{std::move(body)}, sizeof sum};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,126 @@
+#include "cli/common/described_program.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "cli/common/output_file.hpp"
+#include "formats/load/load.hpp"
+#include "messages/admission/admission.hpp"
+#include "messages/admission/admission_problems.hpp"
+#include "messages/base/refuse.hpp"
+#include "messages/base/untrusted_file.hpp"
+#include "runtime/process/process.hpp"
+#include "runtime/process/python_package.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The interpreter of workers, too (actors/training/program_backend.cpp).
+std::string interpreter_of(const training_program& p) {
+  const char* own = std::getenv("TROUPE_PYTHON");
+  return !p.python.empty() ? p.python : own && *own ? own : "python3";
+}
+
+/// The last lines of what a program printed.
+std::string last_lines(const std::string& file) {
+  constexpr std::size_t bytes = 2000;
+  auto tail = read_tail(file, bytes);
+  if (!tail) return {};
+  auto text = std::move(tail->bytes);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+expected<int> run(const runtime::process_options& o) {
+  auto started = runtime::process::start(o);
+  if (!started) return refuse(started.error());
+  for (;;) {
+    if (const auto status = (*started)->poll()) return *status;
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+}
+
+model_operator operator_of(const json& layer, std::size_t index) {
+  model_operator op;
+  op.name = fmt::format("{}-{}", index, layer.at("name").get<std::string>());
+  for (auto& c : op.name)
+    if (!admission::is_name(std::string_view{&c, 1})) c = '_';
+  constexpr std::size_t max_name = 64;
+  op.name.resize(std::min(op.name.size(), max_name));
+  op.flops = layer.at("forward_flops").get<double>();
+  op.parameters = layer.at("parameters").get<double>();
+  op.output_bytes = layer.at("output_bytes").get<double>();
+  op.kept_bytes = layer.at("kept_bytes").get<double>();
+  op.state_bytes = layer.at("state_bytes").get<double>();
+  return op;
+}
+
+troupe::model model_of(const json& found, const training_program& p) {
+  troupe::model m;
+  m.name = fs::path{p.file}.stem().string();
+  m.family = "layers";
+  m.tied_head = !found.at("tied").is_null();
+  for (const auto& layer : found.at("layers"))
+    m.operators.push_back(operator_of(layer, m.operators.size()));
+  for (const auto& range : found.at("glued"))
+    for (auto i = range.at("first").get<std::size_t>() + 1; i <= range.at("last"); ++i)
+      m.operators.at(i).glued = true;
+  m.layers = static_cast<std::uint32_t>(m.operators.size());
+  return m;
+}
+
+}  // namespace
+
+expected<described_program> describe_program(const training_program& p) {
+  temporary_directory files;
+  const auto out = files.file("description.json"), printed = files.file("printed");
+  runtime::process_options o;
+  o.command = {interpreter_of(p), "-m", "troupe.describe", p.file, "--out", out};
+  if (!p.arguments.empty()) o.command.insert(o.command.end(), {"--arguments", p.arguments});
+  runtime::add_python_package(o.environment);
+  o.directory = fs::path{p.file}.parent_path().string();
+  o.output = printed;
+  const auto status = run(o);
+  if (!status)
+    return refuse(reason::kind::invalid, "{}: {}", interpreter_of(p), status.error().text);
+  constexpr std::size_t max_bytes = 64 << 20;
+  const auto text = read_file(out, max_bytes);
+  const auto found = text ? json::parse(*text, nullptr, false) : json(json::value_t::discarded);
+  if (found.is_discarded())
+    return refuse(reason::kind::invalid, "{}: {} ended with exit status {}: {}", p.file,
+                  interpreter_of(p), *status, last_lines(printed));
+  if (!found.at("refusals").empty())
+    return refuse(reason::kind::invalid, "{}", found.at("refusals").front().get<std::string>());
+  described_program d{{}, found.at("sha256").get<std::string>(), found};
+  try {
+    d.model = model_of(found, p);
+  } catch (const json::exception& e) {
+    return refuse(reason::kind::malformed, "{}: its description is not as expected: {}", p.file,
+                  e.what());
+  }
+  if (const auto bad = admission::check_model(d.model))
+    return refuse(reason::kind::invalid, "{}: {}", p.file, *bad);
+  return d;
+}
+
+expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue,
+                            std::vector<std::string>* notices) {
+  return formats::load_job(file, catalogue, notices,
+                           [](training_program& p) -> expected<troupe::model> {
+                             auto d = describe_program(p);
+                             if (!d) return refuse(d.error());
+                             p.sha256 = d->sha256;
+                             return std::move(d->model);
+                           });
+}
+
+}  // namespace troupe::cli

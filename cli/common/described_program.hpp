@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/common/output.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
+#include "messages/domain/job.hpp"
+#include "messages/domain/model.hpp"
+#include "messages/domain/training_program.hpp"
+
+// Models of programs' layers, as `python3 -m troupe.describe` finds them on this machine.
+
+namespace troupe::cli {
+
+struct described_program {
+  troupe::model model;
+  std::string sha256;  // of the program's file
+  json document;       // of `troupe describe --json`
+};
+
+/// Runs the program's interpreter. Fails with what the program cannot do, or with the reason why
+/// there is no PyTorch here.
+expected<described_program> describe_program(const training_program& p);
+
+/// formats::load_job for jobs of this machine: a training of a program that names no model gets
+/// the one that is found here.
+expected<job_spec> load_job(const std::string& file, std::span<const gpu_type> catalogue = {},
+                            std::vector<std::string>* notices = nullptr);
+
+}  // namespace troupe::cli
