@@ -27,13 +27,14 @@ expected<void> device_stage::add_inputs(gpu::operation& forward, std::uint64_t i
                                         payload activation) {
   const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;
   std::pair<payload, payload> tokens;
-  if (first || last) {
+  if ((first || last) && backend_.tokens) {
     auto read = backend_.tokens(iteration, forward.microbatch);
     if (!read) return refuse(read.error());
     tokens = std::move(*read);
   }
-  forward.in.push_back(first ? std::move(tokens.first) : std::move(activation));
-  if (last) forward.in.push_back(std::move(tokens.second));
+  if (!first || backend_.tokens)
+    forward.in.push_back(first ? std::move(tokens.first) : std::move(activation));
+  if (last && backend_.tokens) forward.in.push_back(std::move(tokens.second));
   return {};
 }
 

@@ -351,6 +351,7 @@ void stage_state::saved() {
 void stage_state::submit(gpu::operation o) {
   TROUPE_INVARIANT(!busy_);
   busy_ = true;
+  o.iteration = training_.iteration();
   if (phase_ != phase::steps) submitted_s_ = now_s();
   const double wait_s = lending_.on_busy(training_.iteration_of_window(), operation_number());
   if (wait_s <= 0) return executor_->submit(std::move(o));

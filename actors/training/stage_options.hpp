@@ -23,7 +23,7 @@ using token_feed = std::function<expected<std::pair<payload, payload>>(std::uint
 /// A real device for a stage, and its data.
 struct stage_backend {
   std::shared_ptr<gpu::stage_device> device;
-  token_feed tokens;  // of the first and the last stage
+  token_feed tokens;  // of the first and the last stage; null: the device reads its own data
 };
 
 /// Everything that a stage needs of its node. The node's supervisor fills it in.
