@@ -5,7 +5,8 @@ import unittest
 import warnings
 from unittest import mock
 
-from support import Scratch, has_torch, here, root, without_torch
+from programs import Programs
+from support import has_torch, here, root, without_torch
 
 if has_torch:
     import torch
@@ -91,34 +92,6 @@ class EqualBits(unittest.TestCase):
         self.assertNotEqual(one[0], trained(program, iterations=2)[0])
         for recompute in ("none", "stage", "layers"):
             self.assertEqual(unequal(trained(program, 1, 3, iterations=2, precision="bf16", recompute=recompute), one), "")
-
-
-class Programs(Scratch):
-    """Each test's program is these lines, with some of them replaced."""
-
-    text = """
-import torch, troupe
-from torch import nn
-def model(): return [troupe.Layer(nn.Linear, 4, 8), nn.Tanh(), troupe.Layer(nn.Linear, 8, 3)]
-def loss(output, target): return nn.functional.cross_entropy(output, target)
-class Data:
-    def __len__(self): return 40
-    def __getitem__(self, i): return torch.tensor([i % 5, i % 3, i % 7, 1.0]), i % 3
-def dataset(split="train"): return Data()
-def optimizer(parameters): return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-"""
-
-    def program(self, replaced="", by="", more="", **arguments):
-        self.assertIn(replaced, self.text)
-        return Program(self.write("its.py", self.text.replace(replaced, by) + more), arguments)
-
-    model = "def model(): return [troupe.Layer(nn.Linear, 4, 8), nn.Tanh(), troupe.Layer(nn.Linear, 8, 3)]"
-
-    def refused(self, words, call, kind=None):
-        with self.assertRaises(kind or errors.ProgramError) as caught:
-            call()
-        self.assertIn(words, str(caught.exception))
-        return caught.exception
 
 
 @unittest.skipUnless(has_torch, without_torch)
