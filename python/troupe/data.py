@@ -18,7 +18,7 @@ class Batches:
         self._microbatches, self._split = microbatches, split
         self._first = pipeline * microbatches
         self._global_batch = pipelines * microbatches * rows
-        self._dataset = program.dataset(split)
+        self.dataset = program.dataset(split)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="troupe-data")
         self._ahead = (None, None)
 
@@ -26,7 +26,7 @@ class Batches:
         """The samples of a micro-batch; of the global batch without one."""
         count = self._global_batch if microbatch is None else self._rows
         first = 0 if microbatch is None else (self._first + microbatch) * self._rows
-        position, length = iteration * self._global_batch + first, len(self._dataset)
+        position, length = iteration * self._global_batch + first, len(self.dataset)
         if self._split == "train":
             return order.samples(position, count, length, self._seed)
         return [p % length for p in range(position, position + count)]
@@ -56,7 +56,7 @@ class Batches:
         return tuple(found)
 
     def _sample(self, index):
-        sample = self._dataset[index]
+        sample = self.dataset[index]
         if self._program.collate is None and (not isinstance(sample, (tuple, list)) or len(sample) != 2):
             raise ProgramError(f"{self._program.file}: sample {index} of the data set is a {type(sample).__name__}, expected "
                                "a pair (input, target)")

@@ -100,6 +100,10 @@ class Model:
             _set(built[-1].module, self.tied[1], nn.Parameter(values, one.requires_grad))
         return built
 
+    def build_alone(self, index, seed):
+        """One layer as it is without the others: what it shares has values of its own."""
+        return self._build(index, seed)
+
     def _layers(self, found):
         if isinstance(found, nn.Sequential):
             found = list(found)
