@@ -26,18 +26,13 @@ void device_stage::submit(gpu::operation o) {
 expected<void> device_stage::add_inputs(gpu::operation& forward, std::uint64_t iteration,
                                         payload activation) {
   const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;
-  if (setup_.how.program) {  // its worker reads its own data
-    if (!first) forward.in.push_back(std::move(activation));
-    return {};
-  }
-  std::pair<payload, payload> tokens;
-  if (first || last) {
-    auto read = backend_.tokens(iteration, forward.microbatch);
-    if (!read) return refuse(read.error());
-    tokens = std::move(*read);
-  }
-  forward.in.push_back(first ? std::move(tokens.first) : std::move(activation));
-  if (last) forward.in.push_back(std::move(tokens.second));
+  if (!backend_.tokens && !first) forward.in.push_back(std::move(activation));
+  if (!backend_.tokens || (!first && !last)) return {};
+  auto read = backend_.tokens(iteration, forward.microbatch);
+  if (!read) return refuse(read.error());
+  auto& [tokens, targets] = *read;
+  forward.in.push_back(first ? std::move(tokens) : std::move(activation));
+  if (last) forward.in.push_back(std::move(targets));
   return {};
 }
 

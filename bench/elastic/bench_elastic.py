@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -424,14 +425,21 @@ class Victim:
             time.sleep(self.random.uniform(0, save_s * 0.9))
         else:
             other = "b" if self.job.status()["allocation"][0]["node"] == "a" else "a"
-            self.job.move(nodes=[other])
-            time.sleep(self.random.uniform(0, save_s + start_s + 2.5))
+            move = threading.Thread(target=self.move, args=(other,))  # returns when the program runs there
+            move.start()
+            time.sleep(self.random.uniform(0, save_s + start_s + 2))
         last = events(self.folder)[-1][4]
         self.kill()
+        if kind == "move":
+            move.join()
         if kind == "stop":
             wait_for("the end of the stop", lambda: self.job.status()["state"] == "waiting", 30)
             self.job.resume()
         return last
+
+    def move(self, node):
+        with contextlib.suppress(troupe.Error):  # it may fail with the program
+            self.job.move(nodes=[node])
 
     def in_work(self):
         """Waits until an attempt has done a step; returns the number of events by then."""

@@ -55,12 +55,12 @@ class unique_names {
  public:
   template <class Json>
   bool operator()(nlohmann::json::parse_event_t event, const Json& parsed) {
-    using enum nlohmann::json::parse_event_t;
-    if (event == object_start) {
+    using what = nlohmann::json::parse_event_t;  // clang 14 has no using enum of an alias
+    if (event == what::object_start) {
       open_.emplace_back();
-    } else if (event == object_end) {
+    } else if (event == what::object_end) {
       open_.pop_back();
-    } else if (event == key) {
+    } else if (event == what::key) {
       const auto& name = parsed.template get_ref<const std::string&>();
       if (!open_.back().insert(name).second && !twice_) twice_ = name;
     }

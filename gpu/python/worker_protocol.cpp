@@ -303,6 +303,7 @@ expected<worker_hello> read_hello(std::string_view body) {
   h.package = f.text("package");
   h.python = f.text("python");
   h.torch = f.text("torch");
+  h.cuda = f.text("cuda");
   h.blas = f.text("blas");
   h.pid = f.number("pid", 0x7fffffff);
   if (f.error()) return refuse(*f.error());

@@ -119,8 +119,8 @@ expected<void> check_reply(const reply& r, const request_header& to);
 
 struct worker_hello {
   std::uint32_t protocol = 0;
-  std::string token;                         // of its environment
-  std::string package, python, torch, blas;  // versions; the name of the BLAS library
+  std::string token;                               // of its environment
+  std::string package, python, torch, cuda, blas;  // versions; the name of the BLAS library
   std::uint64_t pid = 0;
 };
 expected<worker_hello> read_hello(std::string_view body);

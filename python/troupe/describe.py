@@ -58,7 +58,7 @@ class _Description:
         kept_before = ()
         for index in range(len(self._model)):
             value, kept_before = self._layer(index, value, kept_before)
-        with Kept(()) as kept:
+        with Kept() as kept:
             root = Loss(self._program, self._autocast, 1).root(value, target, (0, lambda: batches.indices(0)), 1)
         self._found["loss_kept_bytes"] = kept.bytes // _samples
         trainable = any(x["trainable"] for x in self._found["layers"])

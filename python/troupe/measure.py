@@ -51,11 +51,12 @@ _counts = {
 
 
 class Kept:
-    """Bytes of the tensors that a forward saves for its backward. Memory that several of them share counts once, that at
-    the places `free` not at all."""
+    """Bytes of the tensors that a forward saves for its backward. Memory that several of them share counts once; that of
+    the tensors `free`, and `before`, which the layer before keeps, not at all. `t in` it: is t's kept, or was it before?"""
 
-    def __init__(self, free):
-        self._free, self._found, self.bytes = set(free), {}, 0
+    def __init__(self, free=(), before=()):
+        self._free, self.bytes = set(map(_place, free)), 0
+        self._found = {_place(t): t for t in before}
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
 
     def __contains__(self, t):
@@ -83,8 +84,8 @@ def measured(layer, value, kept_before, autocast):
     which then does not count again; kept: a function that says so for the result's."""
     copies, flags = [], iter(kept_before)
     entered = mapped(lambda t: copies.append(t.clone()) or copies[-1], value)
-    free = [*layer.module.parameters(), *layer.module.buffers(), *(t for t in copies if next(flags, False))]
-    before, flops, kept = versions(entered), Flops(), Kept(map(_place, free))
+    kept = Kept([*layer.module.parameters(), *layer.module.buffers()], [t for t in copies if next(flags, False)])
+    before, flops = versions(entered), Flops()
     with kept, flops, autocast():
         result = layer(entered)
     return Measured(result, flops.count, kept.bytes, versions(entered) != before, kept.__contains__)

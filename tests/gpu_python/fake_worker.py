@@ -61,7 +61,7 @@ class FakeWorker:
         self.connection = protocol.Connection(os.environ["TROUPE_WORKER_SOCKET"])
         self.connection.send(protocol.HELLO, body=protocol.to_json({
             "protocol": protocol.VERSION, "token": os.environ["TROUPE_WORKER_TOKEN"], "package": "0.1.0",
-            "python": "3", "torch": "none", "blas": "none", "pid": os.getpid()}))
+            "python": "3", "torch": "none", "cuda": "", "blas": "none", "pid": os.getpid()}))
         self.regions = protocol.Regions()
         self.pending = None
         operation, _, self.manner = os.environ.get("TROUPE_FAKE", "").partition(":")

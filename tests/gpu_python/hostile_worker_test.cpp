@@ -95,8 +95,10 @@ TEST_CASE_METHOD(fixture, "a process without the token is not the worker") {
   const auto made = make([](scripted_peer& p) {
     reply_header h;
     h.kind = message_kind::hello;
-    p.reply(h, R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","blas":"",)"
-               R"("pid":1})");
+    p.reply(
+        h,
+        R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"","blas":"",)"
+        R"("pid":1})");
     p.receive();
   });
   CHECK(error_of(made) == "the worker's token is not its node's, during its start");

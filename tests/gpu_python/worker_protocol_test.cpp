@@ -37,7 +37,7 @@ reply_header answer() {
 }
 
 constexpr auto hello = R"({"protocol":1,"token":"t","package":"0.1","python":"3.9",)"
-                       R"("torch":"2.1","blas":"libblas.so.3","pid":12})";
+                       R"("torch":"2.1","cuda":"","blas":"libblas.so.3","pid":12})";
 
 }  // namespace
 

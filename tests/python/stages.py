@@ -131,8 +131,10 @@ class Loop:
         self.file = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.file)
         self.rows, self.microbatches, self.clip = rows, microbatches, clip
-        self.layers, self.dataset = [], self.file.dataset()
-        for i, layer in enumerate(self.file.model(**(arguments or {}))):
+        arguments = arguments or {}
+        data = {k: v for k, v in arguments.items() if k in self.file.dataset.__code__.co_varnames}
+        self.layers, self.dataset = [], self.file.dataset(**data)
+        for i, layer in enumerate(self.file.model(**arguments)):
             torch.manual_seed(seed_of(SEED, "init", i))
             self.layers.append(layer if isinstance(layer, torch.nn.Module) else layer.make(*layer.args, **layer.kwargs))
         if tied:
@@ -175,7 +177,9 @@ class Loop:
 
 
 def stacked(values):
-    return tuple(map(stacked, zip(*values))) if isinstance(values[0], tuple) else torch.stack(values)
+    if isinstance(values[0], tuple):
+        return tuple(map(stacked, zip(*values)))
+    return torch.stack([torch.as_tensor(x) for x in values])
 
 
 def unequal(one, other):

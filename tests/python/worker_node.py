@@ -56,6 +56,10 @@ class Node:
     def ask(self, kind, body=b"", file=None, **more):
         """The last reply; WorkerError for an error."""
         self.send(kind, body, file, **more)
+        return self.answer()
+
+    def answer(self):
+        """The last reply to what was sent."""
         answer = self._receive()
         while answer.flags & protocol.MORE:
             answer = self._receive()

@@ -12,14 +12,15 @@ ROWS, MICROBATCHES, LAYERS = 2, 3, 4
 
 @unittest.skipUnless(has_torch, without_torch)
 class Workers(Scratch):
-    def node(self, first=0, layers=LAYERS, stage=0, stages=1, recompute="none", arguments=None, lease=0, **more):
+    def node(self, first=0, layers=LAYERS, stage=0, stages=1, recompute="none", arguments=None, lease=0, pipeline=0, pipelines=1):
         folder = self.path(f"worker{len(os.listdir(self.folder))}")
         os.mkdir(folder)
-        node = Node(folder, environment(), **more)
+        node = Node(folder, environment())
         self.addCleanup(self.end, node)
         node.ready = node.set_up(PROGRAM, {
             "first_layer": first, "layers": layers, "stage": stage, "stages": stages, "rows": ROWS,
-            "microbatches": MICROBATCHES, "recompute": recompute}, arguments=arguments or {}, lease=lease)
+            "microbatches": MICROBATCHES, "recompute": recompute, "pipeline": pipeline, "pipelines": pipelines},
+            arguments=arguments or {}, lease=lease)
         return node
 
     @staticmethod
@@ -125,6 +126,29 @@ class Workers(Scratch):
         answer = node.ask(protocol.WEIGHTS, output=node.slot(0))
         self.assertEqualTensors(node.read(answer.output), stage.weights())
         self.assertTrue(all(float(flat.abs().sum()) == 0 for flat in node.flat_gradients()))
+
+    def test_workers_of_several_pipelines_sum_their_gradients(self):
+        import torch
+
+        nodes = [self.node(pipeline=p, pipelines=2) for p in range(2)]
+        value = [rank << 32 | 2 for rank in range(2)]
+        name, none = (n.ask(protocol.GROUP, value=v).body for n, v in zip(nodes, value))
+        self.assertEqual(none, b"")
+        for node, v in zip(nodes, value):
+            node.send(protocol.JOIN, name, value=v)
+        for node in nodes:
+            node.answer()
+        for node in nodes:
+            node.forward(0, 0)
+            node.backward(0, 0)
+        alone = [[t.clone() for t in node.flat_gradients()] for node in nodes]
+        self.assertFalse(torch.equal(alone[0][0], alone[1][0]))
+        for node in nodes:
+            node.send(protocol.SUM, flags=protocol.WITH_TIED)
+        for node in nodes:
+            node.answer()
+        for node in nodes:
+            self.assertEqualTensors(node.flat_gradients(), [a + b for a, b in zip(*alone)])
 
     def test_an_input_that_was_copied_may_be_overwritten(self):
         node, stage = self.node(2, 2, 1, 2), self.direct(2, 2)

@@ -1,0 +1,254 @@
+// Workers beside plain PyTorch, in one run: ratios of interleaved pairs, medians.
+//
+//   bench_pytorch worker [--json]   a step of a stage through a worker, over the same step in a
+//   plain
+//                                   loop: wall and processor time (node's thread and worker), with
+//                                   1 MiB in and out each way
+//   bench_pytorch copies [--json]   copies of 16 MiB into slots, over memcpy
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "gpu/python/python_device.hpp"
+#include "gpu/python/slots.hpp"
+#include "gpu_python/forked_worker.hpp"
+#include "gpu_python/tensor_bytes.hpp"
+#include "harness/clock.hpp"
+#include "harness/foreign_load.hpp"
+#include "harness/scratch.hpp"
+
+namespace troupe::bench {
+
+namespace {
+
+using gpu::operation;
+using kind = operation::kind;
+
+const std::string folder = TROUPE_SOURCE "/bench/pytorch/";
+const std::string python = "/usr/bin/python3";
+constexpr int layers = 4;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// The processor time of a process of this user.
+double cpu_s_of(int pid) {
+  clockid_t clock{};
+  return ::clock_getcpuclockid(pid, &clock) == 0 ? clock_s(clock) : 0;
+}
+
+struct step_time {
+  double wall_ms = 0, cpu_ms = 0;
+};
+
+/// worker_step.py's plain loop.
+class plain_loop {
+ public:
+  explicit plain_loop(int inner) {
+    int in[2], out[2];
+    if (::pipe(in) != 0 || ::pipe(out) != 0) throw std::runtime_error{"no pipes"};
+    const auto script = folder + "worker_step.py";
+    const auto count = std::to_string(layers), width = std::to_string(inner);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(in[0], 0);
+      ::dup2(out[1], 1);
+      for (const int fd : {in[0], in[1], out[0], out[1]}) ::close(fd);
+      ::execl(python.c_str(), python.c_str(), script.c_str(), count.c_str(), width.c_str(),
+              nullptr);
+      ::_exit(127);
+    }
+    ::close(in[0]);
+    ::close(out[1]);
+    to_ = ::fdopen(in[1], "w");
+    from_ = ::fdopen(out[0], "r");
+  }
+  ~plain_loop() {
+    ::fclose(to_);
+    ::fclose(from_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  plain_loop(const plain_loop&) = delete;
+
+  step_time step() {
+    ::fputs("\n", to_);
+    ::fflush(to_);
+    step_time t;
+    if (::fscanf(from_, "%lf %lf", &t.wall_ms, &t.cpu_ms) != 2)
+      throw std::runtime_error{"the plain loop has ended"};
+    return t;
+  }
+  int pid() const { return pid_; }
+
+ private:
+  int pid_ = 0;
+  FILE *to_ = nullptr, *from_ = nullptr;
+};
+
+gpu::outcome done(gpu::stage_device& d, operation o) {
+  auto r = test::run(d, std::move(o));
+  if (!r) throw std::runtime_error{r.error().text};
+  return std::move(*r);
+}
+
+/// The same layers as the middle one of three stages.
+class worker_loop {
+ public:
+  explicit worker_loop(int inner) {
+    gpu::python_spec s;
+    s.command = {python, "-B", "-m", "troupe.worker"};
+    s.program.file = folder + "worker_step.py";
+    s.program.arguments = fmt::format(R"({{"count":{},"inner":{}}})", layers, inner);
+    s.program.deterministic = false;
+    s.member = {.first_layer = 1, .layers = layers, .stage = 1, .stages = 3, .rows = 8};
+    s.socket_directory = directory_.path();
+    s.token = "bench";
+    auto made = gpu::make_python_device(s, test::forked({}, &pid_));
+    if (!made) throw std::runtime_error{made.error().text};
+    stage_ = std::move(*made);
+    const std::vector<float> half(8 * 64 * 512, 0.5F), small(half.size(), 1e-3F);
+    const std::vector<std::int64_t> sizes{8, 64, 512}, strides{64 * 512, 512, 1};
+    activation_ =
+        payload{test::tensor_bytes({{.sizes = sizes, .strides = strides, .floats = half}})};
+    gradient_ =
+        payload{test::tensor_bytes({{.sizes = sizes, .strides = strides, .floats = small}})};
+  }
+
+  step_time step() {
+    const double wall = clock_s(CLOCK_MONOTONIC), cpu = used_s();
+    auto& d = *stage_.device;
+    done(d, {.what = kind::forward, .keep = true, .in = {activation_}, .iteration = iteration_});
+    done(d, {.what = kind::backward, .in = {gradient_}, .iteration = iteration_});
+    done(d, {.what = kind::update, .iteration = iteration_++});
+    return {(clock_s(CLOCK_MONOTONIC) - wall) * 1e3, (used_s() - cpu) * 1e3};
+  }
+  int pid() const { return pid_; }
+
+ private:
+  double used_s() const { return clock_s(CLOCK_PROCESS_CPUTIME_ID) + cpu_s_of(pid_); }
+
+  test::scratch directory_;
+  int pid_ = 0;
+  gpu::python_stage stage_;
+  payload activation_, gradient_;
+  std::uint64_t iteration_ = 0;
+};
+
+/// A width of the layers at which a plain step takes about 100 ms on this machine.
+int calibrate() {
+  constexpr int first = 512;
+  plain_loop loop{first};
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) times.push_back(loop.step().wall_ms);
+  return std::clamp(static_cast<int>(first * 110 / median(times)) / 16 * 16, 16, 16384);
+}
+
+void worker(bool json) {
+  constexpr int pairs = 15, attempts = 60;
+  constexpr double max_foreign = 3;  // percent
+  const int inner = calibrate();
+  plain_loop plain{inner};
+  worker_loop through{inner};
+  for (int i = 0; i < 3; ++i) plain.step(), through.step();
+  std::vector<double> wall, cpu, plain_ms, worker_ms;
+  int repeated = 0;
+  for (int i = 0; i < attempts && wall.size() < pairs; ++i) {
+    const foreign_load load;
+    const double children_s = cpu_s_of(plain.pid()) + cpu_s_of(through.pid());
+    const double began_s = clock_s(CLOCK_MONOTONIC);
+    step_time a, b;
+    if (i % 2 == 0) a = plain.step(), b = through.step();
+    if (i % 2 == 1) b = through.step(), a = plain.step();
+    const double round_s = clock_s(CLOCK_MONOTONIC) - began_s;
+    const double own_s = cpu_s_of(plain.pid()) + cpu_s_of(through.pid()) - children_s;
+    const auto processors = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+    const double foreign = load.percent() - 100 * own_s / (round_s * processors);
+    if (foreign > max_foreign && attempts - i > pairs - static_cast<int>(wall.size())) {
+      ++repeated;
+      continue;
+    }
+    wall.push_back(b.wall_ms / a.wall_ms);
+    cpu.push_back(b.cpu_ms / a.cpu_ms);
+    plain_ms.push_back(a.wall_ms);
+    worker_ms.push_back(b.wall_ms);
+  }
+  fmt::print(
+      fmt::runtime(
+          json ? "{{\"plain_ms\":{:.1f},\"worker_ms\":{:.1f},\"wall_ratio\":{:.3f},"
+                 "\"cpu_ratio\":{:.3f},\"pairs\":{},\"repeated\":{}}}\n"
+               : "a plain step {:.1f} ms, through a worker {:.1f} ms; wall {:.3f} and processor "
+                 "time {:.3f} of the plain step's, medians of {} pairs ({} repeated)\n"),
+      median(plain_ms), median(worker_ms), median(wall), median(cpu), wall.size(), repeated);
+}
+
+double output_ratio(std::size_t mib, int rounds) {
+  const auto command = fmt::format("PYTHONPATH={}/python {} -B {}output_copy.py {} {}",
+                                   TROUPE_SOURCE, python, folder, mib, rounds);
+  FILE* out = ::popen(command.c_str(), "r");
+  double ratio = 0;
+  if (out == nullptr || ::fscanf(out, "%lf", &ratio) != 1)
+    throw std::runtime_error{"output_copy.py has failed"};
+  ::pclose(out);
+  return ratio;
+}
+
+double input_ratio(std::size_t mib, int rounds) {
+  const std::size_t bytes = mib << 20;
+  gpu::python::slots slots{bytes * 4};
+  const std::vector<std::byte> from(bytes, std::byte{1});
+  std::vector<std::byte> to(bytes);
+  const auto timed = [](auto what) {
+    const double began = clock_s(CLOCK_MONOTONIC);
+    what();
+    return clock_s(CLOCK_MONOTONIC) - began;
+  };
+  const auto into_slot = [&] {
+    const auto s = slots.take(bytes);
+    std::memcpy((*s)->bytes().data(), from.data(), bytes);
+  };
+  const auto into_buffer = [&] { std::memcpy(to.data(), from.data(), bytes); };
+  into_slot();
+  std::vector<double> ratios;
+  for (int i = 0; i < rounds; ++i) ratios.push_back(timed(into_buffer) / timed(into_slot));
+  return median(ratios);
+}
+
+void copies(bool json) {
+  constexpr std::size_t mib = 16;
+  constexpr int rounds = 51;
+  fmt::print(
+      fmt::runtime(json ? "{{\"in_ratio\":{:.2f},\"out_ratio\":{:.2f},\"mib\":{}}}\n"
+                        : "into a slot {:.2f}, out of a worker {:.2f} of memcpy's speed, {} MiB\n"),
+      input_ratio(mib, rounds), output_ratio(mib, rounds), mib);
+}
+
+}  // namespace
+
+}  // namespace troupe::bench
+
+int main(int argc, char** argv) {
+  const std::string_view verb = argc > 1 ? argv[1] : "";
+  const bool json = argc > 2 && std::string_view{argv[2]} == "--json";
+  try {
+    if (verb == "worker") return troupe::bench::worker(json), 0;
+    if (verb == "copies") return troupe::bench::copies(json), 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 1;
+  }
+  fmt::print(stderr, "usage: bench_pytorch worker|copies [--json]\n");
+  return 2;
+}
