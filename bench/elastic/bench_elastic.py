@@ -409,7 +409,7 @@ class Victim:
 
     def kill_during(self, kind):
         """Returns the newest event of the program when its processes were killed."""
-        seen = self.in_work()
+        seen, change = self.in_work(), None
         if kind == "start":
             self.kill()
             seen = self.event_after(seen, "begin")
@@ -420,26 +420,31 @@ class Victim:
             self.event_after(seen, "saving")
             time.sleep(self.random.uniform(0, save_s * 0.9))
         elif kind == "stop":
-            self.job.suspend()
+            change = self.begin(self.job.suspend)
             self.event_after(seen, "stopping")
             time.sleep(self.random.uniform(0, save_s * 0.9))
         else:
             other = "b" if self.job.status()["allocation"][0]["node"] == "a" else "a"
-            move = threading.Thread(target=self.move, args=(other,))  # returns when the program runs there
-            move.start()
+            change = self.begin(lambda: self.job.move(nodes=[other]))
             time.sleep(self.random.uniform(0, save_s + start_s + 2))
         last = events(self.folder)[-1][4]
         self.kill()
-        if kind == "move":
-            move.join()
+        if change:
+            change.join()
         if kind == "stop":
             wait_for("the end of the stop", lambda: self.job.status()["state"] == "waiting", 30)
             self.job.resume()
         return last
 
-    def move(self, node):
-        with contextlib.suppress(troupe.Error):  # it may fail with the program
-            self.job.move(nodes=[node])
+    @staticmethod
+    def begin(change):
+        """In a thread: it returns when it is over. It may fail with the program."""
+        def run():
+            with contextlib.suppress(troupe.Error):
+                change()
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
 
     def in_work(self):
         """Waits until an attempt has done a step; returns the number of events by then."""

@@ -251,16 +251,16 @@ std::vector<std::uint32_t> cut_layers(const model& m, std::uint32_t stages) {
   return counts;
 }
 
+/// Layers that are in one stage with the layer before them.
+std::uint32_t number_glued(const model& m) {
+  const auto after_first = [&](const auto& op) { return op.glued && &op != m.operators.data(); };
+  return static_cast<std::uint32_t>(std::ranges::count_if(m.operators, after_first));
+}
+
 }  // namespace
 
 std::uint32_t pieces_of(const model& m) {
   return m.operators.empty() ? 2 * m.layers : static_cast<std::uint32_t>(m.operators.size());
-}
-
-/// Layers that are in one stage with the layer before them.
-static std::uint32_t number_glued(const model& m) {
-  const auto after_first = [&](const auto& op) { return op.glued && &op != m.operators.data(); };
-  return static_cast<std::uint32_t>(std::ranges::count_if(m.operators, after_first));
 }
 
 expected<void> can_split(const model& m, std::uint32_t stages) {

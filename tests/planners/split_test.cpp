@@ -263,3 +263,84 @@ TEST_CASE("a model's cut fits the memory exactly when any cut does") {
   CHECK(possible > 100);
   CHECK(impossible > 100);
 }
+
+namespace {
+
+/// A model of a program's layers; `glued[i]`: layer i is in one stage with the one before it.
+job_spec program_of(const std::vector<double>& flops, const std::vector<bool>& glued) {
+  job_spec job;
+  job.model.family = "layers";
+  job.model.tied_head = false;
+  for (std::size_t i = 0; i < flops.size(); ++i)
+    job.model.operators.push_back({"layer", flops[i], 10, 8, 100.0 * (i + 1), 40, glued[i]});
+  return job;
+}
+
+/// The smallest possible FLOPs of the largest stage, by every cut that keeps glued layers together.
+double best_largest(const job_spec& job, std::uint32_t stages) {
+  const auto& all = job.model.operators;
+  const auto n = static_cast<std::uint32_t>(all.size());
+  double best = never;
+  for (std::uint32_t cuts = 0; cuts < 1U << (n - 1); ++cuts) {
+    std::uint32_t parts = 1;
+    double sum = all[0].flops, largest = 0;
+    bool allowed = true;
+    for (std::uint32_t i = 1; i < n; ++i) {
+      if (cuts >> (i - 1) & 1) {
+        allowed &= !all[i].glued;
+        ++parts;
+        largest = std::max(largest, sum);
+        sum = 0;
+      }
+      sum += all[i].flops;
+    }
+    if (allowed && parts == stages) best = std::min(best, std::max(largest, sum));
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("a program's layers are cut by their work, and glued ones are not cut apart") {
+  std::uint32_t seed = 1;
+  const auto next = [&] { return seed = seed * 1664525u + 1013904223u; };
+  for (int round = 0; round < 500; ++round) {
+    const auto n = 1 + next() % 9;
+    std::vector<double> flops;
+    std::vector<bool> glued;
+    std::uint32_t links = 0;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      flops.push_back(1 + next() % 100);
+      glued.push_back(i > 0 && next() % 4 == 0);
+      links += !glued.back();
+    }
+    const auto job = program_of(flops, glued);
+    CHECK(can_split(job.model, links));
+    CHECK_FALSE(can_split(job.model, links + 1));
+    const auto stages = 1 + next() % links;
+    const auto parts = split_model(job, stages, {});
+    REQUIRE(parts.size() == stages);
+    double largest = 0;
+    std::uint32_t first = 0;
+    for (const auto& p : parts) {
+      CHECK(p.first == first);
+      CHECK_FALSE((first > 0 && glued[first]));
+      first += p.count;
+      largest = std::max(largest, p.flops);
+    }
+    CHECK(first == n);
+    CHECK(largest == best_largest(job, stages));
+  }
+}
+
+TEST_CASE("a stage of a program needs its weights, gradients, state, and what its layers keep") {
+  auto job = program_of({1, 1, 1}, {false, false, false});
+  job.pipeline.recompute = false;
+  const auto parts = split_model(job, 1, {});
+  const auto m = memory_of(job, parts[0], {2, 3});
+  CHECK(m.weights == 4 * 30);
+  CHECK(m.gradients == 4 * 30);
+  CHECK(m.optimizer == 120);
+  // 2 rows of 3 micro-batches, of layers that keep 100, 200 and 300 bytes.
+  CHECK(m.inputs + m.activations == 2 * 3 * 600);
+}
