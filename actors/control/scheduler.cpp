@@ -8,13 +8,13 @@
 #include "actors/control/elastic_attempts.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/job_views.hpp"
+#include "actors/control/slow_decisions.hpp"
 #include "actors/control/unions.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
-#include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -261,7 +261,7 @@ void scheduler_state::begin_round() {
   auto decisions = options_.policy->decide(s, host_.random);
   const double took_s = host_.clock->now_s() - began_s;
   count(decisions, took_s);
-  warn_if_slow(s, took_s);
+  log_if_slow(*options_.policy, s, took_s);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
   if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
   propose(std::move(decisions));
@@ -278,18 +278,6 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
     counts_.stopped += d.what == kind::stop;
   }
   show_counts();
-}
-
-/// By the host's clock, which stands still during a decision of a virtual run.
-void scheduler_state::warn_if_slow(const planners::snapshot& s, double took_s) const {
-  const double heartbeat_s = cluster().settings.heartbeat_s;
-  if (took_s <= heartbeat_s) return;
-  runtime::log(runtime::log_level::warn, "scheduler", "a decision took longer than a heartbeat",
-               {{"policy", options_.policy->name()},
-                {"took_s", fmt::format("{:.3g}", took_s)},
-                {"heartbeat_s", heartbeat_s},
-                {"waiting", s.waiting.size()},
-                {"running", s.running.size()}});
 }
 
 void scheduler_state::decide_again_in(double seconds) {

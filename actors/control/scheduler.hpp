@@ -58,7 +58,6 @@ class scheduler_state {
   void begin_placing();
   void begin_round();
   void count(const std::vector<planners::decision>& decisions, double took_s);
-  void warn_if_slow(const planners::snapshot& s, double took_s) const;
   void decide_again_in(double seconds);
   void propose(std::vector<planners::decision> decisions);
   void withdraw(job_id job);

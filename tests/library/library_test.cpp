@@ -9,8 +9,9 @@
 #include "harness/shell.hpp"
 #include "harness/source_dir.hpp"
 
-// What is installed: the build is installed into a scratch prefix, and examples/my_policy is built
-// and run against that, outside the checkout; so are programs of jobs that use the Python package.
+// The installed files: the build is installed into a scratch prefix, and examples/my_policy is
+// built and run against that, outside the checkout; so are programs of jobs that use the Python
+// package.
 
 using troupe::test::run;
 using troupe::test::scratch;
