@@ -15,6 +15,7 @@ part_report::state end_after(const reason& why, bool progress) {
       return out_of_memory;
     case reason::kind::stale:        // a newer lease has the job
     case reason::kind::device_lost:  // the device will not be granted again
+    case reason::kind::worker_lost:  // repeated as after a lost node
       return stopped;
     case reason::kind::unavailable:  // peers may come back
       return progress ? stopped : failed;

@@ -69,7 +69,7 @@ class request_timeout {
   double after_s(tensor::kind k, double expected_s) const;
 
  private:
-  using by_kind = std::array<double, 6>;
+  using by_kind = std::array<double, tensor::kinds>;
   by_kind now_{}, before_{};
 };
 

@@ -46,10 +46,10 @@ std::string found_in(const std::string& sentence) {
 }  // namespace
 
 std::string_view code_of(const reason& why) {
-  constexpr std::array names{"invalid",     "infeasible",   "insufficient", "stale",
-                             "unknown",     "refused",      "malformed",    "unavailable",
-                             "device_lost", "out_of_memory"};
-  static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::out_of_memory));
+  constexpr std::array names{"invalid",     "infeasible",    "insufficient", "stale",
+                             "unknown",     "refused",       "malformed",    "unavailable",
+                             "device_lost", "out_of_memory", "worker_lost"};
+  static_assert(names.size() == 1 + static_cast<std::size_t>(reason::kind::worker_lost));
   return names[static_cast<std::size_t>(why.code)];
 }
 

@@ -192,7 +192,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
     map.fail("command",
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");
-  read_keys(map, admission::job_keys(has_work), job);
+  read_keys(map, admission::job_keys(has_work && !described), job);
   read_elastic(map, job);
   read_environment(map, job);
   read_training(map, job, directory);

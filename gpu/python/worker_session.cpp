@@ -62,7 +62,7 @@ reason worker_session::end(const reason& why) {
   if (closing_)
     over_ = reason{reason::kind::unavailable, "the device was closed during this operation"};
   else if (why.code == reason::kind::unavailable)
-    over_ = because(why.code, "the worker {} during {}", ending(), doing_);
+    over_ = because(reason::kind::worker_lost, "the worker {} during {}", ending(), doing_);
   else
     over_ = because(why.code, "{}, during {}", why.text, doing_);
   process_->kill();

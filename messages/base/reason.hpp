@@ -23,6 +23,7 @@ struct reason {
     unavailable,    // the other side cannot be reached
     device_lost,    // a device is unusable until its node is restarted
     out_of_memory,  // a device has too little memory for the work
+    worker_lost,    // the process that computes a program's layers has ended
   };
   kind code = kind::invalid;  // for programs
   std::string text;           // a sentence for people; empty: no error

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ struct tensor {
     norm_partial,
     norm_sum
   };
+  static constexpr std::size_t kinds = 8;
   kind what = kind::activation;
   stage_name from;
   std::uint32_t to_pipeline = 0, to_stage = 0;

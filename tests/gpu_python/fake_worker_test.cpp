@@ -202,7 +202,7 @@ TEST_CASE_METHOD(fixture, "a worker that is killed in any operation is lost, and
     if (what.what == kind::recompute || what.what == kind::backward) done(*s.device, forward(0));
     const auto r = run(*s.device, what);
     REQUIRE_FALSE(r);
-    CHECK(r.error().code == reason::kind::unavailable);
+    CHECK(r.error().code == reason::kind::worker_lost);
     CHECK(r.error().text == "the worker was killed by signal 9 during " + name);
     s.device = nullptr;
     CHECK_FALSE(is_alive(pid));

@@ -226,7 +226,7 @@ TEST_CASE_METHOD(fixture, "a worker cannot shrink the memory under the node") {
 TEST_CASE_METHOD(fixture, "a worker that dies late is lost, with how it ended") {
   CHECK(forward_error([](scripted_peer& p) { p.operation(); }) ==
         "the worker has run out of lines during forward");
-  CHECK(code == reason::kind::unavailable);
+  CHECK(code == reason::kind::worker_lost);
 }
 
 TEST_CASE_METHOD(fixture, "a device does not wait for a silent worker") {
