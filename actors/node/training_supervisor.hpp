@@ -69,6 +69,7 @@ class training_supervisor {
   void set_up(address trainer, stage_setup s);
   void report(address trainer, const stage_setup& s, const reason& why) const;
   part::entry* stage_of(const stage_name& who);
+  void end_workers(lease_id lease);
   void return_memory_soon();
 
   node_context node_;

@@ -494,6 +494,7 @@ worker_launch launch_of(const python_spec& s, const std::string& socket) {
                    {"OMP_NUM_THREADS", threads},
                    {"OPENBLAS_NUM_THREADS", threads},
                    {"PYTHONHASHSEED", "0"}};
+  l.directory = s.program.file.substr(0, s.program.file.rfind('/') + 1);
   if (s.program.deterministic) l.environment.emplace_back("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
   return l;
 }
