@@ -28,7 +28,7 @@ std::string sentence_of(const kept_end& end) {
                      name ? fmt::format(" (SIG{})", name) : "");
 }
 
-/// What a stage and the node know of a worker.
+/// Known to a worker's stage and to the node.
 struct shared_state {
   std::mutex guard;
   bool killed = false;    // it is to be

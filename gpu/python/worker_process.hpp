@@ -25,7 +25,7 @@ class worker_process {
   virtual std::optional<std::string> ended() = 0;
 };
 
-/// What a worker needs to start. The caller adds what only it knows (PYTHONPATH,
+/// A worker to start. The caller adds what only it knows (PYTHONPATH,
 /// CUDA_VISIBLE_DEVICES), and keeps what it prints.
 struct worker_launch {
   std::vector<std::string> command;

@@ -40,7 +40,7 @@ struct fixture {
                                    std::uint32_t stages = 2) {
     return gpu::make_python_device(spec(stage, stages), scripted(std::move(lines), &killed));
   }
-  /// Of a worker that starts well, and then follows the script.
+  /// The stage of a worker that starts well, and then follows the script.
   gpu::python_stage started(script lines, std::uint32_t stage = 0, std::uint32_t stages = 2) {
     auto made = make(
         [lines = std::move(lines)](scripted_peer& p) {
@@ -95,10 +95,8 @@ TEST_CASE_METHOD(fixture, "a process without the token is not the worker") {
   const auto made = make([](scripted_peer& p) {
     reply_header h;
     h.kind = message_kind::hello;
-    p.reply(
-        h,
-        R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"","blas":"",)"
-        R"("pid":1})");
+    p.reply(h, R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"",)"
+               R"("blas":"","pid":1})");
     p.receive();
   });
   CHECK(error_of(made) == "the worker's token is not its node's, during its start");
