@@ -78,7 +78,7 @@ TEST_CASE("memory grows by regions up to the limit") {
   CHECK_FALSE(all.has_room(3 * mib));
   const auto refused = all.take(3 * mib);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == reason::kind::out_of_memory);
+  CHECK(refused.error().code == reason::kind::infeasible);
   CHECK(refused.error().text ==
         "a tensor of 3145728 bytes finds no room in 10485760 bytes of "
         "shared memory; slot_mb may be too small");
