@@ -19,6 +19,7 @@
 #include "actors/node/local_workers.hpp"
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
+#include "actors/node/worker_runner.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
@@ -120,6 +121,7 @@ class local_process_runner final : public process_runner {
   }
 
   void watch(std::function<void()> on_event) override {
+    workers_.watch(on_event);
     watch_.emplace(std::move(on_event));
     for (const auto& [lease, r] : running_) watch_->add(r.program->events());
   }
@@ -130,6 +132,10 @@ class local_process_runner final : public process_runner {
     for (auto& [lease, r] : running_) r.program->renew(until_s);
     workers_.renew(until_s);
   }
+
+  gpu::worker_starter workers(lease_id lease) override { return workers_.starter(lease); }
+
+  void end_workers(lease_id lease) override { workers_.end(lease); }
 
   void stop(lease_id lease, bool at_once) override {
     auto* r = find_in(running_, lease);
@@ -149,6 +155,10 @@ class local_process_runner final : public process_runner {
     std::vector<part_report> result;
     const double now_s = clock_.now_s();
     if (!unable_.empty() && now_s >= retry_s_) try_again();
+    workers_.poll([this](lease_id lease, const gpu::worker_launch& w) { return run(lease, w); },
+                  [this](int events) {
+                    if (watch_) watch_->add(events);
+                  });
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
       // The files are read once more after the end: the last report is what the program has saved.
@@ -199,6 +209,18 @@ class local_process_runner final : public process_runner {
   }
 
  private:
+  expected<std::unique_ptr<runtime::kept_program>> run(lease_id lease,
+                                                       const gpu::worker_launch& what) {
+    if (auto ok = files_.prepare(lease); !ok) return refuse(ok.error());
+    runtime::process_options o;
+    o.command = what.command;
+    o.environment = what.environment;
+    add_python_package(o.environment);
+    o.directory = what.directory;
+    o.output = files_.log(lease);
+    return keepers_->run(o, until_s_);
+  }
+
   /// Ends this host, with the reason, so that its supervisor restarts it: a node that cannot start
   /// programs would otherwise look idle.
   void check_keepers() const {
@@ -317,6 +339,7 @@ class local_process_runner final : public process_runner {
   std::unique_ptr<runtime::keeper_server> keepers_;
   local_workers workers_;
   std::map<lease_id, running> running_;
+  worker_runner workers_;
   std::optional<runtime::readable_watch> watch_;
 };
 

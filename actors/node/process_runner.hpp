@@ -61,6 +61,12 @@ class process_runner {
   /// Appends a line, an event of the built-in trainer, to a lease's output.
   virtual void append_log(lease_id lease, const std::string& line) = 0;
 
+  /// Starts workers of a lease's stages, from any thread; they appear, and end, with poll().
+  /// Null: this node starts none.
+  virtual gpu::worker_starter workers(lease_id) { return {}; }
+  /// Kills the workers of a lease.
+  virtual void end_workers(lease_id) {}
+
   /// Up to 64 KiB of a lease's output from `offset` on.
   virtual expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const = 0;
 };

@@ -65,6 +65,7 @@ void training_supervisor::stop(lease_id lease) {
   for (auto& [name, s] : p->stages) node_.kill(s.actor);
   if (p->trainer) node_.kill(p->trainer);
   guests_.stop(lease);
+  end_workers(lease);
   parts_.erase(lease);
   return_memory_soon();
 }
@@ -74,9 +75,15 @@ void training_supervisor::release(lease_id lease) {
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
   guests_.stop(lease);
+  end_workers(lease);
   if (p->trainer) node_.kill(std::exchange(p->trainer, {}));
   p->released_s = node_.host.clock->now_s();
   return_memory_soon();
+}
+
+/// Those of stages that are waiting for theirs to start, too: nothing else would end that.
+void training_supervisor::end_workers(lease_id lease) {
+  if (const auto& runner = node_.options.process_runner) runner->end_workers(lease);
 }
 
 void training_supervisor::remove_released() {

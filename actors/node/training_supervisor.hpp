@@ -70,6 +70,7 @@ class training_supervisor {
   gpu::worker_starter workers_of(const stage_setup& s) const;
   void report(address trainer, const stage_setup& s, const reason& why) const;
   part::entry* stage_of(const stage_name& who);
+  void end_workers(lease_id lease);
   void return_memory_soon();
 
   node_context node_;

@@ -75,7 +75,7 @@ struct operation {
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
   std::uint32_t rank = 0, size = 1;  // make_group_id, join_group
   std::string path{};
-  // Of programs (gpu/python) alone.
+  // For programs (gpu/python) alone.
   std::uint64_t iteration = 0;  // completed before; a program's data and masks depend on it
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
   // update: of all stages' gradients, not scaled, for clipping by their norm.
@@ -97,7 +97,7 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // on the device's own clock
   // The time of a timed operation's kernels, without copies from and to the host.
   double compute_s = 0;  // 0: the device cannot measure it
-  // Of programs (gpu/python) alone.
+  // From programs (gpu/python) alone.
   std::vector<double> norms{};      // norms: squared, not scaled; one for each layer
   std::vector<named_value> more{};  // forward on the last stage
   std::uint64_t peak_bytes = 0;     // the largest use of memory so far

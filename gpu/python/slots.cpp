@@ -53,7 +53,7 @@ std::optional<slot_place> slots::state::find(std::uint64_t bytes) {
 expected<void> slots::state::grow(std::uint64_t bytes) {
   constexpr std::uint64_t smallest = std::uint64_t{4} << 20;
   if (bytes > room_to_grow())
-    return refuse(reason::kind::out_of_memory,
+    return refuse(reason::kind::infeasible,
                   "a tensor of {} bytes finds no room in {} bytes of shared memory; slot_mb may be "
                   "too small",
                   bytes, limit_bytes);

@@ -40,7 +40,7 @@ struct tensor_start {
   std::uint32_t zeros = 0;
 };
 
-auto wrong(std::size_t tensor, const char* what, std::int64_t found, const char* wanted) {
+auto malformed(std::size_t tensor, const char* what, std::int64_t found, const char* wanted) {
   return refuse(reason::kind::malformed, "tensor {}: found {} {}, expected {}", tensor, what, found,
                 wanted);
 }
@@ -80,9 +80,10 @@ expected<tensor_view> read_tensor(reader& from, std::size_t number) {
   tensor_start s;
   if (!from.take(s)) return refuse(reason::kind::malformed, cut_off, number);
   if (s.type > static_cast<std::uint8_t>(number_type::boolean))
-    return wrong(number, "type", s.type, "0 to 9");
-  if (s.flags > 1) return wrong(number, "flags", s.flags, "0 or 1");
-  if (s.dimensions > max_dimensions) return wrong(number, "dimensions", s.dimensions, "0 to 16");
+    return malformed(number, "type", s.type, "0 to 9");
+  if (s.flags > 1) return malformed(number, "flags", s.flags, "0 or 1");
+  if (s.dimensions > max_dimensions)
+    return malformed(number, "dimensions", s.dimensions, "0 to 16");
   tensor_view t;
   t.type = static_cast<number_type>(s.type);
   t.wants_gradient = s.flags == 1;
@@ -90,7 +91,7 @@ expected<tensor_view> read_tensor(reader& from, std::size_t number) {
     for (std::size_t d = 0; d < s.dimensions; ++d) {
       std::int64_t n = 0;
       if (!from.take(n)) return refuse(reason::kind::malformed, cut_off, number);
-      if (n < 0) return wrong(number, numbers == &t.sizes ? "size" : "stride", n, "0 or more");
+      if (n < 0) return malformed(number, numbers == &t.sizes ? "size" : "stride", n, "0 or more");
       numbers->push_back(n);
     }
   }

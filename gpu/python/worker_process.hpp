@@ -25,11 +25,12 @@ class worker_process {
   virtual std::optional<std::string> ended() = 0;
 };
 
-/// What a worker needs to start. The caller adds what only it knows (PYTHONPATH,
-/// CUDA_VISIBLE_DEVICES), starts it in the program's directory and keeps what it prints.
+/// A worker to start. The caller adds what only it knows (PYTHONPATH,
+/// CUDA_VISIBLE_DEVICES), and keeps what it prints.
 struct worker_launch {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> environment;
+  std::string directory;  // the program's
 };
 
 using worker_starter =

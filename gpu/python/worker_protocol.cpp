@@ -38,7 +38,7 @@ class fields {
   std::string text(const char* name, std::size_t max_bytes = 200) {
     const auto* v = find(name);
     if (v == nullptr) return {};
-    if (!v->is_string()) return wrong(name, "a text"), std::string{};
+    if (!v->is_string()) return failure(name, "a text"), std::string{};
     return clean(v->get_ref<const std::string&>(), max_bytes);
   }
   std::uint64_t number(const char* name,
@@ -46,19 +46,19 @@ class fields {
     const auto* v = find(name);
     if (v == nullptr) return 0;
     const bool ok = v->is_number_unsigned() && v->get<std::uint64_t>() <= max;
-    if (!ok) wrong(name, fmt::format("a whole number up to {}", max));
+    if (!ok) failure(name, fmt::format("a whole number up to {}", max));
     return ok ? v->get<std::uint64_t>() : 0;
   }
   bool flag(const char* name) {
     const auto* v = find(name);
-    if (v != nullptr && !v->is_boolean()) wrong(name, "true or false");
+    if (v != nullptr && !v->is_boolean()) failure(name, "true or false");
     return v != nullptr && v->is_boolean() && v->get<bool>();
   }
   /// null: there is none.
   const nlohmann::ordered_json* list(const char* name) {
     const auto* v = find(name);
     if (v == nullptr || v->is_array()) return v;
-    wrong(name, "a list");
+    failure(name, "a list");
     return nullptr;
   }
   const std::optional<reason>& error() const { return error_; }
@@ -67,10 +67,10 @@ class fields {
   const nlohmann::ordered_json* find(const char* name) {
     const auto found = from_.is_object() ? from_.find(name) : from_.end();
     if (from_.is_object() && found != from_.end()) return &*found;
-    wrong(name, "it to be there");
+    failure(name, "it to be there");
     return nullptr;
   }
-  void wrong(const char* name, std::string_view wanted) {
+  void failure(const char* name, std::string_view wanted) {
     if (!error_)
       error_ = because(reason::kind::malformed, "the worker's {}: '{}': expected {}", whose_, name,
                        wanted);

@@ -64,7 +64,7 @@ namespace reply_flag {
 inline constexpr std::uint8_t more = 1, larger = 2, skipped = 4, all = 7;
 }  // namespace reply_flag
 
-/// What a node sends. `in`, `out`: packed slot_places; 0: none.
+/// A node's message. `in`, `out`: packed slot_places; 0: none.
 struct request_header {
   std::uint32_t sequence = 0;
   message_kind kind = message_kind::stop;
@@ -79,7 +79,7 @@ struct request_header {
   double squared_norm = 0;  // update: of all stages' gradients, not scaled
 };
 
-/// What a worker sends.
+/// A worker's message.
 struct reply_header {
   std::uint32_t sequence = 0;  // of the request
   message_kind kind = message_kind::done;

@@ -22,7 +22,8 @@ class child final : public gpu::worker_process {
   explicit child(int pid) : pid_{pid} {}
   ~child() override {
     kill();
-    while (!ended()) ::usleep(1000);
+    std::lock_guard lock{guard_};
+    if (!end_) ::waitpid(pid_, nullptr, 0);
   }
 
   void kill() override {

@@ -10,6 +10,7 @@
 #include "gpu_python/scripted_worker.hpp"
 #include "gpu_python/tensor_bytes.hpp"
 #include "harness/scratch.hpp"
+#include "messages/base/random.hpp"
 
 // Workers that break the protocol: the stage ends with a sentence, the worker is killed, and
 // nothing waits.
@@ -40,7 +41,7 @@ struct fixture {
                                    std::uint32_t stages = 2) {
     return gpu::make_python_device(spec(stage, stages), scripted(std::move(lines), &killed));
   }
-  /// Of a worker that starts well, and then follows the script.
+  /// The stage of a worker that starts well, and then follows the script.
   gpu::python_stage started(script lines, std::uint32_t stage = 0, std::uint32_t stages = 2) {
     auto made = make(
         [lines = std::move(lines)](scripted_peer& p) {
@@ -95,10 +96,8 @@ TEST_CASE_METHOD(fixture, "a process without the token is not the worker") {
   const auto made = make([](scripted_peer& p) {
     reply_header h;
     h.kind = message_kind::hello;
-    p.reply(
-        h,
-        R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"","blas":"",)"
-        R"("pid":1})");
+    p.reply(h, R"({"protocol":1,"token":"guessed","package":"","python":"","torch":"","cuda":"",)"
+               R"("blas":"","pid":1})");
     p.receive();
   });
   CHECK(error_of(made) == "the worker's token is not its node's, during its start");
@@ -183,7 +182,7 @@ TEST_CASE_METHOD(fixture, "a slot larger than the memory for slots is refused") 
   });
   const auto r = run(*s.device, {.what = kind::forward, .keep = true});
   REQUIRE_FALSE(r);
-  CHECK(r.error().code == reason::kind::out_of_memory);
+  CHECK(r.error().code == reason::kind::infeasible);
   CHECK(
       r.error().text.starts_with("a tensor of 8589934592 bytes finds no room in 1073741824 bytes"));
 }
@@ -263,6 +262,44 @@ TEST_CASE_METHOD(fixture, "a worker's times cannot be other than the operation's
   CHECK(r->begin_s >= before_s);
   CHECK(r->end_s >= r->begin_s);
   CHECK(r->end_s <= gpu::now_s());
+}
+
+TEST_CASE_METHOD(fixture,
+                 "an emulated slower machine takes the operation's processor time longer") {
+  auto how = spec();
+  how.emulate_speed = 0.25;
+  auto s = gpu::make_python_device(how, scripted([](scripted_peer& p) {
+                                     p.start();
+                                     reply_header h;
+                                     h.sequence = p.operation().header.sequence;
+                                     h.cpu_us = 50'000;
+                                     p.reply(h);
+                                     p.receive();
+                                   }));
+  REQUIRE(s);
+  const auto r = run(*s->device, {.what = kind::update, .timed = true});
+  REQUIRE(r);
+  CHECK(r->end_s - r->begin_s >= 0.2);
+  CHECK(r->compute_s == r->end_s - r->begin_s);
+}
+
+TEST_CASE_METHOD(fixture, "whatever a reply's numbers are, the operation ends") {
+  random_source random{1};
+  int refused = 0;
+  for (int round = 0; round < 150; ++round) {
+    auto s = started([&](scripted_peer& p) {
+      const auto r = p.operation();
+      auto h = output_of(r, unpacked(r.header.out).bytes);
+      auto bytes = encode(h, random.below(2) == 0 ? "" : std::string(random.below(200), '{'));
+      for (auto changes = random.below(4); changes > 0; --changes)
+        bytes[random.below(bytes.size())] = static_cast<char>(random.next());
+      p.send(bytes);
+    });
+    const auto r = run(*s.device, {.what = kind::forward, .keep = true});
+    if (!r) ++refused;
+  }
+  // Without tensors in the slot none can be right.
+  CHECK(refused == 150);
 }
 
 TEST_CASE_METHOD(fixture, "a save that never ends its replies ends the stage") {

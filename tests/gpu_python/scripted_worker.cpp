@@ -59,10 +59,8 @@ void scripted_peer::done(const request& to, const std::string& body) {
 void scripted_peer::hello() {
   reply_header h;
   h.kind = message_kind::hello;
-  reply(
-      h,
-      R"({"protocol":1,"token":")" + token_ +
-          R"(","package":"0.1.0","python":"3.11.2","torch":"1.13.1","cuda":"","blas":"x","pid":1})");
+  reply(h, R"({"protocol":1,"token":")" + token_ +
+               R"(","package":"0.1.0","python":"3","torch":"1","cuda":"","blas":"","pid":1})");
 }
 
 descriptor scripted_peer::start(std::uint64_t parameters) {

@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 #include <map>
-#include <random>
 #include <thread>
 
 #include "gpu/python/worker_protocol.hpp"
+#include "messages/base/random.hpp"
 
 namespace troupe::test {
 
@@ -37,13 +37,14 @@ TEST_CASE("a slot that was returned is used again") {
 
 TEST_CASE("slots never overlap, and all memory is whole again in the end") {
   slots all{8 * mib};
-  std::minstd_rand random{1};
+  random_source random{1};
   std::vector<std::shared_ptr<slots::slot>> held;
   for (int i = 0; i < 2000; ++i) {
-    if (auto s = all.take(1 + random() % (mib / 8))) held.push_back(std::move(*s));
-    if (!held.empty() && random() % 3 == 0) held.back()->shorten(held.back()->bytes().size() / 2);
-    while (held.size() > 40 || (!held.empty() && random() % 2 == 0)) {
-      std::swap(held[random() % held.size()], held.back());
+    if (auto s = all.take(1 + random.below(mib / 8))) held.push_back(std::move(*s));
+    if (!held.empty() && random.below(3) == 0)
+      held.back()->shorten(held.back()->bytes().size() / 2);
+    while (held.size() > 40 || (!held.empty() && random.below(2) == 0)) {
+      std::swap(held[random.below(held.size())], held.back());
       held.pop_back();
     }
     std::map<std::byte*, std::size_t> pieces;
@@ -77,7 +78,7 @@ TEST_CASE("memory grows by regions up to the limit") {
   CHECK_FALSE(all.has_room(3 * mib));
   const auto refused = all.take(3 * mib);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == reason::kind::out_of_memory);
+  CHECK(refused.error().code == reason::kind::infeasible);
   CHECK(refused.error().text ==
         "a tensor of 3145728 bytes finds no room in 10485760 bytes of "
         "shared memory; slot_mb may be too small");

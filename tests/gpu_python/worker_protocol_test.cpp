@@ -194,7 +194,7 @@ TEST_CASE("an error is one sentence with layer, type, file and line") {
   CHECK(named.text == "dataset: no length");
   CHECK(read_error("no").code == reason::kind::malformed);
   CHECK(read_error(R"({"type":1,"message":"","cause":""})").code == reason::kind::malformed);
-  // What belongs to the sentence's ends only may be anything.
+  // Anything may be in the parts that are for the sentence's ends alone.
   CHECK(
       read_error(R"({"type":"E","message":"m","cause":"","layer":-1,"file":3,"line":"x"})").text ==
       "E: m");
