@@ -11,8 +11,8 @@ from support import has_torch, here, root, without_torch
 if has_torch:
     import torch
 
-    from stages import Loop, Pipeline, unequal
-    from troupe import errors
+    from stages import SEED, Loop, Pipeline, unequal
+    from troupe import errors, order
     from troupe.model_file import Program
     from troupe.stage import Stage
 
@@ -158,12 +158,12 @@ def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Lin
             self.assertEqual(evaluated.iteration(n), expected)
         self.assertEqual(unequal(plain.weights(), evaluated.weights()), "")
 
+        first = evaluated.stages[0].forward(0, 0, evaluate=True)
+        found = evaluated.stages[1].forward(0, 0, first.tensors, evaluate=True).loss
         whole = torch.nn.Sequential(*(x.module for stage in evaluated.stages for x in stage.layers)).eval()
         data = program.dataset()
         x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in range(3)]) for k in (0, 1))
-        first = evaluated.stages[0].forward(0, 0, evaluate=True)
-        self.assertEqual(evaluated.stages[1].forward(0, 0, first.tensors, evaluate=True).loss,
-                         float(torch.nn.functional.cross_entropy(whole(x), y)))
+        self.assertEqual(found, float(torch.nn.functional.cross_entropy(whole(x), y)))
 
     def test_weights_make_the_mean_over_the_global_batch(self):
         more = """
@@ -173,8 +173,16 @@ def loss(output, target):
 def weights(indices): return [i % 3 + 1 for i in indices]"""
         program = self.program(more=more)
         one, two = Pipeline(program, (1,), rows=3, microbatches=4), Pipeline(program, rows=12, microbatches=1)
+        plain = torch.nn.Sequential(*(x.module for x in two.stages[0].layers))
         out = two.stages[0].forward(0, 0)
         two.stages[0].backward(0, 0)
+        own, data, numbers = two.stages[0].gradients()[0], program.dataset(), order.samples(0, 12, 40, SEED)
+        x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in numbers]) for k in (0, 1))
+        each = torch.nn.functional.cross_entropy(plain(x), y, reduction="none")
+        mean = (each * (y + 1)).sum() / (y + 1).sum()
+        expected = torch.cat([g.flatten() for g in torch.autograd.grad(mean, list(plain.parameters()))])
+        self.assertAlmostEqual(out.loss, mean.item(), places=6)
+        self.assertTrue(torch.allclose(own, expected, rtol=1e-5, atol=1e-7))
         self.assertEqual(out.values["hits"][1], 12)
         self.assertLessEqual(out.values["hits"][0], 12)
         two.stages[0].update()
@@ -249,6 +257,22 @@ def loss(output, target): return output.sum() * float("nan")""")
         stage.forward(0, 0)
         stage.backward(0, 0)
         self.refused("found no forward of iteration 0, micro-batch 0", lambda: stage.backward(0, 0), ValueError)
+
+    def test_a_parameter_that_a_layer_returns_is_trained_and_keeps_no_hooks(self):
+        program = self.program(self.model, """
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.ones(4, 8))
+    def forward(self, x): return x, self.shift
+class Sum(nn.Module):
+    def forward(self, given): return given[0] * given[1]
+def model(): return [nn.Linear(4, 8), Both(), Sum(), nn.Linear(8, 3)]""")
+        whole, cut = (Pipeline(program, cuts, rows=4) for cuts in ((), (2,)))
+        self.assertEqual([whole.iteration(n) for n in range(3)], [cut.iteration(n) for n in range(3)])
+        shift = cut.stages[0].layers[1].module.shift
+        self.assertFalse(torch.equal(shift, torch.ones(4, 8)))
+        self.assertFalse(shift._backward_hooks)
 
     def test_a_sum_from_outside_is_what_is_applied(self):
         stage = Stage(self.program())
