@@ -145,7 +145,22 @@ def model():
 
     def test_an_evaluation_changes_nothing(self):
         text = """
-def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)]"""
+class Rolling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factors", torch.tensor([1.0, 2.0]))
+    def forward(self, x):
+        if not self.training: return x.clone()
+        self.factors = self.factors.roll(1)
+        return x * self.factors[0]
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+    def forward(self, x):
+        self.calls += 1
+        return x
+def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), Counting(), Rolling(), nn.Dropout(0.5), nn.Linear(8, 3)]"""
         program = self.program(self.model, text)
         plain, evaluated = Pipeline(program, (2,)), Pipeline(program, (2,))
         for n in range(3):
@@ -237,6 +252,42 @@ class Widen(nn.Module):
             self.assertTrue(stage.needs_norm)
         if not cpu_has_fp16():
             self.refused("precision: found fp16", lambda: Stage(program, precision="fp16"))
+
+    def test_clipping_is_that_of_plain_pytorch_and_equal_for_every_cut(self):
+        program = self.program(more="\nclip_norm = 0.3")
+        loop, whole = Loop(program.path, clip=0.3), Pipeline(program)
+        for n in range(ITERATIONS):
+            self.assertAlmostEqual(whole.iteration(n), loop.iteration(n), places=6)
+            self.assertGreater(loop.norm, 0.3)
+        for name, w in whole.weights().items():
+            self.assertTrue(torch.allclose(w, loop.weights()[name], rtol=1e-6, atol=1e-7), name)
+        for cut in ((1,), (2,), (1, 2)):
+            self.assertEqual(unequal(trained(program, *cut)[1], whole.weights()), "")
+
+    def test_gradients_are_dense_at_every_boundary(self):
+        program = self.program(more="""
+class Probe(torch.autograd.Function):
+    found = []
+    @staticmethod
+    def forward(ctx, x): return x * 1
+    @staticmethod
+    def backward(ctx, g):
+        Probe.found.append(g.is_contiguous())
+        return g
+class Probed(nn.Module):
+    def forward(self, x): return Probe.apply(x)
+class Sum(nn.Module):
+    def forward(self, x): return x.sum(1)
+def model(): return [nn.Linear(4, 8), Probed(), Sum()]
+def loss(output, target): return output.square().mean()""")
+        whole, cut = Stage(program, rows=3), Stage(program, 2, rows=3)
+        for stage, given in ((whole, None), (cut, (torch.ones(3, 8).requires_grad_(),))):
+            stage.start()
+            stage.forward(0, 0, given)
+        whole.backward(0, 0)
+        (gradient,) = cut.backward(0, 0)
+        self.assertTrue(gradient.is_contiguous())
+        self.assertEqual(whole.layers[1].module.forward.__globals__["Probe"].found, [True])
 
     def test_a_loss_that_is_not_finite_ends_the_training(self):
         program = self.program(more="""
