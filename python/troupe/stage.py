@@ -181,6 +181,8 @@ class Stage:
     def load(self, directory, files=None):
         """Reads this stage's layers of a checkpoint written by any stages; returns its iteration. files: names in the
         directory; None: those of its index, or all. Raises ProgramError with the first difference to the program."""
+        if self.has_gradients and self._optimizer is None:
+            raise ValueError("found no optimizer: start() comes before load()")
         checkpoint = Checkpoint(directory, files)
         scale = self._state.load(checkpoint, self._optimizer)
         self._scale.restore(scale)

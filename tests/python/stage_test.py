@@ -110,6 +110,16 @@ class Operations(Programs):
                     self.assertTrue(torch.equal(given, before))
                     self.assertTrue(torch.equal(found[0] != 0, before > 0))
 
+    def test_a_layer_that_is_in_place_in_training_alone_may_be_evaluated_before(self):
+        program = self.program(self.model, "def model(): return [nn.Linear(4, 8), nn.Dropout(0.5, inplace=True), nn.Linear(8, 3)]")
+        stage = Stage(program, 1, rows=4)
+        stage.start()
+        given = torch.ones(4, 8).requires_grad_()
+        stage.forward(0, 0, (given,), evaluate=True)
+        stage.forward(0, 0, (given,))
+        self.assertEqual(set(stage.backward(0, 0)[0].sign().flatten().tolist()) - {0.0, 1.0, -1.0}, set())
+        self.assertTrue(torch.equal(given, torch.ones(4, 8)))
+
     def test_a_layer_that_begins_to_change_its_input_is_named(self):
         program = self.program(self.model, """
 class Late(nn.Module):
