@@ -63,10 +63,10 @@ class Gradients:
             self._gradients_are_out = False
 
     def squared_norms(self, layers):
-        """By layer, in double, in the order of parameters. `counts_tied`: whether the tied ones count here."""
+        """By layer, in double, in the order of parameters. A tied one that is of another stage's layer does not count."""
         sums = dict.fromkeys(layers, 0.0)
-        for layer, _, p, view in self._views:
-            if p is not self._twin and layer in sums:
+        for layer, _, _, view in self._views:
+            if layer in sums:
                 for piece in view.view(-1).split(_chunk):
                     sums[layer] += float(piece.double().square_().sum())
         return list(sums.values())
