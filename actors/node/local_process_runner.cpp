@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -15,8 +14,6 @@
 
 #include <fmt/format.h>
 
-#include "actors/node/exit_status.hpp"
-#include "actors/node/local_workers.hpp"
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/node/worker_runner.hpp"
@@ -44,6 +41,13 @@ constexpr double short_poll_s = 0.25;              // of one that reads the cont
 constexpr double signal_before_s = 5;              // its last request, before SIGKILL
 constexpr double longest_retry_s = 60;             // of a node that can start nothing
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
+
+/// The signal of an exit status of 128 + n, in brackets: shells and keepers report the end by a
+/// signal that way.
+std::string signal_of(int status) {
+  const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
+  return name ? fmt::format(" (SIG{})", name) : std::string{};
+}
 
 class local_process_runner final : public process_runner {
  public:
@@ -103,10 +107,7 @@ class local_process_runner final : public process_runner {
     o.directory = w.working_directory;
     o.output = files_.log(w.lease);
     // The keeper ends the program at the lease's end even if this process is stopped or dead.
-    auto started = [&] {
-      const std::lock_guard hold{keepers_mutex_};
-      return keepers_->run(o, until_s_);
-    }();
+    auto started = keepers_->run(o, until_s_);
     if (!started) {
       check_keepers();
       if (started.error().code == reason::kind::unavailable) take_no_more(started.error().text);
@@ -151,7 +152,6 @@ class local_process_runner final : public process_runner {
 
   std::vector<part_report> poll() override {
     check_keepers();
-    workers_.poll();
     std::vector<part_report> result;
     const double now_s = clock_.now_s();
     if (!unable_.empty() && now_s >= retry_s_) try_again();
@@ -176,18 +176,6 @@ class local_process_runner final : public process_runner {
       it = end ? running_.erase(it) : std::next(it);
     }
     return result;
-  }
-
-  gpu::worker_starter worker_starter(lease_id lease, const std::string& directory) override {
-    return [this, lease, directory](
-               const gpu::worker_launch& what) -> expected<std::unique_ptr<gpu::worker_process>> {
-      if (const auto failed = files_.make(lease))
-        return refuse(reason::kind::unavailable, "{}: {}", files_.log(lease), failed.message());
-      std::vector<std::pair<std::string, std::string>> environment;
-      runtime::add_python_package(environment);
-      return workers_.start(*keepers_, keepers_mutex_, what, std::move(environment), directory,
-                            files_.log(lease));
-    };
   }
 
   std::string unable() const override { return unable_; }
@@ -215,7 +203,7 @@ class local_process_runner final : public process_runner {
     runtime::process_options o;
     o.command = what.command;
     o.environment = what.environment;
-    add_python_package(o.environment);
+    runtime::add_python_package(o.environment);
     o.directory = what.directory;
     o.output = files_.log(lease);
     return keepers_->run(o, until_s_);
@@ -335,9 +323,7 @@ class local_process_runner final : public process_runner {
   std::string unable_;        // to start programs: the reason,
   double retry_s_ = 0;        // and when it is tried again
   int failures_ = 0;          // in a row
-  std::mutex keepers_mutex_;  // stages start their workers from threads of their own
   std::unique_ptr<runtime::keeper_server> keepers_;
-  local_workers workers_;
   std::map<lease_id, running> running_;
   worker_runner workers_;
   std::optional<runtime::readable_watch> watch_;

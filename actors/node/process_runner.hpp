@@ -52,12 +52,6 @@ class process_runner {
   /// The state of every program that has been started and not yet been reported as ended.
   virtual std::vector<part_report> poll() = 0;
 
-  /// Starts the worker of a stage of this lease, whose program is in `directory`; from any thread,
-  /// as long as this object lives. Null: this node starts none.
-  virtual gpu::worker_starter worker_starter(lease_id, const std::string& /*directory*/) {
-    return nullptr;
-  }
-
   /// Appends a line, an event of the built-in trainer, to a lease's output.
   virtual void append_log(lease_id lease, const std::string& line) = 0;
 

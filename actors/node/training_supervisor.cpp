@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/trainer.hpp"
 #include "messages/base/find_in.hpp"
-#include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
 
@@ -202,16 +200,10 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   e.actor = node_.spawn<stage_state>(computes, std::move(o));
 }
 
-/// The workers live at most as long as the runner, which their starter keeps.
+/// Null: this node starts none.
 gpu::worker_starter training_supervisor::workers_of(const stage_setup& s) const {
   const auto& runner = node_.options.process_runner;
-  if (!runner || !s.how.program) return nullptr;
-  const auto directory = std::filesystem::path{s.how.program->file}.parent_path().string();
-  return [runner, start = runner->worker_starter(s.name.lease, directory)](
-             const gpu::worker_launch& what) -> expected<std::unique_ptr<gpu::worker_process>> {
-    if (!start) return refuse(reason::kind::infeasible, "this node starts no workers");
-    return start(what);
-  };
+  return runner && s.how.program ? runner->workers(s.name.lease) : nullptr;
 }
 
 /// For a stage that cannot be set up; without a reason, for one whose device is not ready yet.
