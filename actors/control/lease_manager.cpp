@@ -247,6 +247,7 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   }
   if (it->now == part_report::state::running) {
     report_progress(*l, *it);
+    record_saved(*l);
     return end_done_members(*l, it->iterations);
   }
   const auto& spec = *book.job(l->granted.job)->spec;
@@ -290,6 +291,25 @@ void lease_manager::report_progress(const lease_record& l, const part_report& r)
     p.start_s = starts_.of(l.granted.lease);
   }
   links_.send_progress(std::move(p));
+}
+
+/// What a running program has saved, so that it is known after this controller's and its node's
+/// end. The least of its parts counts, of those that report it.
+void lease_manager::record_saved(const lease_record& l) {
+  constexpr double interval_s = 5;  // an entry takes a write to the disk
+  std::optional<std::uint64_t> saved;
+  for (const auto& p : l.granted.parts) {
+    const auto* last = find_in(hosts_.node(p.node).reached, l.granted.lease);
+    if (last && last->program && last->program->saved)
+      saved = std::min(saved.value_or(*last->program->saved), *last->program->saved);
+  }
+  const auto known =
+      std::max(records_.book().job(l.granted.job)->iterations_done, l.saved.value_or(0));
+  if (!saved || *saved <= known) return;
+  auto& due_s = saves_[l.granted.lease];
+  if (records_.now() < due_s) return;
+  due_s = records_.now() + interval_s;
+  records_.record(program_saved{l.granted.lease, *saved});
 }
 
 std::optional<program_end> lease_manager::end_of_program(const part_report& p) const {
@@ -343,6 +363,7 @@ void lease_manager::end_part(part_ended e) {
   if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
   orders_.end_grace(id);
   if (!book.lease(id)) starts_.forget(id);
+  if (!book.lease(id)) saves_.erase(id);
   settle(job);
 }
 

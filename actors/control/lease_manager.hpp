@@ -77,6 +77,7 @@ class lease_manager {
   void end_done_members(const lease_record& l, std::uint64_t iterations);
   void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
   void end_part(part_ended e);
+  void record_saved(const lease_record& l);
   void report_progress(const lease_record& l, const part_report& r);
 
   recorder& records_;
@@ -85,6 +86,7 @@ class lease_manager {
   const controller_links& links_;
   // Programs of which a part has ended with status 0: when the others must have, on the monotonic
   // clock. After a restart it counts from there.
+  std::map<lease_id, double> saves_;  // when the next one may be recorded, by program
   std::map<lease_id, double> rank_waits_;
   start_times starts_;  // of elastic programs
   // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes

@@ -322,13 +322,23 @@ expected<void> ledger::on(const part_ended& e) {
   return {};
 }
 
+expected<void> ledger::on(const program_saved& e) {
+  const auto* held = lease(e.lease);
+  if (!held) return contradiction("the program of lease {} has saved, but does not run", e.lease);
+  auto l = *held;
+  l.saved = e.saved;
+  leases_.set(e.lease, std::move(l));
+  return {};
+}
+
 /// The iterations of a job that goes on after this lease: what its program has reported as saved,
 /// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   if (is_serving(*j.spec)) return 0;
   const auto limit =
       has_known_length(*j.spec) ? j.spec->iterations : std::numeric_limits<std::uint64_t>::max();
-  if (l.program && l.program->saved) return std::min(*l.program->saved, limit);
+  const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
+  if (saved) return std::min(*saved, limit);
   return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
 }
 

@@ -84,6 +84,7 @@ struct lease_record {
   std::vector<bool> ended_with_zero;         // exit status, by part
   double grace_s = 0;                        // of its revocation
   std::optional<double> revoked_s;           // when it was first revoked
+  std::optional<std::uint64_t> saved;        // as its program has reported while it ran
 
   bool operator==(const lease_record&) const = default;
 };
@@ -184,6 +185,7 @@ class ledger {
   expected<void> on(const cluster_changed& e);
   expected<void> on(const node_drained& e);
   expected<void> on(const member_ended& e);
+  expected<void> on(const program_saved& e);
   expected<void> check_members(const job_accepted& e) const;
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);

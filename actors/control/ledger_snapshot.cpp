@@ -41,7 +41,7 @@ auto common_fields(Job& j) {
 template <class Lease>
 auto common_lease_fields(Lease& l) {
   return std::tie(l.granted, l.revoked, l.outcome, l.detail, l.iterations, l.peak_bytes,
-                  l.exit_code, l.failed_part, l.program, l.revoked_s);
+                  l.exit_code, l.failed_part, l.program, l.revoked_s, l.saved);
 }
 
 job_kept kept(const job_record& j) {

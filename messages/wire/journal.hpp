@@ -264,12 +264,14 @@ struct lease_kept {
   std::optional<program_end> program{};        // of all parts that have ended; the least is saved
   /// Parts that ended with exit status 0; none: no part has.
   std::optional<std::vector<std::uint32_t>> ended_with_zero{};
-  std::optional<double> grace_s{};    // of its revocation; none: 0
-  std::optional<double> revoked_s{};  // when it was first revoked; none: it was not
+  std::optional<double> grace_s{};       // of its revocation; none: 0
+  std::optional<double> revoked_s{};     // when it was first revoked; none: it was not
+  std::optional<std::uint64_t> saved{};  // as its program has reported while it ran
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(lease_kept, granted, revoked, outcome, detail, ended, iterations, peak_bytes,
-                succeeded, exit_code, failed_part, program, ended_with_zero, grace_s, revoked_s);
+                succeeded, exit_code, failed_part, program, ended_with_zero, grace_s, revoked_s,
+                saved);
 };
 
 /// The job is suspended and gets no GPUs from now on, or is resumed.
@@ -308,10 +310,19 @@ struct node_drained {
   TROUPE_FIELDS(node_drained, node, at_s, drained, stop, by);
 };
 
+/// A running program has reported that it has saved: the next attempt goes on there, unless a later
+/// entry of the lease says otherwise.
+struct program_saved {
+  lease_id lease = 0;
+  std::uint64_t saved = 0;  // iterations from the job's beginning
+
+  TROUPE_FIELDS(program_saved, lease, saved);
+};
+
 /// In the order of the wire: new entries are added at the end.
 using journal_entry =
     std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
                  training_progress, jobs_forgotten, snapshot_begun, job_kept, lease_kept,
-                 job_suspended, cluster_changed, node_drained, member_ended>;
+                 job_suspended, cluster_changed, node_drained, member_ended, program_saved>;
 
 }  // namespace troupe

@@ -1,0 +1,146 @@
+"""Programs' layers as stages of real nodes: `troupe train`. $TROUPE_PROGRAM is the program; without it or PyTorch nothing
+is tested."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from support import Scratch, environment, has_torch, root, until, without_torch
+
+program = os.environ.get("TROUPE_PROGRAM")
+gpt = os.path.join(root, "examples", "pytorch", "gpt.py")
+small = {"layers": 3, "hidden": 32, "heads": 2, "sequence": 32}
+iterations, batch, microbatches = 6, 16, 4
+
+raises = """
+import torch, troupe
+
+class Raises(torch.nn.Linear):
+    calls = 0
+    def forward(self, x):
+        Raises.calls += 1
+        if Raises.calls > 6:
+            raise ValueError("seven")
+        return super().forward(x)
+
+def model():
+    return [troupe.Layer(torch.nn.Linear, 4, 4), troupe.Layer(Raises, 4, 4)]
+def loss(output, target):
+    return ((output - target) ** 2).mean()
+class Zeros(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, i):
+        return torch.full((4,), float(i)), torch.zeros(4)
+def dataset():
+    return Zeros()
+def optimizer(parameters):
+    return torch.optim.SGD([p for _, p in parameters], lr=1e-6)
+"""
+
+
+def cluster(nodes):
+    """Each node is a datacenter, 10 ms from the others."""
+    names = [f"n{i}" for i in range(nodes)]
+    return {"name": "apart",
+            "datacenters": [{"name": f"dc-{n}", "nodes": [{"name": n, "gpu": "T4", "gpus": 1, "intra": "pcie3",
+                                                           "inter": "eth10"}]} for n in names],
+            "wan": [{"between": [f"dc-{a}", f"dc-{b}"], "rtt_ms": 10, "node_gbps": 5, "connection_gbps": 1, "emulate": True}
+                    for i, a in enumerate(names) for b in names[i + 1:]],
+            "settings": {"heartbeat_s": 0.2, "lease_s": 5, "restart_s": 1}}
+
+
+def workers(folder):
+    """Processes of stages whose program or state is in the folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                line = file.read()
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                about = file.read() + os.readlink(f"/proc/{pid}/cwd").encode()
+        except OSError:
+            continue
+        if b"troupe.worker" in line and folder.encode() in about:
+            found.append(int(pid))
+    return found
+
+
+@unittest.skipUnless(program, "TROUPE_PROGRAM is not set: no program to test")
+@unittest.skipUnless(has_torch, without_torch)
+class Pipelines(Scratch):
+    def job(self, stages=1, schedule="gpipe", file=gpt, arguments=small, steps=iterations, **train):
+        train = {"program": file, "arguments": arguments, "seed": 3, "device": "cpu", "schedule": schedule,
+                 "python": sys.executable, **train}
+        job = {"name": "job", "global_batch": batch, "iterations": steps, "train": train,
+               "pipeline": {"stages": stages, "microbatches": microbatches}}
+        self.write("cluster.yaml", json.dumps(cluster(stages)))
+        return self.write("job.yaml", json.dumps(job))
+
+    def train(self, **about):
+        return subprocess.run([program, "train", self.job(**about), "--world", "local", "--cluster",
+                               self.path("cluster.yaml"), "--json"],
+                              cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=120)
+
+    def losses(self, **about):
+        ended = self.train(**about)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return [one["loss"] for one in json.loads(ended.stdout)["iterations"]]
+
+    def plain(self, steps=iterations):
+        ended = subprocess.run([sys.executable, "-m", "troupe.plain", gpt, "--arguments", json.dumps(small), "--seed", "3",
+                                "--global-batch", str(batch), "--microbatches", str(microbatches), "--iterations",
+                                str(steps)], env=environment(), capture_output=True, text=True, timeout=120)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return [float(line.split()[-1]) for line in ended.stdout.splitlines()]
+
+    def test_one_stage_and_several_under_any_schedule_have_the_losses_of_one_process(self):
+        expected = self.plain()
+        self.assertEqual(len(set(expected)), iterations)
+        for stages, schedule in ((1, "gpipe"), (2, "gpipe"), (2, "varuna"), (2, "atlas"), (3, "megatron")):
+            with self.subTest(stages=stages, schedule=schedule):
+                self.assertEqual(self.losses(stages=stages, schedule=schedule), expected)
+
+    def test_a_worker_that_is_killed_costs_the_iterations_since_the_last_checkpoint_alone(self):
+        steps, saved = 30, self.path("saved")
+        expected = self.plain(steps)
+        killed = []
+
+        def kill():
+            until(lambda: os.path.exists(os.path.join(saved, "iteration-000005", "model.safetensors.index.json")), 60)
+            time.sleep(0.3)
+            killed.extend(workers(self.folder)[:1])
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        losses = self.losses(stages=2, steps=steps, checkpoint=saved, checkpoint_every=5)
+        thread.join()
+        self.assertEqual(len(killed), 1)
+        self.assertEqual(losses[-5:], expected[-5:])
+        self.assertEqual(workers(self.folder), [])
+
+    def test_an_exception_ends_the_job_with_its_layer_file_and_line(self):
+        line = raises.splitlines().index('            raise ValueError("seven")') + 1
+        ended = self.train(stages=2, file=self.write("raises.py", raises), arguments={})
+        self.assertEqual(ended.returncode, 1)
+        self.assertRegex(ended.stderr + ended.stdout, rf"layer 1 \(Raises\): ValueError: seven \(raises.py:{line}\)")
+        until(lambda: workers(self.folder) == [], 10)
+
+    def test_what_cannot_be_trained_is_refused_before_anything_runs(self):
+        file = self.write("none.py", raises.replace("return super().forward(x)", "return None"))
+        for verb in (["describe", file], ["check", self.job(file=file, arguments={})]):
+            ended = subprocess.run([program, *verb, "--json"], cwd=self.folder, env=environment(TROUPE_PYTHON=sys.executable),
+                                   capture_output=True, text=True, timeout=60)
+            self.assertEqual(ended.returncode, 2, ended.stdout)
+            self.assertIn("layer 1 (Raises)", ended.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
