@@ -4,10 +4,11 @@
         7.attention.weight                  parameters
         buffer/7.norm.running_mean          buffers that a state_dict has
         optim/exp_avg/7.attention.weight    the optimizer's tensors
+        frozen/7.mlp.weight                 32 bytes: the SHA-256 of the folder that has this parameter, which is not saved
         metadata: format "pt", iteration, troupe: JSON (below)
     iteration-000040/model.safetensors.index.json      makes it complete
 
-A tied parameter is in its first layer's file. A layer without a tensor has no file."""
+A tied parameter is in its first layer's file. A layer without parameters and buffers has no file."""
 
 import json
 import os
@@ -30,7 +31,7 @@ class LayerState:
 
     layers (of the model), class, sha256 (of the program's file), numbers ({parameter: {key: number}} of the optimizer),
     options ({parameter: its group's}), schedule, scale (of the loss), names ({name: public name}), tied ({name: name of
-    the parameter that it is}), frozen ({parameter: {folder, sha256, name}}, which are not saved)."""
+    the parameter that it is}), frozen ({parameter: {folder, sha256, name}})."""
 
     def __init__(self, layer, tensors, about):
         self.layer, self.tensors, self.about = layer, tensors, about
@@ -87,6 +88,8 @@ class Checkpoint:
         try:
             about, iteration = json.loads(file.metadata["troupe"]), int(file.metadata["iteration"])
             known = about["format"], about["layer"]
+            if not all(isinstance(about[key], dict) for key in ("numbers", "options", "frozen")):
+                raise ValueError
         except (KeyError, TypeError, ValueError):
             raise ProgramError(f"{path}: found no metadata of Troupe, expected a layer's file of a checkpoint") from None
         if known != (_format, layer):
@@ -117,7 +120,7 @@ class Checkpoint:
                 raise ProgramError(f"{file.path}: found the optimizer's {sorted(saved)} of '{name}', expected "
                                    f"{sorted(numbers[name])}")
         for name, frozen in expected.about["frozen"].items():
-            saved = about["frozen"].get(name, {}).get("sha256")
+            saved = bytes(file.tensor("frozen/" + name).tolist()).hex()
             if saved != frozen["sha256"]:
                 raise ProgramError(f"{file.path}: '{name}' was from a folder with SHA-256 {saved}, and {frozen['folder']} has "
                                    f"{frozen['sha256']}")
@@ -181,7 +184,8 @@ def write_index(directory, iteration, files):
 
 def load(module_or_layers, directory):
     """Weights and buffers of a checkpoint, or of a folder with *.safetensors that `troupe export` has written, into an
-    nn.Module with their names: nn.Sequential(*layers), a list of its layers, or one with the file's public names."""
+    nn.Module with their names: nn.Sequential(*layers), a list of its layers, or one with the file's public names. Frozen
+    parameters stay as they are."""
     module = module_or_layers
     if not isinstance(module, torch.nn.Module):
         module = torch.nn.Sequential(*module)
@@ -189,11 +193,12 @@ def load(module_or_layers, directory):
     for name in sorted(_files_of(directory)):
         file = SafeTensors(os.path.join(directory, name))
         about = json.loads(file.metadata.get("troupe", "{}"))
-        found = {_plain(x): file.tensor(x) for x in file.names if not x.startswith("optim/")}
+        found = {_plain(x): file.tensor(x) for x in file.names if not x.startswith(("optim/", "frozen/"))}
         found.update((other, found[one]) for other, one in about.get("tied", {}).items())
         tensors.update(found)
         public.update(about.get("names", {}))
-    wanted = module.state_dict()
+    kept = {name for name, p in module.named_parameters() if hasattr(p, "troupe_frozen")}
+    wanted = {name: t for name, t in module.state_dict().items() if name not in kept}
     if wanted.keys() != tensors.keys() and public:
         tensors = {public.get(name, name): t for name, t in tensors.items()}
     for name in sorted(set(wanted) | set(tensors)):

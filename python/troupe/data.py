@@ -63,6 +63,28 @@ class Batches:
         return sample
 
 
+def check_pure(dataset, file):
+    """Refuses data whose samples are no function of their numbers: the first and the last stage read each for itself."""
+    before = torch.get_rng_state()
+    one = dataset[0]
+    if not torch.equal(before, torch.get_rng_state()):
+        raise ProgramError(f"{file}: sample 0 draws from torch's generator, expected one of its own, as "
+                           "torch.Generator().manual_seed(i)")
+    if not _equal(one, dataset[0]):
+        raise ProgramError(f"{file}: sample 0 was another when it was read again, expected a function of its number")
+
+
+def _equal(a, b):
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    if isinstance(a, torch.Tensor) or hasattr(a, "__array__"):
+        a, b = torch.as_tensor(a), torch.as_tensor(b)
+        return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    return a == b if isinstance(a, (bool, int, float, str, bytes)) else True
+
+
 def collated(values):
     """Tensors stacked, numbers as a tensor, tuples element by element."""
     one = values[0]

@@ -48,12 +48,13 @@ class _Description:
         self._keys = []
 
     def fill(self):
-        from troupe.data import Batches
+        from troupe.data import Batches, check_pure
         from troupe.loss import Loss
         from troupe.measure import Kept
 
         batches = Batches(self._program, seed=self._seed, rows=_samples, microbatches=1)
         self._found["samples"] = len(batches.dataset)
+        check_pure(batches.dataset, self._program.file)
         value, target = batches.get(0, 0)
         kept_before = ()
         for index in range(len(self._model)):
@@ -100,6 +101,7 @@ class _Description:
             "state_bytes": bytes_of(first_state(self._program, trainable)),
             "forward_flops": m.flops // _samples,
             "kept_bytes": m.kept_bytes // _samples,
+            "cast_bytes": m.cast_bytes,
             "output_bytes": _bytes(outputs) // _samples,
             "outputs": [{"dtype": str(t.dtype)[6:], "shape": list(t.shape[1:]), "gradient": t.requires_grad} for t in outputs],
             "in_place": m.in_place,

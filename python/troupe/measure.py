@@ -10,17 +10,21 @@ from troupe.boundary import mapped, versions
 
 class Flops(TorchDispatchMode):
     """Counts those of matrix products, convolutions and attention, 2 for a multiplication and an addition; all else is
-    small beside them. Below autograd, so whatever the layers call is counted by what it does."""
+    small beside them. Below autograd, so whatever the layers call is counted by what it does.
 
-    def __init__(self):
+    casts: a Kept, to which autocast's copies of parameters are free, too."""
+
+    def __init__(self, casts):
         super().__init__()
-        self.count = 0
+        self.count, self._casts = 0, casts
 
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         result = function(*arguments, **(named or {}))
-        count = _counts.get(getattr(getattr(function, "overloadpacket", function), "__name__", ""))
-        if count is not None:
-            self.count += count(arguments, result)
+        name = getattr(getattr(function, "overloadpacket", function), "__name__", "")
+        if name == "_to_copy":
+            self._casts.cast(arguments[0], result)
+        elif name in _counts:
+            self.count += _counts[name](arguments, result)
         return result
 
 
@@ -55,9 +59,16 @@ class Kept:
     the tensors `free`, and `before`, which the layer before keeps, not at all. `t in` it: is t's kept, or was it before?"""
 
     def __init__(self, free=(), before=()):
-        self._free, self.bytes = set(map(_place, free)), 0
+        self._free, self.bytes, self.cast_bytes = set(map(_place, free)), 0, 0
         self._found = {_place(t): t for t in before}
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
+
+    def cast(self, t, result):
+        """A copy of a free tensor is kept once a micro-batch, however many samples that has."""
+        if _place(t) in self._free:
+            self._free.add(_place(result))
+            self.cast_bytes += _storage(result).nbytes()
+            self._found[None, len(self._found)] = result  # alive
 
     def __contains__(self, t):
         return _place(t) in self._found
@@ -76,7 +87,7 @@ class Kept:
         return t
 
 
-Measured = namedtuple("Measured", "result flops kept_bytes in_place kept")
+Measured = namedtuple("Measured", "result flops kept_bytes cast_bytes in_place kept")
 
 
 def measured(layer, value, kept_before, autocast):
@@ -85,10 +96,10 @@ def measured(layer, value, kept_before, autocast):
     copies, flags = [], iter(kept_before)
     entered = mapped(lambda t: copies.append(t.clone()) or copies[-1], value)
     kept = Kept([*layer.module.parameters(), *layer.module.buffers()], [t for t in copies if next(flags, False)])
-    before, flops = versions(entered), Flops()
+    before, flops = versions(entered), Flops(kept)
     with kept, flops, autocast():
         result = layer(entered)
-    return Measured(result, flops.count, kept.bytes, versions(entered) != before, kept.__contains__)
+    return Measured(result, flops.count, kept.bytes, kept.cast_bytes, versions(entered) != before, kept.__contains__)
 
 
 def _storage(t):

@@ -67,11 +67,12 @@ class Optimizer:
                                    f"{type(error).__name__}: {error}") from error
         for group in self.optimizer.param_groups:
             names = [self._names[id(p)] for p in group["params"]]
-            for other in names[1:]:
-                if options[other] != options[names[0]]:
-                    raise ProgramError(f"{self._file}: '{names[0]}' and '{other}' are in one group of {self._who()}, which "
-                                       "were in two of the checkpoint")
-            for key, value in options[names[0]].items() if names else ():
+            saved = [name for name in names if name in options]
+            for other in saved[1:]:
+                if options[other] != options[saved[0]]:
+                    raise ProgramError(f"{self._file}: '{saved[0]}' and '{other}' are in one group of {self._who()}, and had "
+                                       "different options in the checkpoint")
+            for key, value in options[saved[0]].items() if saved else ():
                 group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
             for p, name in zip(group["params"], names):
                 self.optimizer.state[p] = {k: v.to(p.device) if _lies_with(p, k, v) else v

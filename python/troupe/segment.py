@@ -30,7 +30,7 @@ class Segment:
 
     def __init__(self, layers, autocast, generators):
         self._layers, self._autocast, self._generators = layers, autocast, generators
-        self._changes_input = None  # unknown until the first forward
+        self._changes_input = None  # unknown until the first forward of a training
         self._buffers = list({(id(m), name): (m, name) for x in layers for m in x.module.modules()
                               for name in m._buffers if m._buffers[name] is not None}.values())
         self._last_buffers = [None] * len(self._buffers)
@@ -43,8 +43,8 @@ class Segment:
         box, inputs = [], () if first else tuple(x.detach().requires_grad_(x.requires_grad) for x in value)
         kept = value[0] if first else inputs
         value = mapped(torch.Tensor.detach, kept) if first else value_of(_entered(box, inputs))
-        before, learns = versions(kept), self._changes_input is None
-        if self._changes_input is not False:
+        before, learns = versions(kept), self._changes_input is None and not evaluate
+        if evaluate or self._changes_input is not False:
             value = mapped(torch.clone, value)
         entered = value
         unchanged = versions(entered)

@@ -18,7 +18,7 @@ from troupe.boundary import mapped
 from troupe.checkpoint import Checkpoint, Copy
 from troupe.data import Batches
 from troupe.errors import ProgramError
-from troupe.gradients import Gradients
+from troupe.gradients import Gradients, in_memory
 from troupe.loss import Loss
 from troupe.precision import LossScale, autocast
 from troupe.segment import Segment
@@ -105,7 +105,7 @@ class Stage:
                 tensors = self._through(pass_, inputs, evaluate=True)
         else:
             self._kept[microbatch] = pass_
-            pass_.keeps = self._recompute == "none" or (keep and self._recompute == "stage")
+            pass_.keeps = self._recompute == "none" or (self._recompute == "stage" and keep)
             tensors = self._through(pass_, inputs)
         if not self.is_last:
             return Output(tensors, None, {})
@@ -154,7 +154,7 @@ class Stage:
         if squared_norm is None and self.needs_norm:
             raise ValueError("found no norm, expected the sum over all stages")
         self._gradients.from_hosts()
-        factor = (self.scale if scale is None else scale) / self._scale.value
+        factor = self.scale if scale is None else scale / self._scale.value
         norm = 0.0 if squared_norm is None else math.sqrt(squared_norm) * factor
         finite = math.isfinite(norm)
         if finite and self._optimizer is not None:
@@ -169,9 +169,9 @@ class Stage:
 
     @property
     def scale(self):
-        """The factor that makes the sum of all gradients that of the loss' mean."""
-        count = self._batch["microbatches"] * self._batch["pipelines"]
-        return 1.0 if self._program.has_weights else 1.0 / count
+        """The factor that makes the sum of all gradients that of the loss' mean, with fp16's scale of the loss."""
+        count = 1 if self._program.has_weights else self._batch["microbatches"] * self._batch["pipelines"]
+        return 1.0 / count / self._scale.value
 
     def copy(self, iteration):
         """A Copy (troupe.checkpoint) of weights, buffers and optimizer state in the host's memory, after `iteration`
@@ -181,6 +181,8 @@ class Stage:
     def load(self, directory, files=None):
         """Reads this stage's layers of a checkpoint written by any stages; returns its iteration. files: names in the
         directory; None: those of its index, or all. Raises ProgramError with the first difference to the program."""
+        if self.has_gradients and self._optimizer is None:
+            raise ValueError("found no optimizer: start() comes before load()")
         checkpoint = Checkpoint(directory, files)
         scale = self._state.load(checkpoint, self._optimizer)
         self._scale.restore(scale)
@@ -188,7 +190,7 @@ class Stage:
 
     def weights(self):
         """(own, tied): the parameters as flat 32-bit host tensors, in the order of the gradients. For tests."""
-        return tuple(torch.cat([torch.zeros(0), *(p.detach().float().cpu().reshape(-1) for _, _, p in found)])
+        return tuple(torch.cat([torch.zeros(0), *(in_memory(p.detach()).float().cpu() for _, _, p in found)])
                      for found in (self._state.own, self._state.tied))
 
     def peak_bytes(self):

@@ -70,7 +70,7 @@ class StageState:
         state, options, schedule, scale = {}, {}, None, None
         for index in indices:
             expected = self._expected(index)
-            if not expected.tensors and not expected.about["frozen"]:
+            if not expected.tensors:
                 continue
             keys = self.first_state(index) if optimizer is not None else {}
             found = checkpoint.read(expected, keys, whole=index >= self._built[0].index)
@@ -107,6 +107,8 @@ class StageState:
             parameters = self._first_layers
         frozen = {name: p.troupe_frozen for name, p in parameters.items() if hasattr(p, "troupe_frozen")}
         tensors = {name: p for name, p in parameters.items() if name not in frozen}
+        tensors.update((f"frozen/{name}", torch.tensor(list(bytes.fromhex(x["sha256"])), dtype=torch.uint8))
+                       for name, x in frozen.items())
         tensors.update((f"buffer/{name}", m._buffers[x]) for name, (layer, (m, x)) in self._buffers.items() if layer == index)
         aliases = {name: one for name, one in self._aliases.items() if _layer_of(one) == index}
         plain = [*parameters, *aliases, *(name for name, (layer, _) in self._buffers.items() if layer == index)]
@@ -118,7 +120,8 @@ class StageState:
     def _copy(self, index, found):
         with torch.no_grad():
             for name, t in self._expected(index).tensors.items():
-                t.copy_(found.tensors[name])
+                if not name.startswith("frozen/"):
+                    t.copy_(found.tensors[name])
 
     def _bytes(self, layer, things):
         found = (x if isinstance(x, torch.Tensor) else x[0]._buffers[x[1]]

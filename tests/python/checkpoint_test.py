@@ -122,17 +122,28 @@ class Frozen(nn.Module):
         super().__init__()
         self.w, self.shift = troupe.frozen(folder, "w"), nn.Parameter(torch.zeros(8))
     def forward(self, x): return x @ self.w.T + self.shift
-def model(): return [troupe.Layer(Frozen, "{self.path("base")}"), nn.Linear(8, 3)]"""
+class Bare(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.w = troupe.frozen(folder, "w")
+    def forward(self, x): return x + self.w.sum()
+def model(): return [troupe.Layer(Frozen, "{self.path("base")}"), troupe.Layer(Bare, "{self.path("base")}"), nn.Linear(8, 3)]"""
         pipeline = Pipeline(self.program(self.model, text))
         pipeline.iteration(0)
         self.assertTrue(torch.equal(pipeline.weights()["0.w"], values))
         folder = self.saved(pipeline, 1)
+        module = torch.nn.Sequential(*(x.make(*x.args) if x.module is None else x.module
+                                       for x in pipeline.program.layers(1).layers))
+        troupe.load(module, folder)
+        self.assertEqual(unequal(dict(module.state_dict()), pipeline.weights()), "")
         self.assertNotIn("0.w", safetensors.SafeTensors(os.path.join(folder, "layer-00000.safetensors")).names)
         self.assertEqual(pipeline.stages[0].load(folder), 1)
         os.mkdir(self.path("other"))
         safetensors.write(self.path("other/model.safetensors"), {"w": values + 1}, {})
-        other = Pipeline(self.program(self.model, text.replace("/base", "/other")))
-        self.refused("'0.w' was from a folder with SHA-256", lambda: other.stages[0].load(folder))
+        for program, name in ((text.replace("/base", "/other"), "0.w"),
+                              (text.replace('Bare, "' + self.path("base"), 'Bare, "' + self.path("other")), "1.w")):
+            other = Pipeline(self.program(self.model, program))
+            self.refused(f"'{name}' was from a folder with SHA-256", lambda: other.stages[0].load(folder))
 
     def test_the_first_difference_to_the_program_is_named(self):
         pipeline = Pipeline(self.program(), (1,))
@@ -151,6 +162,7 @@ def model(): return [troupe.Layer(Frozen, "{self.path("base")}"), nn.Linear(8, 3
                 (", momentum=0.9", "", f"{first}: found 'optim/momentum_buffer/0.bias', which the program has not")):
             with self.subTest(words):
                 self.refused(words, lambda: Pipeline(self.program(replaced, by)).stages[0].load(folder))
+        self.refused("start() comes before load()", lambda: Stage(self.program()).load(folder), ValueError)
         self.refused("expected a checkpoint", lambda: pipeline.stages[0].load(self.path("none")))
         os.mkdir(self.path("empty"))
         self.refused("found no layer's file", lambda: pipeline.stages[0].load(self.path("empty")))

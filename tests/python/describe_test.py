@@ -20,6 +20,7 @@ if has_torch:
     from troupe.plain import named_values
 
 mixed, gpt = os.path.join(here, "programs/mixed.py"), os.path.join(root, "examples/pytorch/gpt.py")
+small = {"layers": 2, "hidden": 16, "heads": 2, "sequence": 8}
 image = os.path.join(root, "examples/pytorch/image.py")
 
 
@@ -31,7 +32,7 @@ def run(module, *arguments):
 @unittest.skipUnless(has_torch, without_torch)
 class Described(Programs):
     def test_figures_are_those_of_one_sample(self):
-        found = describe(gpt, {"layers": 2, "hidden": 16, "heads": 2, "sequence": 8})
+        found = describe(gpt, small)
         self.assertEqual((found["refusals"], found["warnings"], found["tied"]), ([], [], ["0.weight", "3.weight"]))
         embedding, block, other, head = found["layers"]
         self.assertEqual(embedding["parameters"], 256 * 16 + 8 * 16)
@@ -59,6 +60,18 @@ def model(): return [nn.Linear(4, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8), 
         # Inputs of the linear layers that no layer before them keeps, and results of the others.
         self.assertEqual([x["kept_bytes"] for x in found["layers"]], [16, 32, 0, 0, 32, 0])
         self.assertEqual([x["in_place"] for x in found["layers"]], [False] * 4 + [True, False])
+
+    def test_copies_of_parameters_that_autocast_makes_are_counted_apart(self):
+        wide, narrow = describe(gpt, small), describe(self.bf16(), small)
+        for one, other in zip(wide["layers"], narrow["layers"]):
+            self.assertLess(other["kept_bytes"], 1.01 * one["kept_bytes"])
+        block = narrow["layers"][1]
+        self.assertEqual(block["cast_bytes"], 2 * (12 * 16 * 16 + 9 * 16))  # matrices and their biases
+        self.assertEqual([x["cast_bytes"] for x in wide["layers"]], [0] * 4)
+
+    def bf16(self):
+        with open(gpt) as file:
+            return self.write("gpt.py", file.read().replace('precision, clip_norm = "fp32"', 'precision, clip_norm = "bf16"'))
 
     def test_what_deserves_a_warning_gets_one(self):
         found = describe(mixed)
@@ -97,6 +110,9 @@ class Looked(nn.Module):
     def forward(self, x): return self.table(x[:, 0].long())
 def model(): return [Looked(), nn.Linear(4, 3)]"""
         for more, words in (("def optimizer(parameters): return torch.optim.LBFGS(parameters)", "LBFGS.step() needs a closure"),
+                            ("Data.__getitem__ = lambda self, i: (torch.rand(4), 1)", "sample 0 draws from torch's generator"),
+                            ("import random\nData.__getitem__ = lambda self, i: (torch.tensor([random.random()] * 4), 1)",
+                             "sample 0 was another when it was read again"),
                             (sparse, "layer 0 (Looked): the gradient of '0.table.weight' is sparse"),
                             ("def loss(output, target): return output", "loss() returned a tensor of [2, 3]"),
                             ("def loss(output, target): return output.detach().sum()", "the loss depends on no trainable parameter")):

@@ -11,8 +11,8 @@ from support import has_torch, here, root, without_torch
 if has_torch:
     import torch
 
-    from stages import Loop, Pipeline, unequal
-    from troupe import errors
+    from stages import SEED, Loop, Pipeline, unequal
+    from troupe import errors, order
     from troupe.model_file import Program
     from troupe.stage import Stage
 
@@ -68,6 +68,17 @@ class EqualBits(unittest.TestCase):
             found = trained(Program(image), *cut, iterations=2, recompute=recompute)
             self.assertEqual(unequal(found, (losses, loop.weights(), loop.states())), "")
 
+    def test_a_parameter_s_gradient_has_its_layout(self):
+        stage = Stage(Program(image), 3, 1)
+        stage.layers[0].module.to(memory_format=torch.channels_last)
+        stage.start()
+        weight = stage.layers[0].module.body[0].weight
+        self.assertEqual(weight.grad.stride(), weight.stride())
+        for p in stage.layers[0].module.parameters():
+            p.grad.copy_(p.detach())
+        self.assertTrue(torch.equal(stage.gradients()[0], stage.weights()[0]))
+        self.assertAlmostEqual(stage.squared_norms()[0], float(stage.weights()[0].double().square().sum()), places=6)
+
     def test_two_pipelines_draw_the_same_data_masks_and_weights(self):
         def both(cuts):
             pipelines = [Pipeline(program, cuts, microbatches=2, pipelines=2, pipeline=p) for p in (0, 1)]
@@ -110,6 +121,16 @@ class Operations(Programs):
                     self.assertTrue(torch.equal(given, before))
                     self.assertTrue(torch.equal(found[0] != 0, before > 0))
 
+    def test_a_layer_that_is_in_place_in_training_alone_may_be_evaluated_before(self):
+        program = self.program(self.model, "def model(): return [nn.Linear(4, 8), nn.Dropout(0.5, inplace=True), nn.Linear(8, 3)]")
+        stage = Stage(program, 1, rows=4)
+        stage.start()
+        given = torch.ones(4, 8).requires_grad_()
+        stage.forward(0, 0, (given,), evaluate=True)
+        stage.forward(0, 0, (given,))
+        self.assertEqual(set(stage.backward(0, 0)[0].sign().flatten().tolist()) - {0.0, 1.0, -1.0}, set())
+        self.assertTrue(torch.equal(given, torch.ones(4, 8)))
+
     def test_a_layer_that_begins_to_change_its_input_is_named(self):
         program = self.program(self.model, """
 class Late(nn.Module):
@@ -145,7 +166,22 @@ def model():
 
     def test_an_evaluation_changes_nothing(self):
         text = """
-def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3)]"""
+class Rolling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factors", torch.tensor([1.0, 2.0]))
+    def forward(self, x):
+        if not self.training: return x.clone()
+        self.factors = self.factors.roll(1)
+        return x * self.factors[0]
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+    def forward(self, x):
+        self.calls += 1
+        return x
+def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), Counting(), Rolling(), nn.Dropout(0.5), nn.Linear(8, 3)]"""
         program = self.program(self.model, text)
         plain, evaluated = Pipeline(program, (2,)), Pipeline(program, (2,))
         for n in range(3):
@@ -158,12 +194,12 @@ def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Lin
             self.assertEqual(evaluated.iteration(n), expected)
         self.assertEqual(unequal(plain.weights(), evaluated.weights()), "")
 
+        first = evaluated.stages[0].forward(0, 0, evaluate=True)
+        found = evaluated.stages[1].forward(0, 0, first.tensors, evaluate=True).loss
         whole = torch.nn.Sequential(*(x.module for stage in evaluated.stages for x in stage.layers)).eval()
         data = program.dataset()
         x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in range(3)]) for k in (0, 1))
-        first = evaluated.stages[0].forward(0, 0, evaluate=True)
-        self.assertEqual(evaluated.stages[1].forward(0, 0, first.tensors, evaluate=True).loss,
-                         float(torch.nn.functional.cross_entropy(whole(x), y)))
+        self.assertEqual(found, float(torch.nn.functional.cross_entropy(whole(x), y)))
 
     def test_weights_make_the_mean_over_the_global_batch(self):
         more = """
@@ -173,8 +209,16 @@ def loss(output, target):
 def weights(indices): return [i % 3 + 1 for i in indices]"""
         program = self.program(more=more)
         one, two = Pipeline(program, (1,), rows=3, microbatches=4), Pipeline(program, rows=12, microbatches=1)
+        plain = torch.nn.Sequential(*(x.module for x in two.stages[0].layers))
         out = two.stages[0].forward(0, 0)
         two.stages[0].backward(0, 0)
+        own, data, numbers = two.stages[0].gradients()[0], program.dataset(), order.samples(0, 12, 40, SEED)
+        x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in numbers]) for k in (0, 1))
+        each = torch.nn.functional.cross_entropy(plain(x), y, reduction="none")
+        mean = (each * (y + 1)).sum() / (y + 1).sum()
+        expected = torch.cat([g.flatten() for g in torch.autograd.grad(mean, list(plain.parameters()))])
+        self.assertAlmostEqual(out.loss, mean.item(), places=6)
+        self.assertTrue(torch.allclose(own, expected, rtol=1e-5, atol=1e-7))
         self.assertEqual(out.values["hits"][1], 12)
         self.assertLessEqual(out.values["hits"][0], 12)
         two.stages[0].update()
@@ -230,6 +274,42 @@ class Widen(nn.Module):
         if not cpu_has_fp16():
             self.refused("precision: found fp16", lambda: Stage(program, precision="fp16"))
 
+    def test_clipping_is_that_of_plain_pytorch_and_equal_for_every_cut(self):
+        program = self.program(more="\nclip_norm = 0.3")
+        loop, whole = Loop(program.path, clip=0.3), Pipeline(program)
+        for n in range(ITERATIONS):
+            self.assertAlmostEqual(whole.iteration(n), loop.iteration(n), places=6)
+            self.assertGreater(loop.norm, 0.3)
+        for name, w in whole.weights().items():
+            self.assertTrue(torch.allclose(w, loop.weights()[name], rtol=1e-6, atol=1e-7), name)
+        for cut in ((1,), (2,), (1, 2)):
+            self.assertEqual(unequal(trained(program, *cut)[1], whole.weights()), "")
+
+    def test_gradients_are_dense_at_every_boundary(self):
+        program = self.program(more="""
+class Probe(torch.autograd.Function):
+    found = []
+    @staticmethod
+    def forward(ctx, x): return x * 1
+    @staticmethod
+    def backward(ctx, g):
+        Probe.found.append(g.is_contiguous())
+        return g
+class Probed(nn.Module):
+    def forward(self, x): return Probe.apply(x)
+class Sum(nn.Module):
+    def forward(self, x): return x.sum(1)
+def model(): return [nn.Linear(4, 8), Probed(), Sum()]
+def loss(output, target): return output.square().mean()""")
+        whole, cut = Stage(program, rows=3), Stage(program, 2, rows=3)
+        for stage, given in ((whole, None), (cut, (torch.ones(3, 8).requires_grad_(),))):
+            stage.start()
+            stage.forward(0, 0, given)
+        whole.backward(0, 0)
+        (gradient,) = cut.backward(0, 0)
+        self.assertTrue(gradient.is_contiguous())
+        self.assertEqual(whole.layers[1].module.forward.__globals__["Probe"].found, [True])
+
     def test_a_loss_that_is_not_finite_ends_the_training(self):
         program = self.program(more="""
 def loss(output, target): return output.sum() * float("nan")""")
@@ -249,6 +329,22 @@ def loss(output, target): return output.sum() * float("nan")""")
         stage.forward(0, 0)
         stage.backward(0, 0)
         self.refused("found no forward of iteration 0, micro-batch 0", lambda: stage.backward(0, 0), ValueError)
+
+    def test_a_parameter_that_a_layer_returns_is_trained_and_keeps_no_hooks(self):
+        program = self.program(self.model, """
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.ones(4, 8))
+    def forward(self, x): return x, self.shift
+class Sum(nn.Module):
+    def forward(self, given): return given[0] * given[1]
+def model(): return [nn.Linear(4, 8), Both(), Sum(), nn.Linear(8, 3)]""")
+        whole, cut = (Pipeline(program, cuts, rows=4) for cuts in ((), (2,)))
+        self.assertEqual([whole.iteration(n) for n in range(3)], [cut.iteration(n) for n in range(3)])
+        shift = cut.stages[0].layers[1].module.shift
+        self.assertFalse(torch.equal(shift, torch.ones(4, 8)))
+        self.assertFalse(shift._backward_hooks)
 
     def test_a_sum_from_outside_is_what_is_applied(self):
         stage = Stage(self.program())

@@ -155,6 +155,7 @@ class Loop:
             for i, layer in enumerate(self.layers):
                 torch.manual_seed(seed_of(SEED, n, m, i))
                 value = layer(value)
+            torch.manual_seed(seed_of(SEED, n, m, len(self.layers)))
             loss = self.file.loss(value, target)
             loss.backward()
             total += loss.item()
