@@ -2,6 +2,7 @@
 
 import torch
 
+from troupe.boundary import dense
 from troupe.errors import ProgramError
 
 _chunk = 1 << 20  # numbers whose squares are summed at once: bounds the copy in double
@@ -67,7 +68,7 @@ class Gradients:
         sums = dict.fromkeys(layers, 0.0)
         for layer, _, _, view in self._views:
             if layer in sums:
-                for piece in view.view(-1).split(_chunk):
+                for piece in in_memory(view).split(_chunk):
                     sums[layer] += float(piece.double().square_().sum())
         return list(sums.values())
 
@@ -98,6 +99,12 @@ class Gradients:
 def _views(found, flat):
     begin, views = 0, []
     for layer, name, p in found:
-        views.append((layer, name, p, flat[begin:begin + p.numel()].view(p.shape)))
+        part = flat[begin:begin + p.numel()]
+        views.append((layer, name, p, part.as_strided(p.shape, p.stride()) if dense(p) is p else part.view(p.shape)))
         begin += p.numel()
     return views
+
+
+def in_memory(t):
+    """The elements in the order in which memory has them, which a gradient shares with its parameter."""
+    return t.as_strided((t.numel(),), (1,)) if dense(t) is t else t.reshape(-1)

@@ -18,7 +18,7 @@ from troupe.boundary import mapped
 from troupe.checkpoint import Checkpoint, Copy
 from troupe.data import Batches
 from troupe.errors import ProgramError
-from troupe.gradients import Gradients
+from troupe.gradients import Gradients, in_memory
 from troupe.loss import Loss
 from troupe.precision import LossScale, autocast
 from troupe.segment import Segment
@@ -190,7 +190,7 @@ class Stage:
 
     def weights(self):
         """(own, tied): the parameters as flat 32-bit host tensors, in the order of the gradients. For tests."""
-        return tuple(torch.cat([torch.zeros(0), *(p.detach().float().cpu().reshape(-1) for _, _, p in found)])
+        return tuple(torch.cat([torch.zeros(0), *(in_memory(p.detach()).float().cpu() for _, _, p in found)])
                      for found in (self._state.own, self._state.tied))
 
     def peak_bytes(self):

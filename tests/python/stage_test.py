@@ -68,6 +68,17 @@ class EqualBits(unittest.TestCase):
             found = trained(Program(image), *cut, iterations=2, recompute=recompute)
             self.assertEqual(unequal(found, (losses, loop.weights(), loop.states())), "")
 
+    def test_a_parameter_s_gradient_has_its_layout(self):
+        stage = Stage(Program(image), 3, 1)
+        stage.layers[0].module.to(memory_format=torch.channels_last)
+        stage.start()
+        weight = stage.layers[0].module.body[0].weight
+        self.assertEqual(weight.grad.stride(), weight.stride())
+        for p in stage.layers[0].module.parameters():
+            p.grad.copy_(p.detach())
+        self.assertTrue(torch.equal(stage.gradients()[0], stage.weights()[0]))
+        self.assertAlmostEqual(stage.squared_norms()[0], float(stage.weights()[0].double().square().sum()), places=6)
+
     def test_two_pipelines_draw_the_same_data_masks_and_weights(self):
         def both(cuts):
             pipelines = [Pipeline(program, cuts, microbatches=2, pipelines=2, pipeline=p) for p in (0, 1)]
