@@ -224,6 +224,7 @@ class Stage:
             value = tuple(t.detach().requires_grad_(t.requires_grad) for t in graph.roots)
             if pass_.keeps:
                 pass_.graphs.append(graph)
+            del graph  # else the memory of two segments is used at once
         pass_.loss_wants = self.is_last and value[0].requires_grad
         return value
 
