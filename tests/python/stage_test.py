@@ -201,6 +201,28 @@ def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), Counting(), Rolling(), 
         x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in range(3)]) for k in (0, 1))
         self.assertEqual(found, float(torch.nn.functional.cross_entropy(whole(x), y)))
 
+    def test_an_evaluation_before_a_recompute_changes_nothing(self):
+        program = self.program(self.model, """
+class Evaluated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("times", torch.zeros(()))
+    def forward(self, x):
+        if not self.training: self.times += 1
+        return x * (1 + self.times)
+def model(): return [nn.Linear(4, 8), Evaluated(), nn.Linear(8, 3)]""")
+        found = []
+        for evaluates in (False, True):
+            stage = Stage(program, recompute="stage", rows=3)
+            stage.start()
+            stage.forward(0, 0, keep=False)
+            if evaluates:
+                stage.forward(0, 0, evaluate=True)
+            stage.recompute(0, 0)
+            stage.backward(0, 0)
+            found.append(stage.gradients()[0].clone())
+        self.assertTrue(torch.equal(*found))
+
     def test_weights_make_the_mean_over_the_global_batch(self):
         more = """
 def loss(output, target):
