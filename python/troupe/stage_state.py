@@ -33,8 +33,8 @@ class StageState:
                         (self.tied if tied and name == tied[0] else self.own).append((layer.index, name, p))
             self._add_buffers(layer)
         self.trainable = sorted(((name, p) for _, name, p in (*self.tied, *self.own)), key=lambda x: _layer_of(x[0]))
-        self.parameter_bytes = [self._bytes(layer, self._parameters) for layer in built]
-        self.buffer_bytes = [self._bytes(layer, self._buffers) for layer in built]
+        self.parameter_bytes = [_bytes(p for i, p in self._parameters.values() if i == layer.index) for layer in built]
+        self.buffer_bytes = [_bytes(layer.module.buffers()) for layer in built]
 
     # Its values are the first layer's, in whose file they are saved.
     def _add_last(self, p, first_name):
@@ -126,10 +126,9 @@ class StageState:
                 if not name.startswith("frozen/"):
                     t.copy_(found.tensors[name])
 
-    def _bytes(self, layer, things):
-        found = (x if isinstance(x, torch.Tensor) else x[0]._buffers[x[1]]
-                 for index, x in things.values() if index == layer.index)
-        return sum(t.numel() * t.element_size() for t in found)
+
+def _bytes(tensors):
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _places(layer, kind):
