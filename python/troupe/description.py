@@ -1,4 +1,4 @@
-"""What `python3 -m troupe.describe` finds in a program."""
+"""A program's description, for `python3 -m troupe.describe`."""
 
 import torch
 

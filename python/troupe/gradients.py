@@ -9,7 +9,7 @@ _chunk = 1 << 20  # numbers whose squares are summed at once: bounds the copy in
 
 
 class Gradients:
-    """Of `own` and `tied` parameters, each a list of (layer, name, parameter). twin: the tied parameter of a model's last
+    """Those of `own` and `tied` parameters, each a list of (layer, name, parameter). twin: the tied parameter of a model's last
     layer where the first one's is here, too; its gradient is added to the other by fold().
 
     Parameters that are not 32-bit have gradients of their own type, which are added here after each backward.

@@ -281,8 +281,7 @@ class Stage:
 
 
 class _Pass:
-    """What is kept of a micro-batch from its forward to its backward: graphs if it keeps them, else inputs and buffers of
-    each segment."""
+    """A micro-batch from its forward to its backward: graphs if it keeps them, else inputs and buffers of each segment."""
 
     def __init__(self, key, loss):
         self.key, self.loss = key, loss
