@@ -97,6 +97,19 @@ class EqualBits(unittest.TestCase):
         self.assertEqual(one[0][0], alone[0])
         self.assertLess(abs(one[0][2] - alone[2]) / alone[2], 1e-5)
 
+    def test_gradients_of_another_device_are_exchanged_by_the_host(self):
+        program = Program(gpt, small_gpt)
+        expected = trained(program, 2, iterations=3)
+        with mock.patch("troupe.gradients._on_host", lambda device: False):
+            pipelines = [Pipeline(program, (2,)), Pipeline(program)]
+            self.assertIsNot(pipelines[0].stages[0]._gradients.flats[0], pipelines[0].stages[0].gradients()[0])
+            losses = [[p.iteration(n) for n in range(3)] for p in pipelines]
+            self.assertEqual(losses, [expected[0]] * 2)
+            alone = Pipeline(program)
+            alone.passes(0)
+            alone.update()  # without gradients()
+        self.assertEqual(unequal(alone.weights(), trained(program, iterations=1)[1]), "")
+
     def test_bf16_gives_the_same_bits_for_every_cut(self):
         program = Program(gpt, small_gpt)
         one = trained(program, iterations=2, precision="bf16")
@@ -428,6 +441,7 @@ class Bad(nn.Module):
         for more, words in (("def loss(output, target): return output @ target", "loss: RuntimeError"),
                             ("def optimizer(parameters): return 1 / 0", "optimizer: ZeroDivisionError"),
                             ("def dataset(): raise OSError('no file')", "dataset: OSError: no file (its.py:"),
+                            ("import json\ndef dataset(): return json.loads('{')", "(its.py:13)"),
                             ("def model(): return [troupe.Layer(nn.Linear, 4)]", "layer 0 (Linear): TypeError"),
                             ("Data.__getitem__ = lambda self, i: 1 / 0", "dataset: ZeroDivisionError")):
             def run():
