@@ -441,7 +441,7 @@ class Bad(nn.Module):
         for more, words in (("def loss(output, target): return output @ target", "loss: RuntimeError"),
                             ("def optimizer(parameters): return 1 / 0", "optimizer: ZeroDivisionError"),
                             ("def dataset(): raise OSError('no file')", "dataset: OSError: no file (its.py:"),
-                            ("import json\ndef dataset(): return json.loads('{')", "(its.py:13)"),
+                            ("import json\ndef dataset(): return json.loads('{')", "(its.py:12)"),
                             ("def model(): return [troupe.Layer(nn.Linear, 4)]", "layer 0 (Linear): TypeError"),
                             ("Data.__getitem__ = lambda self, i: 1 / 0", "dataset: ZeroDivisionError")):
             def run():
