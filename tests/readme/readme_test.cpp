@@ -86,6 +86,11 @@ std::string paste(const std::string& script, const fs::path& directory) {
   return "failed:\n" + said.substr(said.size() - std::min<std::size_t>(said.size(), 4000));
 }
 
+/// Of the interpreter of workers.
+bool has_torch() {
+  return std::system("${TROUPE_PYTHON:-python3} -c 'import torch' >/dev/null 2>&1") == 0;
+}
+
 /// Ends the clusters that a block may have left running.
 struct ends_with_down {
   fs::path directory;
@@ -113,13 +118,18 @@ TEST_CASE("every block of commands in the README works with the present build") 
   const scratch where;
   fs::create_directories(where / "build/release");
   fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
-  fs::create_symlink(fs::path{troupe::test::source_dir()} / "configs", where / "configs");
+  for (const auto* folder : {"configs", "examples"})
+    fs::create_symlink(fs::path{troupe::test::source_dir()} / folder, where / folder);
   const ends_with_down end{where.path()};
   const auto blocks = readme();
   std::string all;
   for (const auto& b : blocks) {
     all += b.script;
     INFO("README.md:" << b.line << ":\n" << b.script);
+    if (b.script.find("examples/pytorch") != std::string::npos && !has_torch()) {
+      WARN("not run without PyTorch:\n" << b.script);
+      continue;
+    }
     CHECK(paste(without_dev(b.script), where.path()) == "");
   }
   for (const auto* verb :
