@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "control/union_ledger.hpp"
 #include "harness/small_cluster.hpp"
 
 using namespace troupe;
@@ -110,4 +111,22 @@ TEST_CASE("status has a measured rate in place of the job file's for the same GP
   CHECK(s.start_s == 6.0);
   CHECK(s.save_s == 3.0);
   CHECK(s.world_size == 0);
+}
+
+TEST_CASE("a program goes on from what it had saved while it ran, unless its end says otherwise") {
+  using namespace troupe::actors::tests;
+  for (const bool says : {false, true}) {
+    union_ledger t;
+    job_accepted accepted{1, 0, 1, elastic_spec(), ""};
+    REQUIRE(t.say(accepted));
+    REQUIRE_FALSE(t.say(program_saved{1, 40}));  // it does not run
+    REQUIRE(t.say(grant_of(1, 1, {{0, 1, {0}}})));
+    REQUIRE(t.say(program_saved{1, 40}));
+    REQUIRE(t.say(program_saved{1, 60}));
+    part_ended end{1, 0, 5, lease_outcome::lost, 0, 0, "node a was lost"};
+    if (says) end.program = program_end{70, false, {}, {}, 75};
+    REQUIRE(t.say(end));
+    CHECK(t.state(1) == job_state::waiting);
+    CHECK(t.job(1).iterations_done == (says ? 70 : 60));
+  }
 }

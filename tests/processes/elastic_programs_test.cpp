@@ -209,3 +209,18 @@ TEST_CASE(
   f.touch("finish");
   CHECK(f.cluster.is(id, job_state::finished));
 }
+
+TEST_CASE("what a running program has saved outlives its controller and its node") {
+  if (lacks_python()) return;
+  sleeper_fixture f{"sleeper-both"};
+  const auto id = f.submit("deaf", 60);
+  f.runs(id, 1);
+  REQUIRE(runtime::wait_until([&] { return f.elastic(id).saved == 10; }, long_s, 0.05));
+  f.cluster.cluster->kill("controller");
+  f.cluster.cluster->kill("n");
+  REQUIRE(f.cluster.cluster->restart("controller"));
+  REQUIRE(f.cluster.cluster->restart("n"));
+  CHECK(f.runs(id, 2).iteration == 10);
+  f.touch("finish");
+  CHECK(f.cluster.is(id, job_state::finished));
+}
