@@ -28,20 +28,20 @@ std::string sentence_of(const kept_end& end) {
                      name ? fmt::format(" (SIG{})", name) : "");
 }
 
+}  // namespace
+
 /// Known to a worker's stage and to the node.
-struct shared_state {
+struct worker_state {
   std::mutex guard;
   bool killed = false;    // it is to be
   bool released = false;  // the stage has ended, and with it whoever would read this
   std::optional<std::string> ended;
 };
 
-}  // namespace
-
 struct worker_runner::worker {
   lease_id lease = 0;
   gpu::worker_launch what;
-  std::shared_ptr<shared_state> state;
+  std::shared_ptr<worker_state> state;
   std::unique_ptr<runtime::kept_program> program;  // null: not started
   bool stopping = false;
 };
@@ -64,18 +64,18 @@ namespace {
 template <class Inbox>
 class stage_worker final : public gpu::worker_process {
  public:
-  stage_worker(std::shared_ptr<shared_state> state, std::shared_ptr<Inbox> inbox)
+  stage_worker(std::shared_ptr<worker_state> state, std::shared_ptr<Inbox> inbox)
       : state_{std::move(state)}, inbox_{std::move(inbox)} {}
-  ~stage_worker() override { set(&shared_state::released); }
+  ~stage_worker() override { set(&worker_state::released); }
 
-  void kill() override { set(&shared_state::killed); }
+  void kill() override { set(&worker_state::killed); }
   std::optional<std::string> ended() override {
     std::lock_guard lock{state_->guard};
     return state_->ended;
   }
 
  private:
-  void set(bool shared_state::*what) {
+  void set(bool worker_state::*what) {
     {
       std::lock_guard lock{state_->guard};
       (*state_).*what = true;
@@ -83,7 +83,7 @@ class stage_worker final : public gpu::worker_process {
     inbox_->call();
   }
 
-  std::shared_ptr<shared_state> state_;
+  std::shared_ptr<worker_state> state_;
   std::shared_ptr<Inbox> inbox_;
 };
 
@@ -104,7 +104,7 @@ void worker_runner::watch(std::function<void()> wake) {
 gpu::worker_starter worker_runner::starter(lease_id lease) {
   return [lease, to = inbox_](
              const gpu::worker_launch& what) -> expected<std::unique_ptr<gpu::worker_process>> {
-    auto state = std::make_shared<shared_state>();
+    auto state = std::make_shared<worker_state>();
     {
       std::lock_guard lock{to->guard};
       if (to->closed) return refuse(reason::kind::unavailable, "the node ends");

@@ -18,7 +18,7 @@ using namespace troupe::actors;
 
 namespace {
 
-constexpr double long_s = 20;
+constexpr double limit_s = 20;
 
 /// A node's runner whose workers are scripts.
 struct workers {
@@ -36,7 +36,7 @@ struct workers {
     return std::stoi(text);
   }
   bool wait(const std::function<bool()>& what) const {
-    return runtime::wait_until([&] { return runner->poll().empty() && what(); }, long_s);
+    return runtime::wait_until([&] { return runner->poll().empty() && what(); }, limit_s);
   }
   /// Its end's sentence.
   std::string end_of(gpu::worker_process& w) const {

@@ -181,8 +181,10 @@ struct all_stages {
     const bool same = from_p == to_p;
     switch (what) {
       case tensor::kind::activation:
+      case tensor::kind::norm_partial:
         return same && to == from + 1;
       case tensor::kind::gradient:
+      case tensor::kind::norm_sum:
         return same && from == to + 1;
       case tensor::kind::partial:
       case tensor::kind::sum:
@@ -208,8 +210,9 @@ TEST_CASE(
       for (std::uint32_t p = 0; p < pipelines; ++p)
         for (std::uint32_t s = 0; s < stages; ++s) {
           const auto me = all.setup_of(p, s);
-          for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
-                                  kind::tied_partial, kind::tied_sum})
+          for (const auto what :
+               {kind::activation, kind::gradient, kind::partial, kind::sum, kind::tied_partial,
+                kind::tied_sum, kind::norm_partial, kind::norm_sum})
             for (std::uint32_t q = 0; q <= pipelines; ++q)
               for (std::uint32_t k = 0; k <= stages; ++k) {
                 const bool there = q < pipelines && k < stages;
@@ -230,6 +233,22 @@ TEST_CASE(
         }
     }
   CHECK(sent > 100);
+}
+
+TEST_CASE("a stage computes only the program that its order names") {
+  const all_stages all{2, 1};
+  auto s = all.setup_of(0, 0);
+  s.rows = 1;
+  work_order part;
+  part.train.emplace();
+  part.train->program = training_program{"/a.py", "abc", "", "", 1, 64, {}};
+  CHECK_FALSE(check_setup(s, part));
+  s.how.program = part.train->program;
+  CHECK(check_setup(s, part));
+  s.how.program->file = "/b.py";
+  CHECK_FALSE(check_setup(s, part));
+  part.train->program.reset();
+  CHECK_FALSE(check_setup(s, part));
 }
 
 TEST_CASE("a setup's sizes are limited, and the limits themselves are allowed") {
