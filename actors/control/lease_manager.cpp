@@ -293,8 +293,8 @@ void lease_manager::report_progress(const lease_record& l, const part_report& r)
   links_.send_progress(std::move(p));
 }
 
-/// What a running program has saved, so that it is known after this controller's and its node's
-/// end. The least of its parts counts, of those that report it.
+/// Records what a running program has saved: it is then known after the end of this controller and
+/// of the node. The least of its parts counts, of those that report it.
 void lease_manager::record_saved(const lease_record& l) {
   constexpr double interval_s = 5;  // an entry takes a write to the disk
   std::optional<std::uint64_t> saved;

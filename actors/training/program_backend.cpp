@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <utility>
 
@@ -13,19 +12,13 @@
 #include "gpu/python/python_device.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "runtime/process/process_group.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// By it the node knows the worker that connects. Another process of this user could read it from
-/// the worker's environment; the socket's folder is closed to all others.
-std::string random_token() {
-  std::random_device source;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
-}
 
 /// A folder for one socket, of this user alone, and with a short name: a socket's is limited.
 class socket_folder {
@@ -83,7 +76,7 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
   const char* own = std::getenv("TROUPE_PYTHON");
   spec.command[0] = !p.python.empty() ? p.python : own && *own ? own : "python3";
   spec.socket_directory = socket_directory;
-  spec.token = random_token();
+  spec.token = runtime::fresh_group_token();
   spec.slot_bytes = std::uint64_t{p.slot_mb} << 20;
   spec.emulate_speed = s.emulate_speed;
   return spec;

@@ -312,10 +312,9 @@ void stage_state::advance_exchange() {
 
 // Clipping needs the norm of the sums over all stages, which the neighbours add up first.
 void stage_state::advance_norm() {
-  if (busy_ || failed_) return;
   const auto& gradients = training_.gradients();
-  if (const auto& error = gradients.error(); !error.empty())
-    return fail({reason::kind::malformed, error});
+  if (busy_ || failed_) return;
+  if (!gradients.error().empty()) return fail({reason::kind::malformed, gradients.error()});
   if (!gradients.norm().complete()) return tensors_.await(o_.setup.order.size() + 1, nullptr);
   phase_ = phase::update;
   submit(clipped_update_operation(gradients.norm().result(), training_.gradient_scale()));

@@ -1,12 +1,11 @@
 #include "cli/common/described_program.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "cli/common/output_file.hpp"
@@ -15,6 +14,7 @@
 #include "messages/admission/admission_problems.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
+#include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/process/python_package.hpp"
 
@@ -30,23 +30,24 @@ std::string interpreter_of(const training_program& p) {
   return !p.python.empty() ? p.python : own && *own ? own : "python3";
 }
 
-/// The last lines of what a program printed.
-std::string last_lines(const std::string& file) {
+/// The last line of what a program printed: of a traceback its reason.
+std::string last_line(const std::string& file) {
   constexpr std::size_t bytes = 2000;
   auto tail = read_tail(file, bytes);
   if (!tail) return {};
   auto text = std::move(tail->bytes);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
+  return text.substr(text.rfind('\n') + 1);
 }
 
 expected<int> run(const runtime::process_options& o) {
   auto started = runtime::process::start(o);
   if (!started) return refuse(started.error());
-  for (;;) {
-    if (const auto status = (*started)->poll()) return *status;
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
-  }
+  std::optional<int> status;
+  const auto ended = [&] { return (status = (*started)->poll()).has_value(); };
+  constexpr double limit_s = 3600;  // of a large model's layers, one after another
+  if (runtime::wait_until(ended, limit_s, 0.01)) return *status;
+  return refuse(reason::kind::unavailable, "did not end within {} s", limit_s);
 }
 
 model_operator operator_of(const json& layer, std::size_t index) {
@@ -97,7 +98,7 @@ expected<described_program> describe_program(const training_program& p) {
   const auto found = text ? json::parse(*text, nullptr, false) : json(json::value_t::discarded);
   if (found.is_discarded())
     return refuse(reason::kind::invalid, "{}: {} ended with exit status {}: {}", p.file,
-                  interpreter_of(p), *status, last_lines(printed));
+                  interpreter_of(p), *status, last_line(printed));
   if (!found.at("refusals").empty())
     return refuse(reason::kind::invalid, "{}", found.at("refusals").front().get<std::string>());
   described_program d{{}, found.at("sha256").get<std::string>(), found};

@@ -15,7 +15,7 @@ struct model_operator {
   double parameters = 0;
   /// Activation for the next operator, one sample: in half precision, of family `layers` as sent.
   double output_bytes = 0;
-  // Of family `layers`:
+  // Only of `layers`:
   double kept_bytes = 0;   // by a forward for its backward, one sample
   double state_bytes = 0;  // of the optimizer
   bool glued = false;      // in one stage with the layer before it

@@ -245,7 +245,9 @@ elastic:
   gpus: [1, 2]
   start_s: 5
   save_s: 0.5
-  rates: [{gpu: A100-80GB, gpus: 1, samples_per_s: 160}, {gpu: A100-80GB, gpus: 2, samples_per_s: 300}]
+  rates:
+    - {gpu: A100-80GB, gpus: 1, samples_per_s: 160}
+    - {gpu: A100-80GB, gpus: 2, samples_per_s: 300}
 )";
 const char* const two_nodes = R"(
 name: two

@@ -86,7 +86,7 @@ std::string paste(const std::string& script, const fs::path& directory) {
   return "failed:\n" + said.substr(said.size() - std::min<std::size_t>(said.size(), 4000));
 }
 
-/// Of the interpreter of workers.
+/// Has the interpreter of workers PyTorch?
 bool has_torch() {
   return std::system("${TROUPE_PYTHON:-python3} -c 'import torch' >/dev/null 2>&1") == 0;
 }
