@@ -39,7 +39,7 @@ def tensors_of(value, who):
 
 
 def value_of(tensors):
-    """What the next layer gets: as tensors_of() found it."""
+    """The next layer's argument: these, as tensors_of() found them."""
     return tensors[0] if len(tensors) == 1 else tensors
 
 

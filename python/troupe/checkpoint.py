@@ -27,7 +27,7 @@ _iteration = re.compile(r"iteration-(\d{6,})")
 
 
 class LayerState:
-    """What a file has of one layer. tensors: {name: tensor}. about: what JSON can have; its keys:
+    """One layer, as a file has it. tensors: {name: tensor}. about: what JSON can have; its keys:
 
     layers (of the model), class, sha256 (of the program's file), numbers ({parameter: {key: number}} of the optimizer),
     options ({parameter: its group's}), schedule, scale (of the loss), names ({name: public name}), tied ({name: name of

@@ -53,7 +53,7 @@ class LayerError(Error):
     """An exception from the program's own code: in a layer (of number `layer`), or in one of its functions (None).
 
     `layer_name` is the layer's class or the function; `type` and `message` are the exception's; `file` and `line` those
-    of its innermost frame outside of PyTorch and of this package, None without one; `traceback` has at most 16 KiB.
+    of its innermost frame outside of PyTorch, Python's library and this package, None without one; `traceback` has at most 16 KiB.
     """
 
     def __init__(self, layer: int | None, layer_name: str, error: BaseException):
@@ -79,9 +79,11 @@ _memory_words = ("CUDA out of memory", "can't allocate memory", "CUBLAS_STATUS_A
 def _place(error):
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     hidden = tuple(os.path.dirname(os.path.abspath(f)) + os.sep for f in (torch, __file__) if f) + ("<",)
+    library = os.path.dirname(os.__file__) + os.sep
     found = (None, None)
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith(hidden):
+        installed = not frame.filename.startswith(library) or "-packages" in frame.filename
+        if installed and not frame.filename.startswith(hidden):
             found = frame.filename, frame.lineno
     if isinstance(error, SyntaxError) and error.filename:
         found = error.filename, error.lineno

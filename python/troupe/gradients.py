@@ -9,7 +9,7 @@ _chunk = 1 << 20  # numbers whose squares are summed at once: bounds the copy in
 
 
 class Gradients:
-    """Of `own` and `tied` parameters, each a list of (layer, name, parameter). twin: the tied parameter of a model's last
+    """Those of `own` and `tied` parameters, each a list of (layer, name, parameter). twin: the tied parameter of a model's last
     layer where the first one's is here, too; its gradient is added to the other by fold().
 
     Parameters that are not 32-bit have gradients of their own type, which are added here after each backward.
@@ -23,8 +23,7 @@ class Gradients:
 
     def start(self, own, tied):
         self._hosts = [self._host("own", own, self.own_parameters), self._host("tied", tied, self.tied_parameters)]
-        on_host = torch.device(self._device).type == "cpu"
-        self.flats = self._hosts if on_host else [torch.zeros_like(x, device=self._device) for x in self._hosts]
+        self.flats = self._hosts if _on_host(self._device) else [torch.zeros_like(x, device=self._device) for x in self._hosts]
         twins = [(0, "", self._twin)] if self._twin is not None else []
         self._second = torch.zeros(sum(p.numel() for _, _, p in twins), device=self._device)
         self._views = [view for found, flat in zip((self._own, self._tied, twins), (*self.flats, self._second))
@@ -94,6 +93,10 @@ class Gradients:
         if given.dtype != torch.float32 or given.dim() != 1 or given.numel() != count:
             raise ValueError(f"gradients, {what}: found {given.dtype} of {list(given.shape)}, expected {count} 32-bit floats")
         return given
+
+
+def _on_host(device):
+    return torch.device(device).type == "cpu"
 
 
 def _views(found, flat):

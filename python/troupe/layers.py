@@ -59,6 +59,8 @@ class Model:
             else:
                 self.glued.append((min(indices), max(indices), text))
                 self._shared.append(places)
+        shared = [*self._shared, *([[(0, self.tied[0]), (len(self) - 1, self.tied[1])]] if self.tied else [])]
+        self.aliases = {place for places in shared for place in places[1:]}  # (layer, name): an earlier one has it
 
     def __len__(self):
         return len(self.layers)

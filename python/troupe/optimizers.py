@@ -54,11 +54,11 @@ class Optimizer:
                 for p in group["params"]}
 
     def schedule_state(self):
-        """What the schedule has changed since it was made; functions in it are made again by the file."""
+        """The schedule's numbers and texts; functions in it are made again by the file."""
         return None if self.schedule is None else _round_trips(self.schedule.state_dict())
 
     def restore(self, state, options, schedule):
-        """What state(), options() and schedule_state() were, of at least these parameters."""
+        """Takes the results of state(), options() and schedule_state(), which may have other parameters, too."""
         if self.schedule is not None and schedule is not None:
             try:
                 self.schedule.load_state_dict(schedule)

@@ -10,8 +10,8 @@ from troupe.seeds import seed_of
 class Graph:
     """A forward's graph. roots: what backward begins with: the outputs, or the loss."""
 
-    def __init__(self, inputs, box, roots, segment):
-        self.inputs, self.roots, self._box, self._segment = inputs, roots, box, segment
+    def __init__(self, given, roots, segment):
+        self.roots, self._given, self._segment = roots, given, segment
 
     def backward(self, gradients):
         """`gradients`: one for each root that requires_grad. One dense tensor for each input that requires_grad."""
@@ -20,8 +20,7 @@ class Graph:
             raise ValueError(f"found {len(gradients)} gradients, expected {len(roots)}")
         if roots:
             self._segment.blamed(lambda: torch.autograd.backward(roots, list(gradients)))
-        found = iter(self._box or ())
-        return tuple(_or_zeros(next(found, None), x) for x in self.inputs if x.requires_grad)
+        return self._given.gradients()
 
 
 class Segment:
@@ -39,34 +38,19 @@ class Segment:
     def run(self, key, value, loss=None, evaluate=False):
         """The Graph of the layers (and of `loss`, a function of the last one's output) for `value`: a tuple of tensors, or
         in a first stage what the program's collate returns, in a list. key: seed, iteration and micro-batch."""
-        first = isinstance(value, list)
-        box, inputs = [], () if first else tuple(x.detach().requires_grad_(x.requires_grad) for x in value)
-        kept = value[0] if first else inputs
-        value = mapped(torch.Tensor.detach, kept) if first else value_of(_entered(box, inputs))
-        before, learns = versions(kept), self._changes_input is None and not evaluate
-        if evaluate or self._changes_input is not False:
-            value = mapped(torch.clone, value)
-        entered = value
-        unchanged = versions(entered)
+        given = _Input(value, copied=evaluate or self._changes_input is not False)
+        learns, value = self._changes_input is None and not evaluate, given.value
         for layer in self._layers:
-            self._at = layer
-            if not evaluate:
-                self._generators(seed_of(*key, layer.index))
-            try:
-                with self._autocast():
-                    result = layer(value)
-            except Exception as error:
-                self._raise(layer, error)
+            result = self._called(layer, key, value, evaluate)
             if learns:
-                self._changes_input = versions(entered) != unchanged
-            if versions(kept) != before:
-                raise ProgramError(f"layer {layer.index} ({layer.name}) has changed its input in place, which it had not "
-                                   "done for the first micro-batch: the input is still needed")
+                self._changes_input = given.copy_is_changed()
+            if given.is_changed():
+                raise ProgramError(f"{_who(layer)} has changed its input in place, which it had not done for the first "
+                                   "micro-batch: the input is still needed")
             if loss is not None and layer is self._layers[-1]:
-                return Graph(inputs, box, (loss(result),), self)
-            tensors = tensors_of(result, f"layer {layer.index} ({layer.name})")
-            value = value_of(tuple(self._passed(layer, t, value) for t in tensors))
-        return Graph(inputs, box, value if isinstance(value, tuple) else (value,), self)
+                return Graph(given, (loss(result),), self)
+            value = value_of(tuple(self._passed(layer, t, value) for t in tensors_of(result, _who(layer))))
+        return Graph(given, value if isinstance(value, tuple) else (value,), self)
 
     def buffers(self):
         """Copies of the buffers as they are now, for rerun(). What has not changed since the last call is not copied."""
@@ -97,6 +81,16 @@ class Segment:
         except Exception as error:
             self._raise(self._at, error)
 
+    def _called(self, layer, key, value, evaluate):
+        self._at = layer
+        if not evaluate:
+            self._generators(seed_of(*key, layer.index))
+        try:
+            with self._autocast():
+                return layer(value)
+        except Exception as error:
+            self._raise(layer, error)
+
     def _raise(self, layer, error):
         if isinstance(error, Error):
             raise error
@@ -119,11 +113,36 @@ class Segment:
         return t
 
 
-def _entered(box, inputs):
-    wanted = [x for x in inputs if x.requires_grad]
-    entered = iter(Entry.apply(box, *wanted) if wanted and torch.is_grad_enabled() else [x.detach() for x in wanted])
-    return tuple(next(entered) if x.requires_grad else x.detach() for x in inputs)
+class _Input:
+    """A segment's input, whose tensors may be another process' memory: views of them, or copies where layers would change
+    them in place."""
+
+    def __init__(self, given, copied):
+        first, self._box = isinstance(given, list), []
+        self._tensors = () if first else tuple(x.detach().requires_grad_(x.requires_grad) for x in given)
+        self._kept = given[0] if first else self._tensors
+        value = mapped(torch.Tensor.detach, self._kept) if first else value_of(self._entered())
+        self.value = mapped(torch.clone, value) if copied else value
+        self._versions, self._copy_versions = versions(self._kept), versions(self.value)
+
+    def is_changed(self):
+        return versions(self._kept) != self._versions
+
+    def copy_is_changed(self):
+        return versions(self.value) != self._copy_versions
+
+    def gradients(self):
+        """After a backward: of each tensor that requires_grad, dense."""
+        found = iter(self._box)
+        wanted = ((next(found, None), x) for x in self._tensors if x.requires_grad)
+        return tuple(torch.zeros_like(x) if g is None else dense(g) for g, x in wanted)
+
+    def _entered(self):
+        wanted = [x for x in self._tensors if x.requires_grad]
+        graph = wanted and torch.is_grad_enabled()
+        entered = iter(Entry.apply(self._box, *wanted) if graph else [x.detach() for x in wanted])
+        return tuple(next(entered) if x.requires_grad else x.detach() for x in self._tensors)
 
 
-def _or_zeros(gradient, x):
-    return torch.zeros_like(x) if gradient is None else dense(gradient)
+def _who(layer):
+    return f"layer {layer.index} ({layer.name})"

@@ -224,6 +224,7 @@ class Stage:
             value = tuple(t.detach().requires_grad_(t.requires_grad) for t in graph.roots)
             if pass_.keeps:
                 pass_.graphs.append(graph)
+            del graph  # else the memory of two segments is used at once
         pass_.loss_wants = self.is_last and value[0].requires_grad
         return value
 
@@ -280,8 +281,7 @@ class Stage:
 
 
 class _Pass:
-    """What is kept of a micro-batch from its forward to its backward: graphs if it keeps them, else inputs and buffers of
-    each segment."""
+    """A micro-batch from its forward to its backward: graphs if it keeps them, else inputs and buffers of each segment."""
 
     def __init__(self, key, loss):
         self.key, self.loss = key, loss

@@ -15,14 +15,13 @@ class StageState:
         self.own, self.tied, self.twin = [], [], None
         self._parameters, self._buffers, self._names = {}, {}, {}
         self._first_layers = {}  # the tied parameter of a last stage
-        self._aliases = {}  # of parameters that an earlier layer has: {name: its name}
+        self._aliases = {}  # other names of a parameter or buffer: {name: the one it is saved by}
         last = len(model) - 1
         tied = model.tied and (f"0.{model.tied[0]}", f"{last}.{model.tied[1]}")
         if tied:
             self._aliases[tied[1]] = tied[0]
         for layer in built:
-            for name, p in layer.module.named_parameters():
-                name = f"{layer.index}.{name}"
+            for name, p in _named(layer, "_parameters"):
                 if id(p) in self._names:
                     self._aliases[name] = self._names[id(p)]
                 elif tied and name == tied[1]:
@@ -34,8 +33,8 @@ class StageState:
                         (self.tied if tied and name == tied[0] else self.own).append((layer.index, name, p))
             self._add_buffers(layer)
         self.trainable = sorted(((name, p) for _, name, p in (*self.tied, *self.own)), key=lambda x: _layer_of(x[0]))
-        self.parameter_bytes = [self._bytes(layer, self._parameters) for layer in built]
-        self.buffer_bytes = [self._bytes(layer, self._buffers) for layer in built]
+        self.parameter_bytes = [_bytes(p for i, p in self._parameters.values() if i == layer.index) for layer in built]
+        self.buffer_bytes = [_bytes(layer.module.buffers()) for layer in built]
 
     # Its values are the first layer's, in whose file they are saved.
     def _add_last(self, p, first_name):
@@ -48,10 +47,14 @@ class StageState:
             self.tied.append((0, first_name, p))
 
     def _add_buffers(self, layer):
-        for prefix, module in layer.module.named_modules():
-            for name, buffer in module._buffers.items():
-                if buffer is not None and name not in module._non_persistent_buffers_set:
-                    self._buffers[f"{layer.index}.{prefix + '.' if prefix else ''}{name}"] = (layer.index, (module, name))
+        for name, module, key in _places(layer, "_buffers"):
+            if key in module._non_persistent_buffers_set:
+                continue
+            known = self._names.setdefault((id(module), key), name)
+            if known != name:
+                self._aliases[name] = known
+            else:
+                self._buffers[name] = (layer.index, (module, key))
 
     def first_state(self, layer):
         return optimizers.first_state(self._program, [(n, p) for n, p in self.trainable if _layer_of(n) == layer])
@@ -123,10 +126,21 @@ class StageState:
                 if not name.startswith("frozen/"):
                     t.copy_(found.tensors[name])
 
-    def _bytes(self, layer, things):
-        found = (x if isinstance(x, torch.Tensor) else x[0]._buffers[x[1]]
-                 for index, x in things.values() if index == layer.index)
-        return sum(t.numel() * t.element_size() for t in found)
+
+def _bytes(tensors):
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _places(layer, kind):
+    """(name, module, key) of each parameter or buffer, by all of its names."""
+    for prefix, module in layer.module.named_modules(prefix=str(layer.index), remove_duplicate=False):
+        for key, value in getattr(module, kind).items():
+            if value is not None:
+                yield f"{prefix}.{key}", module, key
+
+
+def _named(layer, kind):
+    return ((name, getattr(module, kind)[key]) for name, module, key in _places(layer, kind))
 
 
 def _split(name):

@@ -104,6 +104,23 @@ def schedule(optimizer):
             troupe.load(plain.layers, folder)
         self.refused("'0.positions' the module has not", lambda: troupe.load(torch.nn.Linear(1, 1), folder))
 
+    def test_a_module_that_a_layer_has_twice_is_saved_once_and_loaded_by_both_names(self):
+        program = self.program(self.model, """
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = self.other = nn.BatchNorm1d(4)
+    def forward(self, x): return self.other(self.one(x))
+def model(): return [troupe.Layer(Twice), troupe.Layer(nn.Linear, 4, 3)]""")
+        pipeline = Pipeline(program)
+        pipeline.iteration(0)
+        folder = self.saved(pipeline, 1)
+        names = safetensors.SafeTensors(os.path.join(folder, "layer-00000.safetensors")).names
+        self.assertFalse([name for name in names if "other" in name])
+        plain = torch.nn.Sequential(*(x.make(*x.args) for x in program.layers(1).layers))
+        troupe.load(plain, folder)
+        self.assertEqual(unequal(dict(plain.state_dict()), pipeline.weights()), "")
+
     def test_public_names_are_in_the_files(self):
         program = self.program(more="\ndef names(layer, name): return f'{\"ac\"[layer // 2]}.{name}'")
         folder = self.saved(Pipeline(program), 0)

@@ -18,6 +18,7 @@ if has_torch:
     from troupe.measure import measured
     from troupe.model_file import Program
     from troupe.plain import named_values
+    from troupe.stage import Stage
 
 mixed, gpt = os.path.join(here, "programs/mixed.py"), os.path.join(root, "examples/pytorch/gpt.py")
 small = {"layers": 2, "hidden": 16, "heads": 2, "sequence": 8}
@@ -46,6 +47,14 @@ class Described(Programs):
         self.assertEqual(block["outputs"], [{"dtype": "float32", "shape": [8, 16], "gradient": True}])
         # The block keeps its input, which the layer before does not; the next block does not count it again.
         self.assertEqual(block["kept_bytes"], other["kept_bytes"])
+
+    def test_a_stage_has_the_described_bytes(self):
+        for path in (mixed, gpt, image):
+            found, stage = describe(path), Stage(Program(path))
+            self.assertEqual([x["parameter_bytes"] for x in found["layers"]], stage.parameter_bytes)
+            self.assertEqual([x["buffer_bytes"] for x in found["layers"]], stage.buffer_bytes)
+            self.assertEqual(sum(x["state_bytes"] for x in found["layers"]), stage.optimizer_state_bytes)
+            self.assertEqual(sum(x["trainable"] for x in found["layers"]), stage.own_parameters + stage.tied_parameters)
 
     def test_flops_are_those_of_what_layers_compute(self):
         for layer, value, flops in ((torch.nn.Conv2d(3, 8, 3, groups=1, padding=1), torch.ones(2, 3, 5, 5), 2 * 2 * 8 * 25 * 27),
@@ -124,9 +133,10 @@ def model(): return [Looked(), nn.Linear(4, 3)]"""
 def model():
     one = nn.Linear(4, 4)
     return [one, nn.Tanh(), one, nn.Linear(4, 3)]""")
-        self.assertEqual(describe(program.path)["glued"], [{"first": 0, "last": 2, "name": "0.weight"},
-                                                            {"first": 0, "last": 2, "name": "0.bias"}])
-        with mock.patch("troupe.describe._large_bytes", 100):
+        found = describe(program.path)
+        self.assertEqual(found["glued"], [{"first": 0, "last": 2, "name": "0.weight"}, {"first": 0, "last": 2, "name": "0.bias"}])
+        self.assertEqual([x["parameters"] for x in found["layers"]], [20, 0, 0, 15])
+        with mock.patch("troupe.description._large_bytes", 100):
             self.assertIn("in every process", describe(program.path)["warnings"][0])
 
     def test_the_command_prints_json_and_its_status_says_whether_it_can_run(self):

@@ -97,6 +97,19 @@ class EqualBits(unittest.TestCase):
         self.assertEqual(one[0][0], alone[0])
         self.assertLess(abs(one[0][2] - alone[2]) / alone[2], 1e-5)
 
+    def test_gradients_of_another_device_are_exchanged_by_the_host(self):
+        program = Program(gpt, small_gpt)
+        expected = trained(program, 2, iterations=3)
+        with mock.patch("troupe.gradients._on_host", lambda device: False):
+            pipelines = [Pipeline(program, (2,)), Pipeline(program)]
+            self.assertIsNot(pipelines[0].stages[0]._gradients.flats[0], pipelines[0].stages[0].gradients()[0])
+            losses = [[p.iteration(n) for n in range(3)] for p in pipelines]
+            self.assertEqual(losses, [expected[0]] * 2)
+            alone = Pipeline(program)
+            alone.passes(0)
+            alone.update()  # without gradients()
+        self.assertEqual(unequal(alone.weights(), trained(program, iterations=1)[1]), "")
+
     def test_bf16_gives_the_same_bits_for_every_cut(self):
         program = Program(gpt, small_gpt)
         one = trained(program, iterations=2, precision="bf16")
@@ -200,6 +213,28 @@ def model(): return [nn.Linear(4, 8), nn.BatchNorm1d(8), Counting(), Rolling(), 
         data = program.dataset()
         x, y = (torch.stack([torch.as_tensor(data[i][k]) for i in range(3)]) for k in (0, 1))
         self.assertEqual(found, float(torch.nn.functional.cross_entropy(whole(x), y)))
+
+    def test_an_evaluation_before_a_recompute_changes_nothing(self):
+        program = self.program(self.model, """
+class Evaluated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("times", torch.zeros(()))
+    def forward(self, x):
+        if not self.training: self.times += 1
+        return x * (1 + self.times)
+def model(): return [nn.Linear(4, 8), Evaluated(), nn.Linear(8, 3)]""")
+        found = []
+        for evaluates in (False, True):
+            stage = Stage(program, recompute="stage", rows=3)
+            stage.start()
+            stage.forward(0, 0, keep=False)
+            if evaluates:
+                stage.forward(0, 0, evaluate=True)
+            stage.recompute(0, 0)
+            stage.backward(0, 0)
+            found.append(stage.gradients()[0].clone())
+        self.assertTrue(torch.equal(*found))
 
     def test_weights_make_the_mean_over_the_global_batch(self):
         more = """
@@ -406,6 +441,7 @@ class Bad(nn.Module):
         for more, words in (("def loss(output, target): return output @ target", "loss: RuntimeError"),
                             ("def optimizer(parameters): return 1 / 0", "optimizer: ZeroDivisionError"),
                             ("def dataset(): raise OSError('no file')", "dataset: OSError: no file (its.py:"),
+                            ("import json\ndef dataset(): return json.loads('{')", "(its.py:12)"),
                             ("def model(): return [troupe.Layer(nn.Linear, 4)]", "layer 0 (Linear): TypeError"),
                             ("Data.__getitem__ = lambda self, i: 1 / 0", "dataset: ZeroDivisionError")):
             def run():
