@@ -188,6 +188,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
                            : read_tensor(name, value, size - s.data_, tensors.emplace_back());
     if (!wrong.empty()) return failure(wrong);
   }
+  for (const auto& t : tensors) s.names_.push_back(t.about.name);
   if (const auto wrong = check_places(tensors, size - s.data_); !wrong.empty())
     return failure(wrong);
   s.tensors_ = floats_of(std::move(tensors));

@@ -42,6 +42,8 @@ class safetensors {
 
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
+  /// Those of all tensors, of other types too, in the header's order.
+  const std::vector<std::string>& names() const { return names_; }
   /// The member of its metadata with that name; other metadata is not kept.
   const std::optional<std::string>& iteration() const { return iteration_; }
   std::filesystem::path file() const { return file_.path(); }
@@ -58,6 +60,7 @@ class safetensors {
 
   untrusted_file file_;
   std::map<std::string, stored_tensor> tensors_;
+  std::vector<std::string> names_;
   std::optional<std::string> iteration_;
   std::uint64_t data_ = 0;  // where it begins
 };

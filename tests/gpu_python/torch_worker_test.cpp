@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/layer_index.hpp"
 #include "gpu_python/forked_worker.hpp"
 #include "harness/scratch.hpp"
 #include "harness/shell.hpp"
@@ -45,6 +47,7 @@ class pipeline {
                   .microbatches = microbatches,
                   .seed = 3,
                   .how = how};
+      s.lease = 7;
       s.socket_directory = directory_.path();
       s.token = "secret";
       auto made = gpu::make_python_device(s, forked());
@@ -89,6 +92,16 @@ class pipeline {
     for (std::size_t i = 0; i < stages_.size(); ++i)
       done(*stages_[i].device, operation(kind::update, iteration, 0, std::move(sums[i])));
   }
+  void save(const std::string& directory, std::uint64_t iteration) {
+    for (auto& s : stages_) {
+      auto o = operation(kind::save, iteration, 0);
+      o.path = directory;
+      done(*s.device, o);
+    }
+  }
+  void load(const std::string& directory) {
+    for (auto& s : stages_) done(*s.device, {.what = kind::load, .path = directory});
+  }
   /// Own ones in the order of layers, and the tied ones of the first stage.
   std::vector<float> weights() {
     std::vector<float> own, tied;
@@ -131,6 +144,28 @@ std::pair<std::vector<double>, std::vector<float>> trained(
 }
 
 }  // namespace
+
+TEST_CASE("a checkpoint of p stages of a program is continued by q stages") {
+  if (!has_torch()) return;
+  const scratch room;
+  const auto directory = gpu::checkpoint_directory(room.path(), 1).string();
+  pipeline two{{0, 2}, recompute::none}, three{{0, 1, 3}, recompute::none};
+  two.iterate(0);
+  two.update(0);
+  two.save(directory, 1);
+  CHECK_FALSE(gpu::newest_checkpoint(room.path()));
+  CHECK(gpu::write_layer_index(directory, 8, 1).error().text ==
+        "no layer of lease 8 is in " + directory);
+  CHECK_FALSE(gpu::write_layer_index(directory, 7, 2));
+  const auto written = gpu::write_layer_index(directory, 7, 1);
+  if (!written) FAIL(written.error().text);
+  CHECK(gpu::newest_checkpoint(room.path())->iteration == 1);
+  three.load(directory);
+  CHECK(three.weights() == two.weights());
+  CHECK(three.iterate(1) == two.iterate(1));
+  for (auto* p : {&two, &three}) p->update(1);
+  CHECK(three.weights() == two.weights());
+}
 
 TEST_CASE("losses and weights of a PyTorch program are the same for any cut and recompute") {
   if (!has_torch()) return;
