@@ -321,12 +321,10 @@ void stage_state::advance_norm() {
 }
 
 void stage_state::update(std::pair<payload, payload> sums) {
-  if (executor_->needs_norm()) {
-    phase_ = phase::norms;
-    return submit(norms_operation(std::move(sums)));
-  }
-  phase_ = phase::update;
-  submit(update_operation(std::move(sums), training_.gradient_scale()));
+  const bool clips = executor_->needs_norm();
+  phase_ = clips ? phase::norms : phase::update;
+  submit(clips ? norms_operation(std::move(sums))
+               : update_operation(std::move(sums), training_.gradient_scale()));
 }
 
 // The lending comes first: what it adds is part of the report.
@@ -436,8 +434,8 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       phase_ = phase::norm_exchange;
       send_all(training_.gradients().add_norms(std::move(o.norms)));
       return advance_norm();
-    case phase::norm_exchange:
-      break;  // it has no operation
+    case phase::norm_exchange:  // it has no operation
+      return;
     case phase::update:
       training_.add_time(task_kind::update, took_s);
       record_task(task_kind::update, 0, took_s);

@@ -6,6 +6,7 @@
 #include "actors/training/program_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/checkpoint_fence.hpp"
+#include "gpu/model/layer_index.hpp"
 #include "gpu/model/tokens.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -105,16 +106,13 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
                                    std::uint64_t iteration) {
   const auto& first = stages.front();
   const auto& root = first.how.checkpoint;
+  const auto directory = gpu::checkpoint_directory(root, iteration);
   std::vector<std::string> files;
-  if (first.how.program)
-    files = gpu::layer_files(gpu::checkpoint_directory(root, iteration),
-                             first.model.operators.size(), first.name.lease);
-  else
-    for (const auto& s : stages)
-      if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
+  for (const auto& s : stages)
+    if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
   return gpu::write_fenced(root, first.name.lease, [&] {
-    auto ok =
-        gpu::write_index(gpu::checkpoint_directory(root, iteration), first.model, iteration, files);
+    auto ok = first.how.program ? gpu::write_layer_index(directory, first.name.lease, iteration)
+                                : gpu::write_index(directory, first.model, iteration, files);
     if (ok && first.how.keep_checkpoints > 0)
       gpu::remove_old_checkpoints(root, iteration, first.how.keep_checkpoints);
     return ok;

@@ -112,50 +112,6 @@ expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::u
                            {{"format", "pt"}, {"iteration", std::to_string(iteration)}});
 }
 
-namespace {
-
-bool is_optimizer_state(std::string_view tensor) {
-  return tensor.starts_with(first_moment) || tensor.starts_with(second_moment) ||
-         tensor.starts_with("optim/");
-}
-
-/// Those of a program's layers are known to its workers alone.
-std::vector<parameter> known_parameters(const troupe::model& m) {
-  return has_program_layers(m) ? std::vector<parameter>{} : parameters_of(m);
-}
-
-std::string layer_file(std::size_t layer, std::uint64_t lease) {
-  return fmt::format("layer-{:05}-lease-{}.safetensors", layer, lease);
-}
-
-/// Is there a file of every layer with parameters? A last layer may have only a tied one, which is
-/// in the first layer's.
-expected<void> check_layer_files(const troupe::model& m, const std::vector<std::string>& files) {
-  if (!has_program_layers(m)) return {};
-  const auto number = m.operators.size() - (m.tied_head ? 1 : 0);
-  for (std::size_t i = 0; i < number; ++i) {
-    const auto name = fmt::format("layer-{:05}-", i);
-    const auto is_its = [&](const std::string& file) { return file.starts_with(name); };
-    if (m.operators[i].parameters > 0 && std::ranges::none_of(files, is_its))
-      return refuse(reason::kind::malformed, "no stage saved layer {} ({})", i,
-                    m.operators[i].name);
-  }
-  return {};
-}
-
-}  // namespace
-
-// A layer without parameters has no file.
-std::vector<std::string> layer_files(const fs::path& directory, std::size_t layers,
-                                     std::uint64_t lease) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (std::size_t i = 0; i < layers; ++i)
-    if (auto name = layer_file(i, lease); fs::exists(directory / name, error))
-      files.push_back(std::move(name));
-  return files;
-}
-
 // The index is written last, and by renaming a complete file, so its existence means that the
 // checkpoint is complete. The stages' files are opened again before: a stage may have written a
 // file of another iteration, or not all of its parameters. Moments are left out of the index,
@@ -173,16 +129,15 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
       return refuse(reason::kind::malformed, "{} is not of iteration {}", file.file().string(),
                     iteration);
     for (const auto& [tensor, about] : file.tensors()) {
-      if (is_optimizer_state(tensor)) continue;
+      if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
       map[tensor] = file.file().filename().string();
       bytes += about.end - about.begin;
     }
   }
-  for (const auto& p : known_parameters(m))
+  for (const auto& p : parameters_of(m))
     if (!map.contains(p.name))
       return refuse(reason::kind::malformed, "no stage saved '{}' in {}", p.name,
                     directory.string());
-  if (auto ok = check_layer_files(m, files); !ok) return ok;
   json index;
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
@@ -235,7 +190,8 @@ expected<sound_checkpoint> newest_sound_checkpoint(const fs::path& root, const t
   std::ranges::sort(all, std::ranges::greater{}, &listed_checkpoint::iteration);
   sound_checkpoint found;
   if (all.empty()) return found;
-  const auto parameters = known_parameters(m);
+  // A program's are known to its workers alone.
+  const auto parameters = has_program_layers(m) ? std::vector<parameter>{} : parameters_of(m);
   std::optional<reason> first;
   for (const auto& c : all) {
     const auto ok = check_sound(c.directory, parameters);

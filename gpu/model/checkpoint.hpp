@@ -24,11 +24,6 @@ std::filesystem::path checkpoint_directory(const std::filesystem::path& root,
 /// attention of layer 4, written by lease 7.
 std::string stage_file(const stage_spec& s);
 
-/// The names of the files that stages of a lease have written of a program's layers
-/// (python/troupe/checkpoint.py), of so many.
-std::vector<std::string> layer_files(const std::filesystem::path& directory, std::size_t layers,
-                                     std::uint64_t lease);
-
 /// A parameter of a device. Its moments are stored as adam.m/NAME and adam.v/NAME.
 struct saved_values {
   const parameter* what = nullptr;
