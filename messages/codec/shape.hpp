@@ -38,11 +38,11 @@ inline constexpr std::uint64_t enum_count<prefill_block::kind> = 3;
 template <>
 inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>
-inline constexpr std::uint64_t enum_count<reason::kind> = 10;
+inline constexpr std::uint64_t enum_count<reason::kind> = 11;
 template <>
 inline constexpr std::uint64_t enum_count<part_report::state> = 6;
 template <>
-inline constexpr std::uint64_t enum_count<tensor::kind> = 6;
+inline constexpr std::uint64_t enum_count<tensor::kind> = tensor::kinds;
 template <>
 inline constexpr std::uint64_t enum_count<stage_step::kind> = 3;
 
