@@ -26,8 +26,10 @@ void device_stage::submit(gpu::operation o) {
 expected<void> device_stage::add_inputs(gpu::operation& forward, std::uint64_t iteration,
                                         payload activation) {
   const bool first = setup_.name.stage == 0, last = setup_.name.stage + 1 == setup_.stages;
-  if (!backend_.tokens && !first) forward.in.push_back(std::move(activation));
-  if (!backend_.tokens || (!first && !last)) return {};
+  if (!backend_.tokens || (!first && !last)) {
+    if (!first) forward.in.push_back(std::move(activation));
+    return {};
+  }
   auto read = backend_.tokens(iteration, forward.microbatch);
   if (!read) return refuse(read.error());
   auto& [tokens, targets] = *read;

@@ -37,6 +37,9 @@ const std::map<std::string_view, std::string_view>& examples() {
        "figure6.html"},
       {"infer",
        "troupe infer \"The President\" --alone --model configs/models/scribe --max-tokens 64"},
+      {"describe",
+       "troupe describe examples/pytorch/gpt.py\n"
+       "  troupe describe examples/pytorch/gpt.py --arguments layers=8 --out gpt8.yaml"},
       {"profile",
        "troupe profile --model configs/models/gpt2-124m.yaml --rows 1,2 --out here.yaml"},
       {"plan",

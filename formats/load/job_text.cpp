@@ -166,7 +166,8 @@ std::string job_text(const job_spec& job) {
 
 std::string model_text(const model& m) {
   std::string text;
-  for (const auto& [key, value] : model_map(m).items()) {
+  const auto map = model_map(m);
+  for (const auto& [key, value] : map.items()) {
     if (key != "operators") {
       text += fmt::format("{}: {}\n", key, value.dump());
       continue;

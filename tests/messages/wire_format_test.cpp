@@ -106,7 +106,7 @@ const refused_case refused_messages[] = {
      malformed, "expected a float 64"},
     {"a number for a boolean", "95 03 0d 00 00 93 00 01 92 00 a0", malformed, "expected a boolean"},
     {"nil for a boolean", "95 03 0d 00 00 93 00 c0 92 00 a0", malformed, "expected a boolean"},
-    {"an enumerator too large", "95 03 03 00 00 91 92 0a a0", malformed, "unknown enumerator"},
+    {"an enumerator too large", "95 03 03 00 00 91 92 0b a0", malformed, "unknown enumerator"},
     {"a negative enumerator", "95 03 03 00 00 91 92 ff a0", malformed, "out of the field's range"},
     {"a huge enumerator", "95 03 03 00 00 91 92 cf ffffffffffffffff a0", malformed,
      "unknown enumerator"},
@@ -119,7 +119,7 @@ const refused_case refused_messages[] = {
 const refused_case refused_entries[] = {
     {"nothing at all", "", malformed, "end inside"},
     {"an entry without a body", "91 00", malformed, "number of fields"},
-    {"an entry of an unknown kind", "92 0f 90", malformed, "unknown alternative"},
+    {"an entry of an unknown kind", "92 10 90", malformed, "unknown alternative"},
     {"an entry of a kind beyond all", "92 cf ffffffffffffffff 90", malformed,
      "unknown alternative"},
     {"an entry of a negative kind", "92 ff 90", malformed, "out of the field's range"},
