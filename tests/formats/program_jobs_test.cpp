@@ -86,19 +86,23 @@ TEST_CASE("what a program's file has itself is refused in its job") {
   for (const auto* key :
        {"data: a.txt", "vocabulary: v", "learning_rate: 0.1", "weight_decay: 0.1"}) {
     const std::string word{key};
-    const auto text = here.refusal("{name: a, global_batch: 4, train: {program: gpt.py, " + word +
-                                   "}, pipeline: {stages: 1}}");
+    const auto text =
+        here.refusal("{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py, " + word +
+                     "}, pipeline: {stages: 1}}");
     INFO(text);
     CHECK(text.find("train." + word.substr(0, word.find(':'))) != std::string::npos);
     CHECK(text.find("found with program") != std::string::npos);
   }
-  CHECK(here.refusal("{name: a, global_batch: 4, train: {program: gpt.py, arguments: [1]}}")
-            .find("expected a map") != std::string::npos);
-  CHECK(here.refusal("{name: a, global_batch: 4, model: gpt2-124m, train: {program: gpt.py}}")
-            .find("family layers") != std::string::npos);
   CHECK(
-      here.refusal("{name: a, global_batch: 4, train: {program: gpt.py}, pipeline: {cut: [2, 1]}}")
-          .find("shares a parameter") != std::string::npos);
+      here.refusal(
+              "{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py, arguments: [1]}}")
+          .find("expected a map") != std::string::npos);
+  CHECK(here.refusal("{name: a, global_batch: 4, iterations: 4, model: gpt2-124m, train: {program: "
+                     "gpt.py}}")
+            .find("family layers") != std::string::npos);
+  CHECK(here.refusal("{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py}, "
+                     "pipeline: {cut: [2, 1]}}")
+            .find("shares a parameter") != std::string::npos);
 }
 
 TEST_CASE("without a description a program's job needs a model file, and a refusal is its reason") {
