@@ -337,7 +337,12 @@ TEST_CASE("a stage of a program needs its weights, gradients, state, and what it
   auto job = program_of({1, 1, 1}, {false, false, false});
   job.pipeline.recompute = false;
   const auto parts = split_model(job, 1, {});
-  const auto m = memory_of(job, parts[0], {2, 3});
+  stage_load load{2, 3};
+  // A micro-batch of 2 rows at work, and the inputs of three.
+  const auto again = memory_of(job, parts[0], load);
+  CHECK(again.inputs + again.activations == 2 * 600 + 2 * 3 * 8);
+  load.recompute = false;
+  const auto m = memory_of(job, parts[0], load);
   CHECK(m.weights == 4 * 30);
   CHECK(m.gradients == 4 * 30);
   CHECK(m.optimizer == 120);

@@ -40,7 +40,7 @@ class Zeros(torch.utils.data.Dataset):
 def dataset():
     return Zeros()
 def optimizer(parameters):
-    return torch.optim.SGD([p for _, p in parameters], lr=1e-6)
+    return torch.optim.SGD(parameters, lr=1e-6)
 """
 
 
@@ -56,17 +56,16 @@ def cluster(nodes):
 
 
 def workers(folder):
-    """Processes of stages whose program or state is in the folder."""
+    """Processes of stages whose output is in the folder."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 line = file.read()
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                about = file.read() + os.readlink(f"/proc/{pid}/cwd").encode()
+            output = os.readlink(f"/proc/{pid}/fd/1")
         except OSError:
             continue
-        if b"troupe.worker" in line and folder.encode() in about:
+        if b"troupe.worker" in line and folder in output:
             found.append(int(pid))
     return found
 
@@ -90,7 +89,7 @@ class Pipelines(Scratch):
     def losses(self, **about):
         ended = self.train(**about)
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        return [one["loss"] for one in json.loads(ended.stdout)["iterations"]]
+        return json.loads(ended.stdout)["losses"]
 
     def plain(self, steps=iterations):
         ended = subprocess.run([sys.executable, "-m", "troupe.plain", gpt, "--arguments", json.dumps(small), "--seed", "3",
@@ -134,12 +133,13 @@ class Pipelines(Scratch):
         until(lambda: workers(self.folder) == [], 10)
 
     def test_what_cannot_be_trained_is_refused_before_anything_runs(self):
-        file = self.write("none.py", raises.replace("return super().forward(x)", "return None"))
+        first = raises.replace("torch.nn.Linear, 4, 4), troupe.Layer(Raises", "Raises, 4, 4), troupe.Layer(torch.nn.Linear")
+        file = self.write("none.py", first.replace("return super().forward(x)", "return None"))
         for verb in (["describe", file], ["check", self.job(file=file, arguments={})]):
             ended = subprocess.run([program, *verb, "--json"], cwd=self.folder, env=environment(TROUPE_PYTHON=sys.executable),
                                    capture_output=True, text=True, timeout=60)
             self.assertEqual(ended.returncode, 2, ended.stdout)
-            self.assertIn("layer 1 (Raises)", ended.stdout)
+            self.assertIn("layer 0 (Raises)", ended.stdout)
 
 
 if __name__ == "__main__":
