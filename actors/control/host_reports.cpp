@@ -49,8 +49,10 @@ void host_reports::on(const inbound<node_report>& m) {
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) leases_.on_part_report(n, id, r);
   for (const auto& p : r.parts) {
-    if (node.leases.contains(p.lease))
+    if (node.leases.contains(p.lease)) {
       node.reached[p.lease] = {p.iterations, leases_.end_of_program(p)};
+      leases_.record_saved(p.lease);
+    }
     if (p.now == part_report::state::succeeded) leases_.on_late_success(n, p, r.incarnation);
   }
   // Work that the ledger does not know may still hold GPUs: the node is unusable until that is

@@ -247,7 +247,6 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
   }
   if (it->now == part_report::state::running) {
     report_progress(*l, *it);
-    record_saved(*l);
     return end_done_members(*l, it->iterations);
   }
   const auto& spec = *book.job(l->granted.job)->spec;
@@ -295,7 +294,10 @@ void lease_manager::report_progress(const lease_record& l, const part_report& r)
 
 /// Records what a running program has saved: it is then known after the end of this controller and
 /// of the node. The least of its parts counts, of those that report it.
-void lease_manager::record_saved(const lease_record& l) {
+void lease_manager::record_saved(lease_id id) {
+  const auto* held = records_.book().lease(id);
+  if (!held) return;
+  const auto& l = *held;
   constexpr double interval_s = 5;  // an entry takes a write to the disk
   std::optional<std::uint64_t> saved;
   for (const auto& p : l.granted.parts) {

@@ -50,6 +50,8 @@ class lease_manager {
   /// nothing to another one, or to a job. After a restart: the controller died between two entries.
   void end_broken_union(job_id id);
 
+  /// A node's report of this lease has been taken: records what its program has saved.
+  void record_saved(lease_id id);
   /// A node's report, about a lease that the ledger has there.
   void on_part_report(node_index n, lease_id id, const node_report& r);
   /// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the
@@ -77,7 +79,6 @@ class lease_manager {
   void end_done_members(const lease_record& l, std::uint64_t iterations);
   void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
   void end_part(part_ended e);
-  void record_saved(const lease_record& l);
   void report_progress(const lease_record& l, const part_report& r);
 
   recorder& records_;
