@@ -13,6 +13,7 @@
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "runtime/process/process_group.hpp"
+#include "runtime/process/python_package.hpp"
 
 namespace troupe::actors {
 
@@ -73,8 +74,7 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
   spec.program.deterministic = p.deterministic.value_or(facts_of_device(s.backend).is_host_core);
   spec.member = member_of(s);
   spec.lease = s.name.lease;
-  const char* own = std::getenv("TROUPE_PYTHON");
-  spec.command[0] = !p.python.empty() ? p.python : own && *own ? own : "python3";
+  spec.command[0] = runtime::python_interpreter(p.python);
   spec.socket_directory = socket_directory;
   spec.token = runtime::fresh_group_token();
   spec.slot_bytes = std::uint64_t{p.slot_mb} << 20;

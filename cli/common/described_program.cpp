@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -23,12 +22,6 @@ namespace troupe::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The interpreter of workers, too (actors/training/program_backend.cpp).
-std::string interpreter_of(const training_program& p) {
-  const char* own = std::getenv("TROUPE_PYTHON");
-  return !p.python.empty() ? p.python : own && *own ? own : "python3";
-}
 
 /// The last line of what a program printed: of a traceback its reason.
 std::string last_line(const std::string& file) {
@@ -85,20 +78,22 @@ expected<described_program> describe_program(const training_program& p) {
   temporary_directory files;
   const auto out = files.file("description.json"), printed = files.file("printed");
   runtime::process_options o;
-  o.command = {interpreter_of(p), "-m", "troupe.describe", p.file, "--out", out};
+  o.command = {
+      runtime::python_interpreter(p.python), "-m", "troupe.describe", p.file, "--out", out};
   if (!p.arguments.empty()) o.command.insert(o.command.end(), {"--arguments", p.arguments});
   runtime::add_python_package(o.environment);
   o.directory = fs::path{p.file}.parent_path().string();
   o.output = printed;
   const auto status = run(o);
   if (!status)
-    return refuse(reason::kind::invalid, "{}: {}", interpreter_of(p), status.error().text);
+    return refuse(reason::kind::invalid, "{}: {}", runtime::python_interpreter(p.python),
+                  status.error().text);
   constexpr std::size_t max_bytes = 64 << 20;
   const auto text = read_file(out, max_bytes);
   const auto found = text ? json::parse(*text, nullptr, false) : json(json::value_t::discarded);
   if (found.is_discarded())
     return refuse(reason::kind::invalid, "{}: {} ended with exit status {}: {}", p.file,
-                  interpreter_of(p), *status, last_line(printed));
+                  runtime::python_interpreter(p.python), *status, last_line(printed));
   if (!found.at("refusals").empty())
     return refuse(reason::kind::invalid, "{}", found.at("refusals").front().get<std::string>());
   described_program d{{}, found.at("sha256").get<std::string>(), found};

@@ -212,6 +212,13 @@ expected<payload> device::deliver(const computed& c) {
   return as_payload(c.out);
 }
 
+expected<outcome> device::with_output(outcome result, const computed& c) {
+  auto body = deliver(c);
+  if (!body) return refuse(body.error());
+  result.out = {std::move(*body)};
+  return result;
+}
+
 // The times are the worker's own, which may be anything.
 outcome device::outcome_of(const reply& r) const {
   const double now = now_s();
@@ -257,10 +264,7 @@ expected<outcome> device::forward(const operation& o) {
   if (!values) return refuse(worker_->violated(values.error()));
   result.more = std::move(*values);
   if (last()) return result;
-  auto body = deliver(*made);
-  if (!body) return refuse(body.error());
-  result.out = {std::move(*body)};
-  return result;
+  return with_output(std::move(result), *made);
 }
 
 expected<outcome> device::recompute(const operation& o) {
@@ -278,12 +282,8 @@ expected<outcome> device::backward(const operation& o) {
   if (!made) return refuse(made.error());
   held_.erase(o.microbatch);
   progress_.forget(o.microbatch);
-  auto result = outcome_of(made->answer);
-  if (first()) return result;
-  auto body = deliver(*made);
-  if (!body) return refuse(body.error());
-  result.out = {std::move(*body)};
-  return result;
+  if (first()) return outcome_of(made->answer);
+  return with_output(outcome_of(made->answer), *made);
 }
 
 // -- gradients

@@ -57,6 +57,7 @@ class device final : public stage_device {
   expected<void> take_sums(const operation& o);
   expected<void> give_regions();
   expected<payload> deliver(const computed& c);
+  expected<outcome> with_output(outcome result, const computed& c);
   expected<outcome> plain(request_header r, std::string_view body = {});
   outcome outcome_of(const reply& r) const;
   payload view(std::span<const std::byte> of) const { return {gradients_.memory(), of}; }

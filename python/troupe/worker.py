@@ -65,7 +65,7 @@ def register(memory):
 
 
 def error_body(error):
-    """What the node is told of an exception."""
+    """The body of an error reply: an exception's type, sentence, layer, place and traceback."""
     from .errors import Error, LayerError
 
     found = error if isinstance(error, LayerError) else LayerError(None, None, error)

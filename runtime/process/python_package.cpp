@@ -36,6 +36,12 @@ std::optional<python_package> find_python_package() {
   return {};
 }
 
+std::string python_interpreter(const std::string& named) {
+  if (!named.empty()) return named;
+  const char* own = std::getenv("TROUPE_PYTHON");
+  return own && *own ? own : "python3";
+}
+
 void add_python_package(std::vector<std::pair<std::string, std::string>>& environment) {
   const auto package = find_python_package();
   if (!package) return;

@@ -17,6 +17,10 @@ struct python_package {
 /// The package that is installed with this program, or that of the source tree where it was built.
 std::optional<python_package> find_python_package();
 
+/// The interpreter of a training's program: as its job names it, else this machine's
+/// ($TROUPE_PYTHON), else python3.
+std::string python_interpreter(const std::string& named);
+
 /// Puts it before the folders that PYTHONPATH has in the environment of a process, or else in this
 /// one's.
 void add_python_package(std::vector<std::pair<std::string, std::string>>& environment);

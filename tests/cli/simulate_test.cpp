@@ -258,7 +258,7 @@ settings: {restart_s: 1, preempt_grace_s: 20}
 
 }  // namespace
 
-TEST_CASE("job files are simulated in place of a trace, each from its time on") {
+TEST_CASE("simulate runs job files instead of a trace, each submitted at its own time") {
   const scratch dir;
   dir.write("cluster.yaml", two_nodes);
   dir.write("resizable.yaml", resizable);

@@ -3,6 +3,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/scratch.hpp"
+#include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
 
 using namespace troupe;
@@ -115,4 +116,19 @@ TEST_CASE("without a description a program's job needs a model file, and a refus
   });
   REQUIRE(!refused);
   CHECK(refused.error().text == "layer 1 (Block): None");
+}
+
+TEST_CASE("a training of a program does not lend its bubbles") {
+  const folder here;
+  auto job = here.load(job_file, [](training_program&) -> expected<model> {
+    auto m = three_layers();
+    m.operators[2].glued = false;
+    return m;
+  });
+  REQUIRE(job);
+  CHECK_FALSE(admission::objection_to(*job));
+  job->pipeline.bubbles.emplace();
+  const auto bad = admission::objection_to(*job);
+  REQUIRE(bad);
+  CHECK(bad->problem.find("bubbles") != std::string::npos);
 }

@@ -100,7 +100,7 @@ TEST_CASE_METHOD(fixture, "two stages in processes train as one by hand") {
   CHECK(weights[0].values<float>()[1] == Approx(1.985));
 }
 
-TEST_CASE_METHOD(fixture, "sums of other pipelines take the place of the device's own") {
+TEST_CASE_METHOD(fixture, "gradient sums from other pipelines replace the device's own") {
   if (!has_python()) return;
   auto s = make(spec(0, 1, 0, 1));
   done(*s.device, forward(1));

@@ -265,7 +265,7 @@ TEST_CASE_METHOD(fixture, "a worker's times cannot be other than the operation's
 }
 
 TEST_CASE_METHOD(fixture,
-                 "an emulated slower machine takes the operation's processor time longer") {
+                 "an emulated slower machine stretches an operation by its processor time") {
   auto how = spec();
   how.emulate_speed = 0.25;
   auto s = gpu::make_python_device(how, scripted([](scripted_peer& p) {

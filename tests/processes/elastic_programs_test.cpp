@@ -174,8 +174,7 @@ TEST_CASE("an elastic program that ignores its stop is killed after its grace, a
   CHECK(f.cluster.is(id, job_state::finished));
 }
 
-TEST_CASE(
-    "a controller that dies while an elastic program saves has it queued with what is saved") {
+TEST_CASE("an elastic program keeps its saved iterations if the controller dies during its stop") {
   if (lacks_python()) return;
   sleeper_fixture f{"sleeper-slow"};
   const auto id = f.submit("slow", 60);

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from support import Scratch, environment, has_torch, root, until, without_torch
+from support import Scratch, environment, has_torch, lines_of, root, until, without_torch
 
 program = os.environ.get("TROUPE_PROGRAM")
 gpt = os.path.join(root, "examples", "pytorch", "gpt.py")
@@ -123,6 +123,34 @@ class Pipelines(Scratch):
         thread.join()
         self.assertEqual(len(killed), 1)
         self.assertEqual(losses[-5:], expected[-5:])
+        self.assertEqual(workers(self.folder), [])
+
+    def test_moves_and_a_suspension_lose_no_iteration_and_change_no_loss(self):
+        steps, curve = 120, self.path("saved/curve.csv")
+        job, state = self.job(stages=2, steps=steps, checkpoint=self.path("saved")), self.path("state")
+
+        def troupe(*words):
+            ended = subprocess.run([program, *words, "--state", state, "--json"], cwd=self.folder, env=environment(),
+                                   capture_output=True, text=True, timeout=60)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            return json.loads(ended.stdout) if ended.stdout else None
+
+        def losses():
+            return {int(row.split(",")[0]): float(row.split(",")[3]) for row in lines_of(curve) if row[:1].isdigit()}
+
+        subprocess.run([program, "up", self.path("cluster.yaml"), "--state", state, "--detach"], env=environment(), check=True,
+                       capture_output=True, timeout=60)
+        try:
+            troupe("submit", job)
+            until(lambda: len(losses()) > 5, 60)
+            self.assertEqual(troupe("move", "1", "--stages", "1")["lost_iterations"], 0)
+            until(lambda: len(losses()) > 40, 60)
+            troupe("suspend", "1")
+            troupe("resume", "1")
+            troupe("wait", "1")
+        finally:
+            subprocess.run([program, "down", "--state", state], env=environment(), capture_output=True, timeout=60)
+        self.assertEqual([loss for _, loss in sorted(losses().items())], self.plain(steps))
         self.assertEqual(workers(self.folder), [])
 
     def test_an_exception_ends_the_job_with_its_layer_file_and_line(self):

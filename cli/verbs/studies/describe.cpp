@@ -35,7 +35,7 @@ class describe_verb final : public verb {
     app.add_option("PROGRAM", program_.file, "Python file with model(), loss(), dataset() ...")
         ->required();
     app.add_option("--arguments", program_.arguments,
-                   "Of its functions: NAME=VALUE,.., or a JSON object");
+                   "Arguments of the program's functions: NAME=VALUE,.. or a JSON object");
     app.add_option("--python", program_.python,
                    "Interpreter (default: $TROUPE_PYTHON, or python3)");
     app.add_option("--out", out_, "Write a model file, for `model:` of a job file");
