@@ -302,7 +302,8 @@ void lease_manager::record_saved(lease_id id) {
   std::optional<std::uint64_t> saved;
   for (const auto& p : l.granted.parts) {
     const auto* last = find_in(hosts_.node(p.node).reached, l.granted.lease);
-    if (last && last->program && last->program->saved)
+    if (!last) return;  // it may have saved less
+    if (last->program && last->program->saved)
       saved = std::min(saved.value_or(*last->program->saved), *last->program->saved);
   }
   const auto known =

@@ -53,6 +53,9 @@ constexpr const char* name_of(const training_progress&) {
 constexpr const char* name_of(const job_suspended&) {
   return "suspended";
 }
+constexpr const char* name_of(const program_saved&) {
+  return "program saved";
+}
 
 }  // namespace
 
@@ -225,6 +228,26 @@ void oracle::on(const job_suspended& e) {
   if (const auto it = jobs_.find(e.job); it != jobs_.end()) it->second.suspended = e.suspended;
 }
 
+/// Each part of the lease has done what is saved, and it is more than was saved before.
+void oracle::on(const program_saved& e) {
+  const auto it = leases_.find(e.lease);
+  if (it == leases_.end()) return fail("the program of lease {} saves, and does not run", e.lease);
+  auto& l = it->second;
+  const auto& j = jobs_.at(l.granted.job);
+  if (!is_elastic_program(j.spec))
+    fail("lease {} of job {}, which is no elastic program, saves", e.lease, l.granted.job);
+  const auto before = std::max(j.done, l.saved.value_or(0));
+  if (e.saved <= before)
+    fail("lease {} has saved {} iterations after {}", e.lease, e.saved, before);
+  for (const auto& p : l.parts) {
+    const auto did = p.running ? done_by(p, l.granted) : p.done;
+    if (e.saved > j.done + by_any_clock(did, l.granted))
+      fail("lease {} has saved {} iterations, and node {} did {} after {}", e.lease, e.saved,
+           p.node, did, j.done);
+  }
+  l.saved = e.saved;
+}
+
 void oracle::on(const part_ended& e) {
   const auto it = leases_.find(e.lease);
   if (it == leases_.end() || e.part >= it->second.parts.size() || it->second.parts[e.part].released)
@@ -274,6 +297,7 @@ void oracle::close(lease_id id) {
     whole = whole && p.outcome == lease_outcome::succeeded;
     if (p.saved) saved = std::min(saved.value_or(*p.saved), *p.saved);
   }
+  if (!saved) saved = l.saved;  // no part has reported at its end
   if (saved && *saved < job.done)
     fail("lease {} leaves {} saved iterations of job {}, which had {}", id, *saved, l.granted.job,
          job.done);

@@ -86,6 +86,7 @@ class oracle {
   struct lease_view {
     lease_granted granted;
     bool revoked = false;
+    std::optional<std::uint64_t> saved;  // by its running program, from the job's beginning
     std::vector<part_view> parts;
   };
 
@@ -99,6 +100,7 @@ class oracle {
   void on(const member_ended& e);
   void on(const training_progress& e);
   void on(const job_suspended& e);
+  void on(const program_saved& e);
   std::vector<job_id> members_in(const job_view& of_union, job_id id) const;
   std::map<job_id, std::uint64_t> done_in(const job_view& of_union, std::uint64_t done) const;
   void follow(const lease_granted& e);
