@@ -28,14 +28,20 @@ struct choice {
 // cure, needs to know when running jobs end. Here the nodes that lack the fewest GPUs are kept for
 // the first such program, and everything else of the cluster is used as before.
 
-/// `count` GPUs of a type, at most `per_node` of a node and in groups of `group`, on the nodes with
-/// the most idle ones; nothing: the type has fewer.
-std::optional<choice> choose(const snapshot& s, gpu_index gpu, std::uint32_t count,
-                             std::uint32_t per_node, std::uint32_t group) {
-  std::vector<node_index> nodes;
+/// The nodes of each GPU type, those with the most idle GPUs first.
+std::vector<std::vector<node_index>> nodes_by_type(const snapshot& s) {
+  std::vector<std::vector<node_index>> nodes(s.cluster.gpus.size());
   for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
-    if (s.cluster.nodes[n].gpu == gpu && !s.cluster.nodes[n].removed) nodes.push_back(n);
-  std::ranges::stable_sort(nodes, std::greater{}, [&](node_index n) { return s.idle.idle(n); });
+    if (!s.cluster.nodes[n].removed) nodes[s.cluster.nodes[n].gpu].push_back(n);
+  for (auto& of_type : nodes)
+    std::ranges::stable_sort(of_type, std::greater{}, [&](node_index n) { return s.idle.idle(n); });
+  return nodes;
+}
+
+/// `count` GPUs of these nodes, at most `per_node` of a node and in groups of `group`, from the
+/// first node on; nothing: they have fewer.
+std::optional<choice> choose(const snapshot& s, const std::vector<node_index>& nodes,
+                             std::uint32_t count, std::uint32_t per_node, std::uint32_t group) {
   choice made;
   for (const auto n : nodes) {
     if (count == 0) break;
@@ -50,8 +56,9 @@ std::optional<choice> choose(const snapshot& s, gpu_index gpu, std::uint32_t cou
   return made;
 }
 
-/// The choice that lacks the fewest GPUs, of all plans and GPU types.
-std::optional<choice> best_choice(const snapshot& s, const job_view& j) {
+/// The choice that lacks the fewest GPUs, of all plans and GPU types; the first that lacks none.
+std::optional<choice> best_choice(const snapshot& s, const job_view& j,
+                                  const std::vector<std::vector<node_index>>& nodes_of) {
   std::optional<choice> best;
   const bool exact = has_exact_gpus(*j.spec);
   for (const auto& how : *j.plans) {
@@ -63,8 +70,9 @@ std::optional<choice> best_choice(const snapshot& s, const job_view& j) {
       for (std::uint32_t nodes = 1; nodes <= (exact ? count : 1); ++nodes) {
         if (count % nodes != 0) continue;
         const auto per_node = exact ? count / nodes : count;
-        const auto made = choose(s, gpu, count, per_node, exact ? per_node : group);
+        const auto made = choose(s, nodes_of[gpu], count, per_node, exact ? per_node : group);
         if (made && (!best || made->missing < best->missing)) best = made;
+        if (best && best->missing == 0) return best;
       }
     }
   }
@@ -117,8 +125,11 @@ class reserving_policy final : public wrapped_policy {
 
 std::optional<reservation> reservation_of(const snapshot& s) {
   const auto waits = [](const job_view& j) { return is_program(j) && needs_several(j); };
-  for (const auto* j : in_order(s.waiting, waits)) {
-    const auto c = best_choice(s, *j);
+  const auto programs = in_order(s.waiting, waits);
+  if (programs.empty()) return {};
+  const auto nodes_of = nodes_by_type(s);
+  for (const auto* j : programs) {
+    const auto c = best_choice(s, *j, nodes_of);
     if (!c) continue;                // on GPUs of several types, or never
     if (c->missing == 0) continue;   // it can start now
     if (c->idle.empty()) return {};  // as soon as a GPU of its nodes is idle
