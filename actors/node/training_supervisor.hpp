@@ -67,7 +67,7 @@ class training_supervisor {
   void on(address from, tensor_request& r, const payload& body);
   void on(address from, training_report_ack& a, const payload& body);
   void set_up(address trainer, stage_setup s);
-  gpu::worker_starter workers_of(const stage_setup& s) const;
+  gpu::worker_starter workers_of(const stage_setup& s, const work_order& order) const;
   void report(address trainer, const stage_setup& s, const reason& why) const;
   part::entry* stage_of(const stage_name& who);
   void end_workers(lease_id lease);
