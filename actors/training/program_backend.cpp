@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "gpu/device/device_thread.hpp"
 #include "gpu/python/python_device.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -84,8 +85,9 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
 
 }  // namespace
 
-expected<stage_backend> make_program_backend(const stage_setup& s,
-                                             const gpu::worker_starter& start) {
+expected<stage_backend> make_program_backend(
+    const stage_setup& s, const std::shared_ptr<gpu::device_executor>& executor,
+    const gpu::worker_starter& start) {
   if (!start)
     return refuse(reason::kind::infeasible,
                   "this node starts no workers, which a training with a program needs");
@@ -97,7 +99,9 @@ expected<stage_backend> make_program_backend(const stage_setup& s,
                                     fmt::format("{}", fmt::join(s.devices, ",")));
     return start(what);
   };
-  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices);
+  // A guest computes while the worker has nothing to do: both are the node's, on a CPU.
+  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices,
+                                      std::dynamic_pointer_cast<gpu::device_thread>(executor));
   if (!made) return refuse(made.error());
   stage_backend result;
   result.device = std::move(made->device);

@@ -204,10 +204,6 @@ std::optional<objection> check_model_of(const job_spec& job) {
                    "'{}' is of family {}; a training with a program has the model of family "
                    "layers that troupe describe writes",
                    shown(m.name), m.family);
-  if (job.train && job.train->program && job.pipeline.bubbles)
-    return failure("pipeline",
-                   "bubbles are lent by trainings of the built-in model; found with "
-                   "train.program");
   if (job.train && !job.train->program && !is_simulated(job.train->device) && m.family != "gpt")
     return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
                    m.family);
