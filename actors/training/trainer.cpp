@@ -175,6 +175,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
   if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
   if (!stages_.is_ready(i)) on_ready(i, r);
+  if (joining_ && r.joined) on_joined(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
   if (r.iteration == stages_.done(i) + 1 && !r.halts_at) add_report(i, r);
   if (ended_) return;
@@ -187,15 +188,44 @@ void trainer_state::on(const inbound<stage_report>& m) {
 /// Stages begin together: the first forward of one would wait for the others all the same.
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
   if (!stages_.set_ready(i, r)) return;
+  keep_groups_local();
+  joining_ = true;
+  if (stages_.groups_are_settled()) return begin_iterations();
+  until_ = done_;
+  run_all();
+}
+
+void trainer_state::on_joined(std::size_t i, const stage_report& r) {
+  stages_.set_joined(i, r);
+  if (stages_.groups_are_settled()) begin_iterations();
+}
+
+void trainer_state::begin_iterations() {
+  joining_ = false;
   report_fallbacks();
   run_window();
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
 }
 
+/// Workers that sum by themselves need a network without a WAN, and one whose peers reach each
+/// other.
+void trainer_state::keep_groups_local() {
+  const auto& t = o_.order.spec.train;
+  if (!t || !t->program) return;
+  const auto datacenter = [&](address peer) { return o_.cluster->nodes[node_of(peer)].datacenter; };
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) {
+    const auto& peers = plan_.stages[s].peers;
+    for (const auto p : peers)
+      if (datacenter(p) != datacenter(peers.front()))
+        return stages_.fall_back(
+            s, {reason::kind::infeasible, "its pipelines are in several datacenters"});
+  }
+}
+
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
 void trainer_state::on(const stop_training&) {
   if (ended_ || std::exchange(stopping_, true)) return;
-  if (!stages_.all_ready())
+  if (!stages_.all_ready() || joining_)
     return fail(part_report::state::stopped, "stopped before its first iteration");
   if (uses_real_devices(plan_) && !saves())
     return fail(
@@ -313,7 +343,7 @@ void trainer_state::on(const tick&) {
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
-      if (silent && (stopping_ || stages_.done(i) < until_)) run(i);
+      if (silent && (stopping_ || joining_ || stages_.done(i) < until_)) run(i);
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
       if (stages_.clock(i).due(now_s())) run(i);
     check_limits();
@@ -325,7 +355,7 @@ void trainer_state::on(const tick&) {
 
 /// Stages that are not ready may still be starting, stragglers more slowly.
 void trainer_state::check_limits() {
-  const double start_s = stages_.all_ready() ? 0 : 4 * o_.cluster->settings.restart_s;
+  const double start_s = stages_.all_ready() && !joining_ ? 0 : 4 * o_.cluster->settings.restart_s;
   const training_watch::pace pace{longest_s_, plan_.iteration_s, start_s, done_ - saved_};
   if (const auto why = watch_.no_report(now_s(), pace)) fail(part_report::state::stopped, *why);
   if (const auto why = watch_.no_progress(now_s(), pace)) fail(part_report::state::stopped, *why);

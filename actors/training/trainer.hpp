@@ -80,6 +80,8 @@ class trainer_state {
 
   // Messages to the stages.
   void send_setups();
+  void begin_iterations();
+  void keep_groups_local();
   void run_window();
   void run(std::size_t i);
   void run_all();
@@ -87,6 +89,7 @@ class trainer_state {
 
   // Reports of stages.
   void on_ready(std::size_t i, const stage_report& r);
+  void on_joined(std::size_t i, const stage_report& r);
   void report_fallbacks();
   void on_starting(const stage_report& r);
   void add_report(std::size_t i, const stage_report& r);
@@ -138,6 +141,7 @@ class trainer_state {
   double longest_s_ = 0, iterations_s_ = 0;  // of an iteration; the sum of all
   double last_end_s_ = 0;
   double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
+  bool joining_ = false;     // devices join their groups; no iteration has begun
   bool replanned_ = false, retimed_ = false;
   std::optional<double> last_replan_event_s_;
   std::uint64_t unreported_replans_ = 0;

@@ -179,6 +179,7 @@ const key_table<training_program>& program_keys() {
       {"threads", &t::threads, up_to(max_threads)},
       {"slot_mb", &t::slot_mb, up_to(max_slot_mb)},
       {"deterministic", &t::deterministic},
+      {"gradients", &t::gradients, word_list{"host", "torch"}},
   };
   return rows;
 }

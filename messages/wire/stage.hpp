@@ -170,7 +170,7 @@ struct stage_run {
   wan_path forward;   // with an order: how activations cross the WAN from then on
   wan_path backward;  // the same of gradients
   // The id of the collective communicator that the devices of this stage and its peers join before
-  // the first iteration; empty: hosts all-reduce.
+  // the first iteration, which is allowed once all have; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
   std::uint64_t incarnation = 0;  // of the trainer; stages of another one ignore it. 0: any
   /// By the trainer's monotonic clock, which is the clock of the training.
@@ -247,12 +247,14 @@ struct stage_report {
   double replied_s = 0;                   // when this was sent, by the same clock
   std::optional<std::uint64_t> halts_at;  // after a halt: iterations completed by then
   std::optional<bubble_use> bubbles{};    // with a guest: what it did in this iteration
+  /// The answer to a group's id: whether its device has joined; if not, `fallback_reason` says why.
+  std::optional<bool> joined{};
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
                 busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, group_id,
                 fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at,
-                bubbles);
+                bubbles, joined);
 };
 
 /// One iteration of a job.

@@ -66,7 +66,7 @@ class plan_builder {
         if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
             !ok)
           return ok;
-      if (layout().pipelines > 1 && !facts_of_device(job_.train->device).sums_on_devices)
+      if (layout().pipelines > 1 && !sums_on_devices(*job_.train, job_.train->device))
         if (auto ok = fits("a pipeline's chunk of the gradients", s,
                            k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
