@@ -1,8 +1,8 @@
 """The times of a program's layers: python3 -m troupe.profile gpt.py --rows 2,4,8 --json
 
 One stage of the model's layers runs forward, backward and update with the program's own data, and notes when each layer
-begins; so the times of all layers add up to the stage's. Of several equal layers in a row three run, and all equal ones
-get their mean. `troupe profile --program` calls this, and adds what a worker's messages and tensors take."""
+begins; so the times of all layers add up to the stage's. Equal layers get their mean. Where the model is too large for half
+of the free memory, of equal layers in a row three run. `troupe profile --program` calls this, and adds what a worker's messages and tensors take."""
 
 import argparse
 import json
@@ -25,15 +25,22 @@ def profile(path, arguments=None, rows=(1,), rounds=9, device="cpu", seed=1):
     program = Program(path, arguments)
     found = Description(program, seed).found
     if not found["refusals"]:
-        timing = Timing(program, kept_layers(found), seed, rows, device)
+        timing = Timing(program, chosen_layers(found, rows, device), seed, rows, device)
         for _ in range(max(rounds, 3)):
             timing.round()
         found["points"] = timing.points([x["same_as"] for x in found["layers"]])
     return found
 
 
-def kept_layers(found):
-    """The layers that run: all but the fourth and further equal ones in a row, whose inputs are as their outputs."""
+def chosen_layers(found, rows, device):
+    """The layers that run. All of them if they can: the more memory a stage uses, the longer each layer takes."""
+    layers = found["layers"]
+    needed = sum(2 * x["parameter_bytes"] + x["state_bytes"] + max(rows) * x["kept_bytes"] for x in layers)
+    return list(range(len(layers))) if needed <= _free_bytes(device) / 2 else few_layers(found)
+
+
+def few_layers(found):
+    """All but the fourth and further equal ones in a row, whose inputs are as their outputs."""
     kept, glued = [], found["glued"]
     for i, layer in enumerate(found["layers"]):
         before = [x["same_as"] for x in found["layers"][max(0, i - _equal_in_a_row):i]]
@@ -41,6 +48,15 @@ def kept_layers(found):
         if is_glued or before != [layer["same_as"]] * _equal_in_a_row:
             kept.append(i)
     return kept
+
+
+def _free_bytes(device):
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
 
 
 def _others(options, count):
@@ -62,7 +78,8 @@ def _keep_company(options):
     from troupe.timing import Timing
 
     program = Program(options.program, options.arguments)
-    timing = Timing(program, kept_layers(Description(program, 1).found), 1, options.rows[-1:], options.device)
+    found, rows = Description(program, 1).found, options.rows[-1:]
+    timing = Timing(program, chosen_layers(found, rows, options.device), 1, rows, options.device)
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     timing.round()

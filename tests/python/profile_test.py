@@ -9,7 +9,7 @@ from programs import Programs
 from support import environment, has_torch, root, without_torch
 
 if has_torch:
-    from troupe.profile import kept_layers, profile
+    from troupe.profile import few_layers, profile
     from troupe.timing import Timing
 
 gpt = os.path.join(root, "examples/pytorch/gpt.py")
@@ -50,11 +50,12 @@ class Profiled(Programs):
         self.write("spent.py", "clock = 0.0\n")
         self.addCleanup(lambda: sys.modules.pop("spent", None))
 
-    def profiled(self, layers, rows=(1, 2)):
+    def profiled(self, layers, rows=(1, 2), free=1e12):
         path = self.program(more=busy + f"def model(): return [{layers}]\n").path
         import spent
 
-        with mock.patch("troupe.timing._HostClock.now", staticmethod(lambda: spent.clock)):
+        with mock.patch("troupe.timing._HostClock.now", staticmethod(lambda: spent.clock)), \
+                mock.patch("troupe.profile._free_bytes", lambda device: free):
             found = profile(path, rows=rows, rounds=3)
         self.assertEqual(found["refusals"], [])
         return found["points"]
@@ -62,9 +63,10 @@ class Profiled(Programs):
     def test_each_layer_has_the_seconds_that_it_takes(self):
         layer = "troupe.Layer(Busy, {}, {}, width={})".format
         equal = [layer(10, 20, 2)] * 5
-        one, two = self.profiled(", ".join([layer(1, 2, 1), *equal, layer(100, 200, 3)]))
+        layers = ", ".join([layer(1, 2, 1), *equal, layer(100, 200, 3)])
+        one, two = self.profiled(layers)
         self.assertEqual((one["rows"], two["rows"]), (1, 2))
-        for point in one, two:
+        for point in (one, two, *self.profiled(layers, free=0)):
             found = [tuple(x[s] for s in steps) for x in point["layers"]]
             self.assertEqual(found, [(1, 1, 2, 1), *[(10, 10, 20, 2)] * 5, (100, 100, 200, 3)])
             self.assertEqual([point["loss"][s] for s in steps], [1000, 1000, 2000, 0])
@@ -84,7 +86,7 @@ class Profiled(Programs):
 
     def test_three_of_equal_layers_in_a_row_run_and_all_glued_ones(self):
         def kept(same_as, glued=()):
-            return kept_layers({"layers": [{"same_as": x} for x in same_as],
+            return few_layers({"layers": [{"same_as": x} for x in same_as],
                                 "glued": [{"first": a, "last": b} for a, b in glued]})
 
         self.assertEqual(kept([0, 1, 1, 1, 1, 1, 6]), [0, 1, 2, 3, 6])
