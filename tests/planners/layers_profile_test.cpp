@@ -350,6 +350,15 @@ TEST_CASE("Crius' Cells have stages of whole layers, by their measured times") {
   }
 }
 
+TEST_CASE("the stages of a Cell are the best of those that cut no infinite edge") {
+  std::vector<chain_operator> chain(4, {1, 1});
+  chain[1].output_bytes = never;
+  const auto cut = determine_stages(chain, 2, 2);
+  REQUIRE(cut.stages.size() == 2);
+  CHECK(cut.stages[0].count != 2);
+  CHECK(cut.cut_bytes == 1);
+}
+
 TEST_CASE("an even plan of a program keeps glued layers together") {
   const auto m = eight_layers();
   const auto c = two_nodes(sample::a100_40);
