@@ -17,6 +17,7 @@
 #include "planners/policy/adaptive_plan.hpp"
 #include "planners/sample.hpp"
 #include "planners/search/plan_search.hpp"
+#include "planners/search/stage_table.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -297,6 +298,21 @@ TEST_CASE("Algorithm 1 places a program by its measured times, with its cut and 
   // gradients, which have a tied part, and its update.
   CHECK(e->iteration_s ==
         Approx(4 * 7 * (2 * 21 + 0.25) + (8 + 16) * (3 * 21 + 0.25)).epsilon(0.01));
+}
+
+TEST_CASE("no GPU holds a stage that cuts glued layers apart") {
+  const auto m = eight_layers();  // layers 3 and 6 are glued to those before them
+  const auto c = two_nodes(sample::a100_40);
+  const stage_table table{c, program(m), 1, 2, {{0, {}}}};
+  for (std::uint32_t first = 0; first < 8; ++first) {
+    const bool cuts = first == 3 || first == 6;
+    CHECK((table.last(0, first).bytes == never) == cuts);
+    for (std::uint32_t end = first + 1; end < 8; ++end) {
+      const auto& stage = table.middle(0, first, end - first);
+      CHECK((stage.bytes == never) == (cuts || end == 3 || end == 6));
+      CHECK(stage.bytes_each >= 0);
+    }
+  }
 }
 
 TEST_CASE("a searched plan does not cut glued layers apart") {
