@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double max_percent = 7, max_over_ideal = 1.1, min_over_ideal_by_number = 1.4;
-constexpr int microbatches = 4, iterations = 8, rows = 3, layers = 12;
+constexpr int microbatches = 4, iterations = 8, rows = 3, layers = 24;
 // A run whose 99th percentile exceeds this many medians is repeated, up to three times.
 constexpr double max_uneven = 1.3;
 constexpr int max_tries = 3;

@@ -1,5 +1,5 @@
-"""A program for bench_profile: four layers of many elementwise operations and no products, and eight of products that take a
-quarter of their time. Equal numbers of layers, and equal FLOPs, make uneven stages."""
+"""A program for bench_profile: twelve layers of many elementwise operations and no products, and twelve of products that take
+less than half of their time. Equal numbers of layers, and equal FLOPs, make uneven stages."""
 
 import torch
 from torch import nn
@@ -30,8 +30,8 @@ class Block(nn.Module):
         return x + self.down(torch.relu(self.up(self.norm(x))))
 
 
-def model(times=24, inner=64):
-    return [*[troupe.Layer(Smooth, times) for _ in range(4)], *[troupe.Layer(Block, inner) for _ in range(8)]]
+def model(times=16, inner=32):
+    return [*[troupe.Layer(Smooth, times) for _ in range(12)], *[troupe.Layer(Block, inner) for _ in range(12)]]
 
 
 def loss(output, target):

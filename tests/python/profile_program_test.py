@@ -40,9 +40,9 @@ class ProfiledPrograms(Scratch):
         found = self.profile()["models"][0]
         self.assertEqual([p["rows"] for p in found["points"]], [1, 4])
         names = [x["name"] for x in found["points"][0]["layers"]]
-        self.assertEqual(names, ["0-Embedding", *(f"{i}-Block" for i in range(1, 5)), "5-Head"])
+        self.assertEqual(names, ["0_Embedding", *(f"{i}_Block" for i in range(1, 5)), "5_Head"])
         for point in found["points"]:
-            self.assertEqual(point["layers"][1], {**point["layers"][3], "name": "1-Block"})
+            self.assertEqual(point["layers"][1], {**point["layers"][3], "name": "1_Block"})
             for x in (*point["layers"], point["plain"]):
                 self.assertTrue(all(0 <= x[s] < 10 for s in steps) and x["backward_s"] > 0, x)
             self.assertGreater(point["tied"]["update_s"], 0)
