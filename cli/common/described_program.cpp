@@ -63,8 +63,11 @@ troupe::model model_of(const json& found, const training_program& p) {
   m.name = fs::path{p.file}.stem().string();
   m.family = "layers";
   m.tied_head = !found.at("tied").is_null();
+  m.tied_parameters = found.at("tied_parameters").get<double>();
   for (const auto& layer : found.at("layers"))
     m.operators.push_back(operator_of(layer, m.operators.size()));
+  if (!m.operators.empty())  // the loss is in the last layer's stage
+    m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();
   for (const auto& range : found.at("glued"))
     for (auto i = range.at("first").get<std::size_t>() + 1; i <= range.at("last"); ++i)
       m.operators.at(i).glued = true;
@@ -75,12 +78,17 @@ troupe::model model_of(const json& found, const training_program& p) {
 }  // namespace
 
 expected<described_program> describe_program(const training_program& p) {
+  return describe_program(p, "troupe.describe", {});
+}
+
+expected<described_program> describe_program(const training_program& p, const std::string& module,
+                                             const std::vector<std::string>& more) {
   temporary_directory files;
   const auto out = files.file("description.json"), printed = files.file("printed");
   runtime::process_options o;
-  o.command = {
-      runtime::python_interpreter(p.python), "-m", "troupe.describe", p.file, "--out", out};
+  o.command = {runtime::python_interpreter(p.python), "-m", module, p.file, "--out", out};
   if (!p.arguments.empty()) o.command.insert(o.command.end(), {"--arguments", p.arguments});
+  o.command.insert(o.command.end(), more.begin(), more.end());
   runtime::add_python_package(o.environment);
   o.directory = fs::path{p.file}.parent_path().string();
   o.output = printed;

@@ -90,7 +90,7 @@ problem check_operators(const model& m) {
 
 // Planners rely on this order.
 problem check_profile(const device_profile& p) {
-  if (p.models.size() > 1000) return "more than 1000 models";
+  if (p.models.size() + p.programs.size() > 1000) return "more than 1000 models";
   for (const auto& m : p.models) {
     const profile_point* before = nullptr;
     for (const auto& at : m.points) {
@@ -101,6 +101,16 @@ problem check_profile(const device_profile& p) {
       };
       if (before && place(*before) >= place(at))
         return "points are not sorted by tensor_parallel, sequence and rows";
+      before = &at;
+    }
+  }
+  for (const auto& m : p.programs) {
+    const layers_point* before = nullptr;
+    for (const auto& at : m.points) {
+      if (at.rows == 0) return "a point lacks rows";
+      if (before && before->rows >= at.rows) return "points are not sorted by rows";
+      if (at.layers.size() != m.points.front().layers.size())
+        return "points have different numbers of layers";
       before = &at;
     }
   }

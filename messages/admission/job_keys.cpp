@@ -270,6 +270,7 @@ key_table<model> model_keys(bool operators) {
       {"qkv_bias", &t::qkv_bias},
       {"output_bias", &t::output_bias},
       {"mlp_bias", &t::mlp_bias},
+      {"tied_parameters", &t::tied_parameters, range{0, 1e13}},
       {"operators", required_if(operators)},
   };
 }

@@ -77,6 +77,17 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
                        c.settings.memory_headroom) +
            guest_bytes(job);
   };
+  if (is_glued(job.model, first) || (!last && is_glued(job.model, first + count)))
+    return {x.forward_s,
+            x.recompute_s,
+            x.backward_s,
+            x.update_s,
+            x.gradients_s,
+            static_cast<double>(x.gradient_bytes),
+            static_cast<double>(x.tied_bytes),
+            static_cast<double>(x.activation_bytes),
+            never,
+            0};
   return {x.forward_s,
           x.recompute_s,
           x.backward_s,
