@@ -91,8 +91,7 @@ class Killer:
         self.gates.set(later)
         self.gates.reached(place)
         self.stages = 3 - self.stages
-        words = "move", self.job, "--stages", self.stages
-        ordered = threading.Thread(target=lambda: self.cluster.command(*words, check=False))
+        ordered = threading.Thread(target=self.ordered, args=("move", self.job, "--stages", self.stages))
         ordered.start()
         time.sleep(0.3)
         self.gates.open(place)
@@ -101,6 +100,11 @@ class Killer:
         self.sigkill(self.target(self.random.choice(pids), victim), victim)
         self.gates.open(later)
         ordered.join()
+
+    def ordered(self, *words):
+        """It may fail: by the kill."""
+        with contextlib.suppress(SystemExit):
+            self.cluster.command(*words)
 
     def at(self, place, victim):
         self.gates.set(place)
@@ -165,7 +169,7 @@ def kills(o):
                 arguments={**arguments, "gates": str(gates.folder), "saves": str(saved)}))
             killer = Killer(c, job, gates, saved, o.seed)
             for k in range(o.points):
-                killer.kill(kinds[k % len(kinds)], victims[k // len(kinds) % len(victims)])
+                killer.kill(kinds[k % len(kinds)], victims[(k + k // len(kinds)) % len(victims)])
             until("the end", lambda: c.status(job)["state"] in ("finished", "failed", "cancelled"), 300)
             status = c.status(job)
         begins = gates.begins()

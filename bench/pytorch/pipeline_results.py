@@ -88,7 +88,7 @@ def clip(o):
 
 def move(_):
     """Two stages become one in a running training."""
-    steps, job = 150, {"program": gpt, "arguments": {"layers": 4}, "stages": 2}
+    steps, job = 60, {"program": gpt, "arguments": {"layers": 4}, "stages": 2}
     with Folder() as folder:
         undisturbed, expected = folder.trained(2, "undisturbed", steps=steps, **job)
         saved = folder.path / "saved-moved"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import torch
@@ -68,8 +69,16 @@ class Folder:
         pipeline = {"stages": stages, "microbatches": microbatches, "recompute": recompute,
                     **({"cut": cut} if cut else {})}
         return self.write(f"{name}.yaml", {
-            "name": name, "global_batch": batch, "iterations": steps, "train": train, "pipeline": pipeline,
+            "name": name, "model": self.described(program, arguments), "global_batch": batch, "iterations": steps, "train": train, "pipeline": pipeline,
             **({} if max_restarts is None else {"max_restarts": max_restarts})})
+
+    def described(self, program, arguments):
+        """The file of `troupe describe`: without it each training would describe its program again."""
+        text = json.dumps(arguments or {})
+        file = self.path / f"model-{zlib.crc32(f'{program} {text}'.encode()):08x}.yaml"
+        if not file.exists():
+            run("describe", program, "--arguments", text, "--out", file)
+        return str(file)
 
     def trained(self, nodes=1, name="job", together=False, **job):
         """(document, state): of `troupe train --world local`; the last checkpoint's tensors."""
@@ -99,11 +108,17 @@ def plain_loop(program, arguments, batch, steps, microbatches, out=None):
 
 def train(*words):
     """The document of `troupe train`."""
-    done = subprocess.run([command.program(), "train", *map(str, words), "--json"], env=environment(),
-                          capture_output=True, text=True)
+    return json.loads(run("train", *words, "--json"))
+
+
+def run(*words):
+    """What `troupe` prints, in a folder of its own: a training there has its logs in `out`."""
+    program = os.path.abspath(command.program())
+    with tempfile.TemporaryDirectory(prefix="bench-pipelines-out-") as out:
+        done = subprocess.run([program, *map(str, words)], cwd=out, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"troupe train {' '.join(map(str, words))}: {done.stderr or done.stdout}")
-    return json.loads(done.stdout)
+        raise SystemExit(f"troupe {' '.join(map(str, words))}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 # -- checkpoints, read without the package
@@ -177,15 +192,11 @@ class Cluster:
             until("the end of the workers", lambda: not workers(self.folder.path), 10)
         self.left = workers(self.folder.path)
 
-    def command(self, *words, check=True):
-        done = subprocess.run([command.program(), *map(str, words), "--state", str(self.state)], env=environment(),
-                              capture_output=True, text=True)
-        if check and done.returncode != 0:
-            raise SystemExit(f"troupe {' '.join(map(str, words))}: {done.stderr or done.stdout}")
-        return done.stdout
+    def command(self, *words):
+        return run(*words, "--state", self.state)
 
-    def json(self, *words, check=True):
-        return json.loads(self.command(*words, "--json", check=check))
+    def json(self, *words):
+        return json.loads(self.command(*words, "--json"))
 
     def submit(self, file):
         return self.json("submit", file)["jobs"][0]["job"]
