@@ -9,7 +9,7 @@ import time
 
 from pipeline_world import Folder, cluster, environment, gpt, here, plain_loop, schedules, train
 
-max_foreign_percent, max_tries = 3, 4
+max_foreign_percent = 3
 
 
 class ForeignLoad:
@@ -31,13 +31,13 @@ class ForeignLoad:
         return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
 
 
-def quiet(measure, loads):
+def quiet(measure, loads, tries):
     """measure(), again while others are busy; the load of the last try is noted."""
-    for k in range(max_tries):
+    for k in range(tries):
         load = ForeignLoad()
         found = measure()
         percent = load.percent()
-        if percent <= max_foreign_percent or k + 1 == max_tries:
+        if percent <= max_foreign_percent or k + 1 == tries:
             loads.append(percent)
             return found
 
@@ -60,10 +60,10 @@ def stages(o):
             return train(job, "--world", "local", "--cluster", here_all)["iteration_s"]["p50"]
 
         for _ in range(o.rounds):
-            found["one"].append(quiet(lambda: staged(1), loads))
-            found["two"].append(quiet(lambda: staged(2), loads))
-            found["loop"].append(quiet(lambda: loops(1), loads))
-            found["loops"].append(quiet(lambda: loops(2), loads))
+            found["one"].append(quiet(lambda: staged(1), loads, o.tries))
+            found["two"].append(quiet(lambda: staged(2), loads, o.tries))
+            found["loop"].append(quiet(lambda: loops(1), loads, o.tries))
+            found["loops"].append(quiet(lambda: loops(2), loads, o.tries))
     speedups = [a / b for a, b in zip(found["one"], found["two"])]
     machine = [2 * a / b for a, b in zip(found["loop"], found["loops"])]
     speedup, machine_speedup = statistics.median(speedups), statistics.median(machine)
@@ -97,7 +97,7 @@ def steps(o):
         def really(schedule):
             more = ("--profile", before[schedule]) if schedule in before else ()
             document = quiet(lambda: train(gpt.with_suffix(".yaml"), "--world", "local", "--cluster", apart,
-                                           "--schedule", schedule, *more), loads)
+                                           "--schedule", schedule, *more), loads, o.tries)
             before[schedule] = folder.write(f"times-{schedule}.json", document)
             losses.setdefault(schedule, document["losses"])
             return document["iteration_s"]["p50"]
