@@ -135,12 +135,11 @@ class Killer:
         line = about.joinpath("cmdline").read_bytes().decode().split("\0")[:-1]
         entries = about.joinpath("environ").read_bytes().decode().split("\0")
         variables = dict(x.split("=", 1) for x in entries if "=" in x)
-        where = os.readlink(about / "cwd")
         os.kill(pid, signal.SIGKILL)
         time.sleep(self.random.uniform(0.5, 2))
         with open(self.cluster.folder.path / f"{target}.log", "ab") as log:
-            again = subprocess.Popen(line, env=variables, cwd=where, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                     start_new_session=True)
+            again = subprocess.Popen(line, env=variables, cwd=self.cluster.folder.path, stdin=subprocess.DEVNULL,
+                                     stdout=log, stderr=log, start_new_session=True)
         self.cluster.nodes[target] = again.pid
 
 

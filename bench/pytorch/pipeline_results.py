@@ -97,9 +97,10 @@ def move(_):
             number = c.submit(folder.job(name="moved", checkpoint=str(saved), steps=steps, **job))
             until("iterations", lambda: len(curve(saved)) > 5)
             moved = c.json("move", number, "--stages", 1)
-            at = len(curve(saved))
+            at, plan = len(curve(saved)), c.status(number)["plan"]
             until("the end", lambda: c.status(number)["state"] == "finished")
         losses = [loss for _, loss in sorted(curve(saved).items())]
-        return {"iterations": steps, "moved_at": at, "lost_iterations": moved["lost_iterations"],
+        return {"iterations": steps, "moved_at": at, "stages": plan["pipeline_parallel"],
+                "lost_iterations": moved["lost_iterations"],
                 "losses": len(losses), "losses_unequal": sum(a != b for a, b in zip(losses, undisturbed["losses"])),
                 "weights_unequal": len(differences(state_of(saved), expected)), "leftover_processes": len(c.left)}

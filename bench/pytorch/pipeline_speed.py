@@ -1,44 +1,71 @@
 """bench_pipelines stages, schedules: times, in interleaved rounds, whose medians count."""
 
+import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
+import threading
 import time
 
-from pipeline_world import Folder, cluster, environment, gpt, here, plain_loop, schedules, train
+from pipeline_world import Folder, cluster, environment, gpt, here, mark, plain_loop, schedules, train
 
 max_foreign_percent = 3
 
 
 class ForeignLoad:
-    """The share of the processors' time since its construction that neither this process nor its children have used."""
+    """The share of the processors' time that neither this process nor those that it has started have used.
 
-    def __init__(self):
-        self.began = self.now()
+    A worker's time is not in that of waited-for children: its keeper is not waited for. It is looked up while it runs.
+    """
 
-    def percent(self):
-        busy, own, wall = (b - a for a, b in zip(self.began, self.now()))
-        return 100 * (busy - own) / (wall * os.cpu_count())
+    def __enter__(self):
+        self.ours, self.ended = {}, threading.Event()  # ours: ticks by process
+        self.began = self.busy(), time.monotonic()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+        busy, wall_s = self.busy() - self.began[0], time.monotonic() - self.began[1]
+        self.percent = 100 * (busy - sum(self.ours.values())) / os.sysconf("SC_CLK_TCK") / (wall_s * os.cpu_count())
+
+    def watch(self):
+        before = self.ticks(os.getpid())
+        while not self.ended.wait(0.2):
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+                with contextlib.suppress(OSError):
+                    if is_ours(pid):
+                        self.ours[pid] = self.ticks(pid)
+        self.ours[os.getpid()] = self.ticks(os.getpid()) - before
 
     @staticmethod
-    def now():
+    def busy():
         with open("/proc/stat") as file:
             user, nice, system, _, _, irq, soft = map(int, file.readline().split()[1:8])
-        used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        own = sum(r.ru_utime + r.ru_stime for r in used)
-        return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
+        return user + nice + system + irq + soft
+
+    @staticmethod
+    def ticks(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+
+def is_ours(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return mark.encode() in file.read()
 
 
 def quiet(measure, loads, tries):
     """measure(), again while others are busy; the load of the last try is noted."""
     for k in range(tries):
-        load = ForeignLoad()
-        found = measure()
-        percent = load.percent()
-        if percent <= max_foreign_percent or k + 1 == tries:
-            loads.append(percent)
+        with ForeignLoad() as load:
+            found = measure()
+        if load.percent <= max_foreign_percent or k + 1 == tries:
+            loads.append(load.percent)
             return found
 
 

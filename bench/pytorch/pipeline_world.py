@@ -24,6 +24,7 @@ gpt = root / "examples" / "pytorch" / "gpt.py"
 small = {"layers": 2, "hidden": 32, "heads": 2, "sequence": 32}  # of gpt.py
 schedules = ("gpipe", "megatron", "varuna", "atlas")
 seed, iterations, microbatches = 3, 4, 4
+mark = f"BENCH_PIPELINES={os.getpid()}"  # of the processes that this one has started
 
 
 def cluster(nodes, together=False):
@@ -40,8 +41,9 @@ def cluster(nodes, together=False):
 def environment():
     """Without variables of Troupe's or of a launcher's; BLAS has one thread, as in a worker."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TROUPE_", "RANK", "WORLD_SIZE", "MASTER_"))}
+    name, value = mark.split("=")
     return dict(kept, PYTHONPATH=str(root / "python"), PYTHONDONTWRITEBYTECODE="1", TROUPE_PYTHON=sys.executable,
-                OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+                OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", **{name: value})
 
 
 class Folder:
