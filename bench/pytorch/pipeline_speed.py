@@ -116,22 +116,24 @@ def steps(o):
     percents = {s: [] for s in schedules}
     own = {s: [] for s in schedules}
     real = {s: [] for s in schedules}
-    losses, loads = {}, []
+    losses, loads = [], []  # by run
     with Folder() as folder:
-        apart = folder.write("apart.json", cluster(2))
+        apart, job = folder.write("apart.yaml", cluster(2)), folder.path / "gpt.yaml"
+        text = gpt.with_suffix(".yaml").read_text().replace("program: gpt.py", f"program: {gpt}")
+        job.write_text(f"{text}model: {folder.described(gpt, {'layers': 4})}\n")
         before = {}
 
         def really(schedule):
             more = ("--profile", before[schedule]) if schedule in before else ()
-            document = quiet(lambda: train(gpt.with_suffix(".yaml"), "--world", "local", "--cluster", apart,
-                                           "--schedule", schedule, *more), loads, o.tries)
+            document = quiet(lambda: train(job, "--world", "local", "--cluster", apart, "--schedule", schedule, *more),
+                             loads, o.tries)
             before[schedule] = folder.write(f"times-{schedule}.json", document)
-            losses.setdefault(schedule, document["losses"])
+            losses.append(document["losses"])
             return document["iteration_s"]["p50"]
 
         def virtually(schedule):
-            return train(gpt.with_suffix(".yaml"), "--world", "virtual", "--cluster", apart, "--schedule", schedule,
-                         "--profile", before[schedule])["iteration_s"]["p50"]
+            return train(job, "--world", "virtual", "--cluster", apart, "--schedule", schedule, "--profile",
+                         before[schedule])["iteration_s"]["p50"]
 
         for schedule in schedules:
             really(schedule)
@@ -142,7 +144,7 @@ def steps(o):
                 percents[schedule].append(100 * (expected / real[schedule][-1] - 1))
                 own[schedule].append(100 * (virtually(schedule) / real[schedule][-1] - 1))
     medians = {s: round(statistics.median(x), 1) for s, x in percents.items()}
-    return {"losses_unequal": sum(x != losses[schedules[0]] for x in losses.values()), "rounds": o.rounds,
+    return {"losses_unequal": sum(x != losses[0] for x in losses), "rounds": o.rounds,
             "real_ms": {s: round(statistics.median(x) * 1e3, 1) for s, x in real.items()},
             "virtual_percent": medians, "own_percent": {s: round(statistics.median(x), 1) for s, x in own.items()},
             "worst_percent": max(medians.values(), key=abs), "limit_percent": 5,
