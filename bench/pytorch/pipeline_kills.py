@@ -50,7 +50,7 @@ class Killer:
     def __init__(self, cluster, job, gates, saved, seed):
         self.cluster, self.job, self.gates, self.saved = cluster, job, gates, saved
         self.random, self.stages = random.Random(seed), 2
-        self.found = Counter()
+        self.found, self.index_complete = Counter(), 0
 
     def kill(self, kind, victim):
         last = max([*curve(self.saved), *complete(self.saved), 0])
@@ -81,8 +81,7 @@ class Killer:
         while time.monotonic() < end + 5 * seen and not (seen and any("index" in n for n in os.listdir(folder))):
             pass
         self.sigkill(pid, victim)
-        done = (folder / "model.safetensors.index.json").exists()
-        self.found["index: complete" if done else "index: incomplete"] += 1
+        self.index_complete += (folder / "model.safetensors.index.json").exists()
 
     def move(self, iteration, _, victim):
         """A worker waits until the move is ordered; so does one a few iterations later, lest the training ends."""
@@ -172,7 +171,8 @@ def kills(o):
             until("the end", lambda: c.status(job)["state"] in ("finished", "failed", "cancelled"), 300)
             status = c.status(job)
         begins = gates.begins()
-        return {"kills": o.points, "by_kind": dict(killer.found), "state": status["state"],
+        return {"kills": o.points, "by_kind": dict(killer.found), "index_complete": killer.index_complete,
+                "state": status["state"],
                 "attempts": status["attempts"], "iterations": steps,
                 "weights_equal": status["state"] == "finished" and not differences(state_of(saved), expected),
                 "lost_beyond_checkpoint": sum(iteration < newest for iteration, newest in begins),
