@@ -71,7 +71,8 @@ class Folder:
         pipeline = {"stages": stages, "microbatches": microbatches, "recompute": recompute,
                     **({"cut": cut} if cut else {})}
         return self.write(f"{name}.yaml", {
-            "name": name, "model": self.described(program, arguments), "global_batch": batch, "iterations": steps, "train": train, "pipeline": pipeline,
+            "name": name, "model": self.described(program, arguments), "global_batch": batch, "iterations": steps,
+            "train": train, "pipeline": pipeline,
             **({} if max_restarts is None else {"max_restarts": max_restarts})})
 
     def described(self, program, arguments):
