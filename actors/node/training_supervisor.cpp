@@ -203,7 +203,18 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
 /// Null: this node starts none.
 gpu::worker_starter training_supervisor::workers_of(const stage_setup& s) const {
   const auto& runner = node_.options.process_runner;
-  return runner && s.how.program ? runner->workers(s.name.lease) : nullptr;
+  if (!runner || !s.how.program) return nullptr;
+  auto start = runner->workers(s.name.lease);
+  if (!start) return nullptr;
+  const auto& c = node_.cluster();
+  const auto me = node_.index();
+  return [start = std::move(start), node = c.nodes[me].name, gpu = c.gpu_of(me).name,
+          lease = std::to_string(s.name.lease)](gpu::worker_launch what) {
+    what.environment.emplace_back("TROUPE_NODE", node);
+    what.environment.emplace_back("TROUPE_GPU_TYPE", gpu);
+    what.environment.emplace_back("TROUPE_LEASE", lease);
+    return start(what);
+  };
 }
 
 /// For a stage that cannot be set up; without a reason, for one whose device is not ready yet.
@@ -222,6 +233,7 @@ bool training_supervisor::on_training_over(training_over& over) {
   if (is_lost_device(over)) return true;
   if (over.trainer) {
     p->trainer_over = true;
+    p->peak_bytes = over.peak_bytes;
     if (over.how != part_report::state::succeeded) return true;
   } else if (auto* s = find_in(p->stages, over.who)) {
     s->over = true;
@@ -232,6 +244,7 @@ bool training_supervisor::on_training_over(training_over& over) {
     if (s.over) over_devices += s.devices;
   const bool all = over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
+  over.peak_bytes = p->peak_bytes;
   return all && (!p->trainer || p->trainer_over);
 }
 

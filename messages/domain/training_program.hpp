@@ -23,4 +23,12 @@ struct training_program {
   TROUPE_FIELDS(training_program, file, sha256, arguments, python, threads, slot_mb, deterministic);
 };
 
+/// A number that a program's loss gives beside itself: its mean is sum / weight.
+struct named_value {
+  std::string name;
+  double sum = 0, weight = 0;
+
+  TROUPE_FIELDS(named_value, name, sum, weight);
+};
+
 }  // namespace troupe
