@@ -235,6 +235,7 @@ bool training_supervisor::on_training_over(training_over& over) {
   if (is_lost_device(over)) return true;
   if (over.trainer) {
     p->trainer_over = true;
+    p->peak_bytes = over.peak_bytes;
     if (over.how != part_report::state::succeeded) return true;
   } else if (auto* s = find_in(p->stages, over.who)) {
     s->over = true;
@@ -245,6 +246,7 @@ bool training_supervisor::on_training_over(training_over& over) {
     if (s.over) over_devices += s.devices;
   const bool all = over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
+  over.peak_bytes = p->peak_bytes;
   return all && (!p->trainer || p->trainer_over);
 }
 

@@ -56,6 +56,7 @@ class training_supervisor {
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
+    double peak_bytes = 0;             // of any stage, as its trainer says
     std::optional<double> released_s;  // when, on this host's clock
   };
 

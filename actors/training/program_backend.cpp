@@ -56,11 +56,14 @@ gpu::python::member_setup member_of(const stage_setup& s) {
   m.rows = s.rows;
   m.microbatches = s.microbatches;
   m.seed = s.how.seed;
+  using recompute = gpu::python::member_setup::recompute;
   const auto is_recompute = [](const auto& step) {
     return step.what == stage_step::kind::recompute;
   };
-  if (std::ranges::any_of(s.order, is_recompute))
-    m.how = gpu::python::member_setup::recompute::stage;
+  if (s.recompute_layers.value_or(false))
+    m.how = recompute::layers;
+  else if (std::ranges::any_of(s.order, is_recompute))
+    m.how = recompute::stage;
   return m;
 }
 
@@ -106,6 +109,8 @@ expected<stage_backend> make_program_backend(
   stage_backend result;
   result.device = std::move(made->device);
   result.needs_norm = made->ready.needs_norm;
+  result.worker.emplace().engine = "torch " + made->hello.torch;
+  result.worker->ready_s = made->ready_s;
   return result;
 }
 

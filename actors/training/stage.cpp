@@ -74,6 +74,7 @@ void stage_state::report_ready(stage_report ready) {
   begin_iteration();
   ready.iteration = training_.iteration();
   ready.saved = training_.saved();
+  ready.worker = executor_->worker();
   report(std::move(ready));
   advance();
 }
@@ -234,7 +235,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   t.to_pipeline = me().pipeline;
   if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
   if (forward) {
-    training_.end_forward(o.loss);
+    training_.end_forward(o);
     if (last()) return;
     t.what = tensor::kind::activation;
     t.to_stage = me().stage + 1;

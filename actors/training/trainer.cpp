@@ -187,6 +187,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
 
 /// Stages begin together: the first forward of one would wait for the others all the same.
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
+  program_.add(r);
   if (!stages_.set_ready(i, r)) return;
   keep_groups_local();
   joining_ = true;
@@ -257,6 +258,7 @@ void trainer_state::on_starting(const stage_report& r) {
 // 0 have each parameter once.
 void trainer_state::add_report(std::size_t i, const stage_report& r) {
   stages_.add(i, r);
+  program_.add(r);
   wan_bytes_ += r.sent_bytes;
   if (!r.tasks.empty()) trace_.add(r), times_.add(r);
   auto [it, fresh] = pending_.try_emplace(r.iteration);
@@ -270,6 +272,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
     record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
     add(bubbles_, *r.bubbles);
   }
+  if (r.worker) program_reports::add(record, *r.worker);
   record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
   if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;
   if (++p.stages < stages_.size()) return;
@@ -296,7 +299,8 @@ void trainer_state::complete(const iteration_record& r) {
   last_end_s_ = r.end_s;
   record.begin_s += wall_ahead_s_;
   record.end_s += wall_ahead_s_;
-  unreported_.add(record);
+  program_.complete(record);
+  unreported_.add(with_few_values(record));
   curve_.add(record);
   times_.complete(r.iteration, begin_s, r.end_s);
   if (unreported_.fills_report()) report();
@@ -387,6 +391,7 @@ void trainer_state::report() {
           ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
           : 0;
   if (lender_.lends()) r.bubbles = bubbles_;
+  r.program = program_.all();
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;
   std::vector<stage_costs> measured;
@@ -480,7 +485,8 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
 /// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
 void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
-  caf::anon_send(o_.messenger.node(), training_over{o_.lease, {}, true, how_, why_});
+  caf::anon_send(o_.messenger.node(),
+                 training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes()});
 }
 
 void trainer_state::add_event(const std::string& sentence) {

@@ -14,6 +14,7 @@
 #include "actors/training/interfaces.hpp"
 #include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/planning/training_plan.hpp"
+#include "actors/training/program_reports.hpp"
 #include "actors/training/stage_progress.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_watch.hpp"
@@ -129,6 +130,7 @@ class trainer_state {
   training_watch watch_;
   controller_reports unreported_;
   bubble_lender lender_;
+  program_reports program_;
   curve_file curve_;
   timeline trace_;
   device_times times_;

@@ -268,7 +268,7 @@ std::optional<objection> check_abilities(const job_spec& job) {
     return failure("pipeline",
                    "recompute: found layers, expected true or false: a slots job has no layers");
   if (!job.train || is_simulated(job.train->device)) return {};
-  if (recomputes_layers(job.pipeline))
+  if (recomputes_layers(job.pipeline) && !job.train->program)
     return failure("pipeline",
                    "recompute: found layers, expected true or false: no device of the built-in "
                    "trainer recomputes layer by layer; train.device: sim and programs may");

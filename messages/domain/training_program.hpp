@@ -27,4 +27,12 @@ struct training_program {
                 gradients);
 };
 
+/// A number that a program's loss gives beside itself: its mean is sum / weight.
+struct named_value {
+  std::string name;
+  double sum = 0, weight = 0;
+
+  TROUPE_FIELDS(named_value, name, sum, weight);
+};
+
 }  // namespace troupe

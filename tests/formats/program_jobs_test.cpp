@@ -82,6 +82,21 @@ TEST_CASE("a program's job and model are read as they are written") {
   CHECK(*m == three_layers());
 }
 
+TEST_CASE("a program may recompute layer by layer, which the built-in trainer cannot") {
+  const folder here;
+  auto described = three_layers();
+  described.operators[2].glued = false;
+  const std::string text =
+      "{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py, device: cpu}, "
+      "pipeline: {stages: 2, recompute: layers}}";
+  const auto job = here.load(text, [&](training_program&) -> expected<model> { return described; });
+  REQUIRE(job);
+  CHECK(recomputes_layers(job->pipeline));
+  const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)));
+  REQUIRE(again);
+  CHECK(*again == *job);
+}
+
 TEST_CASE("what a program's file has itself is refused in its job") {
   const folder here;
   for (const auto* key :

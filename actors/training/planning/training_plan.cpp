@@ -142,6 +142,7 @@ class plan_builder {
     x.trace = !x.how.timeline.empty() ||
               ((lends || !is_simulated(x.backend)) && x.microbatches <= max_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
+    x.recompute_layers = job_.pipeline.recompute_layers;
     return x;
   }
 
