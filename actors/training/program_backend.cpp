@@ -88,9 +88,9 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
 
 }  // namespace
 
-expected<stage_backend> make_program_backend(
-    const stage_setup& s, const std::shared_ptr<gpu::device_executor>& executor,
-    const gpu::worker_starter& start) {
+expected<stage_backend> make_program_backend(const stage_setup& s,
+                                             const std::shared_ptr<gpu::device_executor>& executor,
+                                             const gpu::worker_starter& start) {
   if (!start)
     return refuse(reason::kind::infeasible,
                   "this node starts no workers, which a training with a program needs");

@@ -7,13 +7,13 @@
 
 namespace troupe::actors {
 
-/// What a program's stages report of their workers, summed up for the trainer's reports. Of a
-/// training without a program it stays empty.
+/// Sums up, for the trainer's reports, the reports of a program's stages on their workers. Without
+/// a program it stays empty.
 class program_reports {
  public:
   /// When a stage is ready, and of each of its iterations.
   void add(const stage_report& r);
-  /// Of an iteration's stages, in any order.
+  /// A report of an iteration's stage; they come in any order.
   static void add(iteration_record& record, const worker_report& w);
   void complete(const iteration_record& record);
 

@@ -119,8 +119,8 @@ expected<layers_profile> profile_program(const program_wish& w) {
   double output_bytes = 0;
   for (const auto& op : found->model.operators)
     output_bytes = std::max(output_bytes, op.output_bytes);
-  constexpr double least_bytes = 1 << 20, most_bytes = 1 << 26;
-  const auto tensor_bytes = std::clamp(output_bytes * w.rows.back(), least_bytes, most_bytes);
+  constexpr double min_bytes = 1 << 20, max_bytes = 1 << 26;
+  const auto tensor_bytes = std::clamp(output_bytes * w.rows.back(), min_bytes, max_bytes);
   const auto worker = measure_worker(w, static_cast<std::uint64_t>(tensor_bytes));
   if (!worker) return refuse(worker.error());
   layers_profile out;

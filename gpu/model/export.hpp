@@ -16,7 +16,7 @@ struct export_wish {
   std::filesystem::path
       checkpoint;            // a checkpoint directory, or a directory of several: the newest
   std::filesystem::path to;  // a directory without a model
-  // Of the built-in model alone.
+  // For the built-in model alone.
   std::optional<troupe::model> model{};  // for a checkpoint without the model's description
   std::filesystem::path tokenizer{};     // a directory with vocab.json and merges.txt; empty: none,
                                          // or bytes for a vocabulary of 256

@@ -24,7 +24,7 @@ constexpr std::string_view buffer_prefix = "buffer/";
 
 using texts = std::map<std::string, std::string>;
 
-/// What a layer's file says of its tensors, which are named as nn.Sequential has them.
+/// The metadata of a layer's file on its tensors, which are named as nn.Sequential has them.
 struct layer_names {
   std::uint64_t layer = 0;
   texts public_names;  // of all names

@@ -44,7 +44,7 @@ class safetensors {
   /// Those whose values read() can read.
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
-  /// Of all types, in the header's order.
+  /// Tensors of all types, in the header's order.
   const std::vector<stored_tensor>& all() const { return all_; }
   /// A text of its metadata.
   std::optional<std::string> metadata(const std::string& name) const;

@@ -5,7 +5,7 @@
 #include "gpu/python/python_device.hpp"
 #include "messages/domain/profile.hpp"
 
-// What a worker takes beside its layers' work: requests, and tensors that enter and leave its stage
+// The time of a worker beside its layers' work: requests, and tensors that enter and leave its stage
 // (docs/profiles.md).
 
 namespace troupe::gpu {

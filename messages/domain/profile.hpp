@@ -77,7 +77,7 @@ struct layers_point {
   TROUPE_FIELDS(layers_point, rows, layers, loss, tied, plain);
 };
 
-/// Of one program's layers.
+/// The times of one program's layers.
 struct layers_profile {
   std::string name;
   std::string key;                   // of the layers' description: layers_key() of a model

@@ -222,7 +222,7 @@ struct bubble_use {
   }
 };
 
-/// Of the worker of a program's stage.
+/// The worker of a program's stage.
 struct worker_report {
   std::string engine;               // when it is ready: "torch 1.13.1"
   double ready_s = 0;               // when it is ready: since it was started
@@ -271,7 +271,7 @@ struct stage_report {
                 joined, worker);
 };
 
-/// Of a program's iteration, if it has values or has changed nothing.
+/// A program's iteration, if it has values or has changed nothing.
 struct program_iteration {
   std::vector<named_value> values;  // sums over the global batch
   bool skipped = false;             // the update: the norm was not finite (fp16)
@@ -316,7 +316,7 @@ struct iteration_timeline {
   TROUPE_FIELDS(iteration_timeline, iteration, length_s, stages);
 };
 
-/// Of a program's training.
+/// A program's training.
 struct program_training {
   std::string engine;                     // "torch 1.13.1"
   double worker_ready_s = 0;              // from a worker's start; of the slowest

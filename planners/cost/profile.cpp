@@ -68,7 +68,7 @@ class line {
   bool beyond_ = false;
 };
 
-/// Of one sequence length and number of GPUs.
+/// The points of one sequence length and number of GPUs.
 line<profile_point> line_of(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows,
                             std::uint32_t tensor_parallel = 1) {
   std::vector<const profile_point*> all;

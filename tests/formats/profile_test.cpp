@@ -95,7 +95,7 @@ TEST_CASE("a bad profile is refused with file, line, key and what was expected")
              Contains(":19: copies.all_reduces[1].small_us: found '0', expected a number above 0"));
   CHECK_THAT(refused(with("gbytes_s: 310.5, ", "")),
              Contains("copies.all_reduces[0]: missing key 'gbytes_s'"));
-  // Of a program's layers.
+  // A program's layers.
   CHECK_THAT(refused(with("- rows: 4", "- rows: 2")), Contains("duplicate point: 2 rows"));
   CHECK_THAT(refused(with("threads: 2", "threads: 0")), Contains("models[2].threads: found '0'"));
   CHECK_THAT(refused(with("        loss:", "        los:")),

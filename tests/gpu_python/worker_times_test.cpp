@@ -6,7 +6,7 @@
 #include "harness/shell.hpp"
 #include "harness/source_dir.hpp"
 
-// What a worker takes without work. The times depend on the machine; their order does not.
+// The time of a worker without work. The times depend on the machine; their order does not.
 
 namespace troupe::test {
 

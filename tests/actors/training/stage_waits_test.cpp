@@ -42,7 +42,7 @@ stage_setup with_a_peer_and_one_microbatch() {
   return x;
 }
 
-/// Of GPUs that may join a group; an iteration is one micro-batch.
+/// A stage of GPUs that may join a group; an iteration is one micro-batch.
 stage_setup with_a_group() {
   auto x = with_a_peer_and_one_microbatch();
   x.backend = "cuda";
