@@ -5,8 +5,8 @@
 #include "gpu/python/python_device.hpp"
 #include "messages/domain/profile.hpp"
 
-// The time of a worker beside its layers' work: requests, and tensors that enter and leave its stage
-// (docs/profiles.md).
+// The time of a worker beside its layers' work: requests, and tensors that enter and leave its
+// stage (docs/profiles.md).
 
 namespace troupe::gpu {
 
