@@ -41,7 +41,8 @@ troupe::model model_of(const json& found, const training_program& p) {
   m.name = fs::path{p.file}.stem().string();
   m.family = "layers";
   m.tied_head = !found.at("tied").is_null();
-  m.tied_parameters = found.at("tied_parameters").get<double>();
+  if (const auto tied = found.at("tied_parameters").get<double>(); tied > 0)
+    m.tied_parameters = tied;
   for (const auto& layer : found.at("layers"))
     m.operators.push_back(operator_of(layer, m.operators.size()));
   if (!m.operators.empty())  // the loss is in the last layer's stage

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ struct model {
   bool qkv_bias = false;                  // of the family llama: biases of queries, keys and values
   bool output_bias = false;               // of the attention's output
   bool mlp_bias = false;                  // of the MLP
-  double tied_parameters = 0;  // of family `layers`: that the first and the last layer share
+  /// Those that the first and the last layer of family `layers` share; none: they share none.
+  std::optional<double> tied_parameters{};
   static constexpr std::size_t required = 11;
 
   TROUPE_FIELDS(model, name, family, hidden, layers, heads, kv_heads, intermediate, sequence,

@@ -81,7 +81,8 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
 }
 
 double tied_parameters(const model& m) {
-  return has_program_layers(m) ? m.tied_parameters : double{1} * m.vocabulary * m.hidden;
+  return has_program_layers(m) ? m.tied_parameters.value_or(0)
+                               : double{1} * m.vocabulary * m.hidden;
 }
 
 /// Width of transferred numbers relative to half precision; the built-in trainer sends single
