@@ -224,7 +224,7 @@ struct bubble_use {
 
 /// The worker of a program's stage.
 struct worker_report {
-  std::string engine;               // when it is ready: "torch 1.13.1"
+  std::string engine;               // when it is ready: "torch 1.13.1 (libopenblasp-r0.3.21.so)"
   double ready_s = 0;               // when it is ready: since it was started
   std::uint64_t peak_bytes = 0;     // the largest use of memory so far; 0: unknown
   bool skipped = false;             // this iteration's update, as the norm was not finite (fp16)
@@ -318,7 +318,7 @@ struct iteration_timeline {
 
 /// A program's training.
 struct program_training {
-  std::string engine;                     // "torch 1.13.1"
+  std::string engine;                     // "torch 1.13.1 (libopenblasp-r0.3.21.so)"
   double worker_ready_s = 0;              // from a worker's start; of the slowest
   std::vector<std::uint64_t> peak_bytes;  // by stage: of the pipelines the largest so far
   std::uint64_t skipped_updates = 0;      // in this lease
