@@ -109,7 +109,8 @@ expected<stage_backend> make_program_backend(const stage_setup& s,
   stage_backend result;
   result.device = std::move(made->device);
   result.needs_norm = made->ready.needs_norm;
-  result.worker.emplace().engine = fmt::format("torch {} ({})", made->hello.torch, made->hello.blas);
+  result.worker.emplace().engine =
+      fmt::format("torch {} ({})", made->hello.torch, made->hello.blas);
   result.worker->ready_s = made->ready_s;
   return result;
 }
