@@ -5,7 +5,7 @@ import itertools
 from pipeline_world import (Cluster, Folder, curve, differences, gpt, here, mixed, relative, schedules, small, state_of,
                             until)
 
-recomputes = (False, True)
+recomputes = (False, True, "layers")
 models = {  # PyTorch adds a tied parameter's two gradients in another order
     "mixed": {"program": mixed, "batch": 12},
     "tied": {"program": gpt, "arguments": small},
