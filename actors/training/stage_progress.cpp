@@ -64,10 +64,6 @@ bool stage_progress::groups_are_settled() const {
   return true;
 }
 
-void stage_progress::fall_back(std::uint32_t stage, reason why) {
-  if (!fallback_reason(stage)) stages_[stage].fallback_reason = std::move(why);
-}
-
 // Pipeline 0's device has made it, for all peers.
 const std::vector<std::uint8_t>& stage_progress::group_id(std::uint32_t stage) const {
   static const std::vector<std::uint8_t> none;

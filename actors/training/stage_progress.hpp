@@ -42,8 +42,6 @@ class stage_progress {
   /// peers have joined their group, or have none.
   void set_joined(std::size_t i, const stage_report& r);
   bool groups_are_settled() const;
-  /// The hosts all-reduce this stage's gradients, for this reason if there is no other.
-  void fall_back(std::uint32_t stage, reason why);
 
   std::uint64_t done(std::size_t i) const { return stages_[i].done; }
   /// REQUIRES: the report is of the iteration after done().

@@ -189,7 +189,6 @@ void trainer_state::on(const inbound<stage_report>& m) {
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
   program_.add(r);
   if (!stages_.set_ready(i, r)) return;
-  keep_groups_local();
   joining_ = true;
   if (stages_.groups_are_settled()) return begin_iterations();
   until_ = done_;
@@ -206,21 +205,6 @@ void trainer_state::begin_iterations() {
   report_fallbacks();
   run_window();
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
-}
-
-/// Workers that sum by themselves need a network without a WAN, and one whose peers reach each
-/// other.
-void trainer_state::keep_groups_local() {
-  const auto& t = o_.order.spec.train;
-  if (!t || !t->program) return;
-  const auto datacenter = [&](address peer) { return o_.cluster->nodes[node_of(peer)].datacenter; };
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) {
-    const auto& peers = plan_.stages[s].peers;
-    for (const auto p : peers)
-      if (datacenter(p) != datacenter(peers.front()))
-        return stages_.fall_back(
-            s, {reason::kind::infeasible, "its pipelines are in several datacenters"});
-  }
 }
 
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.

@@ -82,7 +82,6 @@ class trainer_state {
   // Messages to the stages.
   void send_setups();
   void begin_iterations();
-  void keep_groups_local();
   void run_window();
   void run(std::size_t i);
   void run_all();

@@ -59,11 +59,11 @@ class stopwatch {
   expected<void> result_;
 };
 
-struct samples {
+struct worker_samples {
   std::vector<double> forward, recompute, backward, update, gradients;
 };
 
-void round(stopwatch& w, const payload& tensor, std::uint64_t iteration, samples& s) {
+void round(stopwatch& w, const payload& tensor, std::uint64_t iteration, worker_samples& s) {
   const auto of = [&](kind what) {
     operation o{.what = what, .iteration = iteration};
     return o;
@@ -93,7 +93,7 @@ expected<worker_times> measure_worker(python_spec s, const worker_starter& start
   constexpr std::uint64_t small_bytes = 64;
   const auto small = tensor_of(small_bytes), large = tensor_of(tensor_bytes);
   stopwatch watch{*made->device};
-  samples of_small, of_large;
+  worker_samples of_small, of_large;
   std::uint64_t iteration = 0;
   for (std::uint32_t r = 0; r < rounds + 2; ++r) {
     if (r == 2) of_small = {}, of_large = {};  // slots are allocated by the first ones

@@ -244,14 +244,14 @@ piece_work work_of(const job_spec& job, const model_chain& chain, std::uint32_t 
 
 /// The number of pieces of each link that a cut may not divide: of glued layers together.
 std::vector<std::uint32_t> pieces_of_links(const model& m, std::uint32_t pieces) {
-  std::vector<std::uint32_t> links;
+  std::vector<std::uint32_t> counts;
   for (std::uint32_t i = 0; i < pieces; ++i) {
     if (is_glued(m, i))
-      ++links.back();
+      ++counts.back();
     else
-      links.push_back(1);
+      counts.push_back(1);
   }
-  return links;
+  return counts;
 }
 
 /// Balances forward, recompute and backward. If no cut fits the memory, it is cut without that

@@ -19,38 +19,34 @@ import os, sys
 sys.path.insert(0, {folder!r})
 import datetime, torch
 import troupe.worker_groups as groups
-from gpt import model, loss, dataset, optimizer
+from gpt import *
 if os.environ.get("TROUPE_NODE") == "n1":
     {patch}
 groups._limit = datetime.timedelta(seconds=3)
 """
 
 
-def cluster(nodes, apart=False):
-    """Nodes of one GPU in one datacenter, or each in one of its own."""
+def cluster(nodes):
     names = [f"n{i}" for i in range(nodes)]
     made = [{"name": n, "gpu": "T4", "gpus": 1, "intra": "pcie3", "inter": "eth10"} for n in names]
-    c = {"name": "groups", "settings": {"heartbeat_s": 0.2, "lease_s": 5, "restart_s": 1}}
-    if not apart:
-        return {**c, "datacenters": [{"name": "dc", "nodes": made}]}
-    return {**c, "datacenters": [{"name": f"dc-{n['name']}", "nodes": [n]} for n in made],
-            "wan": [{"between": [f"dc-{a}", f"dc-{b}"], "rtt_ms": 1, "node_gbps": 5, "connection_gbps": 1}
-                    for i, a in enumerate(names) for b in names[i + 1:]]}
+    return {"name": "groups", "datacenters": [{"name": "dc", "nodes": made}],
+            "settings": {"heartbeat_s": 0.2, "lease_s": 5, "restart_s": 1}}
 
 
 @unittest.skipUnless(program, "TROUPE_PROGRAM is not set: no program to test")
 @unittest.skipUnless(has_torch, without_torch)
 class Groups(Scratch):
-    def train(self, gradients, stages=1, file=gpt, apart=False):
+    def train(self, gradients, stages=1, file=gpt):
         job = {"name": "job", "global_batch": 16, "iterations": 4,
                "train": {"program": file, "arguments": small, "seed": 3, "device": "cpu", "schedule": "gpipe",
                          "python": sys.executable, "gradients": gradients},
                "pipeline": {"stages": stages, "data_parallel": 2, "microbatches": 2}}
         ended = subprocess.run([program, "train", self.write("job.yaml", json.dumps(job)), "--world", "local", "--cluster",
-                                self.write("cluster.yaml", json.dumps(cluster(2 * stages, apart))), "--json"],
+                                self.write("cluster.yaml", json.dumps(cluster(2 * stages))), "--json"],
                                cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=120)
         self.assertEqual(ended.returncode, 0, ended.stderr + ended.stdout)
         result = json.loads(ended.stdout)
+        self.assertEqual(result["data_parallel"], 2)
         return result["losses"], " ".join(map(str, result["events"]))
 
     def lacking(self, patch):
@@ -74,11 +70,6 @@ class Groups(Scratch):
                 losses, events = self.train("torch", file=self.lacking(patch))
                 self.assertRegex(events, f"stage 0: falling back to host all-reduce: .*{why}")
                 self.assertEqual(losses, expected)
-
-    def test_pipelines_in_several_datacenters_are_summed_by_the_nodes(self):
-        losses, events = self.train("torch", apart=True)
-        self.assertIn("stage 0: falling back to host all-reduce: its pipelines are in several datacenters", events)
-        self.assertEqual(losses, self.train("host", apart=True)[0])
 
 
 if __name__ == "__main__":
