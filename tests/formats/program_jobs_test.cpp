@@ -136,7 +136,7 @@ TEST_CASE("without a description a program's job needs a model file, and a refus
 TEST_CASE("gradients of a program are summed by the hosts or by torch") {
   const folder here;
   const auto load = [&](const std::string& who) {
-    auto text = job_file;
+    std::string text = job_file;
     const std::string key = "train: {";
     text.insert(text.find(key) + key.size(), "gradients: " + who + ", ");
     return here.load(text, [](training_program&) -> expected<model> { return three_layers(); });
