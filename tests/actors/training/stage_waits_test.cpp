@@ -354,7 +354,7 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   CHECK(s.device->current()->size == 2);
   s.run(run);  // again
   s.finish();
-  CHECK(s.only<stage_report>().joined == true);
+  CHECK(s.last<stage_report>().joined == true);
   CHECK(s.device->current()->what == operation_kind::forward);
   s.run(run);
   s.finish(result_with({s.bytes(10)}));
@@ -409,7 +409,7 @@ TEST_CASE("a device that cannot join its group says why, and asks for its gradie
   run.group_id = {9};
   s.run(run);
   s.fail(reason::kind::invalid, "no route");
-  const auto r = s.only<stage_report>();
+  const auto r = s.last<stage_report>();
   CHECK(r.joined == false);
   CHECK(r.fallback_reason.text == "no route");
   CHECK(r.why.text.empty());
@@ -442,5 +442,5 @@ TEST_CASE("a device that dies while it joins ends the attempt") {
   run.group_id = {9};
   s.run(run);
   s.fail(code, "it is gone");
-  CHECK(s.only<stage_report>().why.code == code);
+  CHECK(s.last<stage_report>().why.code == code);
 }

@@ -96,6 +96,7 @@ TEST_CASE("a training that is stopped while its devices join has nothing to lose
     t.receive(r);
   }
   t.stop();
+  t.reports_at_end();
   REQUIRE(t.over());
   CHECK(t.over()->how == part_report::state::stopped);
 }
