@@ -132,8 +132,8 @@ expected<void> make_target(const fs::path& to) {
 expected<exported> export_program(const export_wish& w, const checkpoint& from) {
   if (w.model || !w.tokenizer.empty())
     return refuse(reason::kind::invalid,
-                  "found a program's checkpoint, expected no job and no tokenizer: they are of the "
-                  "built-in model");
+                  "found a program's checkpoint with a job or a tokenizer, which apply to the "
+                  "built-in model only");
   if (auto ok = make_target(w.to); !ok) return refuse(ok.error());
   const auto done = export_layers(from, w.to / exported_weights);
   if (!done) return refuse(done.error());

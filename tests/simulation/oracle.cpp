@@ -231,19 +231,22 @@ void oracle::on(const job_suspended& e) {
 /// Each part of the lease has done what is saved, and it is more than was saved before.
 void oracle::on(const program_saved& e) {
   const auto it = leases_.find(e.lease);
-  if (it == leases_.end()) return fail("the program of lease {} saves, and does not run", e.lease);
+  if (it == leases_.end())
+    return fail("lease {} does not run, but the journal records a save of its program", e.lease);
   auto& l = it->second;
   const auto& j = jobs_.at(l.granted.job);
   if (!is_elastic_program(j.spec))
-    fail("lease {} of job {}, which is no elastic program, saves", e.lease, l.granted.job);
+    fail("a save of lease {} is recorded, but job {} is not an elastic program", e.lease,
+         l.granted.job);
   const auto before = std::max(j.done, l.saved.value_or(0));
   if (e.saved <= before)
-    fail("lease {} has saved {} iterations after {}", e.lease, e.saved, before);
+    fail("lease {} has {} saved iterations, expected more than the {} before", e.lease, e.saved,
+         before);
   for (const auto& p : l.parts) {
     const auto did = p.running ? done_by(p, l.granted) : p.done;
     if (e.saved > j.done + by_any_clock(did, l.granted))
-      fail("lease {} has saved {} iterations, and node {} did {} after {}", e.lease, e.saved,
-           p.node, did, j.done);
+      fail("lease {} has {} saved iterations, but node {} completed only {} after the first {}",
+           e.lease, e.saved, p.node, did, j.done);
   }
   l.saved = e.saved;
 }

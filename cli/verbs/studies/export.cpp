@@ -44,7 +44,8 @@ class export_verb final : public verb {
                    "Of a program's weights: safetensors (default), or pt for torch.load, which "
                    "needs PyTorch")
         ->check(CLI::IsMember({"safetensors", "pt"}));
-    app.add_option("--python", python_, "Interpreter for pt (default: $TROUPE_PYTHON, or python3)");
+    app.add_option("--python", python_,
+                   "Python interpreter for --format pt (default: $TROUPE_PYTHON, else python3)");
     app.footer(
         "The folder is for GPT2LMHeadModel.from_pretrained of Python's transformers; a program's, "
         "for nn.Sequential(*layers).load_state_dict or troupe.load.");

@@ -215,8 +215,8 @@ class profile_verb final : public verb {
     if (of_program &&
         (!wish_.sequences.empty() || !wish_.tensor_parallel.empty() || wish_.emulate_speed < 1))
       return out.bad({reason::kind::invalid,
-                      "--sequence, --tensor-parallel and --emulate-speed are for models: found "
-                      "one beside --program"});
+                      "found --program with --sequence, --tensor-parallel or --emulate-speed, "
+                      "which apply to models only"});
     if (models_.empty() && !of_program)
       models_.push_back((formats::configs_directory() / "models" / "gpt2-124m.yaml").string());
     // Times between measured sizes are interpolated, so powers of two suffice.

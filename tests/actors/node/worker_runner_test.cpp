@@ -96,7 +96,7 @@ TEST_CASE("a worker whose stage is gone may end by itself, and is killed after t
   CHECK(since.s() > 1.5);
 }
 
-TEST_CASE("a worker starts when those that are ending have ended: they may hold its memory") {
+TEST_CASE("no worker starts while another one of the node is ending, which may still hold memory") {
   const workers all;
   auto old = all.start(1, "trap '' TERM; while :; do sleep 0.1; done");
   const int pid = all.pid();

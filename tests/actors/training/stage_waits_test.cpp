@@ -49,6 +49,16 @@ stage_setup with_a_group() {
   return x;
 }
 
+/// The trainer has sent the group's id, and the device is joining. Returns the message.
+stage_run asked_to_join(stage_fixture& s) {
+  s.finish(result_with({s.bytes(3)}));
+  s.take<stage_report>();
+  auto run = s.run_until(0);
+  run.group_id = {9};
+  s.run(run);
+  return run;
+}
+
 /// After the passes of its first iteration.
 bool gradients_are_asked_for(stage_fixture& s) {
   s.activation(0, 0, s.bytes(10));
@@ -403,11 +413,7 @@ TEST_CASE("a device that has no group says why, and its stage goes on through th
 
 TEST_CASE("a device that cannot join its group says why, and asks for its gradients") {
   stage_fixture s{with_a_group(), {.real = true}};
-  s.finish(result_with({s.bytes(3)}));
-  s.take<stage_report>();
-  auto run = s.run_until(0);
-  run.group_id = {9};
-  s.run(run);
+  const auto run = asked_to_join(s);
   s.fail(reason::kind::invalid, "no route");
   const auto r = s.last<stage_report>();
   CHECK(r.joined == false);
@@ -421,10 +427,7 @@ TEST_CASE("a device that cannot join its group says why, and asks for its gradie
 
 TEST_CASE("a device leaves its group if a peer's could not join") {
   stage_fixture s{with_a_group(), {.real = true}};
-  s.finish(result_with({s.bytes(3)}));
-  auto run = s.run_until(0);
-  run.group_id = {9};
-  s.run(run);
+  asked_to_join(s);
   const bool late = GENERATE(true, false);  // the trainer knows before this device has joined
   if (late) s.run(1);
   s.finish();
@@ -436,11 +439,7 @@ TEST_CASE("a device that dies while it joins ends the attempt") {
   const auto code = GENERATE(reason::kind::unavailable, reason::kind::worker_lost,
                              reason::kind::device_lost, reason::kind::malformed);
   stage_fixture s{with_a_group(), {.real = true}};
-  s.finish(result_with({s.bytes(3)}));
-  s.take<stage_report>();
-  auto run = s.run_until(0);
-  run.group_id = {9};
-  s.run(run);
+  asked_to_join(s);
   s.fail(code, "it is gone");
   CHECK(s.last<stage_report>().why.code == code);
 }

@@ -112,8 +112,7 @@ TEST_CASE(
   CHECK(r.iterations[1].program->skipped);
 }
 
-TEST_CASE(
-    "an update that was skipped is no end, whatever its loss: others that are not finite are") {
+TEST_CASE("a loss that is not finite ends the training, unless its update was skipped") {
   for (const bool skipped : {true, false}) {
     trainer_fixture t{two_stages(100)};
     t.begin();
