@@ -100,6 +100,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     w.train->part = part;
     w.train->trainer = g.parts.front().node;
     if (spec.train) w.train->program = spec.train->program;
+    if (w.train->program) w.environment = worker_environment(c, spec, g, part, local);
   }
   return w;
 }

@@ -17,6 +17,7 @@ training_report without_stages(training_report r) {
   r.measured.clear();
   r.max_in_flight.clear();
   r.timeline.reset();
+  if (r.program) r.program->peak_bytes.clear();
   return r;
 }
 

@@ -265,6 +265,7 @@ void node_state::on(training_over over) {
   p->report.now = over.how;
   p->report.iterations = p->order.iterations;
   p->report.detail = over.detail;
+  p->report.peak_bytes = over.peak_bytes;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
   report_end(*p);
 }

@@ -193,17 +193,30 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.gateway = node_.gateway();
   if (computes) {
     o.create = [s, make_cuda = node_.options.make_cuda, executor = o.executor,
-                start = workers_of(s)] { return make_backend(s, executor, make_cuda, start); };
+                start = workers_of(s, p->order)] {
+      return make_backend(s, executor, make_cuda, start);
+    };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
   o.setup = std::move(s);
   e.actor = node_.spawn<stage_state>(computes, std::move(o));
 }
 
-/// Null: this node starts none.
-gpu::worker_starter training_supervisor::workers_of(const stage_setup& s) const {
+/// With the order's environment. Null: this node starts none.
+gpu::worker_starter training_supervisor::workers_of(const stage_setup& s,
+                                                    const work_order& order) const {
   const auto& runner = node_.options.process_runner;
-  return runner && s.how.program ? runner->workers(s.name.lease) : nullptr;
+  auto start = runner && s.how.program ? runner->workers(s.name.lease) : nullptr;
+  if (!start) return nullptr;
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (const auto& v : order.environment)
+    if (const auto equals = v.find('='); equals != std::string::npos)
+      variables.emplace_back(v.substr(0, equals), v.substr(equals + 1));
+  return [start = std::move(start), variables = std::move(variables)](gpu::worker_launch what) {
+    // The job's come first: what the worker depends on takes the place of theirs.
+    what.environment.insert(what.environment.begin(), variables.begin(), variables.end());
+    return start(what);
+  };
 }
 
 /// For a stage that cannot be set up; without a reason, for one whose device is not ready yet.
@@ -222,6 +235,7 @@ bool training_supervisor::on_training_over(training_over& over) {
   if (is_lost_device(over)) return true;
   if (over.trainer) {
     p->trainer_over = true;
+    p->peak_bytes = over.peak_bytes;
     if (over.how != part_report::state::succeeded) return true;
   } else if (auto* s = find_in(p->stages, over.who)) {
     s->over = true;
@@ -232,6 +246,7 @@ bool training_supervisor::on_training_over(training_over& over) {
     if (s.over) over_devices += s.devices;
   const bool all = over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
+  over.peak_bytes = p->peak_bytes;
   return all && (!p->trainer || p->trainer_over);
 }
 

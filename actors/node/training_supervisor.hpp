@@ -56,6 +56,7 @@ class training_supervisor {
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
+    double peak_bytes = 0;             // of any stage, as its trainer says
     std::optional<double> released_s;  // when, on this host's clock
   };
 
@@ -67,7 +68,7 @@ class training_supervisor {
   void on(address from, tensor_request& r, const payload& body);
   void on(address from, training_report_ack& a, const payload& body);
   void set_up(address trainer, stage_setup s);
-  gpu::worker_starter workers_of(const stage_setup& s) const;
+  gpu::worker_starter workers_of(const stage_setup& s, const work_order& order) const;
   void report(address trainer, const stage_setup& s, const reason& why) const;
   part::entry* stage_of(const stage_name& who);
   void end_workers(lease_id lease);

@@ -1,5 +1,6 @@
 #include "actors/node/worker_runner.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,11 @@ struct worker_runner::worker {
   std::shared_ptr<worker_state> state;
   std::unique_ptr<runtime::kept_program> program;  // null: not started
   bool stopping = false;
+
+  bool is_ending() const {
+    std::lock_guard lock{state->guard};
+    return program && (state->killed || state->released);
+  }
 };
 
 /// Outlives the runner in the hands of stages.
@@ -140,24 +146,32 @@ void worker_runner::poll(const start& run, const std::function<void(int)>& on_st
     std::lock_guard lock{inbox_->guard};
     for (auto& w : std::exchange(inbox_->started, {})) workers_.push_back(std::move(w));
   }
+  end_some();
+  // The memory of a device that a worker leaves is free when the worker has ended.
+  if (std::ranges::any_of(workers_, [](const auto& w) { return w.is_ending(); })) return;
+  for (auto& w : workers_) {
+    if (w.program) continue;
+    if (auto started = run(w.lease, w.what)) {
+      w.program = std::move(*started);
+      on_start(w.program->events());
+    } else {
+      std::lock_guard lock{w.state->guard};
+      w.state->ended = "could not start: " + started.error().text;
+    }
+  }
+}
+
+void worker_runner::end_some() {
   for (auto it = workers_.begin(); it != workers_.end();) {
     auto& w = *it;
     const auto state = w.state;  // outlives the lock
     std::lock_guard lock{state->guard};
-    if (!w.program && !state->killed && !state->released) {
-      if (auto started = run(w.lease, w.what)) {
-        w.program = std::move(*started);
-        on_start(w.program->events());
-      } else {
-        state->ended = "could not start: " + started.error().text;
-      }
-    }
     if (w.program && state->killed) w.program->kill();
     if (w.program && state->released && !std::exchange(w.stopping, true))
       w.program->terminate(stop_s, stop_s);
     if (const auto end = w.program ? w.program->poll() : std::nullopt)
       state->ended = sentence_of(*end);
-    else if (!w.program && !state->ended)
+    else if (!w.program && !state->ended && (state->killed || state->released))
       state->ended = "was not started";
     it = state->ended ? workers_.erase(it) : std::next(it);
   }

@@ -37,6 +37,8 @@ class worker_runner {
   struct worker;
   struct inbox;
 
+  void end_some();
+
   std::shared_ptr<inbox> inbox_;
   std::list<worker> workers_;
 };

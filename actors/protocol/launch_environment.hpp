@@ -17,6 +17,12 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
                                             const lease_granted& lease, std::uint32_t part,
                                             bool local);
 
+/// The environment of the workers of a training's program on one part of a lease: the job's, its
+/// place, and where other nodes reach it (TROUPE_WORKER_ADDRESS).
+std::vector<std::string> worker_environment(const cluster& c, const job_spec& spec,
+                                            const lease_granted& lease, std::uint32_t part,
+                                            bool local);
+
 /// The exit status that means "out of memory"; programs get it in TROUPE_OOM_EXIT. No convention
 /// has it: sysexits.h ends at 78, and shells, timeout(1) and signals begin at 124.
 inline constexpr int out_of_memory_exit = 113;

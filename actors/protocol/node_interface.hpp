@@ -33,6 +33,7 @@ struct training_over {
   bool trainer = false;
   part_report::state how = part_report::state::succeeded;
   std::string detail;
+  double peak_bytes = 0;  // of the trainer: of any stage's device; 0: unknown
 };
 
 /// An event of a trainer, for the lease's log.

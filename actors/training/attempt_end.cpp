@@ -29,7 +29,9 @@ part_report::state end_after_file_error(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
 }
 
+// An update that was skipped has changed nothing: the loss' scale of fp16 falls, and it goes on.
 std::string not_finite(const iteration_record& r) {
+  if (r.program && r.program->skipped) return {};
   const auto sentence = [&](const char* what, double value) {
     return fmt::format(
         "iteration {}: the {} is {}, expected a finite number; the learning rate may be too high",

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "messages/base/reason.hpp"
+#include "messages/base/untrusted_file.hpp"
 #include "messages/wire/stage.hpp"
 
 // The learning curve of a training that has a checkpoint directory: `curve.csv` in it, one line per
-// iteration. The controller keeps only the newest iterations; the file has them all, and belongs to
-// the checkpoint: an iteration is in it before a checkpoint of that iteration is complete.
+// iteration, with a column for each value that a program's loss gives. The controller keeps only
+// the newest iterations; the file has them all, and belongs to the checkpoint: an iteration is in
+// it before a checkpoint of that iteration is complete.
 
 namespace troupe::actors {
 
@@ -33,8 +36,14 @@ class curve_file {
   expected<void> write();
 
  private:
+  expected<line_reader> open() const;
+  expected<void> rewrite(line_reader& from,
+                         const std::function<bool(const std::string&)>& keep) const;
+  bool add_columns();
+
   std::string directory_;
   lease_id lease_ = 0;
+  std::vector<std::string> columns_;  // of values
   std::vector<iteration_record> unwritten_;
 };
 

@@ -46,7 +46,7 @@ stage_gradients device_stage::take_gradients(gpu::outcome& o) const {
 }
 
 bool device_stage::may_join_group() const {
-  return facts_of_device(setup_.backend).sums_on_devices;
+  return sums_on_devices(setup_.how, setup_.backend);
 }
 
 double device_stage::expected_transfer_s(std::uint64_t bytes) const {

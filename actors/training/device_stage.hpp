@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "actors/training/interfaces.hpp"
 #include "actors/training/stage_executor.hpp"
@@ -32,6 +33,7 @@ class device_stage final : public stage_executor {
   stage_gradients take_gradients(gpu::outcome& o) const override;
 
   bool needs_norm() const override { return backend_.needs_norm; }
+  std::optional<worker_report> worker() const override { return backend_.worker; }
 
   bool may_join_group() const override;
   bool saves_without_files() const override { return false; }

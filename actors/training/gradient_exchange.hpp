@@ -28,6 +28,8 @@ class gradient_exchange {
 
   /// The devices of the stage and its peers all-reduce from now on.
   void join() { joined_ = true; }
+  /// A peer's device has not joined: the hosts all-reduce.
+  void leave() { joined_ = false; }
   bool joined() const { return joined_; }
 
   /// REQUIRES: the iteration is the present one or the next. Returns what to send.

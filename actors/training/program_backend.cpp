@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "gpu/device/device_thread.hpp"
 #include "gpu/python/python_device.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -55,11 +56,14 @@ gpu::python::member_setup member_of(const stage_setup& s) {
   m.rows = s.rows;
   m.microbatches = s.microbatches;
   m.seed = s.how.seed;
+  using recompute = gpu::python::member_setup::recompute;
   const auto is_recompute = [](const auto& step) {
     return step.what == stage_step::kind::recompute;
   };
-  if (std::ranges::any_of(s.order, is_recompute))
-    m.how = gpu::python::member_setup::recompute::stage;
+  if (s.recompute_layers.value_or(false))
+    m.how = recompute::layers;
+  else if (std::ranges::any_of(s.order, is_recompute))
+    m.how = recompute::stage;
   return m;
 }
 
@@ -85,6 +89,7 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
 }  // namespace
 
 expected<stage_backend> make_program_backend(const stage_setup& s,
+                                             const std::shared_ptr<gpu::device_executor>& executor,
                                              const gpu::worker_starter& start) {
   if (!start)
     return refuse(reason::kind::infeasible,
@@ -97,11 +102,16 @@ expected<stage_backend> make_program_backend(const stage_setup& s,
                                     fmt::format("{}", fmt::join(s.devices, ",")));
     return start(what);
   };
-  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices);
+  // A guest computes while the worker has nothing to do: both are the node's, on a CPU.
+  auto made = gpu::make_python_device(spec_of(s, folder->path()), on_its_devices,
+                                      std::dynamic_pointer_cast<gpu::device_thread>(executor));
   if (!made) return refuse(made.error());
   stage_backend result;
   result.device = std::move(made->device);
   result.needs_norm = made->ready.needs_norm;
+  result.worker.emplace().engine =
+      fmt::format("torch {} ({})", made->hello.torch, made->hello.blas);
+  result.worker->ready_s = made->ready_s;
   return result;
 }
 

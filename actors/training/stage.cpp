@@ -69,26 +69,12 @@ void stage_state::load() {
   if (!busy_) request_group_id();
 }
 
-/// GPUs of several pipelines may all-reduce their gradients directly. The stage reports whether its
-/// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
-void stage_state::request_group_id() {
-  const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
-  if (alone || !executor_->may_join_group()) return report_ready();
-  phase_ = phase::group_id;
-  submit(make_group_operation(o_.setup));
-}
-
-void stage_state::join_group(const stage_run& r) {
-  phase_ = phase::joining;
-  training_.gradients().join();
-  submit(join_group_operation(o_.setup, r.group_id));
-}
-
 void stage_state::report_ready(stage_report ready) {
   phase_ = phase::steps;
   begin_iteration();
   ready.iteration = training_.iteration();
   ready.saved = training_.saved();
+  ready.worker = executor_->worker();
   report(std::move(ready));
   advance();
 }
@@ -112,10 +98,7 @@ void stage_state::on(const inbound<stage_run>& m) {
     take_plan(r);
   if (r.order.empty()) take_times(r);
   training_.run_until(r.until);
-  const bool fresh =
-      phase_ == phase::steps && next_ == 0 && training_.iteration() == o_.setup.first_iteration;
-  if (!r.group_id.empty() && fresh && !training_.gradients().joined() && !busy_ && !failed_)
-    return join_group(r);
+  on_group(r);
   advance();
 }
 
@@ -252,7 +235,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   t.to_pipeline = me().pipeline;
   if (t.bytes > 0 && (forward || last())) training_.set_activation_bytes(t.bytes);
   if (forward) {
-    training_.end_forward(o.loss);
+    training_.end_forward(o);
     if (last()) return;
     t.what = tensor::kind::activation;
     t.to_stage = me().stage + 1;
@@ -401,6 +384,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
     ready.fallback_reason = r.error();
     return report_ready(std::move(ready));
   }
+  if (!r && phase_ == phase::joining && may_go_on_alone(r.error())) return end_join(r.error());
   if (!r) return fail(r.error());
   auto& o = *r;
   const double took_s = now_s() - submitted_s_;
@@ -413,8 +397,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return report_ready(std::move(ready));
     }
     case phase::joining:
-      phase_ = phase::steps;
-      return advance();
+      return end_join({});
     case phase::steps: {
       TROUPE_INVARIANT(next_ < o_.setup.order.size());
       const auto step = o_.setup.order[next_];

@@ -28,8 +28,8 @@ namespace troupe::actors {
 ///     -> group_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
 ///   group_id   the device creates an id for a collective communicator, or reports why it cannot
 ///     -> steps; reports "ready", with the id or the reason
-///   joining    the device joins the communicator
-///     -> steps
+///   joining    the device joins the communicator, or finds out that it cannot
+///     -> steps; reports which
 ///   steps      runs the order: waits for a step's input, or the device executes it
 ///     -> joining, on a stage_run with a group id, before the first step
 ///     -> gradients, after the last step, if the hosts all-reduce
@@ -87,7 +87,8 @@ class stage_state {
   bool create_device();
   void load();
   void request_group_id();
-  void join_group(const stage_run& r);
+  void on_group(const stage_run& r);
+  void end_join(std::optional<reason> refused);
   void report_ready(stage_report ready = {});
 
   // Steps.
@@ -117,6 +118,7 @@ class stage_state {
 
   // The device.
   void on_device_done(expected<gpu::outcome> r);
+  bool may_go_on_alone(const reason& why) const;
   void submit(gpu::operation o);
   void be_idle(std::size_t operation);
   std::optional<std::size_t> operation_number() const;
@@ -144,6 +146,7 @@ class stage_state {
   phase phase_ = phase::loading;
   bool busy_ = false;  // the device executes an operation, or will once the guest's has ended
   bool failed_ = false;
+  bool asked_to_join_ = false;
   bool device_released_ = false;  // its part of the lease is over
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "gpu/device/stage_device.hpp"
 #include "messages/wire/stage.hpp"
@@ -47,6 +48,9 @@ class stage_executor {
 
   /// Does an update need the squared norm of all stages' gradients?
   virtual bool needs_norm() const { return false; }
+
+  /// A program's worker, when it is ready.
+  virtual std::optional<worker_report> worker() const { return {}; }
 
   /// May its devices and those of its peers all-reduce without the hosts?
   virtual bool may_join_group() const = 0;

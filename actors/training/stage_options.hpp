@@ -25,6 +25,7 @@ struct stage_backend {
   std::shared_ptr<gpu::stage_device> device;
   token_feed tokens;        // of the first and the last stage; null: its device has its own
   bool needs_norm = false;  // updates need the squared norm of all stages' gradients
+  std::optional<worker_report> worker{};  // of a program, when it is ready
 };
 
 /// Everything that a stage needs of its node. The node's supervisor fills it in.

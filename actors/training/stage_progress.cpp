@@ -51,6 +51,19 @@ const reason* stage_progress::fallback_reason(std::uint32_t stage) const {
   return nullptr;
 }
 
+void stage_progress::set_joined(std::size_t i, const stage_report& r) {
+  stages_[i].joined = *r.joined;
+  if (!*r.joined) stages_[i].fallback_reason = r.fallback_reason;
+}
+
+// One that could not join is enough: its peers need not answer.
+bool stage_progress::groups_are_settled() const {
+  for (std::uint32_t s = 0; s < stages_each_; ++s)
+    for (std::uint32_t p = 0; p < pipelines_; ++p)
+      if (!group_id(s).empty() && !of(p, s).joined) return false;
+  return true;
+}
+
 // Pipeline 0's device has made it, for all peers.
 const std::vector<std::uint8_t>& stage_progress::group_id(std::uint32_t stage) const {
   static const std::vector<std::uint8_t> none;

@@ -38,6 +38,10 @@ class stage_progress {
   const std::vector<std::uint8_t>& group_id(std::uint32_t stage) const;
   /// The reason, of the first pipeline that has one, why the peers' devices do not all-reduce.
   const reason* fallback_reason(std::uint32_t stage) const;
+  /// The answer to the id. Nothing is to be waited for once groups_are_settled(): each stage's
+  /// peers have joined their group, or have none.
+  void set_joined(std::size_t i, const stage_report& r);
+  bool groups_are_settled() const;
 
   std::uint64_t done(std::size_t i) const { return stages_[i].done; }
   /// REQUIRES: the report is of the iteration after done().
@@ -76,6 +80,7 @@ class stage_progress {
     std::uint32_t max_in_flight = 0;
     std::vector<std::uint8_t> group_id;  // of its first report, as the next one
     reason fallback_reason;
+    bool joined = false;
     std::optional<std::uint64_t> halts_at;
   };
   const one& of(std::uint32_t pipeline, std::uint32_t stage) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/training/named_values.hpp"
 #include "messages/base/invariant.hpp"
 
 namespace troupe::actors {
@@ -32,6 +33,7 @@ void stage_training::halt(bool under_way) {
 
 void stage_training::begin_iteration() {
   loss_sum_ = 0;
+  values_.clear();
   in_flight_ = 0;
   times_ = {};
   report_ = {};
@@ -41,8 +43,9 @@ void stage_training::begin_forward() {
   report_.max_in_flight = std::max(report_.max_in_flight, ++in_flight_);
 }
 
-void stage_training::end_forward(double loss) {
-  loss_sum_ += loss;
+void stage_training::end_forward(const gpu::outcome& o) {
+  loss_sum_ += o.loss;
+  add_values(values_, o.more);
 }
 
 gradient_exchange::outgoing stage_training::add_gradients(stage_gradients g) {
@@ -59,6 +62,8 @@ void stage_training::end_iteration(const gpu::outcome& update, const hop_times& 
   r.iteration = iteration_ + 1;
   r.loss = is_last() ? loss_sum_ / setup_->microbatches : 0;
   r.squared_norm = update.squared_norm;
+  if (setup_->how.program)
+    r.worker = {{}, 0, update.peak_bytes, update.skipped, std::exchange(values_, {})};
   auto& k = r.measured;
   times_.write(k);
   // Clock offsets are exact to half a round trip: the difference may be negative or too long.

@@ -50,7 +50,7 @@ class stage_training {
 
   void begin_iteration();
   void begin_forward();
-  void end_forward(double loss);
+  void end_forward(const gpu::outcome& o);
   void end_backward() { --in_flight_; }
   /// A task of this kind took so long. `reduce`: the copy of the gradients to the host.
   void add_time(task_kind what, double s) { times_.add(what, s); }
@@ -93,7 +93,8 @@ class stage_training {
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;  // of gradients
   std::uint64_t activation_bytes_ = 0;
   double loss_sum_ = 0;
-  std::uint32_t in_flight_ = 0;  // micro-batches between their forward and backward
+  std::vector<named_value> values_;  // of a program's loss: sums
+  std::uint32_t in_flight_ = 0;      // micro-batches between their forward and backward
   operation_times times_;
   stage_report report_;
   std::vector<timed_task> transfers_;  // of the iteration that is to be reported

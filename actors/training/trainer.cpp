@@ -175,6 +175,7 @@ void trainer_state::on(const inbound<stage_report>& m) {
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
   if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
   if (!stages_.is_ready(i)) on_ready(i, r);
+  if (joining_ && r.joined) on_joined(i, r);
   // A stage that halts may still be saving this iteration, and report it afterwards.
   if (r.iteration == stages_.done(i) + 1 && !r.halts_at) add_report(i, r);
   if (ended_) return;
@@ -186,7 +187,21 @@ void trainer_state::on(const inbound<stage_report>& m) {
 
 /// Stages begin together: the first forward of one would wait for the others all the same.
 void trainer_state::on_ready(std::size_t i, const stage_report& r) {
+  program_.add(r);
   if (!stages_.set_ready(i, r)) return;
+  joining_ = true;
+  if (stages_.groups_are_settled()) return begin_iterations();
+  until_ = done_;
+  run_all();
+}
+
+void trainer_state::on_joined(std::size_t i, const stage_report& r) {
+  stages_.set_joined(i, r);
+  if (stages_.groups_are_settled()) begin_iterations();
+}
+
+void trainer_state::begin_iterations() {
+  joining_ = false;
   report_fallbacks();
   run_window();
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
@@ -195,7 +210,7 @@ void trainer_state::on_ready(std::size_t i, const stage_report& r) {
 /// Stops without losing an iteration: stages complete those that any of them has begun, and save.
 void trainer_state::on(const stop_training&) {
   if (ended_ || std::exchange(stopping_, true)) return;
-  if (!stages_.all_ready())
+  if (!stages_.all_ready() || joining_)
     return fail(part_report::state::stopped, "stopped before its first iteration");
   if (uses_real_devices(plan_) && !saves())
     return fail(
@@ -227,6 +242,7 @@ void trainer_state::on_starting(const stage_report& r) {
 // 0 have each parameter once.
 void trainer_state::add_report(std::size_t i, const stage_report& r) {
   stages_.add(i, r);
+  program_.add(r);
   wan_bytes_ += r.sent_bytes;
   if (!r.tasks.empty()) trace_.add(r), times_.add(r);
   auto [it, fresh] = pending_.try_emplace(r.iteration);
@@ -240,6 +256,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
     record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
     add(bubbles_, *r.bubbles);
   }
+  if (r.worker) program_reports::add(record, *r.worker);
   record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
   if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;
   if (++p.stages < stages_.size()) return;
@@ -266,7 +283,8 @@ void trainer_state::complete(const iteration_record& r) {
   last_end_s_ = r.end_s;
   record.begin_s += wall_ahead_s_;
   record.end_s += wall_ahead_s_;
-  unreported_.add(record);
+  program_.complete(record);
+  unreported_.add(with_few_values(record));
   curve_.add(record);
   times_.complete(r.iteration, begin_s, r.end_s);
   if (unreported_.fills_report()) report();
@@ -313,7 +331,7 @@ void trainer_state::on(const tick&) {
     if (!stages_.all_ready()) send_setups();
     const bool silent = watch_.silent_s(now_s()) > tick_s;
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
-      if (silent && (stopping_ || stages_.done(i) < until_)) run(i);
+      if (silent && (stopping_ || joining_ || stages_.done(i) < until_)) run(i);
     for (std::size_t i = 0; stages_.all_ready() && i < stages_.size(); ++i)
       if (stages_.clock(i).due(now_s())) run(i);
     check_limits();
@@ -325,7 +343,7 @@ void trainer_state::on(const tick&) {
 
 /// Stages that are not ready may still be starting, stragglers more slowly.
 void trainer_state::check_limits() {
-  const double start_s = stages_.all_ready() ? 0 : 4 * o_.cluster->settings.restart_s;
+  const double start_s = stages_.all_ready() && !joining_ ? 0 : 4 * o_.cluster->settings.restart_s;
   const training_watch::pace pace{longest_s_, plan_.iteration_s, start_s, done_ - saved_};
   if (const auto why = watch_.no_report(now_s(), pace)) fail(part_report::state::stopped, *why);
   if (const auto why = watch_.no_progress(now_s(), pace)) fail(part_report::state::stopped, *why);
@@ -357,6 +375,7 @@ void trainer_state::report() {
           ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
           : 0;
   if (lender_.lends()) r.bubbles = bubbles_;
+  r.program = program_.all();
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;
   std::vector<stage_costs> measured;
@@ -450,7 +469,8 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
 /// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
 void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
-  caf::anon_send(o_.messenger.node(), training_over{o_.lease, {}, true, how_, why_});
+  caf::anon_send(o_.messenger.node(),
+                 training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes()});
 }
 
 void trainer_state::add_event(const std::string& sentence) {

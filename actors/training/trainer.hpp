@@ -14,6 +14,7 @@
 #include "actors/training/interfaces.hpp"
 #include "actors/training/lending/bubble_lender.hpp"
 #include "actors/training/planning/training_plan.hpp"
+#include "actors/training/program_reports.hpp"
 #include "actors/training/stage_progress.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_watch.hpp"
@@ -80,6 +81,7 @@ class trainer_state {
 
   // Messages to the stages.
   void send_setups();
+  void begin_iterations();
   void run_window();
   void run(std::size_t i);
   void run_all();
@@ -87,6 +89,7 @@ class trainer_state {
 
   // Reports of stages.
   void on_ready(std::size_t i, const stage_report& r);
+  void on_joined(std::size_t i, const stage_report& r);
   void report_fallbacks();
   void on_starting(const stage_report& r);
   void add_report(std::size_t i, const stage_report& r);
@@ -126,6 +129,7 @@ class trainer_state {
   training_watch watch_;
   controller_reports unreported_;
   bubble_lender lender_;
+  program_reports program_;
   curve_file curve_;
   timeline trace_;
   device_times times_;
@@ -138,6 +142,7 @@ class trainer_state {
   double longest_s_ = 0, iterations_s_ = 0;  // of an iteration; the sum of all
   double last_end_s_ = 0;
   double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
+  bool joining_ = false;     // devices join their groups; no iteration has begun
   bool replanned_ = false, retimed_ = false;
   std::optional<double> last_replan_event_s_;
   std::uint64_t unreported_replans_ = 0;

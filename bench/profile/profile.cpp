@@ -1,6 +1,7 @@
-// bench_profile [ROUNDS]: profiles a core, predicts from that what an iteration of trainings takes
-// that were not measured, and runs them as processes on this machine. A round is a profile and a
-// run of each. Prints both; ends with 1 if the estimator and a training differ by more than 7 %.
+// bench_profile [ROUNDS] [--program [--json]]: profiles a core, predicts from that what an
+// iteration of trainings takes that were not measured, and runs them as processes on this machine.
+// A round is a profile and a run of each. Prints both; ends with 1 if the estimator and a training
+// differ by more than 7 %.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,11 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "harness/runs.hpp"
+#include "program.hpp"
 
 using namespace troupe::bench;
 
@@ -112,7 +116,14 @@ void run(const scratch& in, const training& t, const std::string& cluster,
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
+  int rounds = 3;
+  bool of_program = false, as_json = false;
+  for (const std::string_view word : std::span{argv, static_cast<std::size_t>(argc)}.subspan(1)) {
+    if (word == "--program") of_program = true;
+    if (word == "--json") as_json = true;
+    if (word[0] != '-') rounds = std::max(1, std::atoi(word.data()));
+  }
+  if (of_program) return profile_program(rounds, as_json);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
   const scratch in;
   const auto cluster = in.write("near.yaml", cluster_text);

@@ -3,18 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "cli/common/output_file.hpp"
+#include "cli/common/python_module.hpp"
 #include "formats/load/load.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/admission/admission_problems.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
-#include "runtime/host/wait.hpp"
-#include "runtime/process/process.hpp"
 #include "runtime/process/python_package.hpp"
 
 namespace troupe::cli {
@@ -22,26 +20,6 @@ namespace troupe::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The last line of what a program printed: of a traceback its reason.
-std::string last_line(const std::string& file) {
-  constexpr std::size_t bytes = 2000;
-  auto tail = read_tail(file, bytes);
-  if (!tail) return {};
-  auto text = std::move(tail->bytes);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
-expected<int> run(const runtime::process_options& o) {
-  auto started = runtime::process::start(o);
-  if (!started) return refuse(started.error());
-  std::optional<int> status;
-  const auto ended = [&] { return (status = (*started)->poll()).has_value(); };
-  constexpr double limit_s = 3600;  // of a large model's layers, one after another
-  if (runtime::wait_until(ended, limit_s, 0.01)) return *status;
-  return refuse(reason::kind::unavailable, "did not end within {} s", limit_s);
-}
 
 model_operator operator_of(const json& layer, std::size_t index) {
   model_operator op;
@@ -63,8 +41,12 @@ troupe::model model_of(const json& found, const training_program& p) {
   m.name = fs::path{p.file}.stem().string();
   m.family = "layers";
   m.tied_head = !found.at("tied").is_null();
+  if (const auto tied = found.at("tied_parameters").get<double>(); tied > 0)
+    m.tied_parameters = tied;
   for (const auto& layer : found.at("layers"))
     m.operators.push_back(operator_of(layer, m.operators.size()));
+  if (!m.operators.empty())  // the loss is in the last layer's stage
+    m.operators.back().kept_bytes += found.at("loss_kept_bytes").get<double>();
   for (const auto& range : found.at("glued"))
     for (auto i = range.at("first").get<std::size_t>() + 1; i <= range.at("last"); ++i)
       m.operators.at(i).glued = true;
@@ -75,25 +57,25 @@ troupe::model model_of(const json& found, const training_program& p) {
 }  // namespace
 
 expected<described_program> describe_program(const training_program& p) {
+  return describe_program(p, "troupe.describe", {});
+}
+
+expected<described_program> describe_program(const training_program& p, const std::string& module,
+                                             const std::vector<std::string>& more) {
   temporary_directory files;
-  const auto out = files.file("description.json"), printed = files.file("printed");
-  runtime::process_options o;
-  o.command = {
-      runtime::python_interpreter(p.python), "-m", "troupe.describe", p.file, "--out", out};
-  if (!p.arguments.empty()) o.command.insert(o.command.end(), {"--arguments", p.arguments});
-  runtime::add_python_package(o.environment);
-  o.directory = fs::path{p.file}.parent_path().string();
-  o.output = printed;
-  const auto status = run(o);
-  if (!status)
-    return refuse(reason::kind::invalid, "{}: {}", runtime::python_interpreter(p.python),
-                  status.error().text);
+  const auto out = files.file("description.json");
+  std::vector<std::string> arguments{p.file, "--out", out};
+  if (!p.arguments.empty()) arguments.insert(arguments.end(), {"--arguments", p.arguments});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const auto ended =
+      run_python_module(module, p.python, arguments, fs::path{p.file}.parent_path().string());
+  if (!ended) return refuse(ended.error());
   constexpr std::size_t max_bytes = 64 << 20;
   const auto text = read_file(out, max_bytes);
   const auto found = text ? json::parse(*text, nullptr, false) : json(json::value_t::discarded);
   if (found.is_discarded())
     return refuse(reason::kind::invalid, "{}: {} ended with exit status {}: {}", p.file,
-                  runtime::python_interpreter(p.python), *status, last_line(printed));
+                  runtime::python_interpreter(p.python), ended->status, ended->last_line);
   if (!found.at("refusals").empty())
     return refuse(reason::kind::invalid, "{}", found.at("refusals").front().get<std::string>());
   described_program d{{}, found.at("sha256").get<std::string>(), found};

@@ -24,6 +24,9 @@ struct described_program {
 /// Runs the program's interpreter. Fails with what the program cannot do, or with the reason why
 /// there is no PyTorch here.
 expected<described_program> describe_program(const training_program& p);
+/// The same by another module of the package, whose document has more.
+expected<described_program> describe_program(const training_program& p, const std::string& module,
+                                             const std::vector<std::string>& more);
 
 /// formats::load_job for jobs of this machine: a training of a program that names no model gets
 /// the one that is found here.

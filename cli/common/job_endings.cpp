@@ -51,6 +51,7 @@ json ending_document(const job_status& j) {
           {"state", to_string(j.state)},
           {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
           {"attempts", j.attempts},
+          {"out_of_memory", j.out_of_memory.value_or(0)},
           {"failed_rank", j.failed_rank ? json(*j.failed_rank) : json()},
           {"failed_node", j.failed_node ? json(*j.failed_node) : json()},
           {"detail", j.detail}};

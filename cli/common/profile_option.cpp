@@ -21,7 +21,7 @@ bool is_document(const std::string& file) {
 expected<device_profile> load_profile_for(const std::string& file, const job_spec& job) {
   auto p = formats::load_profile(file);
   if (!p) return p;
-  if (const auto known = planners::sizes_of(*p, job.model); !known)
+  if (const auto known = planners::covers(*p, job.model); !known)
     return refuse(known.error().code, fmt::format("{}: {}", file, known.error().text));
   return p;
 }

@@ -34,6 +34,52 @@ json costs_document(const stage_costs& k) {
           {"gradient_bytes", k.gradient_bytes}, {"tied_bytes", k.tied_bytes}};
 }
 
+/// The means of each value that the program's loss gives, by iteration; null: it gave none.
+json values_document(const training_report& r) {
+  json all = json::object();
+  for (std::size_t i = 0; i < r.iterations.size(); ++i) {
+    if (!r.iterations[i].program) continue;
+    for (const auto& v : r.iterations[i].program->values) {
+      auto& means = all[v.name];
+      while (means.size() < i) means.push_back(nullptr);
+      means.push_back(v.sum / v.weight);
+    }
+  }
+  for (auto& means : all)
+    while (means.size() < r.iterations.size()) means.push_back(nullptr);
+  return all;
+}
+
+void add_program(json& d, const training_result& t) {
+  const auto& p = *t.report.program;
+  d["engine"] = p.engine;
+  d["worker_ready_s"] = p.worker_ready_s;
+  d["values"] = values_document(t.report);
+  d["skipped_updates"] = p.skipped_updates;
+  d["peak_bytes"] = p.peak_bytes;
+  d["predicted_bytes"] = t.predicted_bytes > 0 ? json(std::llround(t.predicted_bytes)) : json();
+}
+
+std::string program_text(const training_result& t) {
+  const auto& p = *t.report.program;
+  auto text = fmt::format("{}, workers ready after {}; peak memory by stage {}",
+                          printable(p.engine), duration_text(p.worker_ready_s),
+                          fmt::join(mapped(p.peak_bytes,
+                                           [](auto bytes) {
+                                             return bytes > 0
+                                                        ? size_text(static_cast<double>(bytes))
+                                                        : std::string{"unknown"};
+                                           }),
+                                    ", "));
+  if (t.predicted_bytes > 0)
+    text += fmt::format("; predicted {} at most", size_text(t.predicted_bytes));
+  text += "\n";
+  if (p.skipped_updates > 0)
+    text += fmt::format("{} skipped, as the norm was not finite\n",
+                        counted(p.skipped_updates, "update"));
+  return text;
+}
+
 }  // namespace
 
 double utilization(const training_report& r) {
@@ -96,6 +142,7 @@ json document_of(const training_result& t) {
   d["events"] = r.events;
   d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
   d["wall_s"] = t.wall_s;
+  if (r.program) add_program(d, t);
   if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
   if (t.members.empty()) return d;
   d["merged"] = to_string(merge_kind::adapters);
@@ -147,6 +194,7 @@ std::string text_of(const training_result& t) {
   if (!is_simulated(r.device) && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
+  if (r.program) text += program_text(t);
   for (const auto& sentence : r.events) text += printable(sentence) + "\n";
   if (t.prefills) text += text_of(*t.prefills, t.job, r);
   return text;

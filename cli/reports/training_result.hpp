@@ -20,6 +20,7 @@ struct training_result {
   std::uint64_t fingerprint = 0;  // virtual worlds only
   double wall_s = 0;
   std::optional<studies::prefill_result> prefills{};  // if a trace was offered
+  double predicted_bytes = 0;                         // per GPU, by the plan; 0: unknown
   std::vector<job_spec> members{};  // of a union with adapters; empty: it is one job
 };
 

@@ -32,18 +32,28 @@ constexpr std::array<std::pair<const char*, part_times profile_point::*>, 6> par
     {"ends", &profile_point::ends},
 }};
 
+constexpr std::array<std::pair<const char*, part_times layers_point::*>, 3> layers_parts{{
+    {"loss", &layers_point::loss},
+    {"tied", &layers_point::tied},
+    {"plain", &layers_point::plain},
+}};
+
+part_times read_times(map_reader& map) {
+  part_times t;
+  map.read("forward_s", t.forward_s, seconds, need::required);
+  map.read("recompute_s", t.recompute_s, seconds, need::required);
+  map.read("backward_s", t.backward_s, seconds, need::required);
+  map.read("update_s", t.update_s, seconds, need::required);
+  map.read("gradients_s", t.gradients_s, seconds, need::required);
+  map.read("spread", t.spread, range{0, 1000});
+  map.read_whole<std::uint64_t>("peak_bytes", t.peak_bytes, 0, max_bytes);
+  return t;
+}
+
 part_times read_part(map_reader& point, const char* name) {
   part_times t;
-  const auto read = [&](map_reader& map) {
-    map.read("forward_s", t.forward_s, seconds, need::required);
-    map.read("recompute_s", t.recompute_s, seconds, need::required);
-    map.read("backward_s", t.backward_s, seconds, need::required);
-    map.read("update_s", t.update_s, seconds, need::required);
-    map.read("gradients_s", t.gradients_s, seconds, need::required);
-    map.read("spread", t.spread, range{0, 1000});
-    map.read_whole<std::uint64_t>("peak_bytes", t.peak_bytes, 0, max_bytes);
-  };
-  point.section(name, read, need::required);
+  point.section(
+      name, [&](map_reader& map) { t = read_times(map); }, need::required);
   return t;
 }
 
@@ -83,6 +93,44 @@ model_profile read_profiled_model(map_reader& map) {
   map.each("points", add, 1, need::required);
   map.finish();
   std::ranges::sort(m.points, {}, place_of);
+  return m;
+}
+
+layers_point read_layers_point(map_reader& map) {
+  layers_point p;
+  map.read_whole<std::uint32_t>("rows", p.rows, 1, 1'000'000, need::required);
+  const auto add = [&](map_reader& layer) {
+    layer_times t;
+    layer.read("name", t.name, need::required);
+    t.times = read_times(layer);
+    layer.finish();
+    p.layers.push_back(std::move(t));
+  };
+  map.each("layers", add, 1, need::required);
+  for (const auto& [name, times] : layers_parts) p.*times = read_part(map, name);
+  map.finish();
+  return p;
+}
+
+layers_profile read_layers(map_reader& map) {
+  layers_profile m;
+  map.read("name", m.name, need::required);
+  map.read("key", m.key, need::required);
+  map.read_whole<std::uint32_t>("threads", m.threads, 1, 1024);
+  map.read("tensors_gbytes_s", m.tensors_gbytes_s, rate);
+  const auto add = [&](map_reader& point) {
+    auto p = read_layers_point(point);
+    if (std::ranges::count(m.points, p.rows, &layers_point::rows) > 0)
+      map.found().add(point.line(), point.place(), "duplicate point: {} rows", p.rows);
+    if (!m.points.empty() && p.layers.size() != m.points.front().layers.size())
+      map.found().add(point.line(), point.place(),
+                      "found {} layers, expected {}, as in the first point", p.layers.size(),
+                      m.points.front().layers.size());
+    m.points.push_back(std::move(p));
+  };
+  map.each("points", add, 1, need::required);
+  map.finish();
+  std::ranges::sort(m.points, {}, &layers_point::rows);
   return m;
 }
 
@@ -150,8 +198,8 @@ std::string known(const std::vector<std::pair<const char*, double>>& all) {
 // Doubles in the shortest form that reads back as the same number.
 std::string text_of(const part_times& t) {
   return fmt::format(
-      "{{forward_s: {}, recompute_s: {}, backward_s: {}, update_s: {}, gradients_s: {}, "
-      "spread: {}, peak_bytes: {}}}",
+      "forward_s: {}, recompute_s: {}, backward_s: {}, update_s: {}, gradients_s: {}, "
+      "spread: {}, peak_bytes: {}",
       t.forward_s, t.recompute_s, t.backward_s, t.update_s, t.gradients_s, t.spread, t.peak_bytes);
 }
 
@@ -165,7 +213,22 @@ std::string text_of(const model_profile& m) {
     if (p.tensor_parallel > 1)
       out += fmt::format("        tensor_parallel: {}\n", p.tensor_parallel);
     for (const auto& [name, times] : parts)
-      out += fmt::format("        {}: {}\n", name, text_of(p.*times));
+      out += fmt::format("        {}: {{{}}}\n", name, text_of(p.*times));
+  }
+  return out;
+}
+
+std::string text_of(const layers_profile& m) {
+  auto out = fmt::format(
+      "  - name: {}\n    key: {}\n    threads: {}\n    tensors_gbytes_s: {}\n    points:\n",
+      quoted(m.name), quoted(m.key), m.threads, m.tensors_gbytes_s);
+  for (const auto& p : m.points) {
+    out += fmt::format("      - rows: {}\n        layers:\n", p.rows);
+    for (const auto& layer : p.layers)
+      out +=
+          fmt::format("          - {{name: {}, {}}}\n", quoted(layer.name), text_of(layer.times));
+    for (const auto& [name, times] : layers_parts)
+      out += fmt::format("        {}: {{{}}}\n", name, text_of(p.*times));
   }
   return out;
 }
@@ -184,7 +247,12 @@ device_profile read_profile(findings& found, const value& tree) {
   map.read("date", p.date, need::required);
   map.read_whole<std::uint32_t>("busy", p.busy, 1, 100'000);
   read_rest(map, p);
-  const auto add = [&](map_reader& m) { p.models.push_back(read_profiled_model(m)); };
+  const auto add = [&](map_reader& m) {
+    if (m.find("key"))
+      p.programs.push_back(read_layers(m));
+    else
+      p.models.push_back(read_profiled_model(m));
+  };
   map.each("models", add, 0, need::required);
   map.finish();
   return p;
@@ -217,8 +285,9 @@ std::string profile_text(const device_profile& p) {
   for (const auto& r : c.all_reduces)
     out += fmt::format("    - {{devices: {}, gbytes_s: {}, small_us: {}}}\n", r.devices, r.gbytes_s,
                        r.small_us);
-  out += p.models.empty() ? "models: []\n" : "models:\n";
+  out += p.models.empty() && p.programs.empty() ? "models: []\n" : "models:\n";
   for (const auto& m : p.models) out += text_of(m);
+  for (const auto& m : p.programs) out += text_of(m);
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "messages/base/reason.hpp"
 #include "messages/domain/model.hpp"
+#include "messages/domain/training_program.hpp"
 #include "messages/wire/frame.hpp"
 
 // The device interface: one pipeline stage of a transformer on one device. Every backend executes
@@ -80,12 +81,6 @@ struct operation {
   bool evaluate = false;        // forward: on held-out data, and nothing is kept or changed
   // update: of all stages' gradients, not scaled, for clipping by their norm.
   std::optional<double> squared_norm{};
-};
-
-/// A number that a program's loss gives beside itself: its mean is sum / weight.
-struct named_value {
-  std::string name;
-  double sum = 0, weight = 0;
 };
 
 /// Result of an operation.

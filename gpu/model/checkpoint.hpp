@@ -81,6 +81,7 @@ class checkpoint {
 
   /// Number of updates; 0 if the files do not say.
   std::uint64_t iteration() const { return iteration_; }
+  const std::vector<safetensors>& files() const { return files_; }
   /// Fails as read() would, without reading values.
   expected<void> check(const parameter& p) const;
   /// Missing moments are 0. Position embeddings may be longer than needed.

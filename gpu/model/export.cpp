@@ -4,6 +4,7 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/layer_export.hpp"
 #include "gpu/text/byte_level.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
@@ -118,7 +119,7 @@ expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
 // Existing models are never overwritten: the folder may be the source of other programs.
 expected<void> make_target(const fs::path& to) {
   std::error_code error;
-  for (const auto* name : {"config.json", "model.safetensors"})
+  for (const auto* name : {"config.json", exported_weights, exported_pt})
     if (fs::exists(to / name, error))
       return refuse(reason::kind::refused, "{}: already exists; use another directory",
                     (to / name).string());
@@ -128,28 +129,49 @@ expected<void> make_target(const fs::path& to) {
   return {};
 }
 
-}  // namespace
+expected<exported> export_program(const export_wish& w, const checkpoint& from) {
+  if (w.model || !w.tokenizer.empty())
+    return refuse(reason::kind::invalid,
+                  "found a program's checkpoint with a job or a tokenizer, which apply to the "
+                  "built-in model only");
+  if (auto ok = make_target(w.to); !ok) return refuse(ok.error());
+  const auto done = export_layers(from, w.to / exported_weights);
+  if (!done) return refuse(done.error());
+  return exported{{}, from.iteration(), done->parameters, false, true, done->frozen};
+}
 
 // The configuration is written last: without it, readers do not take a folder for a model.
-expected<exported> export_model(const export_wish& w) {
-  const auto newest = newest_checkpoint(w.checkpoint);
-  const auto from = newest ? newest->directory : w.checkpoint;
-  const auto read = checkpoint::open(from);
-  if (!read) return refuse(read.error());
+expected<exported> export_built_in(const export_wish& w, const checkpoint& read,
+                                   const fs::path& from) {
+  if (w.form == export_form::pt)
+    return refuse(reason::kind::invalid,
+                  "found a checkpoint of the built-in model, expected a program's for format pt");
   const auto model = w.model ? w.model : model_of_checkpoint(from);
   if (!model)
     return refuse(reason::kind::unknown, "{} does not record its model; give its job with --job",
                   from.string());
   auto ok = make_target(w.to);
-  if (ok) ok = export_weights(from, *model, w.to / "model.safetensors");
+  if (ok) ok = export_weights(from, *model, w.to / exported_weights);
   // A vocabulary of 256 without files is of bytes.
   const bool of_bytes = w.tokenizer.empty() && model->vocabulary == 256;
   if (ok && of_bytes) ok = write_byte_tokenizer(w.to, *model);
   if (ok && !w.tokenizer.empty()) ok = copy_tokenizer(w, *model);
   if (ok) ok = write_json(w.to / "config.json", config_of(*model));
   if (!ok) return refuse(ok.error());
-  exported done{from, read->iteration(), 0, of_bytes};
+  exported done{{}, read.iteration(), 0, of_bytes};
   for (const auto& p : parameters_of(*model)) done.parameters += p.values();
+  return done;
+}
+
+}  // namespace
+
+expected<exported> export_model(const export_wish& w) {
+  const auto newest = newest_checkpoint(w.checkpoint);
+  const auto from = newest ? newest->directory : w.checkpoint;
+  const auto read = checkpoint::open(from);
+  if (!read) return refuse(read.error());
+  auto done = is_of_program(*read) ? export_program(w, *read) : export_built_in(w, *read, from);
+  if (done) done->from = from;
   return done;
 }
 

@@ -51,8 +51,8 @@ expected<void> write_layer_index(const fs::path& directory, std::uint64_t lease,
     if (file.iteration() != std::to_string(iteration))
       return refuse(reason::kind::malformed, "{} is not of iteration {}", file.file().string(),
                     iteration);
-    for (const auto& tensor : file.names())
-      if (!tensor.starts_with("optim/")) map[tensor] = file.file().filename().string();
+    for (const auto& tensor : file.all())
+      if (!tensor.name.starts_with("optim/")) map[tensor.name] = file.file().filename().string();
   }
   const json index{{"metadata", {{"iteration", std::to_string(iteration)}, {"format", "pt"}}},
                    {"weight_map", std::move(map)}};

@@ -53,30 +53,23 @@ std::uint64_t stored_bytes(const std::string& dtype) {
   return bytes ? *bytes : 0;
 }
 
-/// A tensor of any type.
-struct placed_tensor {
-  stored_tensor about;
-  std::string dtype;
-};
-
 /// Empty text: it is well-formed, and lies inside `bytes`.
 /// The header comes from a file of unknown origin: types and ranges are checked before any use, and
 /// the product of a shape is computed with a test for overflow.
 std::string read_tensor(const std::string& name, const json& j, std::uint64_t bytes,
-                        placed_tensor& out) {
+                        stored_tensor& t) {
   if (!j.is_object() || !j.contains("dtype") || !j["dtype"].is_string() || !j.contains("shape") ||
       !j["shape"].is_array() || !j.contains("data_offsets") || !j["data_offsets"].is_array() ||
       j["data_offsets"].size() != 2 || !is_count(j["data_offsets"][0]) ||
       !is_count(j["data_offsets"][1]))
     return fmt::format("has no dtype, shape and data_offsets for '{}'", name);
-  auto& t = out.about;
   t.name = name;
   t.begin = j["data_offsets"][0].get<std::uint64_t>();
   t.end = j["data_offsets"][1].get<std::uint64_t>();
   if (t.begin > t.end || t.end > bytes)
     return fmt::format("places '{}' at bytes {} to {} of {}", name, t.begin, t.end, bytes);
-  out.dtype = j["dtype"].get<std::string>();
-  const auto width = stored_bytes(out.dtype);
+  t.dtype = j["dtype"].get<std::string>();
+  const auto width = stored_bytes(t.dtype);
   std::uint64_t size = std::max<std::uint64_t>(width, 1);
   for (const auto& n : j["shape"]) {
     if (!is_count(n) || __builtin_mul_overflow(size, n.get<std::uint64_t>(), &size))
@@ -89,9 +82,9 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
 }
 
 /// Empty text: the tensors are all of the data, and no byte is of two.
-std::string check_places(const std::vector<placed_tensor>& tensors, std::uint64_t bytes) {
+std::string check_places(const std::vector<stored_tensor>& tensors, std::uint64_t bytes) {
   std::vector<const stored_tensor*> in_order;
-  for (const auto& t : tensors) in_order.push_back(&t.about);
+  for (const auto& t : tensors) in_order.push_back(&t);
   std::ranges::stable_sort(in_order, {}, [](const auto* t) { return std::pair{t->begin, t->end}; });
   std::uint64_t end = 0;
   for (const auto* t : in_order) {
@@ -106,27 +99,25 @@ std::string check_places(const std::vector<placed_tensor>& tensors, std::uint64_
 }
 
 /// Empty text: it is as the format has it.
-/// The format allows only texts as metadata. The iteration is all that this program needs of them.
-std::string read_metadata(const json& all, std::optional<std::string>& iteration) {
+/// The format allows only texts as metadata.
+std::string read_metadata(const json& all, std::map<std::string, std::string>& out) {
   if (!all.is_object()) return "has metadata that is not an object";
-  for (const auto& [name, value] : all.items())
+  for (const auto& [name, value] : all.items()) {
     if (!value.is_string())
       return fmt::format("has metadata '{}' that is not a text", admission::shown(name));
-  if (const auto at = all.find("iteration"); at != all.end()) iteration = at->get<std::string>();
+    out.emplace(name, value.get<std::string>());
+  }
   return {};
 }
 
 /// Those that can be read.
-std::map<std::string, stored_tensor> floats_of(std::vector<placed_tensor> all) {
+std::map<std::string, stored_tensor> floats_of(const std::vector<stored_tensor>& all) {
   static const std::map<std::string, type> types{
       {"F32", type::f32}, {"F16", type::f16}, {"BF16", type::bf16}};
   std::map<std::string, stored_tensor> out;
-  for (auto& t : all) {
-    const auto* known = find_in(types, t.dtype);
-    if (!known) continue;
-    t.about.values = *known;
-    out.emplace(t.about.name, std::move(t.about));
-  }
+  for (const auto& t : all)
+    if (const auto* known = find_in(types, t.dtype))
+      out.emplace(t.name, t).first->second.values = *known;
   return out;
 }
 
@@ -181,22 +172,25 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
   if (!text.starts_with('{')) return failure("has a header that does not begin with '{'");
   safetensors s{std::move(*file)};
   s.data_ = prefix + length;
-  std::vector<placed_tensor> tensors;
   for (const auto& [name, value] : parsed->items()) {
     const auto wrong = name == "__metadata__"
-                           ? read_metadata(value, s.iteration_)
-                           : read_tensor(name, value, size - s.data_, tensors.emplace_back());
+                           ? read_metadata(value, s.metadata_)
+                           : read_tensor(name, value, size - s.data_, s.all_.emplace_back());
     if (!wrong.empty()) return failure(wrong);
   }
-  for (const auto& t : tensors) s.names_.push_back(t.about.name);
-  if (const auto wrong = check_places(tensors, size - s.data_); !wrong.empty())
+  if (const auto wrong = check_places(s.all_, size - s.data_); !wrong.empty())
     return failure(wrong);
-  s.tensors_ = floats_of(std::move(tensors));
+  s.tensors_ = floats_of(s.all_);
   return s;
 }
 
 const stored_tensor* safetensors::find(const std::string& name) const {
   return find_in(tensors_, name);
+}
+
+std::optional<std::string> safetensors::metadata(const std::string& name) const {
+  const auto* text = find_in(metadata_, name);
+  return text ? std::optional{*text} : std::nullopt;
 }
 
 found_tensor find_tensor(std::span<const safetensors> files, const std::string& name) {
@@ -235,25 +229,76 @@ expected<void> safetensors::read(const stored_tensor& t, std::span<float> out) c
   return {};
 }
 
+expected<void> safetensors::read_bytes(const stored_tensor& t, std::uint64_t first,
+                                       std::span<std::byte> out) const {
+  return file_.read(data_ + t.begin + first, out);
+}
+
+namespace {
+
+/// The beginning of a file.
+class header_writer {
+ public:
+  explicit header_writer(const std::map<std::string, std::string>& metadata) {
+    if (!metadata.empty()) header_["__metadata__"] = metadata;
+  }
+  void add(const std::string& name, const std::string& dtype,
+           const std::vector<std::uint64_t>& shape, std::uint64_t bytes) {
+    header_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {end_, end_ + bytes}}};
+    end_ += bytes;
+  }
+  std::string text() const {
+    auto text = header_.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns values to multiples of 8
+    const std::uint64_t length = text.size();
+    return std::string{reinterpret_cast<const char*>(&length), sizeof length} + text;
+  }
+
+ private:
+  json header_ = json::object();
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace
+
 // Values go to the file straight from their arrays, without a copy of the whole file in memory.
 expected<void> write_safetensors(const std::filesystem::path& file,
                                  const std::vector<tensor_to_store>& tensors,
                                  const std::map<std::string, std::string>& metadata) {
-  json header = json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t at = 0;
-  for (const auto& t : tensors) {
-    const auto end = at + t.values.size_bytes();
-    header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {at, end}}};
-    at = end;
-  }
-  auto text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns values to multiples of 8
-  const std::uint64_t length = text.size();
-  std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span{&length, 1}),
-                                                std::as_bytes(std::span{text})};
+  header_writer header{metadata};
+  for (const auto& t : tensors) header.add(t.name, "F32", t.shape, t.values.size_bytes());
+  const auto text = header.text();
+  std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span{text})};
   for (const auto& t : tensors) parts.push_back(std::as_bytes(t.values));
   return write_whole_file(file.string(), parts);
+}
+
+expected<void> copy_safetensors(const std::filesystem::path& file,
+                                std::vector<tensor_to_copy> tensors,
+                                const std::map<std::string, std::string>& metadata) {
+  std::ranges::stable_sort(tensors, std::ranges::greater{},
+                           [](const auto& t) { return stored_bytes(t.tensor->dtype); });
+  header_writer header{metadata};
+  for (const auto& t : tensors)
+    header.add(t.name, t.tensor->dtype, t.tensor->shape, t.tensor->end - t.tensor->begin);
+  const auto text = header.text();
+  expected<void> read;
+  constexpr std::uint64_t block_bytes = 1 << 20;
+  std::vector<std::byte> block(block_bytes);
+  const auto copy = [&](const tensor_to_copy& t, const byte_sink& to) {
+    const auto bytes = t.tensor->end - t.tensor->begin;
+    for (std::uint64_t done = 0; done < bytes; done += block_bytes) {
+      const auto next = std::span{block}.first(std::min(block_bytes, bytes - done));
+      read = t.file->read_bytes(*t.tensor, done, next);
+      if (!read || !to(next)) return false;
+    }
+    return true;
+  };
+  auto written = write_whole_file(file.string(), [&](const byte_sink& to) {
+    return to(std::as_bytes(std::span{text})) &&
+           std::ranges::all_of(tensors, [&](const auto& t) { return copy(t, to); });
+  });
+  return read ? written : read;
 }
 
 }  // namespace troupe::gpu

@@ -21,7 +21,8 @@ namespace troupe::gpu {
 struct stored_tensor {
   enum class type : std::uint8_t { f32, f16, bf16 };
   std::string name;
-  type values = type::f32;
+  std::string dtype;        // the format's name of its type: "F32", "I64"
+  type values = type::f32;  // if dtype is one of these
   std::vector<std::uint64_t> shape;
   std::uint64_t begin = 0, end = 0;  // its bytes, relative to the end of the header
 };
@@ -32,7 +33,7 @@ struct stored_tensor {
 inline constexpr std::size_t max_safetensors_files = 10'000;
 inline constexpr std::uint64_t max_header_bytes = 100'000'000;
 
-/// A file that is open, with a checked header. Tensors of other types than the above are skipped.
+/// A file that is open, with a checked header.
 class safetensors {
  public:
   static expected<safetensors> open(const std::filesystem::path& file);
@@ -40,16 +41,21 @@ class safetensors {
   static expected<std::vector<safetensors>> open_all(
       const std::vector<std::filesystem::path>& files);
 
+  /// Those whose values read() can read.
   const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
   const stored_tensor* find(const std::string& name) const;
-  /// Those of all tensors, of other types too, in the header's order.
-  const std::vector<std::string>& names() const { return names_; }
-  /// The member of its metadata with that name; other metadata is not kept.
-  const std::optional<std::string>& iteration() const { return iteration_; }
+  /// Tensors of all types, in the header's order.
+  const std::vector<stored_tensor>& all() const { return all_; }
+  /// A text of its metadata.
+  std::optional<std::string> metadata(const std::string& name) const;
+  std::optional<std::string> iteration() const { return metadata("iteration"); }
   std::filesystem::path file() const { return file_.path(); }
   /// Reads a tensor's first values, as many as fit into `out`. Fails if the file has become too
   /// short for them, and if one is NaN or infinite.
   expected<void> read(const stored_tensor& t, std::span<float> out) const;
+  /// Its bytes from `first` on, of any type and with any values.
+  expected<void> read_bytes(const stored_tensor& t, std::uint64_t first,
+                            std::span<std::byte> out) const;
 
  private:
   explicit safetensors(untrusted_file file) : file_{std::move(file)} {}
@@ -60,8 +66,8 @@ class safetensors {
 
   untrusted_file file_;
   std::map<std::string, stored_tensor> tensors_;
-  std::vector<std::string> names_;
-  std::optional<std::string> iteration_;
+  std::vector<stored_tensor> all_;
+  std::map<std::string, std::string> metadata_;
   std::uint64_t data_ = 0;  // where it begins
 };
 
@@ -87,5 +93,18 @@ struct tensor_to_store {
 expected<void> write_safetensors(const std::filesystem::path& file,
                                  const std::vector<tensor_to_store>& tensors,
                                  const std::map<std::string, std::string>& metadata);
+
+/// A tensor to copy from a file under another name. Both outlive the writing.
+struct tensor_to_copy {
+  std::string name;
+  const safetensors* file = nullptr;
+  const stored_tensor* tensor = nullptr;
+};
+
+/// The same for tensors that are never in memory as a whole. Those of wider types come first, so
+/// that every value is at a multiple of its size.
+expected<void> copy_safetensors(const std::filesystem::path& file,
+                                std::vector<tensor_to_copy> tensors,
+                                const std::map<std::string, std::string>& metadata);
 
 }  // namespace troupe::gpu

@@ -354,9 +354,10 @@ expected<outcome> device::group(const operation& o) {
   return result;
 }
 
-// The tied gradients are summed where their first half is, in the first stage.
+// The tied gradients are summed where their first half is, in the first stage; the last one's, and
+// their sum, are the result, which is on its way when the next operation changes the memory.
 expected<outcome> device::sum(const operation& o) {
-  const bool tied = first() && !gradients_.tied().empty();
+  const bool has_tied = !gradients_.tied().empty(), tied = first() && has_tied;
   if (o.in.size() > 1 ||
       (o.in.size() == 1 && (!tied || o.in[0].bytes().size() != gradients_.tied().size())))
     return refuse(reason::kind::invalid,
@@ -365,7 +366,10 @@ expected<outcome> device::sum(const operation& o) {
   auto r = request_of(o);
   if (tied) r.flags |= request_flag::with_tied;
   auto result = plain(r);
-  if (result && tied && !last()) result->out = {view(gradients_.tied())};
+  if (result && has_tied && first() != last()) {
+    const auto bytes = gradients_.tied();
+    result->out = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+  }
   return result;
 }
 

@@ -33,6 +33,7 @@ expected<reply> worker_session::ask(request_header& request, std::string_view bo
   if (!r) return refuse(end(r.error()));
   if (r->header.kind == message_kind::error) {
     const auto why = read_error(r->body);
+    if (why.code == reason::kind::out_of_memory) return refuse(lacked_memory(why));
     return refuse(why.code == reason::kind::malformed ? end(why) : why);
   }
   return r;
@@ -70,15 +71,30 @@ reason worker_session::end(const reason& why) {
   return *over_;
 }
 
+// The next attempt may begin as soon as the reason is known, and have the same device: its memory
+// is free when this returns.
+reason worker_session::lacked_memory(const reason& why) {
+  constexpr double wait_s = 5;  // a keeper kills at once; more is a machine in trouble
+  over_ = why;
+  process_->kill();
+  connection_.close();
+  wait_for_end(wait_s);
+  return why;
+}
+
 /// The process's end follows that of its connection, or never comes.
 std::string worker_session::ending() {
   constexpr double wait_s = 0.5;
-  const double until_s = now_s() + wait_s;
+  return wait_for_end(wait_s).value_or("closed its connection");
+}
+
+std::optional<std::string> worker_session::wait_for_end(double limit_s) {
+  const double until_s = now_s() + limit_s;
   while (!closing_ && now_s() < until_s) {
-    if (const auto how = process_->ended()) return *how;
+    if (auto how = process_->ended()) return how;
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
-  return "closed its connection";
+  return {};
 }
 
 }  // namespace troupe::gpu::python

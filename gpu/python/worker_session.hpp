@@ -22,7 +22,8 @@ class worker_session {
   /// The worker's first message. Fails if it is not the worker that was started.
   expected<worker_hello> greet(std::string_view token, double limit_s);
   /// Sends the request, whose sequence is set here, and returns its last reply. `file`: passed
-  /// along; -1: none. An `error` is a reason too, after which the worker may go on.
+  /// along; -1: none. An `error` is a reason too, after which the worker may go on,
+  /// unless it lacked memory: then it has ended.
   expected<reply> ask(request_header& request, std::string_view body = {}, int file = -1);
   /// Ends the worker, for what it has sent.
   reason violated(const reason& why) { return end(why); }
@@ -32,7 +33,9 @@ class worker_session {
  private:
   expected<reply> receive(const request_header& request);
   reason end(const reason& why);
+  reason lacked_memory(const reason& why);
   std::string ending();
+  std::optional<std::string> wait_for_end(double limit_s);
 
   std::unique_ptr<worker_process> process_;
   worker_connection connection_;

@@ -90,7 +90,7 @@ problem check_operators(const model& m) {
 
 // Planners rely on this order.
 problem check_profile(const device_profile& p) {
-  if (p.models.size() > 1000) return "more than 1000 models";
+  if (p.models.size() + p.programs.size() > 1000) return "more than 1000 models";
   for (const auto& m : p.models) {
     const profile_point* before = nullptr;
     for (const auto& at : m.points) {
@@ -101,6 +101,16 @@ problem check_profile(const device_profile& p) {
       };
       if (before && place(*before) >= place(at))
         return "points are not sorted by tensor_parallel, sequence and rows";
+      before = &at;
+    }
+  }
+  for (const auto& m : p.programs) {
+    const layers_point* before = nullptr;
+    for (const auto& at : m.points) {
+      if (at.rows == 0) return "a point lacks rows";
+      if (before && before->rows >= at.rows) return "points are not sorted by rows";
+      if (at.layers.size() != m.points.front().layers.size())
+        return "points have different numbers of layers";
       before = &at;
     }
   }
@@ -204,10 +214,6 @@ std::optional<objection> check_model_of(const job_spec& job) {
                    "'{}' is of family {}; a training with a program has the model of family "
                    "layers that troupe describe writes",
                    shown(m.name), m.family);
-  if (job.train && job.train->program && job.pipeline.bubbles)
-    return failure("pipeline",
-                   "bubbles are lent by trainings of the built-in model; found with "
-                   "train.program");
   if (job.train && !job.train->program && !is_simulated(job.train->device) && m.family != "gpt")
     return failure("train", "'{}' is of family {}; the built-in trainer trains gpt", shown(m.name),
                    m.family);
@@ -262,7 +268,7 @@ std::optional<objection> check_abilities(const job_spec& job) {
     return failure("pipeline",
                    "recompute: found layers, expected true or false: a slots job has no layers");
   if (!job.train || is_simulated(job.train->device)) return {};
-  if (recomputes_layers(job.pipeline))
+  if (recomputes_layers(job.pipeline) && !job.train->program)
     return failure("pipeline",
                    "recompute: found layers, expected true or false: no device of the built-in "
                    "trainer recomputes layer by layer; train.device: sim and programs may");

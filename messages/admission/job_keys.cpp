@@ -179,6 +179,7 @@ const key_table<training_program>& program_keys() {
       {"threads", &t::threads, up_to(max_threads)},
       {"slot_mb", &t::slot_mb, up_to(max_slot_mb)},
       {"deterministic", &t::deterministic},
+      {"gradients", &t::gradients, word_list{"host", "torch"}},
   };
   return rows;
 }
@@ -269,6 +270,7 @@ key_table<model> model_keys(bool operators) {
       {"qkv_bias", &t::qkv_bias},
       {"output_bias", &t::output_bias},
       {"mlp_bias", &t::mlp_bias},
+      {"tied_parameters", &t::tied_parameters, range{0, 1e13}},
       {"operators", required_if(operators)},
   };
 }

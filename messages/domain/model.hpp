@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,10 +48,13 @@ struct model {
   bool qkv_bias = false;                  // of the family llama: biases of queries, keys and values
   bool output_bias = false;               // of the attention's output
   bool mlp_bias = false;                  // of the MLP
+  /// Those that the first and the last layer of family `layers` share; none: they share none.
+  std::optional<double> tied_parameters{};
   static constexpr std::size_t required = 11;
 
   TROUPE_FIELDS(model, name, family, hidden, layers, heads, kv_heads, intermediate, sequence,
-                vocabulary, tied_head, operators, head_width, qkv_bias, output_bias, mlp_bias);
+                vocabulary, tied_head, operators, head_width, qkv_bias, output_bias, mlp_bias,
+                tied_parameters);
 };
 
 /// Are its operators the layers of a program?

@@ -57,6 +57,37 @@ struct model_profile {
   TROUPE_FIELDS(model_profile, name, hidden, heads, intermediate, vocabulary, tied_head, points);
 };
 
+/// A layer of a program, or a part of its stages, with its times.
+struct layer_times {
+  std::string name;
+  part_times times;
+
+  TROUPE_FIELDS(layer_times, name, times);
+};
+
+/// The times for one micro-batch size. A stage takes the sum of its layers and `plain`; the last
+/// one the loss, and of several, what a tied parameter costs a second time.
+struct layers_point {
+  std::uint32_t rows = 0;           // samples per micro-batch
+  std::vector<layer_times> layers;  // of the model, in order
+  part_times loss;
+  part_times tied;   // updates and gradients of a parameter of the first and the last layer
+  part_times plain;  // of a stage without work: requests to its worker
+
+  TROUPE_FIELDS(layers_point, rows, layers, loss, tied, plain);
+};
+
+/// The times of one program's layers.
+struct layers_profile {
+  std::string name;
+  std::string key;                   // of the layers' description: layers_key() of a model
+  std::uint32_t threads = 1;         // of a worker on a CPU
+  double tensors_gbytes_s = 0;       // at which tensors enter and leave a stage; 0: in no time
+  std::vector<layers_point> points;  // by micro-batch size
+
+  TROUPE_FIELDS(layers_profile, name, key, threads, tensors_gbytes_s, points);
+};
+
 /// The device's clocks during the measurement; 0: unknown.
 struct device_clocks {
   double core_mhz = 0, core_max_mhz = 0;
@@ -101,9 +132,11 @@ struct device_profile {
   std::uint64_t free_bytes = 0;  // before a stage was created; of a GPU, with its context
   copy_rates copies;
   std::vector<model_profile> models;
+  std::vector<layers_profile> programs;
+  static constexpr std::size_t required = 12;
 
   TROUPE_FIELDS(device_profile, device, kind, driver, runtime, libraries, date, busy, clocks,
-                total_bytes, free_bytes, copies, models);
+                total_bytes, free_bytes, copies, models, programs);
 };
 
 }  // namespace troupe

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "messages/base/fields.hpp"
 #include "messages/base/reason.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/address.hpp"
+#include "messages/domain/device_kind.hpp"
 #include "messages/domain/model.hpp"
 #include "messages/domain/profile.hpp"
 #include "messages/domain/serving.hpp"
@@ -62,6 +64,12 @@ struct training {
                 checkpoint_every, device, costs, timeline, replan_every, replan_drift, profile,
                 keep_checkpoints, program);
 };
+
+/// Whether the devices, of this kind, of a stage and its peers may all-reduce gradients without the
+/// hosts.
+inline bool sums_on_devices(const training& t, std::string_view device) {
+  return t.program ? t.program->gradients == "torch" : facts_of_device(device).sums_on_devices;
+}
 
 /// Costs of a pipeline study without a model, in any unit; key `slots:`.
 struct slot_costs {

@@ -19,8 +19,20 @@ struct training_program {
   std::uint32_t slot_mb = 1024;  // a stage's shared memory for tensors, at most
   /// Only algorithms whose results repeat; none: on CPUs.
   std::optional<bool> deterministic;
+  /// Who sums the gradients of several pipelines: `host`, in a fixed order, or `torch`, the workers
+  /// by torch.distributed. Empty: host.
+  std::string gradients;
 
-  TROUPE_FIELDS(training_program, file, sha256, arguments, python, threads, slot_mb, deterministic);
+  TROUPE_FIELDS(training_program, file, sha256, arguments, python, threads, slot_mb, deterministic,
+                gradients);
+};
+
+/// A number that a program's loss gives beside itself: its mean is sum / weight.
+struct named_value {
+  std::string name;
+  double sum = 0, weight = 0;
+
+  TROUPE_FIELDS(named_value, name, sum, weight);
 };
 
 }  // namespace troupe

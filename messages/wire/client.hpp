@@ -230,12 +230,15 @@ struct job_status {
   /// part; none: it has all of them.
   std::optional<lease_id> follows{};
   std::optional<elastic_status> elastic{};  // of an elastic program
+  /// Attempts that ran out of memory; none: no attempt has.
+  std::optional<std::uint32_t> out_of_memory{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
-                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic);
+                failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic,
+                out_of_memory);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to

@@ -150,12 +150,14 @@ struct stage_setup {
   double emulate_speed = 1;           // of its node, if that is emulated as slower
   /// The served model's layers that run in this stage's bubbles.
   std::optional<guest_setup> guest{};
+  /// pipeline_wish::recompute_layers.
+  std::optional<bool> recompute_layers{};
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(stage_setup, name, incarnation, devices, backend, model, how, first_sublayer,
                 sublayers, stages, pipelines, microbatches, rows, order, neighbours, peers, forward,
                 backward, tied, first_iteration, iterations, costs, trace, sent_s, emulate_speed,
-                guest);
+                guest, recompute_layers);
 };
 
 /// Trainer to stage: continue until `until` iterations are done, and write the checkpoints that the
@@ -170,7 +172,7 @@ struct stage_run {
   wan_path forward;   // with an order: how activations cross the WAN from then on
   wan_path backward;  // the same of gradients
   // The id of the collective communicator that the devices of this stage and its peers join before
-  // the first iteration; empty: hosts all-reduce.
+  // the first iteration, which is allowed once all have; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
   std::uint64_t incarnation = 0;  // of the trainer; stages of another one ignore it. 0: any
   /// By the trainer's monotonic clock, which is the clock of the training.
@@ -220,6 +222,17 @@ struct bubble_use {
   }
 };
 
+/// The worker of a program's stage.
+struct worker_report {
+  std::string engine;               // when it is ready: "torch 1.13.1 (libopenblasp-r0.3.21.so)"
+  double ready_s = 0;               // when it is ready: since it was started
+  std::uint64_t peak_bytes = 0;     // the largest use of memory so far; 0: unknown
+  bool skipped = false;             // this iteration's update, as the norm was not finite (fp16)
+  std::vector<named_value> values;  // the last stage: sums over its micro-batches
+
+  TROUPE_FIELDS(worker_report, engine, ready_s, peak_bytes, skipped, values);
+};
+
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
 /// iteration, or has failed.
 struct stage_report {
@@ -247,12 +260,23 @@ struct stage_report {
   double replied_s = 0;                   // when this was sent, by the same clock
   std::optional<std::uint64_t> halts_at;  // after a halt: iterations completed by then
   std::optional<bubble_use> bubbles{};    // with a guest: what it did in this iteration
+  /// The answer to a group's id: whether its device has joined; if not, `fallback_reason` says why.
+  std::optional<bool> joined{};
+  std::optional<worker_report> worker{};  // of a program
   static constexpr std::size_t required = 21;
 
   TROUPE_FIELDS(stage_report, name, incarnation, iteration, loss, squared_norm, begin_s, end_s,
                 busy_s, measured, max_in_flight, sent_bytes, saved, why, tasks, group_id,
-                fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at,
-                bubbles);
+                fallback_reason, starting, request_sent_s, received_s, replied_s, halts_at, bubbles,
+                joined, worker);
+};
+
+/// A program's iteration, if it has values or has changed nothing.
+struct program_iteration {
+  std::vector<named_value> values;  // sums over the global batch
+  bool skipped = false;             // the update: the norm was not finite (fp16)
+
+  TROUPE_FIELDS(program_iteration, values, skipped);
 };
 
 /// One iteration of a job.
@@ -264,9 +288,11 @@ struct iteration_record {
   double end_s = 0;                 // the end of its last update
   double busy_s = 0;                // of all stages
   std::optional<double> guest_s{};  // of their guests, if its bubbles are lent
+  std::optional<program_iteration> program{};
   static constexpr std::size_t required = 6;
 
-  TROUPE_FIELDS(iteration_record, iteration, loss, gradient_norm, begin_s, end_s, busy_s, guest_s);
+  TROUPE_FIELDS(iteration_record, iteration, loss, gradient_norm, begin_s, end_s, busy_s, guest_s,
+                program);
 };
 
 /// The tasks of one stage's devices.
@@ -288,6 +314,16 @@ struct iteration_timeline {
   std::vector<stage_timeline> stages;
 
   TROUPE_FIELDS(iteration_timeline, iteration, length_s, stages);
+};
+
+/// A program's training.
+struct program_training {
+  std::string engine;                     // "torch 1.13.1 (libopenblasp-r0.3.21.so)"
+  double worker_ready_s = 0;              // from a worker's start; of the slowest
+  std::vector<std::uint64_t> peak_bytes;  // by stage: of the pipelines the largest so far
+  std::uint64_t skipped_updates = 0;      // in this lease
+
+  TROUPE_FIELDS(program_training, engine, worker_ready_s, peak_bytes, skipped_updates);
 };
 
 /// Trainer to controller, periodically and at the end. The controller keeps a lease's newest report
@@ -315,12 +351,13 @@ struct training_report {
   std::optional<bubble_use> bubbles{};
   /// The newest complete iteration; none: devices are simulated, or none is complete.
   std::optional<iteration_timeline> timeline{};
+  std::optional<program_training> program{};
   static constexpr std::size_t required = 19;
 
   TROUPE_FIELDS(training_report, lease, job, sequence, schedule, device, stages, pipelines,
                 microbatches, tensor_parallel, tokens_per_s, max_in_flight, wan_bytes,
                 wan_utilization, saved, measured, planned_s, lower_bound_s, events, iterations,
-                bubbles, timeline);
+                bubbles, timeline, program);
 };
 
 /// Controller to trainer: it has that report and all earlier ones.

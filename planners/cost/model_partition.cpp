@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <numeric>
 
 #include "messages/base/folds.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/time.hpp"
+#include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/job_memory.hpp"
 
@@ -177,9 +179,13 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.state_bytes};
 }
 
-/// Parameters of the copy of a tied embedding on each GPU of the last of several stages.
-double tied_copy(const model_chain& chain, std::uint32_t tensor) {
-  return chain.tied_parameters() / (chain.has_divided_words() ? tensor : 1);
+/// The copy of a tied parameter on each GPU of the last of several stages, with the optimizer's
+/// state of a program's: as much for each number as in the first layer, which has it, too.
+void add_tied_copy(stage_part& last, const model_chain& chain, std::uint32_t tensor) {
+  const auto first = chain.range(0, 1);
+  const double parameters = first.parameters.for_one_of(1);
+  last.parameters += chain.tied_parameters() / (chain.has_divided_words() ? tensor : 1);
+  if (parameters > 0) last.state_bytes += first.state_bytes * chain.tied_parameters() / parameters;
 }
 
 /// Pieces of each stage, and the GPUs that share it.
@@ -207,46 +213,73 @@ std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) 
   return counts;
 }
 
-/// Balances forward, recompute and backward. The last stage does not recompute, so with recomputing
-/// its work counts (1 + backward) / (2 + backward). If no cut fits the memory, it is cut without
-/// that limit: the caller reports what is missing.
-std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
-                                           std::uint32_t stages, const stage_load& load) {
-  const double backward = cost_constants{}.backward;
-  const bool spares_last = timed_recomputation_of(job) == recomputation::stages;
-  const double last = spares_last ? (1 + backward) / (2 + backward) : 1;
-  const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
-  const auto pieces = pieces_of(job.model);
-  const double copy = stages > 1 ? tied_copy(chain, tensor) : 0;
-  links weights;
-  for (std::uint32_t i = 0; i < chain.size(); ++i) {
-    auto p = part_of(chain, i, 1, pieces, tensor);
-    if (i + 1 == chain.size()) p.parameters += copy;
-    weights.push_back({p.flops, bytes_of_pieces(job, p, load)});
+/// The work of each piece, and how much of it the last of several stages does: it does not
+/// recompute.
+struct piece_work {
+  std::vector<double> each;
+  double last_share = 1;
+};
+
+/// By the profile's times if it has the program's layers, else by FLOPs.
+piece_work work_of(const job_spec& job, const model_chain& chain, std::uint32_t tensor,
+                   std::uint32_t rows, const gpu_type& gpu) {
+  const auto how = timed_recomputation_of(job);
+  const bool spares_last = how == recomputation::stages;
+  const auto* profile = has_program_layers(job.model) ? profile_of(job, gpu) : nullptr;
+  piece_work w;
+  if (profile) {
+    w.each = layer_weights(*profile, job.model, rows, how != recomputation::none);
+    const auto once = layer_weights(*profile, job.model, rows, false);
+    const double all = sum_of(w.each, std::identity{}), last = sum_of(once, std::identity{});
+    if (spares_last && last < all) w.last_share = last / all;
+    return w;
   }
-  const auto of_any = bytes_of_any_stage(job, part_of(chain, 0, 1, pieces, tensor), load);
-  auto counts = cut_evenly(weights, stages, load.max_bytes - of_any, last);
-  return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
+  const double backward = cost_constants{}.backward;
+  if (spares_last) w.last_share = (1 + backward) / (2 + backward);
+  const auto pieces = pieces_of(job.model);
+  for (std::uint32_t i = 0; i < chain.size(); ++i)
+    w.each.push_back(part_of(chain, i, 1, pieces, tensor).flops);
+  return w;
 }
 
-/// By FLOPs. Layers that are glued together are one link of the chain.
-std::vector<std::uint32_t> cut_layers(const model& m, std::uint32_t stages) {
-  links weights;
-  std::vector<std::uint32_t> layers;  // of each link
-  for (const auto& op : m.operators) {
-    if (!op.glued || weights.empty()) {
-      weights.emplace_back();
-      layers.push_back(0);
-    }
-    weights.back().weight += op.flops;
-    ++layers.back();
-  }
+/// The number of pieces of each link that a cut may not divide: of glued layers together.
+std::vector<std::uint32_t> pieces_of_links(const model& m, std::uint32_t pieces) {
   std::vector<std::uint32_t> counts;
-  std::size_t at = 0;
-  for (const auto n : cut_evenly(weights, stages, never, 1)) {
-    counts.push_back(std::accumulate(layers.begin() + static_cast<std::ptrdiff_t>(at),
-                                     layers.begin() + static_cast<std::ptrdiff_t>(at + n), 0U));
+  for (std::uint32_t i = 0; i < pieces; ++i) {
+    if (is_glued(m, i))
+      ++counts.back();
+    else
+      counts.push_back(1);
+  }
+  return counts;
+}
+
+/// Balances forward, recompute and backward. If no cut fits the memory, it is cut without that
+/// limit: the caller reports what is missing.
+std::vector<std::uint32_t> cut_by_work(const job_spec& job, const model_chain& chain,
+                                       std::uint32_t stages, const stage_load& load,
+                                       const gpu_type& gpu) {
+  const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
+  const auto pieces = pieces_of(job.model);
+  const auto work = work_of(job, chain, tensor, load.rows, gpu);
+  const auto of_links = pieces_of_links(job.model, chain.size());
+  links weights;
+  std::uint32_t at = 0;
+  for (const auto n : of_links) {
+    auto p = part_of(chain, at, n, pieces, tensor);
+    if (at + n == chain.size() && stages > 1) add_tied_copy(p, chain, tensor);
+    const auto first = work.each.begin() + at;
+    weights.push_back({std::accumulate(first, first + n, 0.0), bytes_of_pieces(job, p, load)});
     at += n;
+  }
+  const auto of_any = bytes_of_any_stage(job, part_of(chain, 0, 1, pieces, tensor), load);
+  auto counts = cut_evenly(weights, stages, load.max_bytes - of_any, work.last_share);
+  if (counts.empty()) counts = cut_evenly(weights, stages, never, work.last_share);
+  std::size_t link = 0;
+  for (auto& count : counts) {
+    const auto first = of_links.begin() + static_cast<std::ptrdiff_t>(link);
+    link += count;
+    count = std::accumulate(first, first + count, 0U);
   }
   return counts;
 }
@@ -258,6 +291,10 @@ std::uint32_t number_glued(const model& m) {
 }
 
 }  // namespace
+
+bool is_glued(const model& m, std::uint32_t piece) {
+  return piece > 0 && piece < m.operators.size() && m.operators[piece].glued;
+}
 
 std::uint32_t pieces_of(const model& m) {
   return m.operators.empty() ? 2 * m.layers : static_cast<std::uint32_t>(m.operators.size());
@@ -281,19 +318,19 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
 stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
                          std::uint32_t count, std::uint32_t tensor, bool last) {
   auto part = part_of(chain, first, last ? chain.size() - first : count, pieces_of(m), tensor);
-  if (last && first > 0) part.parameters += tied_copy(chain, tensor);
+  if (last && first > 0) add_tied_copy(part, chain, tensor);
   return part;
 }
 
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_load& load) {
+                                    const stage_load& load, const gpu_type& gpu) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
   const model_chain chain{job.model, divides_words(job)};
   const auto pieces = pieces_of(job.model);
+  const bool by_number = !job.model.operators.empty() && !has_program_layers(job.model);
   const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
-                      : has_program_layers(job.model)   ? cut_layers(job.model, stages)
-                      : !job.model.operators.empty()    ? deal_out(pieces, stages)
-                                                        : cut_transformer(job, chain, stages, load);
+                      : by_number                       ? deal_out(pieces, stages)
+                                  : cut_by_work(job, chain, stages, load, gpu);
   std::vector<piece_count> split;
   for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
   return parts_of(chain, job.model, split);
@@ -312,6 +349,11 @@ expected<std::vector<stage_part>> parts_of(const job_spec& job,
                     "stage {} of the plan has {} pieces starting at {}; '{}' has {}, "
                     "and the stages before it cover {}",
                     split.size(), s.count, s.first, job.model.name, pieces, next);
+    if (is_glued(job.model, s.first))
+      return refuse(reason::kind::invalid,
+                    "stage {} of the plan begins with layer {} of '{}', which shares a parameter "
+                    "with the layer before it: expected both in one stage",
+                    split.size(), s.first, job.model.name);
     split.push_back({s.count, std::max(1U, s.tensor_parallel)});
     next += s.count;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/base/reason.hpp"
+#include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 #include "planners/model/model_chain.hpp"
@@ -15,6 +16,9 @@
 // speed; search/stage_cut.hpp is the one for mixed GPUs.
 
 namespace troupe::planners {
+
+/// Is the piece in one stage with the one before it?
+bool is_glued(const model& m, std::uint32_t piece);
 
 /// The number of pieces of a model: two per layer of a transformer, or its operators.
 std::uint32_t pieces_of(const model& m);
@@ -28,15 +32,16 @@ expected<void> can_split(const model& m, std::uint32_t stages);
 stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
                          std::uint32_t count, std::uint32_t tensor, bool last);
 
-/// The job's own cut (pipeline.cut), if it has one. Otherwise a transformer is cut so that the
-/// slowest stage's time per micro-batch, by FLOPs, is minimal among the cuts that fit the memory,
-/// or among all cuts if none fits. All stages but the last do their forward twice if the job
-/// recomputes. The first stage has the embedding and the last one the head, alone if that is enough
-/// work. A model given as operators is cut by their number, with one more in the first stages if it
-/// is not divisible. A slot job, which has no model, has empty parts. Precondition: at most as many
-/// stages as pieces.
+/// The job's own cut (pipeline.cut), if it has one. Otherwise the model is cut so that the slowest
+/// stage's time per micro-batch is minimal among the cuts that fit the memory, or among all cuts if
+/// none fits: by FLOPs, or for a program's layers by the profile of the job or of `gpu`, if it has
+/// them. All stages but the last do their forward twice if the job recomputes. A transformer's
+/// first stage has the embedding and the last one the head, alone if that is enough work; glued
+/// layers stay in one stage. A family given as operators is cut by their number, with one more in
+/// the first stages if it is not divisible. A slot job, which has no model, has empty parts.
+/// Precondition: at most as many stages as pieces that may be cut apart.
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_load& load = {});
+                                    const stage_load& load = {}, const gpu_type& gpu = {});
 
 /// The parts of a plan's stages; empty ones for a slot job. Fails if the stages are not the whole
 /// model, in order and without gaps.

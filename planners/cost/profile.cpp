@@ -1,9 +1,15 @@
 #include "planners/cost/profile.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "messages/base/name_hash.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/model/model_chain.hpp"
@@ -22,16 +28,12 @@ bool same_sizes(const model_profile& p, const model& m) {
          p.tied_head == m.tied_head;
 }
 
-/// The measured points of one sequence length and number of GPUs, by micro-batch size: the one
-/// nearest to `rows`, and the two between or beyond which a straight line gives the time.
+/// Measured points by micro-batch size: the one nearest to `rows`, and the two between or beyond
+/// which a straight line gives the time.
+template <class Point>
 class line {
  public:
-  line(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows,
-       std::uint32_t tensor_parallel = 1)
-      : rows_{static_cast<double>(rows)} {
-    std::vector<const profile_point*> all;
-    for (const auto& p : sizes.points)
-      if (p.sequence == sequence && p.tensor_parallel == tensor_parallel) all.push_back(&p);
+  line(std::vector<const Point*> all, std::uint32_t rows) : rows_{static_cast<double>(rows)} {
     if (all.empty()) return;
     std::ranges::sort(all, {}, [](const auto* p) { return p->rows; });
     const auto above = std::ranges::find_if(all, [&](const auto* p) { return p->rows >= rows; });
@@ -46,22 +48,40 @@ class line {
   bool empty() const { return !nearest_; }
   bool beyond() const { return beyond_; }
 
-  double of_rows(part_times profile_point::*part, double part_times::*what) const {
+  /// `times`: of a point.
+  template <class Times>
+  double of_rows(Times times, double part_times::*what) const {
     if (!nearest_) return 0;
-    if (!low_) return nearest_->*part.*what * rows_ / nearest_->rows;
-    const double low = low_->*part.*what, high = high_->*part.*what;
+    if (!low_) return times(*nearest_).*what * rows_ / nearest_->rows;
+    const double low = times(*low_).*what, high = times(*high_).*what;
     const double slope = (high - low) / (high_->rows - low_->rows);
     return std::max(0.0, low + slope * (rows_ - low_->rows));
   }
-  double once(part_times profile_point::*part, double part_times::*what) const {
-    return nearest_ ? nearest_->*part.*what : 0;
+  template <class Times>
+  double once(Times times, double part_times::*what) const {
+    return nearest_ ? times(*nearest_).*what : 0;
   }
 
  private:
   double rows_;
-  const profile_point *nearest_ = nullptr, *low_ = nullptr, *high_ = nullptr;
+  const Point *nearest_ = nullptr, *low_ = nullptr, *high_ = nullptr;
   bool beyond_ = false;
 };
+
+/// The points of one sequence length and number of GPUs.
+line<profile_point> line_of(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows,
+                            std::uint32_t tensor_parallel = 1) {
+  std::vector<const profile_point*> all;
+  for (const auto& p : sizes.points)
+    if (p.sequence == sequence && p.tensor_parallel == tensor_parallel) all.push_back(&p);
+  return {std::move(all), rows};
+}
+
+line<layers_point> line_of(const layers_profile& entry, std::uint32_t rows) {
+  std::vector<const layers_point*> all;
+  for (const auto& p : entry.points) all.push_back(&p);
+  return {std::move(all), rows};
+}
 
 const device_profile* own_profile(const job_spec& job) {
   return job.train && !job.train->profile.empty() ? &job.train->profile.front() : nullptr;
@@ -108,48 +128,175 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
                   "heads, MLP {}, vocabulary {}, {} head)",
                   p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
                   m.tied_head ? "tied" : "untied");
-  if (!line{*found, m.sequence, 1}.empty()) return found;
+  if (!line_of(*found, m.sequence, 1).empty()) return found;
   return refuse(reason::kind::unknown,
                 "the profile of {} covers '{}', but not with sequences of {} tokens, "
                 "and attention time grows with their square",
                 p.device, found->name, m.sequence);
 }
 
+namespace {
+
+/// `sum`: of a stage's parts, given how one of them takes its times.
+template <class Line, class Sum>
+profiled_stage summed(const Line& at, Sum sum, bool kept) {
+  const auto of_rows = [&](double part_times::*what) {
+    return sum([&](auto times) { return at.of_rows(times, what); });
+  };
+  const auto once = [&](double part_times::*what) {
+    return sum([&](auto times) { return at.once(times, what); });
+  };
+  using t = part_times;
+  profiled_stage s;
+  s.forward_s = of_rows(kept ? &t::recompute_s : &t::forward_s);
+  s.recompute_s = kept ? 0 : of_rows(&t::recompute_s);
+  s.backward_s = of_rows(&t::backward_s);
+  s.update_s = once(&t::update_s);
+  s.gradients_s = once(&t::gradients_s);
+  s.extrapolated = at.beyond();
+  return s;
+}
+
+}  // namespace
+
 // A stage's time is the sum of its parts: its attentions, its MLPs, and one of four rests that were
 // measured as a whole (plain, with embedding, with head, with both), since the work outside of
 // layers does not grow with their number.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows) {
-  const line shared{sizes, sequence, rows, stage.tensor_parallel};
-  const line at = shared.empty() ? line{sizes, sequence, rows} : shared;
+  const auto shared = line_of(sizes, sequence, rows, stage.tensor_parallel);
+  const auto at = shared.empty() ? line_of(sizes, sequence, rows) : shared;
   const double part = shared.empty() ? 1.0 / stage.tensor_parallel : 1;
   const auto ends = stage.has_embedding && stage.has_head ? &profile_point::ends
                     : stage.has_embedding                 ? &profile_point::embedding
                     : stage.has_head                      ? &profile_point::head
                                                           : &profile_point::plain;
-  const auto sum = [&](auto take, double part_times::*layers, double part_times::*rest) {
-    return part * (stage.attentions * (at.*take)(&profile_point::attention, layers) +
-                   stage.mlps * (at.*take)(&profile_point::mlp, layers) + (at.*take)(ends, rest));
+  const auto sum = [&](auto take) {
+    const auto of = [&](part_times profile_point::*what) {
+      return take([=](const profile_point& p) -> const part_times& { return p.*what; });
+    };
+    return part * (stage.attentions * of(&profile_point::attention) +
+                   stage.mlps * of(&profile_point::mlp) + of(ends));
   };
-  const auto both = [&](auto take, double part_times::*what) { return sum(take, what, what); };
-  using t = part_times;
-  profiled_stage s;
-  const bool kept = stage.keeps_activations || stage.has_head;
-  const auto forward = kept ? &t::recompute_s : &t::forward_s;
-  s.forward_s = both(&line::of_rows, forward);
-  s.recompute_s = kept ? 0 : both(&line::of_rows, &t::recompute_s);
-  s.backward_s = both(&line::of_rows, &t::backward_s);
-  s.update_s = both(&line::once, &t::update_s);
-  s.gradients_s = both(&line::once, &t::gradients_s);
-  s.extrapolated = at.beyond();
+  auto s = summed(at, sum, stage.keeps_activations || stage.has_head);
   s.with_sums = stage.tensor_parallel > 1 && !shared.empty();
   return s;
 }
 
+std::string layers_key(const model& m) {
+  std::string text = m.tied_head ? "tied" : "";
+  for (const auto& op : m.operators) {
+    text += op.name;
+    for (const double x :
+         {op.flops, op.parameters, op.output_bytes, op.kept_bytes, op.state_bytes}) {
+      const auto bytes = std::bit_cast<std::array<char, sizeof x>>(x);
+      text.append(bytes.data(), bytes.size());
+    }
+  }
+  return fmt::format("{:016x}", hash_of_name(text));
+}
+
+expected<const layers_profile*> layers_of(const device_profile& p, const model& m) {
+  const auto key = p.programs.empty() ? std::string{} : layers_key(m);
+  for (const auto& entry : p.programs)
+    if (entry.key == key && !entry.points.empty() &&
+        entry.points.front().layers.size() == m.operators.size())
+      return &entry;
+  return refuse(reason::kind::unknown,
+                "the profile of {} has {} programs, none with the layers of '{}': troupe profile "
+                "--program measures them",
+                p.device, p.programs.size(), m.name);
+}
+
+profiled_stage put_together(const layers_profile& entry, const model& m, const layer_range& stage,
+                            std::uint32_t rows) {
+  const auto at = line_of(entry, rows);
+  const auto end = stage.first + stage.count;
+  const bool last = end == m.operators.size();
+  const auto sum = [&](auto take) {
+    const auto of = [&](part_times layers_point::*what) {
+      return take([=](const layers_point& p) -> const part_times& { return p.*what; });
+    };
+    double s = of(&layers_point::plain);
+    for (auto i = stage.first; i < end; ++i)
+      s += take([=](const layers_point& p) -> const part_times& { return p.layers[i].times; });
+    if (last) s += of(&layers_point::loss);
+    if (last && stage.first > 0) s += of(&layers_point::tied);
+    return s;
+  };
+  auto s = summed(at, sum, stage.keeps_activations || last);
+  if (entry.tensors_gbytes_s > 0) {
+    const double bytes = (stage.first > 0 ? m.operators[stage.first - 1].output_bytes : 0) +
+                         (last ? 0 : m.operators[end - 1].output_bytes);
+    const double copies_s = rows * bytes / (entry.tensors_gbytes_s * 1e9);
+    s.forward_s += copies_s;
+    s.backward_s += copies_s;
+  }
+  return s;
+}
+
+expected<void> covers(const device_profile& p, const model& m) {
+  if (has_program_layers(m)) {
+    if (const auto found = layers_of(p, m); !found) return refuse(found.error());
+  } else if (const auto found = sizes_of(p, m); !found) {
+    return refuse(found.error());
+  }
+  return {};
+}
+
+std::vector<double> layer_weights(const device_profile& p, const model& m, std::uint32_t rows,
+                                  bool recomputes) {
+  const auto entry = layers_of(p, m);
+  if (!entry) return {};
+  const auto at = line_of(**entry, rows);
+  const auto of = [&](auto times) {
+    const double again_s = at.of_rows(times, &part_times::recompute_s);
+    const double forward_s = at.of_rows(times, &part_times::forward_s);
+    return (recomputes ? forward_s + again_s : again_s) +
+           at.of_rows(times, &part_times::backward_s);
+  };
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < m.operators.size(); ++i)
+    weights.push_back(
+        of([=](const layers_point& x) -> const part_times& { return x.layers[i].times; }));
+  weights.back() += of([](const layers_point& x) -> const part_times& { return x.loss; });
+  return weights;
+}
+
+namespace {
+
+bool has_times_of(const device_profile& p, const job_spec& job) {
+  if (!has_program_layers(job.model)) return sizes_of(p, job.model).has_value();
+  const auto entry = layers_of(p, job.model);
+  const bool runs = job.train && job.train->program;
+  return entry && (!runs || job.train->program->threads == (*entry)->threads);
+}
+
+/// All of the model on one device.
+profiled_stage whole_model(const device_profile& p, const model& m, std::uint32_t rows) {
+  if (has_program_layers(m))
+    return put_together(**layers_of(p, m), m, {0, static_cast<std::uint32_t>(m.operators.size())},
+                        rows);
+  return put_together(**sizes_of(p, m), m.sequence, {m.layers, m.layers, true, true}, rows);
+}
+
+std::uint32_t largest_rows(const device_profile& p, const model& m) {
+  std::uint32_t max = 1;
+  if (has_program_layers(m)) {
+    for (const auto& x : (*layers_of(p, m))->points) max = std::max(max, x.rows);
+    return max;
+  }
+  for (const auto& x : (*sizes_of(p, m))->points)
+    if (x.sequence == m.sequence && x.tensor_parallel == 1) max = std::max(max, x.rows);
+  return max;
+}
+
+}  // namespace
+
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu) {
   const auto* p = own_profile(job);
   if (!p && gpu.profile) p = &*gpu.profile;
-  return p && is_used(*p, job) && sizes_of(*p, job.model) ? p : nullptr;
+  return p && is_used(*p, job) && has_times_of(*p, job) ? p : nullptr;
 }
 
 const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu) {
@@ -180,14 +327,20 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
 }
 
 double profiled_flops_s(const device_profile& p, const model& m) {
-  const auto sizes = sizes_of(p, m);
-  if (!sizes) return 0;
-  std::uint32_t max = 1;
-  for (const auto& x : (*sizes)->points)
-    if (x.sequence == m.sequence && x.tensor_parallel == 1) max = std::max(max, x.rows);
-  const auto whole = put_together(**sizes, m.sequence, {m.layers, m.layers, true, true}, max);
+  if (!covers(p, m)) return 0;
+  const auto max = largest_rows(p, m);
+  const auto whole = whole_model(p, m, max);
   const double s = whole.forward_s + whole.backward_s;
   return s > 0 ? 3 * shape_of(m).forward_flops * max / s : 0;
+}
+
+double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
+                            double rows) {
+  const auto* p = profile_of(job, gpu);
+  if (!p) return 0;
+  const auto whole = static_cast<std::uint32_t>(std::ceil(rows));
+  const auto s = whole_model(*p, job.model, whole);
+  return microbatches * rows / whole * (s.forward_s + s.backward_s) + s.update_s;
 }
 
 namespace {
@@ -203,22 +356,33 @@ std::string source_of_sums(const job_spec& job, const gpu_type& gpu, bool profil
   return profiled ? "; all-reduce by the cost model" : "";
 }
 
+/// Are these rows beyond the measured ones, and were stages of `t` GPUs measured?
+struct measured_range {
+  bool beyond = false, shared = false;
+};
+measured_range measured_at(const device_profile& p, const model& m, std::uint32_t rows,
+                           std::uint32_t t) {
+  if (has_program_layers(m)) return {line_of(**layers_of(p, m), rows).beyond(), false};
+  const auto& sizes = **sizes_of(p, m);
+  const auto shared = line_of(sizes, m.sequence, rows, t);
+  const auto at = shared.empty() ? line_of(sizes, m.sequence, rows) : shared;
+  return {at.beyond(), !shared.empty()};
+}
+
 }  // namespace
 
 std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t rows) {
   if (job.train && !job.train->costs.empty()) return "an earlier run's times";
   const auto* p = profile_of(job, gpu);
   if (!p) return "the cost model" + source_of_sums(job, gpu, false);
-  const auto& sizes = **sizes_of(*p, job.model);
   const auto t = job.pipeline.tensor_parallel;
-  const line shared{sizes, job.model.sequence, rows, t};
-  const line at = shared.empty() ? line{sizes, job.model.sequence, rows} : shared;
+  const auto [beyond, shared] = measured_at(*p, job.model, rows, t);
   const auto* sums = sums_profile_of(job, gpu);
   return fmt::format(
       "the profile of {}, {}{}{}", p->device, p->date,
-      at.beyond() ? fmt::format(", extrapolated beyond the measured rows ({})", rows) : "",
-      t > 1 && !shared.empty() ? fmt::format("; stages on {} GPUs as measured by it", t)
-                               : source_of_sums(job, gpu, !sums || sums == p));
+      beyond ? fmt::format(", extrapolated beyond the measured rows ({})", rows) : "",
+      t > 1 && shared ? fmt::format("; stages on {} GPUs as measured by it", t)
+                      : source_of_sums(job, gpu, !sums || sums == p));
 }
 
 }  // namespace troupe::planners

@@ -40,6 +40,32 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows);
 
+/// By which a profile's entry for a program's layers is found: their names, work and sizes.
+std::string layers_key(const model& m);
+
+/// The profile's entry for a program's layers. Fails if there is none.
+expected<const layers_profile*> layers_of(const device_profile& p, const model& m);
+
+/// Layers of one stage.
+struct layer_range {
+  std::uint32_t first = 0, count = 0;
+  bool keeps_activations = false;  // from forward to backward; the last stage always does
+};
+
+/// The same sums of a program's layers: with the last one the loss, and if it is not alone, its
+/// copy of a tied parameter. Tensors that enter or leave the stage take their time. Precondition:
+/// the entry is the model's.
+profiled_stage put_together(const layers_profile& entry, const model& m, const layer_range& stage,
+                            std::uint32_t rows);
+
+/// Fails if the profile has no times of the model, as sizes_of or layers_of.
+expected<void> covers(const device_profile& p, const model& m);
+
+/// Time per micro-batch of each layer of a program, by which it is cut; the loss is the last
+/// layer's. `recomputes`: with a second forward. Empty: the profile does not have the model.
+std::vector<double> layer_weights(const device_profile& p, const model& m, std::uint32_t rows,
+                                  bool recomputes);
+
 /// The profile for a job's estimates on this type: the job's own, else the type's, if it was
 /// measured on the job's kind of device and has the model; null: none.
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu);
@@ -58,6 +84,11 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
 /// FLOP/s of the whole model on one device, by the cost model's count for forward and backward; 0:
 /// the profile does not have the model.
 double profiled_flops_s(const device_profile& p, const model& m);
+
+/// Seconds of the whole model's forwards and backwards of `microbatches` x `rows` samples and one
+/// update on a single GPU, as profiled; 0: not profiled.
+double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
+                            double rows);
 
 /// The source of a job's estimates on this type, for display: "the cost model", or the profile's
 /// device and date, and whether this micro-batch size is outside the measured range; and the source

@@ -11,19 +11,26 @@ namespace troupe::planners {
 
 namespace {
 
+bool keeps_activations(const job_spec& job) {
+  return timed_recomputation_of(job) == recomputation::none;
+}
+
 /// A stage as parts that profiles have. Pieces alternate: attention (even), MLP (odd).
 stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool last) {
   const auto attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
-  const bool keeps_activations = timed_recomputation_of(job) == recomputation::none;
-  return {attentions, p.count - attentions, first, last, keeps_activations, p.tensor_parallel};
+  return {attentions, p.count - attentions, first, last, keeps_activations(job), p.tensor_parallel};
 }
 
 /// Replaces the cost model's times by measured ones. Returns whether they include all-reduces.
 bool set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
   const auto& m = job.model;
-  const auto made = make_of(job, parts[stage], stage == 0, stage + 1 == parts.size());
-  const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
+  const auto& p = parts[stage];
+  const auto s = has_program_layers(m)
+                     ? put_together(**layers_of(profile, m), m,
+                                    {p.first, p.count, keeps_activations(job)}, rows)
+                     : put_together(**sizes_of(profile, m), m.sequence,
+                                    make_of(job, p, stage == 0, stage + 1 == parts.size()), rows);
   c.forward_s = s.forward_s;
   c.recompute_s = s.recompute_s;
   c.backward_s = s.backward_s;
@@ -73,6 +80,11 @@ double layers_again_s(const job_spec& job, const gpu_type& gpu, gpu_work w, bool
   return time_kernels(job, gpu, w, 0).forward_s;
 }
 
+double tied_parameters(const model& m) {
+  return has_program_layers(m) ? m.tied_parameters.value_or(0)
+                               : double{1} * m.vocabulary * m.hidden;
+}
+
 /// Width of transferred numbers relative to half precision; the built-in trainer sends single
 /// precision.
 double transferred_width(const job_spec& job, bool profiled) {
@@ -111,17 +123,6 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
   core.efficiency = 0.5;
   core.kernel_us = 0;
   return core;
-}
-
-double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
-                            double rows) {
-  const auto* p = profile_of(job, gpu);
-  if (!p) return 0;
-  const auto whole = static_cast<std::uint32_t>(std::ceil(rows));
-  const auto& m = job.model;
-  const auto s =
-      put_together(**sizes_of(*p, m), m.sequence, {m.layers, m.layers, true, true}, whole);
-  return microbatches * rows / whole * (s.forward_s + s.backward_s) + s.update_s;
 }
 
 const std::vector<all_reduce_rate>& measured_sums(const job_spec& job, const gpu_type& gpu) {
@@ -167,8 +168,8 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
       std::llround(k.gradient_bytes * exchanged_parameters(job, p) * width));
   if (job.model.tied_head && stages > 1 && (stage == 0 || last))
     c.tied_bytes = static_cast<std::uint64_t>(
-        std::llround(k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden *
-                     width / (divides_words(job) ? p.tensor_parallel : 1)));
+        std::llround(k.gradient_bytes * tied_parameters(job.model) * width /
+                     (divides_words(job) ? p.tensor_parallel : 1)));
   return c;
 }
 

@@ -33,11 +33,6 @@ double emulated_speed(const cluster& c, node_index node, const job_spec& job);
 /// with an assumed speed that measured times replace.
 gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 
-/// Seconds of the whole model's forwards and backwards of `microbatches` x `rows` samples and one
-/// update on a single GPU, as profiled; 0: not profiled.
-double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
-                            double rows);
-
 /// Step times of a stage with these parts of the model; the last stage does not recompute. Measured
 /// times (train.costs) are used if they have as many stages. Transfers are in half precision;
 /// between stages of the built-in trainer in single precision. `inside`: the link of GPUs that

@@ -111,7 +111,8 @@ std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) c
 /// The measured rates, if all peers of a stage are GPUs of one node that all-reduce directly. Null:
 /// hosts all-reduce, nothing was measured, or there are no peers.
 const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t s) const {
-  if (!device_facts_of(job_).sums_on_devices || layout_.pipelines == 1) return nullptr;
+  if (!job_.train || !sums_on_devices(*job_.train, job_.train->device) || layout_.pipelines == 1)
+    return nullptr;
   const auto node = place(0, s).node;
   for (std::uint32_t p = 1; p < layout_.pipelines; ++p)
     if (place(p, s).node != node) return nullptr;

@@ -7,6 +7,7 @@
 
 #include "messages/base/folds.hpp"
 #include "planners/cost/model_partition.hpp"
+#include "planners/cost/profile.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -88,6 +89,7 @@ class stage_determination {
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(chain_.size()); }
   double flops(std::uint32_t from, std::uint32_t to) const { return before_[to] - before_[from]; }
+  double edge_before(std::uint32_t at) const { return at == 0 ? 0 : chain_[at - 1].output_bytes; }
   std::size_t index(std::uint32_t stage, std::uint32_t gpus, std::uint32_t end) const {
     return (std::size_t{stage} * (gpus_ + 1) + gpus) * (size() + 1) + end;
   }
@@ -114,6 +116,7 @@ class stage_determination {
       double best = unreachable;
       for (auto n = fewest_; n <= std::min(g, max_); n *= 2)
         for (auto from = end; from-- > s - 1;) {
+          if (edge_before(from) == unreachable) continue;
           const double mine = flops(from, end) / n;
           if (mine >= best) break;  // and more for every earlier beginning
           best = std::min(best, std::max(mine, min[index(s - 1, g - n, from)]));
@@ -134,8 +137,8 @@ class stage_determination {
           const double work = flops(from, end);
           if (work / n > limit) break;
           const auto& before = cuts_[index(s - 1, g - n, from)];
-          const double edge = from == 0 ? 0 : chain_[from - 1].output_bytes;
-          const prefix_cut now{before.bytes + edge, before.squares + work * work / n, from, n};
+          const prefix_cut now{before.bytes + edge_before(from), before.squares + work * work / n,
+                               from, n};
           if (now.better_than(best)) best = now;
         }
     });
@@ -164,13 +167,16 @@ cell_stages determine_stages(const std::vector<chain_operator>& chain, std::uint
   return stage_determination{chain, gpus, stages}.solve(balance, spread);
 }
 
-std::vector<chain_operator> chain_of(const model& m) {
+std::vector<chain_operator> chain_of(const model& m, const device_profile* profile) {
   const model_chain chain{m};
+  const auto times = profile && has_program_layers(m) ? layer_weights(*profile, m, 1, false)
+                                                      : std::vector<double>{};
   std::vector<chain_operator> out;
   const auto pieces = pieces_of(m);
   for (std::uint32_t i = 0; i < pieces; ++i) {
     const auto r = chain.range(i, i + 1 == pieces ? chain.size() - i : 1);
-    out.push_back({r.flops.divided + r.flops.whole, r.output_bytes});
+    const double edge = is_glued(m, i + 1) ? unreachable : r.output_bytes;
+    out.push_back({times.empty() ? r.flops.divided + r.flops.whole : times[i], edge});
   }
   return out;
 }

@@ -14,7 +14,7 @@ namespace troupe::planners {
 /// One operator of a chain that is cut into stages; both numbers are for one sample.
 struct chain_operator {
   double flops = 0;
-  double output_bytes = 0;  // of the tensor that the next operator needs
+  double output_bytes = 0;  // of the tensor that the next operator needs; infinite: not cut here
 };
 
 /// A stage: operators [first, first + count) on `gpus` GPUs, a power of two.
@@ -39,8 +39,9 @@ struct cell_stages {
 cell_stages determine_stages(const std::vector<chain_operator>& chain, std::uint32_t gpus,
                              std::uint32_t stages, double balance = 0.05, std::uint32_t spread = 0);
 
-/// A model's pieces (model_chain.hpp) as a chain; the last one includes the head.
-std::vector<chain_operator> chain_of(const model& m);
+/// A model's pieces (model_chain.hpp) as a chain; the last one includes the head. `profile`: if it
+/// has the times of a program's layers, these take the place of FLOPs; null: none.
+std::vector<chain_operator> chain_of(const model& m, const device_profile* profile = nullptr);
 
 /// N_G of section 6.1: the job's `gpus`; for a training that specifies stages or pipelines, the
 /// GPUs that those need.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/cost/profile.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/adaptive_plan.hpp"
@@ -75,14 +78,16 @@ whole_space full_space(const std::vector<cell>& all, const cell& of) {
 }
 
 // Initializing Cells (section 6.1): 3 counts times log(N_G) depths, for each pool. Stages depend on
-// the pool only by the size of its nodes and are determined once per size.
+// the pool only by the size of its nodes, and by its GPUs' profile of a program's layers, and are
+// determined once for each.
 std::vector<cell> cells_of(const cluster& c, const std::vector<gpu_pool>& pools,
                            const job_spec& job) {
   std::vector<cell> cells;
   const auto chain = chain_of(job.model);
   for (const auto gpus : cell_counts(job))
     for (const auto depth : cell_depths(job, gpus)) {
-      std::map<std::uint32_t, cell_stages> by_node;  // GPUs of a node
+      // By the GPUs of a node, and the profile.
+      std::map<std::pair<std::uint32_t, const device_profile*>, cell_stages> by_node;
       for (std::uint32_t p = 0; p < pools.size(); ++p) {
         const auto& gpu = c.gpus[pools[p].gpu];
         const bool enough = gpus <= pools[p].nodes.size() * pools[p].node_gpus &&
@@ -90,8 +95,11 @@ std::vector<cell> cells_of(const cluster& c, const std::vector<gpu_pool>& pools,
         if (!enough || !allows(job, gpu)) continue;
         // As each pipeline has one replica of every stage, a stage with k times the GPUs of another
         // has tensor groups that are k times as large, and a group must be on one node.
-        const auto [at, fresh] = by_node.try_emplace(pools[p].node_gpus);
-        if (fresh) at->second = determine_stages(chain, gpus, depth, 0.05, pools[p].node_gpus);
+        const auto* profile = has_program_layers(job.model) ? profile_of(job, gpu) : nullptr;
+        const auto [at, fresh] = by_node.try_emplace({pools[p].node_gpus, profile});
+        if (fresh)
+          at->second = determine_stages(profile ? chain_of(job.model, profile) : chain, gpus, depth,
+                                        0.05, pools[p].node_gpus);
         const auto& stages = at->second;
         if (stages.stages.empty()) continue;
         cell x{p, gpus, stages, space_of(c, pools[p], job, stages), {}, 0, {}};

@@ -1,6 +1,7 @@
 #include "planners/model/job_memory.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "planners/model/declared_memory.hpp"
 #include "planners/model/engine_memory.hpp"
@@ -33,9 +34,32 @@ std::uint32_t attentions_of(const stage_part& p) {
   return (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
 }
 
+/// Layers of a program that are computed again together: one, or several that share a parameter.
+struct layer_group {
+  double input_bytes = 0, kept_bytes = 0;  // of a sample, as of half precision
+};
+
+/// The first layer's input, the data, is small and not described.
+std::vector<layer_group> groups_of(const model& m, const stage_part& p) {
+  constexpr double width = 0.5;  // they are measured in single precision
+  std::vector<layer_group> all;
+  for (auto i = p.first; i < p.first + p.count && i < m.operators.size(); ++i) {
+    const auto& op = m.operators[i];
+    if (all.empty() || !op.glued)
+      all.push_back({i > 0 ? width * m.operators[i - 1].output_bytes : 0, 0});
+    all.back().kept_bytes += width * op.kept_bytes;
+  }
+  return all;
+}
+
 /// Activations of the largest layer of the stage, or of the part of it that is there.
 double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
   const auto& m = job.model;
+  if (has_program_layers(m)) {
+    double largest = 0;
+    for (const auto& g : groups_of(m, p)) largest = std::max(largest, g.kept_bytes);
+    return largest;
+  }
   if (!m.operators.empty()) {
     double largest = 0;
     for (auto i = p.first; i < p.first + p.count && i < m.operators.size(); ++i)
@@ -56,6 +80,11 @@ double bytes_of_one_layer(const job_spec& job, const stage_part& p) {
 
 /// The inputs of the stage's layers. Where an MLP comes first, its input is its layer's.
 double layer_inputs(const job_spec& job, const stage_part& p) {
+  if (has_program_layers(job.model)) {
+    double all = 0;
+    for (const auto& g : groups_of(job.model, p)) all += g.input_bytes;
+    return all;
+  }
   if (!job.model.operators.empty()) return p.activation_bytes;
   return 2.0 * job.model.sequence * job.model.hidden * (attentions_of(p) + p.first % 2);
 }

@@ -168,6 +168,7 @@ model_chain::model_chain(const model& m, bool divided_words)
     : before_(1), divided_words_{divided_words} {
   if (!m.operators.empty()) {
     for (const auto& op : m.operators) add(piece_of(m, op));
+    tied_parameters_ = m.tied_parameters.value_or(0);
     return;
   }
   const auto p = parts_of(m);

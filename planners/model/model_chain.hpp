@@ -70,7 +70,7 @@ class model_chain {
   std::uint32_t size() const { return static_cast<std::uint32_t>(before_.size()) - 1; }
   /// O(1). Precondition: first + count <= size(), and count > 0.
   chain_range range(std::uint32_t first, std::uint32_t count) const;
-  /// Parameters of a tied head: the last of several stages has a copy.
+  /// Parameters of a tied head or last layer: the last of several stages has a copy.
   double tied_parameters() const { return tied_parameters_; }
   bool has_divided_words() const { return divided_words_; }
 

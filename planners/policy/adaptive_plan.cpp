@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "messages/base/folds.hpp"
 #include "messages/base/time.hpp"
 #include "messages/domain/tensor_split.hpp"
 #include "planners/cost/model_partition.hpp"
@@ -23,7 +24,9 @@ namespace {
 /// a GPU's memory. Where there is no such cut, the even cut alone is returned, and even_plan
 /// rejects it by the exact memory.
 std::vector<std::uint32_t> even_cut(const job_spec& job, const even_shape& shape,
-                                    const stage_load& load) {
+                                    const stage_load& load, const gpu_type& gpu) {
+  if (has_program_layers(job.model))
+    return mapped(split_model(job, shape.stages, load, gpu), &stage_part::count);
   const model_chain chain{job.model, divides_words(job)};
   const auto pieces = pieces_of(job.model);
   std::vector<chain_link> links;
@@ -68,7 +71,7 @@ std::optional<plan> with_figures(const cluster& c, const job_spec& job, plan how
 std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_spec& asked,
                               const even_shape& shape, const allocation& where) {
   const auto& m = asked.model;
-  if (shape.stages > pieces_of(m) || shape.tensor > pool.node_gpus) return {};
+  if (!can_split(m, shape.stages) || shape.tensor > pool.node_gpus) return {};
   if (!splits_into(m, shape.tensor)) return {};
   const auto job = as_scheduled(asked);
   const auto batch = split_batch(job, shape.stages, shape.data);
@@ -81,7 +84,8 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
   how.gpu_types = {pool.gpu};
   std::uint32_t first = 0;
   for (const auto n :
-       even_cut(job, shape, load_of(job, batch, shape.stages - 1, memory - guest_bytes(job)))) {
+       even_cut(job, shape, load_of(job, batch, shape.stages - 1, memory - guest_bytes(job)),
+                c.gpus[pool.gpu])) {
     how.stages.push_back({first, n, shape.tensor, pool.gpu, 0});
     first += n;
   }

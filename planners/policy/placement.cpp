@@ -57,10 +57,10 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
 }  // namespace
 
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
-                                  double headroom) {
+                                  double headroom, const gpu_type& gpu) {
   const batch_split batch{how.microbatches, how.rows};
   const auto parts = split_model(job, how.pipeline_parallel,
-                                 load_of(job, batch, how.pipeline_parallel - 1, max_bytes));
+                                 load_of(job, batch, how.pipeline_parallel - 1, max_bytes), gpu);
   const auto bytes = bytes_by_stage(job, batch, parts, headroom);
   std::vector<plan_stage> stages;
   for (std::size_t s = 0; s < parts.size(); ++s)
@@ -224,7 +224,8 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
   p.how.rows = row.rows;
   p.how.bytes_per_gpu = row.bytes_per_gpu;
   p.how.samples_per_s = job.global_batch / row.iteration_s;
-  p.how.stages = stages_of(job, p.how, row.max_bytes, c.settings.memory_headroom);
+  p.how.stages =
+      stages_of(job, p.how, row.max_bytes, c.settings.memory_headroom, c.gpus[row.cut_for]);
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
     p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);

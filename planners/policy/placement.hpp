@@ -28,9 +28,10 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 cluster with_more_headroom(cluster c, double memory_factor);
 
 /// The stages of a plan with a given number of stages and batch split: cut by split_model for GPUs
-/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model predicts.
+/// of this type, with `max_bytes`; each needs `headroom` (a fraction) more than the memory model
+/// predicts.
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
-                                  double headroom);
+                                  double headroom, const gpu_type& gpu = {});
 
 /// Memory per GPU of such a plan by MARP's formula, for comparison; none: the plan has that
 /// already.

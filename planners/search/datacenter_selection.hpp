@@ -38,6 +38,7 @@ struct selection_row {
   double samples_per_s = 0;  // sequences; for slot jobs micro-batches
   double bytes_per_gpu = 0;  // memory of the largest stage
   double max_bytes = 0;      // the limit per stage that the model was cut with
+  gpu_index cut_for = 0;     // the type by whose times it was cut
   double cost_per_hour = 0;
 
   bool feasible() const { return throughput > 0; }

@@ -103,6 +103,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     if (speed < slowest_flops_s) {
       slowest_flops_s = speed;
       slowest_ = device;
+      slowest_type_ = node.gpu;
       emulated_speed_ = emulated_speed(c, n, job);
     }
     min_gb = std::min(min_gb, c.gpus[node.gpu].memory_gb);
@@ -170,7 +171,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   auto& w = at->second;
   if (!is_new) return w;
   const auto memory = load_of(job_, split, stages - 1, max_bytes());
-  const auto parts = split_model(job_, stages, memory);
+  const auto parts = split_model(job_, stages, memory, slowest_);
   const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows, inside_);
@@ -307,6 +308,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   const auto& w = work_of(stages, split);
   r.bytes_per_gpu = w.bytes;
   r.max_bytes = max_bytes();
+  r.cut_for = slowest_type_;
   if (!(w.bytes < slowest_.memory_bytes())) return r;
   // get_latency_dp: 4 * parameters * (N - 1) / (N * rate). A ring of N pipelines moves 2 (N - 1) /
   // N times the gradients, which have 2 bytes per parameter.

@@ -92,7 +92,8 @@ class selection_table {
   std::vector<datacenter_offer> offers_;
   std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only node
   std::vector<double> inter_latency_s_;
-  gpu_type slowest_;                    // the slowest; the least memory and bandwidth of all
+  gpu_type slowest_;  // the slowest; the least memory and bandwidth of all
+  gpu_index slowest_type_ = 0;
   double emulated_speed_ = 1;           // of the slowest GPU's node
   link inside_;                         // inside a node, the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer

@@ -77,6 +77,9 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
                        c.settings.memory_headroom) +
            guest_bytes(job);
   };
+  // A stage that cuts glued layers apart has no memory that is enough.
+  const bool cuts_glue =
+      is_glued(job.model, first) || (!last && is_glued(job.model, first + count));
   return {x.forward_s,
           x.recompute_s,
           x.backward_s,
@@ -85,8 +88,8 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
           static_cast<double>(x.gradient_bytes),
           static_cast<double>(x.tied_bytes),
           static_cast<double>(x.activation_bytes),
-          bytes(0),
-          bytes(1) - bytes(0)};
+          cuts_glue ? never : bytes(0),
+          cuts_glue ? 0 : bytes(1) - bytes(0)};
 }
 
 }  // namespace troupe::planners

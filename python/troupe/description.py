@@ -37,7 +37,7 @@ class Description:
         return {"format": 1, "file": program.file, "sha256": program.sha256, "arguments": program.arguments,
                 "precision": program.precision, "clip_norm": program.clip_norm, "torch": torch.__version__, "samples": 0,
                 "loss_kept_bytes": 0, "layers": self._layers, "warnings": self._warnings, "refusals": [],
-                "tied": model.tied and [f"0.{model.tied[0]}", f"{len(model) - 1}.{model.tied[1]}"],
+                "tied_parameters": 0, "tied": model.tied and [f"0.{model.tied[0]}", f"{len(model) - 1}.{model.tied[1]}"],
                 "glued": [{"first": first, "last": last, "name": name} for first, last, name in model.glued]}
 
     # One layer at a time is in memory.
@@ -68,16 +68,18 @@ class Description:
         except Exception as error:
             raise LayerError(index, layer.name, error) from error
         self._check_rows(who, outputs)
-        self._layers.append(self._figures(layer, m, outputs))
+        self._layers.append(self._figures(layer, m, value, outputs))
         return mapped(lambda t: t.detach().requires_grad_(t.requires_grad), m.result), [m.kept(t) for t in outputs]
 
     # A shared parameter is its first layer's.
-    def _figures(self, layer, m, outputs):
+    def _figures(self, layer, m, value, outputs):
         named = [(f"{layer.index}.{name}", p) for name, p in layer.module.named_parameters()
                  if (layer.index, name) not in self._model.aliases]
         trainable = [(name, p) for name, p in named if p.requires_grad]
+        if self._model.tied and layer.index == 0:
+            self.found["tied_parameters"] = dict(named)[f"0.{self._model.tied[0]}"].numel()
         return {"name": layer.name,
-                "same_as": self._same_as(layer, named, outputs),
+                "same_as": self._same_as(layer, named, value, outputs),
                 "parameters": sum(p.numel() for _, p in named),
                 "trainable": sum(p.numel() for _, p in trainable),
                 "parameter_bytes": _bytes(p for _, p in named),
@@ -107,12 +109,13 @@ class Description:
             self._warnings.append(f"{who}: no gradient for {', '.join(unused)}: counted as zero")
         return unused
 
-    # The first layer of the same class, arguments, parameters and outputs: a profile measures one of them.
-    def _same_as(self, layer, named, outputs):
-        given = self._model.layers[layer.index]
+    # The first layer of the same class, arguments, parameters, inputs and outputs: a profile measures one of them.
+    def _same_as(self, layer, named, value, outputs):
+        given, inputs = self._model.layers[layer.index], []
+        mapped(lambda t: inputs.append((t.dtype, t.shape)), value)
         self._keys.append((layer.name, repr((given.args, given.kwargs) if given.module is None else layer.module),
                            [(name.split(".", 1)[1], p.shape, p.requires_grad) for name, p in named],
-                           [(t.dtype, t.shape) for t in outputs]))
+                           inputs, [(t.dtype, t.shape) for t in outputs]))
         return self._keys.index(self._keys[-1])
 
 

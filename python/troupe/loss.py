@@ -1,12 +1,15 @@
 """The program's loss of a micro-batch."""
 
 import math
+import re
 
 import torch
 
 from troupe.errors import Error, LayerError, NotFinite, ProgramError
 
 _max_values = 256
+_name = re.compile(r"[A-Za-z0-9_.\-/][A-Za-z0-9_.\-/ ]{0,63}")
+_columns = "iteration", "end_unix_s", "seconds", "loss", "gradient_norm", "busy_s"
 
 
 class Loss:
@@ -63,6 +66,10 @@ class Loss:
         except (AttributeError, TypeError, ValueError):
             raise ProgramError(f"{self._program.file}: loss() returned values {values!r:.60}, expected "
                                "{name: (sum, weight)}") from None
+        for name in pairs:
+            if not _name.fullmatch(name) or name in _columns:
+                raise ProgramError(f"{self._program.file}: loss() returned a value named {name!r:.80}, expected 1 to 64 letters, "
+                                   f"digits, spaces or _ . - / : it is a column of curve.csv beside {', '.join(_columns)}")
         if len(pairs) > _max_values:
             raise ProgramError(f"{self._program.file}: loss() returned {len(pairs)} values, expected at most {_max_values}")
         return scalar.reshape(()), pairs

@@ -264,7 +264,7 @@ class Worker:
         squared = sum(member.stage.squared_norms(), 0.0) * member.stage.scale ** 2
         norm = request.squared_norm if request.flags & protocol.WITH_NORM else None
         updated = member.stage.update(squared_norm=norm)
-        return dict(squared_norm=squared, flags=0 if updated else protocol.SKIPPED,
+        return dict(squared_norm=squared if updated else 0.0, flags=0 if updated else protocol.SKIPPED,
                      peak_bytes=member.stage.peak_bytes())
 
     def _make_group(self, request, _):

@@ -40,8 +40,11 @@ class Group:
 
     def sum(self, flat):
         """Adds the others' numbers to a flat tensor of the host."""
+        sums = []
         for piece in flat.split(_piece):
             there = piece.to(self._device)
-            distributed.all_reduce(there)
+            sums.append((piece, there, distributed.all_reduce(there, async_op=True)))
+        for piece, there, work in sums:
+            work.wait()
             if there.data_ptr() != piece.data_ptr():
                 piece.copy_(there)

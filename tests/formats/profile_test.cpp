@@ -36,6 +36,14 @@ device_profile measured() {
     m.points.push_back({256, 8, times(1), times(2), {}, times(3), times(4), times(5), 2});
     p.models.push_back(std::move(m));
   }
+  layers_profile layers{"its", "0123456789abcdef", 2, 3.25, {}};
+  for (const std::uint32_t rows : {2, 4})
+    layers.points.push_back({rows,
+                             {{"0-Embedding", times(rows)}, {"1-\"Head\"", times(rows / 7.0)}},
+                             times(0.1),
+                             times(0.2),
+                             times(0.3)});
+  p.programs = {layers};
   return p;
 }
 
@@ -87,6 +95,18 @@ TEST_CASE("a bad profile is refused with file, line, key and what was expected")
              Contains(":19: copies.all_reduces[1].small_us: found '0', expected a number above 0"));
   CHECK_THAT(refused(with("gbytes_s: 310.5, ", "")),
              Contains("copies.all_reduces[0]: missing key 'gbytes_s'"));
+  // A program's layers.
+  CHECK_THAT(refused(with("- rows: 4", "- rows: 2")), Contains("duplicate point: 2 rows"));
+  CHECK_THAT(refused(with("threads: 2", "threads: 0")), Contains("models[2].threads: found '0'"));
+  CHECK_THAT(refused(with("        loss:", "        los:")),
+             Contains("models[2].points[0]: missing key 'loss'"));
+  CHECK_THAT(refused(with("{name: \"0-Embedding\", ", "{")),
+             Contains("models[2].points[0].layers[0]: missing key 'name'"));
+  const auto first = formats::profile_text(measured()).find("          - {name: \"0-Emb");
+  auto fewer = formats::profile_text(measured());
+  fewer.erase(first, fewer.find('\n', first) + 1 - first);
+  CHECK_THAT(refused(fewer),
+             Contains("models[2].points[1]: found 2 layers, expected 1, as in the first point"));
   // A key of earlier versions.
   CHECK_THAT(refused(with("  all_reduce:", "  all_reduce_gbytes_s: 0\n  all_reduce:")),
              Contains(":16: copies: unknown key 'all_reduce_gbytes_s'"));

@@ -82,6 +82,21 @@ TEST_CASE("a program's job and model are read as they are written") {
   CHECK(*m == three_layers());
 }
 
+TEST_CASE("a program may recompute layer by layer, which the built-in trainer cannot") {
+  const folder here;
+  auto described = three_layers();
+  described.operators[2].glued = false;
+  const std::string text =
+      "{name: a, global_batch: 4, iterations: 4, train: {program: gpt.py, device: cpu}, "
+      "pipeline: {stages: 2, recompute: layers}}";
+  const auto job = here.load(text, [&](training_program&) -> expected<model> { return described; });
+  REQUIRE(job);
+  CHECK(recomputes_layers(job->pipeline));
+  const auto again = formats::load_job(here.write("again.yaml", formats::job_text(*job)));
+  REQUIRE(again);
+  CHECK(*again == *job);
+}
+
 TEST_CASE("what a program's file has itself is refused in its job") {
   const folder here;
   for (const auto* key :
@@ -118,17 +133,21 @@ TEST_CASE("without a description a program's job needs a model file, and a refus
   CHECK(refused.error().text == "layer 1 (Block): None");
 }
 
-TEST_CASE("a training of a program does not lend its bubbles") {
+TEST_CASE("gradients of a program are summed by the hosts or by torch") {
   const folder here;
-  auto job = here.load(job_file, [](training_program&) -> expected<model> {
-    auto m = three_layers();
-    m.operators[2].glued = false;
-    return m;
-  });
+  const auto load = [&](const std::string& who) {
+    std::string text = job_file;
+    const std::string key = "train: {";
+    text.insert(text.find(key) + key.size(), "gradients: " + who + ", ");
+    return here.load(text, [](training_program&) -> expected<model> { return three_layers(); });
+  };
+  const auto job = load("torch");
   REQUIRE(job);
-  CHECK_FALSE(admission::objection_to(*job));
-  job->pipeline.bubbles.emplace();
-  const auto bad = admission::objection_to(*job);
-  REQUIRE(bad);
-  CHECK(bad->problem.find("bubbles") != std::string::npos);
+  CHECK(job->train->program->gradients == "torch");
+  CHECK(sums_on_devices(*job->train, "cpu"));
+  CHECK_FALSE(sums_on_devices(*load("host")->train, "cuda"));
+  const auto bad = load("nccl");
+  REQUIRE(!bad);
+  CHECK(bad.error().text.find("gradients") != std::string::npos);
+  CHECK(bad.error().text.find("torch") != std::string::npos);
 }

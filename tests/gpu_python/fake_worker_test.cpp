@@ -175,12 +175,16 @@ TEST_CASE_METHOD(fixture, "an exception is the operation's error, and the worker
   CHECK(done(*s.device, forward(0)).loss == 0.5);
 }
 
-TEST_CASE_METHOD(fixture, "a lack of memory is one to the node, too") {
+TEST_CASE_METHOD(fixture, "a worker that lacked memory has ended when the node knows of it") {
   if (!has_python()) return;
-  auto s = make(spec(0, 1, 0, 1), {{"TROUPE_FAKE", "forward:memory"}});
+  int pid = 0;
+  auto s = make(spec(0, 1, 0, 1), {{"TROUPE_FAKE", "forward:memory"}}, &pid);
+  CHECK(is_alive(pid));
   const auto r = run(*s.device, forward(0));
   REQUIRE_FALSE(r);
+  CHECK_FALSE(is_alive(pid));
   CHECK(r.error().code == reason::kind::out_of_memory);
+  CHECK(run(*s.device, forward(0)).error().text == r.error().text);
 }
 
 TEST_CASE_METHOD(fixture, "a worker that is killed in any operation is lost, and nothing is left") {

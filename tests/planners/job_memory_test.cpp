@@ -69,6 +69,29 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("of a program's layers that are computed again, those that are glued are one") {
+  job_spec job;
+  job.model.family = "layers";
+  job.model.operators = {{"a", 1, 0, 400, 1000, 0, false},
+                         {"b", 1, 0, 800, 5000, 0, false},
+                         {"c", 1, 0, 200, 3000, 0, true},
+                         {"d", 1, 0, 0, 7000, 0, false}};
+  job.pipeline.recompute_layers = true;
+  struct row {
+    std::uint32_t first, count;
+    double inputs, at_work;  // of a sample, as measured
+  };
+  for (const auto& r : std::vector<row>{{0, 4, 400 + 200, 8000},  // b and c are one
+                                        {0, 1, 0, 1000},
+                                        {1, 2, 400, 8000},
+                                        {3, 1, 200, 7000}}) {
+    CAPTURE(r.first, r.count);
+    const auto parts = memory_of(job, pieces_from(job, r.first, r.count), {3, 4});
+    CHECK(parts.inputs == 3 * 4 * r.inputs);
+    CHECK(parts.activations == 3 * r.at_work);
+  }
+}
+
 TEST_CASE("a stage's kernels say what it keeps of attention's matrices") {
   const double matrices = 2 * a_of_small * s_of_small * s_of_small;  // two layers
   const auto bytes = [](const job_spec& job) {

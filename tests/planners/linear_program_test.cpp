@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <fstream>
+#include <string>
 
 #include "messages/base/random.hpp"
 #include "planners/solver/linear_program.hpp"
@@ -74,4 +76,11 @@ TEST_CASE("a solver that gets more columns and rows finds what one with all of t
       REQUIRE(solver.row_prices().size() == rows);
     }
   }
+}
+
+TEST_CASE("the solver has the reference BLAS, whichever the system prefers") {
+  random_source random{7};
+  CHECK(relaxed(random_packing(random).program(4, 10)) < 0);
+  std::ifstream maps{"/proc/self/maps"};
+  for (std::string line; std::getline(maps, line);) CHECK(line.find("openblas") == line.npos);
 }

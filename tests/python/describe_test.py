@@ -35,6 +35,7 @@ class Described(Programs):
     def test_figures_are_those_of_one_sample(self):
         found = describe(gpt, small)
         self.assertEqual((found["refusals"], found["warnings"], found["tied"]), ([], [], ["0.weight", "3.weight"]))
+        self.assertEqual(found["tied_parameters"], 256 * 16)
         embedding, block, other, head = found["layers"]
         self.assertEqual(embedding["parameters"], 256 * 16 + 8 * 16)
         self.assertEqual(head["parameters"], 2 * 16)  # the tied one is the first layer's

@@ -3,6 +3,7 @@ import math
 import os
 import unittest
 import warnings
+from types import SimpleNamespace
 from unittest import mock
 
 from programs import Programs
@@ -12,9 +13,10 @@ if has_torch:
     import torch
 
     from stages import SEED, Loop, Pipeline, unequal
-    from troupe import errors, order
+    from troupe import errors, order, protocol
     from troupe.model_file import Program
     from troupe.stage import Stage
+    from troupe.worker import Member, Worker
 
     torch.set_num_threads(1)
 
@@ -308,6 +310,38 @@ class Widen(nn.Module):
             self.assertTrue(stage.needs_norm)
         if not cpu_has_fp16():
             self.refused("precision: found fp16", lambda: Stage(program, precision="fp16"))
+
+    def test_the_norm_that_a_worker_reports_has_no_scale_of_the_loss_and_is_0_if_it_skips(self):
+        def reported(precision, factor=1.0):
+            with mock.patch("troupe.stage.autocast", lambda precision, device: contextlib.nullcontext):
+                stage = Stage(self.program(), microbatches=2, precision=precision)
+            stage.start()
+            worker = Worker(None, None)
+            worker._members = [Member(stage)]
+            for m in range(2):
+                stage.forward(0, m)
+                stage.backward(0, m)
+            stage.gradients()[0].mul_(factor)
+            norm = sum(stage.squared_norms())
+            return worker._update(SimpleNamespace(member=0, flags=protocol.WITH_NORM, squared_norm=norm), b"")
+
+        plain, scaled = reported("fp32"), reported("fp16")
+        self.assertGreater(plain["squared_norm"], 0)
+        self.assertAlmostEqual(scaled["squared_norm"] / plain["squared_norm"], 1, places=5)
+        self.assertEqual((plain["flags"], scaled["flags"]), (0, 0))
+        skipped = reported("fp16", math.inf)
+        self.assertEqual((skipped["squared_norm"], skipped["flags"]), (0.0, protocol.SKIPPED))
+
+    def test_values_have_names_that_are_columns(self):
+        for name in ("a,b", "loss", "", "new\nline", "n" * 65):
+            text = f"\ndef loss(output, target): return output.sum(), {{{name!r}: (1, 1)}}"
+            stage = Stage(self.program(more=text))
+            stage.start()
+            self.refused("a value named", lambda: stage.forward(0, 0))
+        text = "\ndef loss(output, target): return output.sum(), {'top 1/held-out_x.y': (1, 1)}"
+        stage = Stage(self.program(more=text))
+        stage.start()
+        self.assertEqual(stage.forward(0, 0).values, {"top 1/held-out_x.y": (1.0, 1.0)})
 
     def test_clipping_is_that_of_plain_pytorch_and_equal_for_every_cut(self):
         program = self.program(more="\nclip_norm = 0.3")

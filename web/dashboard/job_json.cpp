@@ -78,6 +78,7 @@ json job_document(const query_reply& r, const job_status& j) {
          {"ended_s", time_of(j.ended_s)},
          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
          {"attempts", j.attempts},
+         {"out_of_memory", j.out_of_memory.value_or(0)},
          {"plan", is_placed(j) ? plan_document(j.how) : json()},
          {"allocation", where},
          {"iterations_done", j.iterations_done},

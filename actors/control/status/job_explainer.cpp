@@ -166,6 +166,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.predicted_bytes = has_known_memory(*j.spec) ? j.predicted_bytes : 0;
   if (!has_known_memory(*j.spec)) s.how.bytes_per_gpu = 0;
   s.peak_bytes = j.peak_bytes;
+  if (j.out_of_memory > 0) s.out_of_memory = j.out_of_memory;
   s.detail = j.detail;
   s.owner = j.owner;
   // Arguments may contain secrets.

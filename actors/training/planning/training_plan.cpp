@@ -66,7 +66,7 @@ class plan_builder {
         if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
             !ok)
           return ok;
-      if (layout().pipelines > 1 && !facts_of_device(job_.train->device).sums_on_devices)
+      if (layout().pipelines > 1 && !sums_on_devices(*job_.train, job_.train->device))
         if (auto ok = fits("a pipeline's chunk of the gradients", s,
                            k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
@@ -142,6 +142,7 @@ class plan_builder {
     x.trace = !x.how.timeline.empty() ||
               ((lends || !is_simulated(x.backend)) && x.microbatches <= max_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
+    x.recompute_layers = job_.pipeline.recompute_layers;
     return x;
   }
 

@@ -135,8 +135,10 @@ std::string print_job(const job_spec& j) {
 std::string print_profile(const device_profile& p) {
   std::size_t points = 0;
   for (const auto& m : p.models) points += m.points.size();
+  for (const auto& m : p.programs) points += m.points.size();
   return fmt::format("of {} ({}), {}: {}, {}", p.device, p.kind, p.date,
-                     counted(p.models.size(), "model"), counted(points, "size"));
+                     counted(p.models.size() + p.programs.size(), "model"),
+                     counted(points, "size"));
 }
 
 std::string print_faults(const fault_plan& f) {

@@ -1,13 +1,32 @@
-#include "gpu/model/export.hpp"
+#include <filesystem>
+#include <string>
+
+#include "cli/common/python_module.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/model/export.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::cli {
 
 namespace {
 
+namespace fs = std::filesystem;
+
+/// In place of model.safetensors, which is there: only Python writes pickles.
+expected<void> convert_to_pt(const fs::path& folder, const std::string& python) {
+  const auto weights = folder / gpu::exported_weights;
+  const auto ended = run_python_module(
+      "troupe.export_pt", python, {weights.string(), (folder / gpu::exported_pt).string()}, ".");
+  std::error_code ignored;
+  fs::remove(weights, ignored);
+  if (!ended) return refuse(ended.error());
+  if (ended->status == 0) return {};
+  return refuse(reason::kind::invalid, "format pt: {}", ended->last_line);
+}
+
 /// A training's checkpoint as a Hugging Face model folder, which `troupe serve` and other programs
-/// read.
+/// read; a program's as the weights of its layers.
 class export_verb final : public verb {
  public:
   void options(CLI::App& app) override {
@@ -21,11 +40,20 @@ class export_verb final : public verb {
         "Job file, for a checkpoint that does not record its model, and for the job's tokenizer");
     app.add_option("--tokenizer", tokenizer_,
                    "Folder with vocab.json and merges.txt, if the text was tokenized with them");
-    app.footer("Load the folder with GPT2LMHeadModel.from_pretrained of Python's transformers.");
+    app.add_option("--format", form_,
+                   "Of a program's weights: safetensors (default), or pt for torch.load, which "
+                   "needs PyTorch")
+        ->check(CLI::IsMember({"safetensors", "pt"}));
+    app.add_option("--python", python_,
+                   "Python interpreter for --format pt (default: $TROUPE_PYTHON, else python3)");
+    app.footer(
+        "The folder is for GPT2LMHeadModel.from_pretrained of Python's transformers; a program's, "
+        "for nn.Sequential(*layers).load_state_dict or troupe.load.");
   }
 
   int run(output& out) override {
-    gpu::export_wish wish{checkpoint_, to_, {}, tokenizer_};
+    const auto form = as_pt() ? gpu::export_form::pt : gpu::export_form::safetensors;
+    gpu::export_wish wish{checkpoint_, to_, {}, tokenizer_, form};
     if (!job_.empty()) {
       auto job = formats::load_job(job_);
       if (!job) return out.bad(job.error());
@@ -35,25 +63,48 @@ class export_verb final : public verb {
     }
     // The checkpoint has the weights of all stages, however many: the folder has one model.
     const auto done = gpu::export_model(wish);
-    if (!done) return out.failure(done.error());
-    out.document({{"directory", to_},
-                  {"checkpoint", done->from.string()},
-                  {"iteration", done->iteration},
-                  {"parameters", done->parameters},
-                  {"tokenizer", done->of_bytes           ? json("bytes")
-                                : wish.tokenizer.empty() ? json()
-                                                         : json(wish.tokenizer.string())}});
-    out.line("{}: config.json and model.safetensors, {} parameters after {} iterations", to_,
-             done->parameters, done->iteration);
-    if (done->of_bytes)
-      out.line("tokenizer.json: each byte is a token");
-    else if (wish.tokenizer.empty())
-      out.line("no tokenizer: give --tokenizer or --job for that of the training's text");
+    if (!done)
+      return done.error().code == reason::kind::invalid ? out.bad(done.error())
+                                                        : out.failure(done.error());
+    if (as_pt())
+      if (auto ok = convert_to_pt(to_, python_); !ok) return out.bad(ok.error());
+    json d{{"directory", to_},
+           {"checkpoint", done->from.string()},
+           {"iteration", done->iteration},
+           {"parameters", done->parameters}};
+    done->of_program ? show_program(*done, out, d) : show_built_in(*done, wish, out, d);
     return exit_done;
   }
 
  private:
-  std::string checkpoint_, to_, job_, tokenizer_;
+  void show_built_in(const gpu::exported& done, const gpu::export_wish& wish, output& out,
+                     json& d) const {
+    d["tokenizer"] = done.of_bytes            ? json("bytes")
+                     : wish.tokenizer.empty() ? json()
+                                              : json(wish.tokenizer.string());
+    out.document(d);
+    out.line("{}: config.json and model.safetensors, {} parameters after {} iterations", to_,
+             done.parameters, done.iteration);
+    if (done.of_bytes)
+      out.line("tokenizer.json: each byte is a token");
+    else if (wish.tokenizer.empty())
+      out.line("no tokenizer: give --tokenizer or --job for that of the training's text");
+  }
+
+  void show_program(const gpu::exported& done, output& out, json& d) const {
+    const auto* file = as_pt() ? gpu::exported_pt : gpu::exported_weights;
+    d["file"] = (fs::path{to_} / file).string();
+    d["frozen"] = done.frozen;
+    out.document(d);
+    out.line("{}: {}, {} parameters after {} iterations", to_, file, done.parameters,
+             done.iteration);
+    if (done.frozen > 0)
+      out.line("without {} frozen parameters, which are in folders of their own", done.frozen);
+  }
+
+  bool as_pt() const { return form_ == "pt"; }
+
+  std::string checkpoint_, to_, job_, tokenizer_, python_, form_ = "safetensors";
 };
 
 }  // namespace

@@ -2,12 +2,14 @@
 #include <filesystem>
 
 #include "cli/common/output_file.hpp"
+#include "cli/common/profiled_program.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/gpu_names.hpp"
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/profiling/profile.hpp"
+#include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 
 namespace troupe::cli {
@@ -44,16 +46,38 @@ json document_of(const model_profile& m) {
           {"points", points}};
 }
 
+/// Unknown values are null.
+json known(double x) {
+  return x > 0 ? json(x) : json();
+}
+
+json document_of(const layers_profile& m) {
+  json points = json::array();
+  for (const auto& p : m.points) {
+    json layers = json::array();
+    for (const auto& layer : p.layers) {
+      auto one = document_of(layer.times);
+      one["name"] = layer.name;
+      layers.push_back(std::move(one));
+    }
+    points.push_back({{"rows", p.rows},
+                      {"layers", std::move(layers)},
+                      {"loss", document_of(p.loss)},
+                      {"tied", document_of(p.tied)},
+                      {"plain", document_of(p.plain)}});
+  }
+  return {{"name", m.name},
+          {"key", m.key},
+          {"threads", m.threads},
+          {"tensors_gbytes_s", known(m.tensors_gbytes_s)},
+          {"points", std::move(points)}};
+}
+
 json document_of(const std::vector<all_reduce_rate>& all) {
   json out = json::array();
   for (const auto& r : all)
     out.push_back({{"devices", r.devices}, {"gbytes_s", r.gbytes_s}, {"small_us", r.small_us}});
   return out;
-}
-
-/// Unknown values are null.
-json known(double x) {
-  return x > 0 ? json(x) : json();
 }
 
 /// The shipped catalogue's type of the measured GPU; empty: unknown, or no GPU.
@@ -69,6 +93,7 @@ std::string type_of(const device_profile& p) {
 json document_of(const device_profile& p, const std::string& file) {
   json models = json::array();
   for (const auto& m : p.models) models.push_back(document_of(m));
+  for (const auto& m : p.programs) models.push_back(document_of(m));
   const auto& all = p.copies.all_reduces;
   const auto type = type_of(p);
   return {{"file", file},
@@ -117,6 +142,23 @@ std::string table_of(const model_profile& m) {
   return t.text();
 }
 
+std::string table_of(const layers_profile& m) {
+  table t{{"rows", "layer", "forward ms", "recompute ms", "backward ms", "update ms",
+           "gradients ms", "spread"}};
+  for (const auto& p : m.points) {
+    const auto row = [&](const std::string& name, const part_times& x) {
+      const auto ms = [](double s) { return fmt::format("{:.3f}", 1e3 * s); };
+      t.row({fmt::to_string(p.rows), name, ms(x.forward_s), ms(x.recompute_s), ms(x.backward_s),
+             ms(x.update_s), ms(x.gradients_s), fmt::format("{:.1f} %", 100 * x.spread)});
+    };
+    for (const auto& layer : p.layers) row(layer.name, layer.times);
+    row("loss", p.loss);
+    row("tied", p.tied);
+    row("plain", p.plain);
+  }
+  return t.text();
+}
+
 /// Measures the parts of models on a device of this machine, for planners to use in place of the
 /// cost model.
 class profile_verb final : public verb {
@@ -126,9 +168,20 @@ class profile_verb final : public verb {
         ->check(CLI::IsMember(device_names(&device_facts::computes)))
         ->capture_default_str();
     app.add_option("--index", wish_.index, "GPU index")->check(CLI::Range(0, 1024));
-    app.add_option(
+    auto* model = app.add_option(
         "--model", models_,
         "Model file (its number of layers does not matter); may be repeated (default: gpt2-124m)");
+    app.add_option("--program", program_.program.file,
+                   "Python file whose layers are measured, instead of models")
+        ->excludes(model);
+    app.add_option("--arguments", program_.program.arguments,
+                   "Arguments of the program's functions: NAME=VALUE,.. or a JSON object");
+    app.add_option("--python", program_.program.python,
+                   "Interpreter of the program (default: $TROUPE_PYTHON, or python3)");
+    app.add_option("--threads", program_.program.threads,
+                   "Threads of the program's worker on a CPU")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     app.add_option("--rows", wish_.rows, "Sequences per micro-batch")
         ->delimiter(',')
         ->check(CLI::Range(1, 1'000'000))
@@ -158,7 +211,13 @@ class profile_verb final : public verb {
     if (!facts_of_device(wish_.device).is_host_core && wish_.emulate_speed < 1)
       return out.bad({reason::kind::invalid,
                       "--emulate-speed applies to CPU devices only: use it with --device cpu"});
-    if (models_.empty())
+    const bool of_program = !program_.program.file.empty();
+    if (of_program &&
+        (!wish_.sequences.empty() || !wish_.tensor_parallel.empty() || wish_.emulate_speed < 1))
+      return out.bad({reason::kind::invalid,
+                      "found --program with --sequence, --tensor-parallel or --emulate-speed, "
+                      "which apply to models only"});
+    if (models_.empty() && !of_program)
       models_.push_back((formats::configs_directory() / "models" / "gpt2-124m.yaml").string());
     // Times between measured sizes are interpolated, so powers of two suffice.
     if (wish_.rows.empty()) wish_.rows = {1, 2, 4, 8};
@@ -176,8 +235,13 @@ class profile_verb final : public verb {
       // Progress is for people; what is missing in the file belongs in a log as well.
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
-    const auto profile = gpu::measure_device(wish_);
+    auto profile = gpu::measure_device(wish_);
     if (!profile) return out.failure(profile.error());
+    if (of_program) {
+      auto layers = measure_program();
+      if (!layers) return out.bad(layers.error());
+      profile->programs.push_back(std::move(*layers));
+    }
     // Saved before it is shown: minutes of measuring must not be lost to a closed pipe.
     if (const auto ok = formats::save_text(out_, formats::profile_text(*profile)); !ok)
       return out.failure(ok.error());
@@ -188,6 +252,20 @@ class profile_verb final : public verb {
   }
 
  private:
+  expected<layers_profile> measure_program() {
+    std::error_code error;
+    auto& file = program_.program.file;
+    if (!fs::exists(file, error)) return refuse(reason::kind::invalid, "{}: no such file", file);
+    file = fs::absolute(file, error).string();
+    program_.device = wish_.device;
+    program_.index = wish_.index;
+    program_.rows = wish_.rows;
+    std::ranges::sort(program_.rows);
+    program_.rounds = wish_.rounds;
+    program_.busy = wish_.busy;
+    return profile_program(program_);
+  }
+
   /// On a busy machine the times vary, and are too long.
   static void warn_of_spread(const output& out, const device_profile& p) {
     // Idle devices repeat a measurement within a few percent.
@@ -201,6 +279,13 @@ class profile_verb final : public verb {
           ++parts;
           wide += t->spread > quiet ? 1 : 0;
           max = std::max(max, t->spread);
+        }
+    for (const auto& m : p.programs)
+      for (const auto& point : m.points)
+        for (const auto& layer : point.layers) {
+          ++parts;
+          wide += layer.times.spread > quiet ? 1 : 0;
+          max = std::max(max, layer.times.spread);
         }
     if (wide > 0)
       out.note(
@@ -229,6 +314,9 @@ class profile_verb final : public verb {
     for (const auto& m : p.models)
       out.text(fmt::format("\n{}: hidden {}, {} heads, vocabulary {}\n\n{}", m.name, m.hidden,
                            m.heads, m.vocabulary, table_of(m)));
+    for (const auto& m : p.programs)
+      out.text(fmt::format("\n{}: {} layers\n\n{}", m.name, m.points.front().layers.size(),
+                           table_of(m)));
     const auto type = type_of(p);
     out.line("\n{}: use it in a cluster file (gpus: {{{}: {{profile: {}}}}}) or with --profile",
              out_, type.empty() ? "A40" : type, fs::path{out_}.filename().string());
@@ -236,6 +324,7 @@ class profile_verb final : public verb {
 
   gpu::profile_wish wish_{
       .models = {}, .rows = {}, .sequences = {}, .tensor_parallel = {}, .progress = {}};
+  program_wish program_{};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
 };

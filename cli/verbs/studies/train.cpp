@@ -366,6 +366,7 @@ class train_verb final : public verb {
         remote_, r.job,
         [&](const job_status& now, const training_report& so_far) {
           job = now.job;
+          r.predicted_bytes = now.predicted_bytes;
           line.show(progress_text(now));
           // A line that changes on a terminal; a few lines in a log file.
           if (const auto text = progress_text(now); log.is_due(text, watch.s()))

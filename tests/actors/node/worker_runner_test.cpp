@@ -96,6 +96,15 @@ TEST_CASE("a worker whose stage is gone may end by itself, and is killed after t
   CHECK(since.s() > 1.5);
 }
 
+TEST_CASE("no worker starts while another one of the node is ending, which may still hold memory") {
+  const workers all;
+  auto old = all.start(1, "trap '' TERM; while :; do sleep 0.1; done");
+  const int pid = all.pid();
+  old = nullptr;
+  const auto next = all.start(2, "kill -0 " + std::to_string(pid) + " && exit 3");
+  CHECK(all.end_of(*next) == "ended with status 1");
+}
+
 TEST_CASE("the end of a lease kills its workers, and no others") {
   const workers all;
   const auto ended = all.start(1, "sleep 1000");

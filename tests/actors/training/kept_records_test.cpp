@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +13,7 @@
 #include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"
 #include "harness/scratch.hpp"
+#include "harness/shell.hpp"
 
 // The kept records of a training and their sizes: tensors that may be lost, and the curve on disk.
 
@@ -154,6 +156,57 @@ TEST_CASE("a curve goes on where the training does, and gives what the controlle
   known = curve.resume(1400, 0);  // the others were dropped
   REQUIRE(known);
   CHECK(known->size() == 400);
+}
+
+TEST_CASE("a curve has a column for each value of a program's loss, from its first iteration on") {
+  const troupe::test::scratch room;
+  REQUIRE(gpu::take_fence(room.path(), 7));
+  const auto with = [](std::uint64_t i, std::vector<named_value> values) {
+    iteration_record r{i, 0.5, 3, 100, 102.5, 1.5};
+    if (!values.empty()) r.program = {std::move(values), false};
+    return r;
+  };
+  {
+    curve_file curve{room.path(), 7};
+    REQUIRE(curve.resume(0, 0));
+    curve.add(with(1, {}));
+    REQUIRE(curve.write());
+    curve.add(with(2, {{"accuracy", 1, 4}}));
+    REQUIRE(curve.write());
+    curve.add(with(3, {{"a,b\n", 3, 2}, {"accuracy", 1, 1}}));
+    curve.add(with(4, {{"a,b\n", 5, 2}}));
+    REQUIRE(curve.write());
+  }
+  const auto line = [](std::uint64_t i) { return std::to_string(i) + ",102.500000,2.5,0.5,3,1.5"; };
+  CHECK(troupe::test::read_file(room / "curve.csv") ==
+        "iteration,end_unix_s,seconds,loss,gradient_norm,busy_s,accuracy,a_b_\n" + line(1) + "\n" +
+            line(2) + ",0.25\n" + line(3) + ",1,1.5\n" + line(4) + ",,2.5\n");
+  curve_file curve{room.path(), 7};
+  const auto known = curve.resume(4, 1);
+  REQUIRE(known);
+  REQUIRE(known->size() == 3);
+  REQUIRE(known->at(0).program);
+  CHECK(known->at(0).program->values == std::vector<named_value>{{"accuracy", 0.25, 1}});
+  CHECK(known->at(2).program->values == std::vector<named_value>{{"a_b_", 2.5, 1}});
+  curve.add(with(5, {{"accuracy", 1, 2}}));
+  REQUIRE(curve.write());
+  CHECK(troupe::test::read_file(room / "curve.csv").ends_with(line(5) + ",0.5,\n"));
+}
+
+TEST_CASE("values of ever new names have no columns without end") {
+  const troupe::test::scratch room;
+  REQUIRE(gpu::take_fence(room.path(), 7));
+  curve_file curve{room.path(), 7};
+  REQUIRE(curve.resume(0, 0));
+  for (std::uint64_t i = 1; i <= 300; ++i) {
+    iteration_record r{i, 0.5, 3, 100, 102.5, 1.5};
+    r.program = {{{std::string(200, 'n') + std::to_string(i), 1, 1}}, false};
+    curve.add(r);
+  }
+  REQUIRE(curve.write());
+  CHECK(std::ranges::count(troupe::test::read_file(room / "curve.csv"), ',') ==
+        5 + 256 + 300 * (5 + 256));
+  CHECK(curve_file{room.path(), 7}.resume(300, 0)->size() == 300);
 }
 
 TEST_CASE("resuming a training copies its curve in constant memory, however long it is") {

@@ -42,6 +42,32 @@ stage_setup with_a_peer_and_one_microbatch() {
   return x;
 }
 
+/// A stage of GPUs that may join a group; an iteration is one micro-batch.
+stage_setup with_a_group() {
+  auto x = with_a_peer_and_one_microbatch();
+  x.backend = "cuda";
+  return x;
+}
+
+/// The trainer has sent the group's id, and the device is joining. Returns the message.
+stage_run asked_to_join(stage_fixture& s) {
+  s.finish(result_with({s.bytes(3)}));
+  s.take<stage_report>();
+  auto run = s.run_until(0);
+  run.group_id = {9};
+  s.run(run);
+  return run;
+}
+
+/// After the passes of its first iteration.
+bool gradients_are_asked_for(stage_fixture& s) {
+  s.activation(0, 0, s.bytes(10));
+  s.finish(result_with({s.bytes(10)}));
+  s.gradient(0, 0, s.bytes(10));
+  s.finish(result_with({s.bytes(10)}));
+  return s.device->current() && s.device->current()->what == operation_kind::gradients;
+}
+
 tensor from_peer(const stage_fixture& s, tensor_kind what, std::uint64_t iteration = 0) {
   auto t = s.tensor_of(what, iteration, 0);
   t.from.pipeline = 1;
@@ -338,6 +364,7 @@ TEST_CASE("devices of a group sum by themselves, and tensors carry tied gradient
   CHECK(s.device->current()->size == 2);
   s.run(run);  // again
   s.finish();
+  CHECK(s.last<stage_report>().joined == true);
   CHECK(s.device->current()->what == operation_kind::forward);
   s.run(run);
   s.finish(result_with({s.bytes(10)}));
@@ -382,4 +409,37 @@ TEST_CASE("a device that has no group says why, and its stage goes on through th
   s.activation(0, 0, s.bytes(10));
   REQUIRE(s.device->current());
   CHECK(s.device->current()->what == operation_kind::forward);
+}
+
+TEST_CASE("a device that cannot join its group says why, and asks for its gradients") {
+  stage_fixture s{with_a_group(), {.real = true}};
+  const auto run = asked_to_join(s);
+  s.fail(reason::kind::invalid, "no route");
+  const auto r = s.last<stage_report>();
+  CHECK(r.joined == false);
+  CHECK(r.fallback_reason.text == "no route");
+  CHECK(r.why.text.empty());
+  s.run(run);  // again
+  CHECK(s.device->current() == nullptr);
+  s.run(1);
+  CHECK(gradients_are_asked_for(s));
+}
+
+TEST_CASE("a device leaves its group if a peer's could not join") {
+  stage_fixture s{with_a_group(), {.real = true}};
+  asked_to_join(s);
+  const bool late = GENERATE(true, false);  // the trainer knows before this device has joined
+  if (late) s.run(1);
+  s.finish();
+  if (!late) s.run(1);
+  CHECK(gradients_are_asked_for(s));
+}
+
+TEST_CASE("a device that dies while it joins ends the attempt") {
+  const auto code = GENERATE(reason::kind::unavailable, reason::kind::worker_lost,
+                             reason::kind::device_lost, reason::kind::malformed);
+  stage_fixture s{with_a_group(), {.real = true}};
+  asked_to_join(s);
+  s.fail(code, "it is gone");
+  CHECK(s.last<stage_report>().why.code == code);
 }

@@ -6,7 +6,7 @@
 #include "gpu/model/checkpoint_fence.hpp"
 #include "planners/cost/batch_split.hpp"
 
-// A trainer that resumes, saves, falls back and ends.
+// A trainer that resumes, saves and ends.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -116,80 +116,6 @@ TEST_CASE("of its links a training uses what its bytes are of what they carry in
   }
   const double gbps = 2 * planners::link_between(*c, site(0), site(1), 0).gbps;
   CHECK(t.newest().wan_utilization == Approx(2'000'000 * 8e-9 / (gbps * 2)));
-}
-
-TEST_CASE("stages all-reduce through their hosts if the device of one of their peers cannot") {
-  trainer_fixture t{two_stages(100)};
-  for (const auto s : {0u, 1u}) {
-    auto r = t.report_of(s, 0);
-    r.group_id = {1, 2, static_cast<std::uint8_t>(s)};
-    if (s == 1) r.fallback_reason = {reason::kind::unavailable, "no library"};
-    t.receive(r);
-  }
-  const auto runs = t.take<stage_run>();
-  REQUIRE(runs.size() == 2);
-  for (const auto& r : runs)
-    CHECK(r.group_id ==
-          (r.name.stage == 0 ? std::vector<std::uint8_t>{1, 2, 0} : std::vector<std::uint8_t>{}));
-  CHECK(t.events ==
-        std::vector<std::string>{"stage 1: falling back to host all-reduce: no library"});
-  trainer_fixture both{two_stages(100)};
-  for (const auto s : {0u, 1u}) {
-    auto r = both.report_of(s, 0);
-    r.fallback_reason = {reason::kind::unavailable, "no library"};
-    both.receive(r);
-  }
-  CHECK(both.events.size() == 1);  // one stage reports it for all
-}
-
-TEST_CASE("of several pipelines the slowest stage counts, and the mean of their losses") {
-  auto job = two_stages(100);
-  job.pipeline.data_parallel = 2;
-  trainer_fixture t{job};
-  REQUIRE(t.take<stage_setup>().size() == 4);
-  const auto receive_all = [&](std::uint64_t iteration,
-                               const std::function<void(stage_report&)>& f) {
-    for (const auto p : {0u, 1u})
-      for (const auto s : {0u, 1u}) {
-        auto r = t.report_of(s, iteration);
-        r.name.pipeline = p;
-        f(r);
-        t.receive(r);
-      }
-  };
-  receive_all(0, [](stage_report& r) {
-    r.group_id = {static_cast<std::uint8_t>(10 * r.name.pipeline + r.name.stage)};
-    if (r.name == stage_name{lease, 1, 0})
-      r.fallback_reason = {reason::kind::unavailable, "no library"};
-  });
-  const auto runs = t.take<stage_run>();
-  REQUIRE(runs.size() == 4);
-  for (const auto& r : runs)
-    CHECK(r.group_id ==
-          (r.name.stage == 0 ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{1}));
-  CHECK(t.events ==
-        std::vector<std::string>{"stage 0: falling back to host all-reduce: no library"});
-  receive_all(1, [](stage_report& r) {
-    const auto p = r.name.pipeline, s = r.name.stage;
-    r.begin_s = 10;
-    r.end_s = 12;
-    r.loss = s == 1 ? 3 + 2 * p : 0;
-    r.squared_norm = p == 0 ? 8 : 1000;  // peers have the same gradients
-    r.max_in_flight = 1 + p + 2 * s;
-    r.measured.forward_s = 1 + p + 10 * s;
-    r.measured.backward_s = 5 - p + 10 * s;
-  });
-  const auto r = t.newest();
-  CHECK(r.pipelines == 2);
-  REQUIRE(r.iterations.size() == 1);
-  CHECK(r.iterations[0].loss == 4);
-  CHECK(r.iterations[0].gradient_norm == 4);
-  CHECK(r.max_in_flight == std::vector<std::uint32_t>{2, 4});
-  REQUIRE(r.measured.size() == 2);
-  CHECK(r.measured[0].forward_s == 2);
-  CHECK(r.measured[0].backward_s == 5);
-  CHECK(r.measured[1].forward_s == 12);
-  CHECK(r.measured[1].backward_s == 15);
 }
 
 TEST_CASE("how long a stage has been starting is said with its node") {

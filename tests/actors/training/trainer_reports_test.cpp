@@ -81,6 +81,63 @@ TEST_CASE("an iteration's figures combine the reports of all its stages") {
   CHECK(r.measured[1].tied_bytes == 9);
 }
 
+TEST_CASE(
+    "what a program's workers report is summed up over stages, iterations and micro-batches") {
+  trainer_fixture t{two_stages(100)};
+  const auto report = [&](std::uint32_t s, std::uint64_t iteration, worker_report w) {
+    auto r = t.report_of(s, iteration);
+    r.worker = std::move(w);
+    t.receive(r);
+  };
+  report(0, 0, {"torch 2.0", 3.5, 0, false, {}});
+  report(1, 0, {"torch 2.0", 2.5, 0, false, {}});
+  CHECK(t.newest().program->peak_bytes == std::vector<std::uint64_t>{0, 0});
+  report(0, 1, {"", 0, 100, false, {}});
+  report(1, 1, {"", 0, 300, false, {{"accuracy", 3, 4}, {"words", 10, 1}}});
+  report(0, 2, {"", 0, 200, true, {}});
+  report(1, 2, {"", 0, 250, true, {}});
+  const auto r = t.newest();
+  REQUIRE(r.program);
+  CHECK(r.program->engine == "torch 2.0");
+  CHECK(r.program->worker_ready_s == 3.5);
+  CHECK(r.program->peak_bytes == std::vector<std::uint64_t>{200, 300});
+  CHECK(r.program->skipped_updates == 1);
+  REQUIRE(r.iterations.size() == 2);
+  REQUIRE(r.iterations[0].program);
+  const auto& values = r.iterations[0].program->values;
+  REQUIRE(values.size() == 2);
+  CHECK(values[0].name == "accuracy");
+  CHECK(values[0].sum / values[0].weight == 0.75);
+  CHECK_FALSE(r.iterations[0].program->skipped);
+  CHECK(r.iterations[1].program->skipped);
+}
+
+TEST_CASE("a loss that is not finite ends the training, unless its update was skipped") {
+  for (const bool skipped : {true, false}) {
+    trainer_fixture t{two_stages(100)};
+    t.begin();
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, 1, s == 0 ? 0 : std::nan(""));
+      r.worker.emplace().skipped = skipped;
+      t.receive(r);
+    }
+    const auto r = t.newest();
+    CHECK(r.iterations.size() == (skipped ? 1 : 0));
+    CHECK(r.events.empty() == skipped);
+  }
+}
+
+TEST_CASE("the controller keeps an iteration's first 16 values") {
+  trainer_fixture t{two_stages(100)};
+  t.begin();
+  t.receive(t.report_of(0, 1));
+  auto last = t.report_of(1, 1);
+  last.worker.emplace().values.assign(20, {"v", 1, 1});
+  for (int i = 0; i < 20; ++i) last.worker->values[i].name += std::to_string(i);
+  t.receive(last);
+  CHECK(t.newest().iterations.at(0).program->values.size() == 16);
+}
+
 TEST_CASE("iterations of a job in slots are timed one by one, even if they overlap") {
   auto job = two_stages(100);
   job.slots.emplace();

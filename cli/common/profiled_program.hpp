@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/common/described_program.hpp"
+#include "messages/base/reason.hpp"
+#include "messages/domain/profile.hpp"
+
+// Times of a program's layers on this machine (docs/profiles.md): of the layers by `python3 -m
+// troupe.profile`, and of requests and tensors by a worker of no work.
+
+namespace troupe::cli {
+
+struct program_wish {
+  training_program program;
+  std::string device;               // a kind that computes
+  int index = 0;                    // of the GPU
+  std::vector<std::uint32_t> rows;  // samples per micro-batch
+  std::uint32_t rounds = 9, busy = 1;
+};
+
+/// Fails with what the program cannot do, or with the reason why there is no PyTorch here.
+expected<layers_profile> profile_program(const program_wish& w);
+
+}  // namespace troupe::cli

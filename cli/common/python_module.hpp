@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "messages/base/reason.hpp"
+
+namespace troupe::cli {
+
+struct ended_module {
+  int status = 0;
+  std::string last_line;  // of what it printed: of a traceback its reason
+};
+
+/// Runs a module of the package `troupe` with an interpreter (empty: this machine's) in a
+/// directory, to its end. Fails, with the interpreter's name, if it cannot be run.
+expected<ended_module> run_python_module(const std::string& module, const std::string& interpreter,
+                                         const std::vector<std::string>& arguments,
+                                         const std::string& directory);
+
+}  // namespace troupe::cli
