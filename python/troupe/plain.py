@@ -8,6 +8,7 @@ import json
 import sys
 
 from troupe.errors import Error, ProgramError
+from troupe.torch_settings import configure_torch
 
 
 def main(arguments=None):
@@ -21,15 +22,11 @@ def main(arguments=None):
 
 
 def _train(o):
-    import torch
-
+    configure_torch(o.threads, deterministic=o.device == "cpu")
     from troupe import checkpoint
     from troupe.model_file import Program
     from troupe.stage import Stage
 
-    torch.set_num_threads(o.threads)
-    if o.device == "cpu":
-        torch.use_deterministic_algorithms(True)
     if o.microbatches < 1 or o.global_batch < 1 or o.global_batch % o.microbatches:
         raise ProgramError(f"found {o.microbatches} micro-batches of a global batch of {o.global_batch}, expected a divisor")
     stage = Stage(Program(o.program, o.arguments), seed=o.seed, rows=o.global_batch // o.microbatches,

@@ -12,6 +12,7 @@ import sys
 
 from troupe.errors import Error
 from troupe.plain import named_values
+from troupe.torch_settings import configure_torch
 
 _equal_in_a_row = 3
 
@@ -109,16 +110,11 @@ def main(arguments=None):
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", metavar="FILE", help="write the JSON there, and print nothing")
     o = parser.parse_args(arguments)
-    # As in a worker; the libraries read it when they are loaded.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(o.threads)
     if o.device == "cuda":
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", str(o.index))
     others = []
     try:
-        from troupe.worker import configure_torch
-
-        configure_torch({"threads": o.threads, "deterministic": o.device == "cpu"})
+        configure_torch(o.threads, deterministic=o.device == "cpu")
         if o.company:
             _keep_company(o)
             return 0

@@ -14,6 +14,7 @@ import time
 import traceback
 
 from . import __version__, protocol
+from .torch_settings import configure_torch
 
 
 # -- the environment
@@ -39,15 +40,6 @@ def hello(token):
     return protocol.to_json({"protocol": protocol.VERSION, "token": token, "package": __version__,
                              "python": platform.python_version(), "torch": torch.__version__,
                              "cuda": torch.version.cuda or "", "blas": blas_name(), "pid": os.getpid()})
-
-
-def configure_torch(setup):
-    import torch
-
-    torch.set_num_threads(setup["threads"])
-    if setup["deterministic"]:
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
 
 
 def register(memory):
@@ -166,7 +158,7 @@ class Worker:
             raise protocol.ProtocolError("found a second setup")
         setup = protocol.from_json(body)
         self._device = setup["device"]
-        configure_torch(setup)
+        configure_torch(setup["threads"], setup["deterministic"])
         self._members = [Member(s) for s in self._make_stages(setup)]
         return dict(body=protocol.to_json({"members": [m.ready() for m in self._members]}))
 
