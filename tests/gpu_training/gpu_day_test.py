@@ -47,9 +47,15 @@ echo report >"$2.ncu-rep"
 shift 2
 exec "$@"
 """,
-    # Python with a PyTorch that measures nothing. STUB_AT_CUDNN: who is signalled when it comes to cuDNN's attention.
+    # Python with a PyTorch that measures nothing; tests/python trains stages of programs. STUB_AT_CUDNN: who is signalled when it comes to cuDNN's attention.
     "python3": """#!%s
 import json, os, signal, sys, time
+if sys.argv[1:] and sys.argv[1].endswith("gpu_stages.py"):
+    file, check = sys.argv[sys.argv.index("--json") + 1], sys.argv[-1]
+    ready = os.access(os.environ["TROUPE_PROGRAM"], os.X_OK) and os.path.isfile(sys.argv[1])
+    with open(file, "w") as f:
+        json.dump({"check": check, "device": sys.argv[sys.argv.index("--device") + 1]}, f)
+    sys.exit(f"{check}: found no program" if not ready else None)
 if not sys.argv[1:] or not sys.argv[1].endswith("bench_gpu_training.py"):
     if sys.argv[1:2] == ["-c"]:
         sys.exit("no module named nvidia or torch")
@@ -130,7 +136,7 @@ def part_of(folder, name, part):
 
 
 def all_parts(records):
-    parts = ["tests", "losses", "memcheck", "speed", "memory", "profile", "pipeline", "speed350", "racecheck", "initcheck",
+    parts = ["tests", "losses", "memcheck", "speed", "memory", "profile", "pipeline", "pytorch", "speed350", "racecheck", "initcheck",
              "synccheck", "ncu"]
     out, day = top / "out", records / "2000-01-01-emulated-all"
     status, printed = run(["all"], out)
@@ -153,6 +159,8 @@ def all_parts(records):
     assert part_of(day, "speed.json", "speed")["catalogue"] is None  # an emulated GPU has no peak
     assert "equal bit for bit" in steps["pipeline"]["sentence"], steps["pipeline"]
     assert "by the profile" in steps["estimate"]["sentence"], steps["estimate"]
+    for check in ("equal", "kill", "precision", "step"):
+        assert json.loads((day / f"pytorch-{check}.json").read_text()) == {"check": check, "device": "cpu"}
     assert "H100" in (day / "speed-clocks-before.txt").read_text()
     assert (day / "attention.ncu-rep").is_file() and (day / "pipeline-timeline.json").is_file()
 

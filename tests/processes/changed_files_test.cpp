@@ -212,7 +212,7 @@ TEST_CASE("trainings whose files shrink or are no files fail alone, and their no
   fails(f.submit(zero), "curve.csv: is a link, expected a regular file");
   const auto line = training("long-line");
   std::ofstream{line.train->checkpoint + "/curve.csv"} << std::string(100'000, '1') << '\n';
-  fails(f.submit(line), "line 1 has more than 4096 bytes");
+  fails(f.submit(line), "line 1 has more than 65536 bytes");
   const auto fifo = training("fifo-index");
   fs::create_directories(fifo.train->checkpoint + "/iteration-000010");
   const auto index = fifo.train->checkpoint + "/iteration-000010/model.safetensors.index.json";

@@ -71,7 +71,7 @@ class ProfiledPrograms(Scratch):
         refusal = self.troupe("plan", self.job(arguments={**arguments, "layers": 5}), "--cluster", "cluster.yaml", "--profile",
                               "p.yaml", status=2)
         self.assertIn("none with the layers of 'gpt'", refusal["error"])
-        self.assertIn("for models", self.profile("--sequence", "8", status=2)["error"])
+        self.assertIn("models only", self.profile("--sequence", "8", status=2)["error"])
         refusal = self.troupe("profile", "--program", "none.py", "--out", "p.yaml", status=2)
         self.assertIn("none.py: no such file", refusal["error"])
         bad = self.write("bad.py", "x = 1")
