@@ -116,7 +116,9 @@ std::string print_model(const model& m) {
 std::string work_of(const job_spec& j) {
   if (!j.command.empty()) return "runs " + j.command.front();
   if (j.slots) return "a study of its pipeline, in slots";
-  return j.train ? "a training by the built-in trainer" : "simulated work";
+  if (!j.train) return "simulated work";
+  return j.train->program ? "a training of the layers in " + j.train->program->file
+                          : "a training by the built-in trainer";
 }
 
 std::string print_job(const job_spec& j) {
