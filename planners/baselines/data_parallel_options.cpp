@@ -9,6 +9,14 @@
 
 namespace troupe::planners {
 
+namespace {
+
+auto none_of_one_type(const job_spec& job) {
+  return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
+}
+
+}  // namespace
+
 // The user asks for a count without knowing every type's memory. Where no pool holds the job at any
 // of the counts, the user is taken to have asked for twice as many, until some pool does or all are
 // too small: else jobs that the paper's workloads contain could never run.
@@ -35,21 +43,32 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
     std::erase_if(counts,
                   [&](auto n) { return n > largest || (job.max_gpus && n > *job.max_gpus); });
   }
-  if (out.empty())
-    return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
+  if (out.empty()) return none_of_one_type(job);
   std::ranges::stable_sort(out, std::greater{}, &plan::samples_per_s);
   return out;
 }
+
+namespace {
+
+/// Would it, if all of its GPUs were idle? By the rules of free_gpus: within a node, of whole
+/// nodes, or as many of each node, which may divide tensor groups.
+bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
+  const auto gpus = how.gpus();
+  if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
+  if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
+    return false;
+  if (has_exact_gpus(job)) return pool.has_equal(gpus);
+  const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
+  return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
+}
+
+}  // namespace
 
 std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const job_view& j) {
   std::vector<pool_option> out;
   for (const auto& p : *j.plans)
     for (std::uint32_t i = 0; i < pools.size(); ++i)
-      if (!p.gpu_types.empty() && p.gpu_types[0] == pools[i].gpu &&
-          p.tensor_parallel <= pools[i].node_gpus &&
-          p.gpus() <= pools[i].nodes.size() * pools[i].node_gpus &&
-          (!has_exact_gpus(*j.spec) || pools[i].has_equal(p.gpus())))
-        out.push_back({i, &p});
+      if (holds(pools[i], *j.spec, p)) out.push_back({i, &p});
   return out;
 }
 
@@ -102,8 +121,17 @@ bool data_parallel_policy::places(const job_spec& job, bool) const {
 
 expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, const job_spec& job,
                                                            planning_budget& budget) const {
-  if (!job.command.empty()) return policy::plans_of(c, job, budget);
-  return data_parallel_plans(c, job, counts_for(job));
+  if (job.command.empty()) return data_parallel_plans(c, job, counts_for(job));
+  auto plans = plans_of_one_type(c, job, policy::plans_of(c, job, budget));
+  if (!plans) return plans;
+  // A number of GPUs that no pool can give would be taken for the job's request (requested()), and
+  // the job would wait for ever.
+  const auto pools = pools_of(c, idle_index{c});
+  std::erase_if(*plans, [&](const plan& p) {
+    return std::ranges::none_of(pools, [&](const auto& pool) { return holds(pool, job, p); });
+  });
+  if (plans->empty()) return none_of_one_type(job);
+  return plans;
 }
 
 reason data_parallel_policy::why_waits(const snapshot& s, const job_view& j) const {

@@ -85,7 +85,7 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
     if (best != nullptr) where.push_back({*best, gpus});
     return where;
   }
-  // Counts of at least a node's size are whole nodes (counts_of).
+  if (gpus % p.node_gpus != 0) return find_equal(p, gpus);
   for (const auto n : p.nodes) {
     if (free_[n] != p.node_gpus) continue;
     where.push_back({n, p.node_gpus});

@@ -58,8 +58,9 @@ class free_gpus {
   void take(const allocation& where);
   void give_back(const allocation& where);
 
-  /// `gpus` GPUs of the pool, a count of counts_of(): within the node that fits best, or whole
-  /// nodes; on `present` if that is free and as many. Empty if there is no room.
+  /// `gpus` GPUs of the pool: within the node that fits best, or whole nodes, or else as
+  /// find_equal(), which a count of counts_of() never needs; on `present` if that is free and as
+  /// many. Empty if there is no room.
   allocation find(const gpu_pool& p, std::uint32_t gpus, const allocation& present) const;
   /// Any number, the same on each node: of the fewest nodes that have them, which fit best. Empty
   /// if there is no room.

@@ -50,7 +50,7 @@ class crius final : public policy {
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (has_exact_gpus(job)) return policy::plans_of(c, job, budget);
+    if (has_exact_gpus(job)) return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
     const auto pools = pools_of(c, idle_index{c});
     const auto largest = max_of(
         pools, 0, [](const gpu_pool& p) { return p.nodes.size() * std::size_t{p.node_gpus}; });
@@ -104,11 +104,11 @@ class crius final : public policy {
     if (job.command.empty()) {
       for (auto& x : best_cells(c, pools, with_common_rows(job)))
         plans.push_back(std::move(*x.tuned));
-      return plans;
+      return plans_of_one_type(c, job, plans).value_or(std::vector<plan>{});
     }
     for (const auto& pool : pools)
       for (const auto n : cell_counts(job))
-        if (allows(job, c.gpus[pool.gpu]) && n <= pool.nodes.size() * pool.node_gpus)
+        if (n <= max_of_type(c, job, pool.gpu) && n <= pool.nodes.size() * pool.node_gpus)
           if (auto p = program_plan(c, pool, job, n)) plans.push_back(std::move(*p));
     return plans;
   }

@@ -53,6 +53,21 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g) {
   return std::min(quota > 0 ? quota : any, job.max_gpus.value_or(any));
 }
 
+expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& job,
+                                              const expected<std::vector<plan>>& plans) {
+  if (!plans) return plans;
+  std::vector<plan> out;
+  for (const auto& p : *plans)
+    for (const auto g : p.gpu_types) {
+      if (p.gpus() > max_of_type(c, job, g)) continue;
+      out.push_back(p);
+      out.back().gpu_types = {g};
+    }
+  if (out.empty())
+    return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
+  return out;
+}
+
 std::string_view bound_key(const job_spec& job) {
   if (job.elastic && job.elastic->max_gpus > 0 && job.max_gpus == job.elastic->max_gpus)
     return "elastic.gpus";

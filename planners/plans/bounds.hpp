@@ -45,6 +45,11 @@ std::string_view types_key(const job_spec& job);
 /// How many GPUs of a type the job may have, were there as many; 0: it may not run on it.
 std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g);
 
+/// The same plans for policies that place a job on GPUs of one type: each plan once for each of its
+/// types of which the job may have all the GPUs. Refuses if there is none, or with the error given.
+expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& job,
+                                              const expected<std::vector<plan>>& plans);
+
 /// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
 /// `restricted`, which is then filled.
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,

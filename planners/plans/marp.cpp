@@ -143,7 +143,9 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
         if (types[g].gpus == 0 || !(c.gpus[g].memory_bytes() > x.how.bytes_per_gpu)) continue;
         x.how.gpu_types.push_back(g);
         gpus += types[g].gpus;
-        for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
+        std::uint64_t whole = 0;
+        for (const auto n : types[g].nodes) whole += c.nodes[n].gpus / t;
+        groups += std::min(whole, types[g].gpus / t);
       }
       // Enough whole groups on nodes exist: policies then never split one.
       x.how.tensor_in_node = groups >= d;

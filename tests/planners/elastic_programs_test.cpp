@@ -14,6 +14,7 @@
 #include "planners/policy/progress.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
+#include "planners/variety.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -405,4 +406,35 @@ TEST_CASE("a program that is known to be twice as fast on another type is moved 
       CHECK(type_after_rounds(name, true) == sample::rtx6000.name);
       CHECK(type_after_rounds(name, false) == sample::a100_40.name);
     }
+}
+
+TEST_CASE("a job that has an idle cluster to itself starts within an hour, or is given up") {
+  for (const auto name : policy_names()) {
+    // Their subject is fine-tuning: of other work they leave some waiting that one pool cannot
+    // hold.
+    if (name.starts_with("titan")) continue;
+    const auto by = with_trainings(make_policy(name));
+    std::size_t started = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+      INFO(name << ", seed " << seed);
+      random_source r{seed};
+      scene s{variety::some_cluster(r, 6)};
+      s.by = by.get();
+      auto spec = variety::some_program(r, s.cluster);
+      const auto kind = r.below(3);
+      if (kind > 0) spec.command = {"train"};
+      if (kind > 1) spec.elastic = random_limits(r);
+      if (spec.elastic && spec.elastic->max_gpus > 0)
+        spec.gpus = std::min(spec.gpus, spec.elastic->max_gpus);
+      auto& j = s.add(1, spec);
+      j.submitted_s = s.now_s;
+      show(s.cluster, j);
+      const double until_s = s.now_s + 3600;
+      for (; !s.waiting.empty() && s.now_s <= until_s; s.now_s += std::max(60.0, by->round_s()))
+        carry_out(s, by->decide(s.view(), r));
+      REQUIRE(s.waiting.empty());
+      started += s.running.size();
+    }
+    CHECK(started > 50);
+  }
 }
