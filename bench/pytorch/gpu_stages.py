@@ -136,8 +136,8 @@ def step(w):
     rows, count = (4, 2) if w.quick else (8, 4)
     result = w.result("bf16", arguments=sizes, batch=rows * count, microbatches=count, iterations=12)
     plain = subprocess.run([sys.executable, os.path.abspath(__file__), "plain", w.gpt("bf16"), json.dumps(sizes), str(rows),
-                            str(count), w.device], capture_output=True, text=True, check=True, env=dict(os.environ,
-                                                                                                      OMP_NUM_THREADS="1"))
+                            str(count), w.device], capture_output=True, text=True, check=True,
+                           env=dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"))
     plain_s, stage_s = float(plain.stdout), result["iteration_s"]["p50"]
     return {"good": stage_s <= 1.08 * plain_s or w.quick, "step_s": stage_s, "plain_step_s": plain_s,
             "ratio": stage_s / plain_s, "rows": rows, "microbatches": count}

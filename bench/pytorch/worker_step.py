@@ -3,8 +3,13 @@
     worker_step.py COUNT INNER      a step for each line of the standard input; prints its wall and processor time in ms
 """
 
+import os
 import sys
 import time
+
+# As a node does for a worker: a BLAS reads it when it is loaded, and ignores torch.set_num_threads().
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 import torch
 from torch import nn
