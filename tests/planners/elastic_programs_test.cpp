@@ -408,7 +408,7 @@ TEST_CASE("a program that is known to be twice as fast on another type is moved 
     }
 }
 
-TEST_CASE("a job that has an idle cluster to itself starts within an hour, or is given up") {
+TEST_CASE("a job alone on an idle cluster starts within an hour or is refused") {
   for (const auto name : policy_names()) {
     // Their subject is fine-tuning: of other work they leave some waiting that one pool cannot
     // hold.
