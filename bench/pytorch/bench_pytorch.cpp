@@ -1,9 +1,8 @@
 // Workers beside plain PyTorch, in one run: ratios of interleaved pairs, medians.
 //
 //   bench_pytorch worker [--json]   a step of a stage through a worker, over the same step in a
-//   plain
-//                                   loop: wall and processor time (node's thread and worker), with
-//                                   1 MiB in and out each way
+//                                   plain loop: wall and processor time (node's thread and worker),
+//                                   with 1 MiB in and out each way
 //   bench_pytorch copies [--json]   copies of 16 MiB into slots, over memcpy
 //   bench_pytorch memory [--json]   bytes that a forward keeps, as described, over what the process
 //                                   has allocated; ends with 1 if a kind of layers is 10 % off
@@ -154,16 +153,20 @@ int calibrate() {
   return std::clamp(static_cast<int>(first * 110 / median(times)) / 16 * 16, 16, 16384);
 }
 
-void worker(bool json) {
+struct compared_steps {
+  std::vector<double> wall, cpu, plain_ms, worker_ms;
+  int repeated = 0;
+};
+
+/// Pairs of steps of two processes that live as long as this call.
+compared_steps compare_steps(int inner) {
   constexpr int pairs = 15, attempts = 60;
   constexpr double max_foreign = 3;  // percent
-  const int inner = calibrate();
   plain_loop plain{inner};
   worker_loop through{inner};
   for (int i = 0; i < 3; ++i) plain.step(), through.step();
-  std::vector<double> wall, cpu, plain_ms, worker_ms;
-  int repeated = 0;
-  for (int i = 0; i < attempts && wall.size() < pairs; ++i) {
+  compared_steps found;
+  for (int i = 0; i < attempts && found.wall.size() < pairs; ++i) {
     const foreign_load load;
     const double children_s = cpu_s_of(plain.pid()) + cpu_s_of(through.pid());
     const double began_s = clock_s(CLOCK_MONOTONIC);
@@ -174,22 +177,44 @@ void worker(bool json) {
     const double own_s = cpu_s_of(plain.pid()) + cpu_s_of(through.pid()) - children_s;
     const auto processors = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
     const double foreign = load.percent() - 100 * own_s / (round_s * processors);
-    if (foreign > max_foreign && attempts - i > pairs - static_cast<int>(wall.size())) {
-      ++repeated;
+    if (foreign > max_foreign && attempts - i > pairs - static_cast<int>(found.wall.size())) {
+      ++found.repeated;
       continue;
     }
-    wall.push_back(b.wall_ms / a.wall_ms);
-    cpu.push_back(b.cpu_ms / a.cpu_ms);
-    plain_ms.push_back(a.wall_ms);
-    worker_ms.push_back(b.wall_ms);
+    found.wall.push_back(b.wall_ms / a.wall_ms);
+    found.cpu.push_back(b.cpu_ms / a.cpu_ms);
+    found.plain_ms.push_back(a.wall_ms);
+    found.worker_ms.push_back(b.wall_ms);
   }
+  return found;
+}
+
+// Where a process' memory lies decides some percent of its speed, so one pair of processes says
+// little: the median is over several.
+void worker(bool json) {
+  constexpr int processes = 9;
+  const int inner = calibrate();
+  std::vector<double> wall, cpu, plain_ms, worker_ms;
+  int repeated = 0;
+  for (int i = 0; i < processes; ++i) {
+    const auto found = compare_steps(inner);
+    wall.push_back(median(found.wall));
+    cpu.push_back(median(found.cpu));
+    plain_ms.push_back(median(found.plain_ms));
+    worker_ms.push_back(median(found.worker_ms));
+    repeated += found.repeated;
+  }
+  const auto [low, high] = std::minmax_element(cpu.begin(), cpu.end());
   fmt::print(
       fmt::runtime(
           json ? "{{\"plain_ms\":{:.1f},\"worker_ms\":{:.1f},\"wall_ratio\":{:.3f},"
-                 "\"cpu_ratio\":{:.3f},\"pairs\":{},\"repeated\":{}}}\n"
+                 "\"cpu_ratio\":{:.3f},\"cpu_ratio_lowest\":{:.3f},\"cpu_ratio_highest\":{:.3f},"
+                 "\"processes\":{},\"repeated\":{}}}\n"
                : "a plain step {:.1f} ms, through a worker {:.1f} ms; wall {:.3f} and processor "
-                 "time {:.3f} of the plain step's, medians of {} pairs ({} repeated)\n"),
-      median(plain_ms), median(worker_ms), median(wall), median(cpu), wall.size(), repeated);
+                 "time {:.3f} ({:.3f} to {:.3f}) of the plain step's, medians of {} pairs of "
+                 "processes ({} steps repeated)\n"),
+      median(plain_ms), median(worker_ms), median(wall), median(cpu), *low, *high, wall.size(),
+      repeated);
 }
 
 int memory(bool json) {

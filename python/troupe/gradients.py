@@ -5,7 +5,7 @@ import torch
 from troupe.boundary import dense
 from troupe.errors import ProgramError
 
-_chunk = 1 << 20  # numbers whose squares are summed at once: bounds the copy in double
+_cpu_piece, _piece = 1 << 17, 1 << 22  # numbers whose squares are summed at once; a CPU's copy stays in its cache
 
 
 class Gradients:
@@ -62,13 +62,19 @@ class Gradients:
                 flat.copy_(host)
             self._gradients_are_out = False
 
-    def squared_norms(self, layers):
-        """By layer, in double, in the order of parameters. A tied one that is of another stage's layer does not count."""
-        sums = dict.fromkeys(layers, 0.0)
+    def squared_norms(self, layers, dtype=torch.float64):
+        """By layer, in the order of parameters, summed in pieces in `dtype`. A tied one that is of another stage's layer does
+        not count."""
+        size = _cpu_piece if _on_host(self._device) else _piece
+        owners, dots = [], []
         for layer, _, _, view in self._views:
-            if layer in sums:
-                for piece in in_memory(view).split(_chunk):
-                    sums[layer] += float(piece.double().square_().sum())
+            for piece in in_memory(view).split(size) if layer in layers else ():
+                numbers = piece.to(dtype)
+                owners.append(layer)
+                dots.append(torch.dot(numbers, numbers))
+        sums = dict.fromkeys(layers, 0.0)
+        for layer, dot in zip(owners, torch.stack(dots).tolist() if dots else ()):  # waits for a GPU once
+            sums[layer] += dot
         return list(sums.values())
 
     def multiply(self, factor):

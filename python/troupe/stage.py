@@ -145,6 +145,12 @@ class Stage:
         self._gradients.from_hosts()
         return self._gradients.squared_norms([layer.index for layer in self.layers])
 
+    def squared_norm(self):
+        """About the sum of squared_norms(), for a curve: in 32 bits, in less than half its time."""
+        self._gradients.from_hosts()
+        rough = sum(self._gradients.squared_norms([layer.index for layer in self.layers], torch.float32), 0.0)
+        return rough if math.isfinite(rough) else sum(self.squared_norms(), 0.0)
+
     def update(self, squared_norm=None, scale=None):
         """True if the weights were updated; False if the norm was not finite, which skips the update. Either way the
         gradients are zero afterwards.

@@ -63,8 +63,9 @@ class Timing:
         self._pass(2, samples)
         samples.gradients.append(self._whole(stage.gradients))
         norms = []
-        # The worker reports the norm of each update, and a clipped one has a step of its own for it.
-        spent = self._whole(lambda: norms.extend(stage.squared_norms())) * (2 if stage.needs_norm else 1)
+        # As the worker: a clipped update has a step of its own for its norm, and each one reports the curve's.
+        spent = self._whole(lambda: norms.extend(stage.squared_norms())) if stage.needs_norm else 0.0
+        spent += self._whole(stage.squared_norm)
         samples.update.append(spent + self._whole(lambda: stage.update(sum(norms) if stage.needs_norm else None)))
 
     def _pass(self, microbatch, samples):

@@ -1,6 +1,9 @@
 """The settings of PyTorch in a worker, for it and for what computes the same without a node."""
 
+import ctypes
 import os
+
+_trim_threshold, _mmap_threshold = -1, -3  # of mallopt()
 
 
 def configure_torch(threads, deterministic):
@@ -8,9 +11,19 @@ def configure_torch(threads, deterministic):
     reads them when it is loaded, ignores torch.set_num_threads(), and rounds otherwise with more threads."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
+    keep_freed_memory()
     import torch
 
     torch.set_num_threads(threads)
     if deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+
+
+def keep_freed_memory():
+    """A micro-batch's tensors find the memory of the last one's. By default glibc gives freed megabytes back to the
+    kernel, and each page of them costs a fault again. No effect with another C library."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option in _trim_threshold, _mmap_threshold:
+            mallopt(option, 1 << 30)

@@ -253,7 +253,7 @@ class Worker:
 
     def _update(self, request, _):
         member = self._member(request)
-        squared = sum(member.stage.squared_norms(), 0.0) * member.stage.scale ** 2
+        squared = member.stage.squared_norm() * member.stage.scale ** 2
         norm = request.squared_norm if request.flags & protocol.WITH_NORM else None
         updated = member.stage.update(squared_norm=norm)
         return dict(squared_norm=squared if updated else 0.0, flags=0 if updated else protocol.SKIPPED,

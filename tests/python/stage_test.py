@@ -415,6 +415,14 @@ def model(): return [nn.Linear(4, 8), Both(), Sum(), nn.Linear(8, 3)]""")
         self.assertFalse(torch.equal(shift, torch.ones(4, 8)))
         self.assertFalse(shift._backward_hooks)
 
+    def test_a_norm_too_large_for_32_bits_is_finite(self):
+        stage = Stage(self.program())
+        buffer = bytearray(4 * stage.own_parameters)
+        stage.start(torch.frombuffer(buffer, dtype=torch.float32))
+        stage.gradients()
+        buffer[:] = torch.full((stage.own_parameters,), 1e25).numpy().tobytes()
+        self.assertAlmostEqual(stage.squared_norm() / (stage.own_parameters * 1e50), 1, places=6)
+
     def test_a_sum_from_outside_is_what_is_applied(self):
         stage = Stage(self.program())
         buffer = bytearray(4 * stage.own_parameters)
@@ -426,6 +434,7 @@ def model(): return [nn.Linear(4, 8), Both(), Sum(), nn.Linear(8, 3)]""")
         buffer[:] = torch.ones(stage.own_parameters).numpy().tobytes()
         before, _ = stage.weights()
         self.assertEqual(stage.squared_norms(), [40, 0, 27])
+        self.assertEqual(stage.squared_norm(), 67)
         stage.update(scale=1)
         self.assertTrue(torch.allclose(before - 0.1, stage.weights()[0], atol=1e-6))
         self.assertEqual(bytes(buffer), bytes(len(buffer)))
