@@ -324,7 +324,7 @@ expected<void> ledger::on(const part_ended& e) {
 
 expected<void> ledger::on(const program_saved& e) {
   const auto* held = lease(e.lease);
-  if (!held) return contradiction("the program of lease {} has saved, but does not run", e.lease);
+  if (!held) return contradiction("the program of lease {} has saved, but is not running", e.lease);
   auto l = *held;
   l.saved = e.saved;
   leases_.set(e.lease, std::move(l));

@@ -33,6 +33,7 @@ class simulated_stage final : public stage_executor {
     return what == stage_step::kind::forward ? o_.setup.costs.activation_bytes : input_bytes;
   }
   bool has_gradients() const override { return o_.setup.costs.gradient_bytes > 0; }
+  bool needs_norm() const override { return o_.setup.costs.norms_s.has_value(); }
   stage_gradients take_gradients(gpu::outcome&) const override;
 
   bool may_join_group() const override { return false; }

@@ -414,6 +414,7 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       send_all(training_.gradients().finish_sum(std::move(o.out)));
       return advance_exchange();
     case phase::norms:
+      training_.add_norms_time(took_s);
       phase_ = phase::norm_exchange;
       send_all(training_.gradients().add_norms(std::move(o.norms)));
       return advance_norm();

@@ -11,11 +11,13 @@ namespace troupe::actors {
 void stage_progress::means::add(const stage_costs& k) {
   ++iterations;
   for (const auto time : measured_costs) sum.*time += k.*time;
+  if (k.norms_s) sum.norms_s = sum.norms_s.value_or(0) + *k.norms_s;
 }
 
 stage_costs stage_progress::means::mean() const {
   auto k = sum;
   for (const auto time : measured_costs) k.*time /= std::max(1U, iterations);
+  if (k.norms_s) *k.norms_s /= std::max(1U, iterations);
   return k;
 }
 
@@ -117,6 +119,7 @@ stage_costs stage_progress::slowest(std::uint32_t stage) const {
   for (std::uint32_t p = 0; p < pipelines_; ++p) {
     const auto m = median(of(p, stage).measured);
     for (const auto time : measured_costs) result.*time = std::max(result.*time, m.*time);
+    result.norms_s = std::max(result.norms_s, m.norms_s);
     result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
     result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
     result.tied_bytes = std::max(result.tied_bytes, m.tied_bytes);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,12 +26,14 @@ class operation_times {
     sum_s += s;
     ++count;
   }
+  void add_norms(double s) { norms_s_ = s; }
   void write(stage_costs& to) const {
     to.forward_s = mean(task_kind::forward);
     to.recompute_s = mean(task_kind::recompute);
     to.backward_s = mean(task_kind::backward);
     to.update_s = mean(task_kind::update);
     to.gradients_s = mean(task_kind::reduce);
+    to.norms_s = norms_s_;
   }
 
  private:
@@ -39,6 +42,7 @@ class operation_times {
     return count == 0 ? 0 : sum_s / count;
   }
   std::array<std::pair<double, std::uint32_t>, task_kinds.size()> sums_{};
+  std::optional<double> norms_s_;  // once an iteration, if at all
 };
 
 /// The costs that a stage measures.
@@ -56,6 +60,10 @@ inline stage_costs median(const std::deque<stage_costs>& all) {
   for (const auto field : measured_costs) {
     for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
     result.*field = statistics::median(values);
+  }
+  if (result.norms_s) {
+    for (std::size_t i = 0; i < n; ++i) values[i] = all[i].norms_s.value_or(0);
+    result.norms_s = statistics::median(values);
   }
   return result;
 }

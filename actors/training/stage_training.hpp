@@ -54,6 +54,7 @@ class stage_training {
   void end_backward() { --in_flight_; }
   /// A task of this kind took so long. `reduce`: the copy of the gradients to the host.
   void add_time(task_kind what, double s) { times_.add(what, s); }
+  void add_norms_time(double s) { times_.add_norms(s); }
   /// The size of a micro-batch's activations between stages.
   void set_activation_bytes(std::uint64_t bytes) { activation_bytes_ = bytes; }
   stage_report& report() { return report_; }

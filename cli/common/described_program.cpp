@@ -43,6 +43,7 @@ troupe::model model_of(const json& found, const training_program& p) {
   m.tied_head = !found.at("tied").is_null();
   if (const auto tied = found.at("tied_parameters").get<double>(); tied > 0)
     m.tied_parameters = tied;
+  if (!found.at("clip_norm").is_null() || found.at("precision") == "fp16") m.needs_norm = true;
   for (const auto& layer : found.at("layers"))
     m.operators.push_back(operator_of(layer, m.operators.size()));
   if (!m.operators.empty())  // the loss is in the last layer's stage

@@ -27,11 +27,13 @@ std::vector<double> lengths(const training_report& r) {
 }
 
 json costs_document(const stage_costs& k) {
-  return {{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
-          {"backward_s", k.backward_s},         {"update_s", k.update_s},
-          {"gradients_s", k.gradients_s},       {"wan_s", k.wan_s},
-          {"handling_s", k.handling_s},         {"activation_bytes", k.activation_bytes},
-          {"gradient_bytes", k.gradient_bytes}, {"tied_bytes", k.tied_bytes}};
+  json d{{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
+         {"backward_s", k.backward_s},         {"update_s", k.update_s},
+         {"gradients_s", k.gradients_s},       {"wan_s", k.wan_s},
+         {"handling_s", k.handling_s},         {"activation_bytes", k.activation_bytes},
+         {"gradient_bytes", k.gradient_bytes}, {"tied_bytes", k.tied_bytes}};
+  if (k.norms_s) d["norms_s"] = *k.norms_s;
+  return d;
 }
 
 /// The means of each value that the program's loss gives, by iteration; null: it gave none.
@@ -230,6 +232,7 @@ expected<std::vector<stage_costs>> load_costs(const std::string& file) {
     if (std::min({k.forward_s, k.recompute_s, k.backward_s, k.update_s, k.gradients_s, k.handling_s,
                   activation, gradient, tied}) < 0)
       return failure("a stage lacks one of its costs");
+    if (const double norms = number("norms_s"); norms >= 0) k.norms_s = norms;
     k.activation_bytes = static_cast<std::uint64_t>(activation);
     k.gradient_bytes = static_cast<std::uint64_t>(gradient);
     k.tied_bytes = static_cast<std::uint64_t>(tied);

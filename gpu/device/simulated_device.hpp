@@ -41,6 +41,8 @@ class simulated_device final : public stage_device {
         return costs_.update_s;
       case operation::kind::gradients:
         return costs_.gradients_s;
+      case operation::kind::norms:
+        return costs_.norms_s.value_or(0);
       default:
         return 0;
     }

@@ -271,6 +271,7 @@ key_table<model> model_keys(bool operators) {
       {"output_bias", &t::output_bias},
       {"mlp_bias", &t::mlp_bias},
       {"tied_parameters", &t::tied_parameters, range{0, 1e13}},
+      {"needs_norm", &t::needs_norm},
       {"operators", required_if(operators)},
   };
 }

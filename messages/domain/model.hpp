@@ -50,11 +50,13 @@ struct model {
   bool mlp_bias = false;                  // of the MLP
   /// Those that the first and the last layer of family `layers` share; none: they share none.
   std::optional<double> tied_parameters{};
+  /// Of family `layers`: updates need the norm of all gradients, for clipping or fp16's scale.
+  std::optional<bool> needs_norm{};
   static constexpr std::size_t required = 11;
 
   TROUPE_FIELDS(model, name, family, hidden, layers, heads, kv_heads, intermediate, sequence,
                 vocabulary, tied_head, operators, head_width, qkv_bias, output_bias, mlp_bias,
-                tied_parameters);
+                tied_parameters, needs_norm);
 };
 
 /// Are its operators the layers of a program?

@@ -32,9 +32,13 @@ struct stage_costs {
   std::uint64_t gradient_bytes = 0;    // of all the stage's parameters
   std::uint64_t tied_bytes =
       0;  // part of gradient_bytes: an embedding that is another stage's head
+  /// The norms of its gradients, which stages add up before updates that need them; 0: they are
+  /// part of update_s. None: no update needs them.
+  std::optional<double> norms_s{};
+  static constexpr std::size_t required = 10;
 
   TROUPE_FIELDS(stage_costs, forward_s, recompute_s, backward_s, update_s, gradients_s, wan_s,
-                handling_s, activation_bytes, gradient_bytes, tied_bytes);
+                handling_s, activation_bytes, gradient_bytes, tied_bytes, norms_s);
 };
 
 /// A training's job: key `train:` of a job file.

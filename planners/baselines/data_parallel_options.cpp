@@ -2,20 +2,11 @@
 
 #include <algorithm>
 
-#include "messages/base/refuse.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 
 namespace troupe::planners {
-
-namespace {
-
-auto none_of_one_type(const job_spec& job) {
-  return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
-}
-
-}  // namespace
 
 // The user asks for a count without knowing every type's memory. Where no pool holds the job at any
 // of the counts, the user is taken to have asked for twice as many, until some pool does or all are
@@ -43,7 +34,7 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
     std::erase_if(counts,
                   [&](auto n) { return n > largest || (job.max_gpus && n > *job.max_gpus); });
   }
-  if (out.empty()) return none_of_one_type(job);
+  if (out.empty()) return no_single_type(job);
   std::ranges::stable_sort(out, std::greater{}, &plan::samples_per_s);
   return out;
 }
@@ -130,7 +121,7 @@ expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, con
   std::erase_if(*plans, [&](const plan& p) {
     return std::ranges::none_of(pools, [&](const auto& pool) { return holds(pool, job, p); });
   });
-  if (plans->empty()) return none_of_one_type(job);
+  if (plans->empty()) return no_single_type(job);
   return plans;
 }
 

@@ -205,14 +205,6 @@ std::vector<stage_part> parts_of(const model_chain& chain, const model& m,
   return parts;
 }
 
-/// `pieces` as evenly as possible, the larger parts first.
-std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) {
-  std::vector<std::uint32_t> counts;
-  for (std::uint32_t s = 0; s < stages; ++s)
-    counts.push_back(pieces / stages + (s < pieces % stages ? 1 : 0));
-  return counts;
-}
-
 /// The work of each piece, and how much of it the last of several stages does: it does not
 /// recompute.
 struct piece_work {
@@ -326,11 +318,9 @@ std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_load& load, const gpu_type& gpu) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
   const model_chain chain{job.model, divides_words(job)};
-  const auto pieces = pieces_of(job.model);
-  const bool by_number = !job.model.operators.empty() && !has_program_layers(job.model);
-  const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
-                      : by_number                       ? deal_out(pieces, stages)
-                                  : cut_by_work(job, chain, stages, load, gpu);
+  const auto counts = job.pipeline.cut.size() == stages
+                          ? job.pipeline.cut
+                          : cut_by_work(job, chain, stages, load, gpu);
   std::vector<piece_count> split;
   for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
   return parts_of(chain, job.model, split);

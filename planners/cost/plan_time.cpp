@@ -149,11 +149,28 @@ class timer {
         const auto* routes = t.routes.empty() ? nullptr : &t.routes[t.stages.size()];
         // Devices that all-reduce directly copy no gradients to the host.
         const double gradients = routes && routes->sums && routes->sum_s == 0 ? k.gradients_s : 0;
-        t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s, k.update_s + gradients,
-                            exchange[s], gradients});
+        t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s,
+                            k.update_s + norm_s(p, s) + gradients, exchange[s], gradients});
       }
     for (std::uint32_t s = 0; s < at().stages; ++s) t.wan.push_back(wan_s(s));
     t.wan_latency = out_.shape.costs.wan_latency;
+  }
+  /// For updates that need the norm of all gradients: this stage's part, and the way of the sum so
+  /// far to the last stage and of the whole sum back. Stages in front of it may take longer.
+  double norm_s(std::uint32_t pipeline, std::uint32_t stage) const {
+    const auto& mine = costs(pipeline, stage);
+    if (!mine.norms_s) return 0;
+    double way_s = *mine.norms_s;
+    for (auto s = stage; s + 1 < at().stages; ++s) {
+      const auto from = at().datacenter_of(s), to = at().datacenter_of(s + 1);
+      if (from != to) {
+        const auto wan = link_between(c_, from, to, job_.pipeline.connections);
+        way_s += 2 * (wan.latency_us * 1e-6 + mine.handling_s);
+      } else if (!out_.times.routes.empty()) {
+        way_s += 2 * out_.times.routes[std::size_t{pipeline} * at().stages + s].forward.latency_s;
+      }
+    }
+    return way_s;
   }
   double wan_s(std::uint32_t stage) const {
     if (!out_.shape.is_wan(stage)) return 0;

@@ -164,6 +164,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   const double width = transferred_width(job, profile != nullptr);
   if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
+  if (job.model.needs_norm.value_or(false)) c.norms_s = 0;
   c.gradient_bytes = static_cast<std::uint64_t>(
       std::llround(k.gradient_bytes * exchanged_parameters(job, p) * width));
   if (job.model.tied_head && stages > 1 && (stage == 0 || last))
@@ -177,6 +178,7 @@ void slow_down(stage_costs& costs, double speed) {
   for (auto* s : {&costs.forward_s, &costs.recompute_s, &costs.backward_s, &costs.update_s,
                   &costs.gradients_s})
     *s /= speed;
+  if (costs.norms_s) *costs.norms_s /= speed;
 }
 
 stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job,

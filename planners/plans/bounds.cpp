@@ -63,9 +63,12 @@ expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& 
       out.push_back(p);
       out.back().gpu_types = {g};
     }
-  if (out.empty())
-    return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
+  if (out.empty()) return no_single_type(job);
   return out;
+}
+
+tl::unexpected<reason> no_single_type(const job_spec& job) {
+  return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
 }
 
 std::string_view bound_key(const job_spec& job) {

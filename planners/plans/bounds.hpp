@@ -50,6 +50,9 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g);
 expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& job,
                                               const expected<std::vector<plan>>& plans);
 
+/// Why a policy that places a job on GPUs of one type has no plan.
+tl::unexpected<reason> no_single_type(const job_spec& job);
+
 /// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
 /// `restricted`, which is then filled.
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,

@@ -88,6 +88,38 @@ TEST_CASE("an iteration of two unequal stages takes the time computed by hand") 
 }
 
 TEST_CASE(
+    "an update that needs the norm of all gradients waits for the way to the last stage and back") {
+  for (const bool apart : {false, true}) {
+    cluster c;
+    c.datacenters.push_back({"here", ""});
+    if (apart) c.datacenters.push_back({"there", ""});
+    sample::add_nodes(c, sample::gpu("fast", 40, 100, 2.0), 1, 1);
+    sample::add_nodes(c, sample::gpu("slow", 40, 50, 1.0), 1, 1);
+    if (apart) c.nodes[1].datacenter = 1;
+    auto job = trained(sample::gpt("hand", 1000, 3, 10, 100, 500), 8);
+    job.model.tied_head = false;
+    const auto made = plan_of_stages(c, idle_index{c}, job, {{0, 4, 1}, {1, 2, 1}}, 1);
+    REQUIRE(made);
+    const auto without = time_plan(c, job, made->how, made->where);
+    job.model.needs_norm = true;
+    const auto with = time_plan(c, job, made->how, made->where);
+    REQUIRE(without);
+    REQUIRE(with);
+    const double way_s =
+        apart ? cost_constants{}.wan_latency_us * 1e-6 : without->times.routes[0].forward.latency_s;
+    REQUIRE(way_s > 0);
+    CHECK(with->times.stages[0].update == Approx(without->times.stages[0].update + 2 * way_s));
+    CHECK(with->times.stages[1].update == Approx(without->times.stages[1].update));
+    for (const auto f : {fidelity::closed, fidelity::lower_bound, fidelity::simulated}) {
+      const auto longer = evaluate(c, job, *with, f), shorter = evaluate(c, job, *without, f);
+      REQUIRE(longer);
+      REQUIRE(shorter);
+      CHECK(longer->iteration_s == Approx(shorter->iteration_s + 2 * way_s));
+    }
+  }
+}
+
+TEST_CASE(
     "the closed form is close to the simulated schedule, for stages of all sizes and speeds") {
   random_source r{7};
   double sum = 0, worst = 0;

@@ -184,17 +184,17 @@ TEST_CASE("if the even cut does not fit the memory, the most even one that fits 
   CHECK(split_model(job, 2, memory) == even);
 }
 
-TEST_CASE("operators are distributed by number, and a study in slots has empty parts") {
+TEST_CASE("operators are cut by their work, and a study in slots has empty parts") {
   job_spec job;
   auto& m = job.model;
   m.name = "ops";
-  for (int i = 0; i < 7; ++i) m.operators.push_back({"op", 1.0 + i, 10, 4.0 + i});
+  for (int i = 0; i < 7; ++i) m.operators.push_back({"op", 7.0 - i, 10, 4.0 + i});
   const auto parts = split_model(job, 3);
-  CHECK(of(parts) == counts{3, 2, 2});
-  CHECK(parts[1].flops == 4 + 5);
+  CHECK(of(parts) == counts{1, 2, 4});  // 7, 6 + 5, and 4 + 3 + 2 + 1 without recomputing
+  CHECK(parts[1].flops == 6 + 5);
   CHECK(parts[1].parameters == 20);
-  CHECK(parts[1].output_bytes == 8);
-  CHECK(parts[1].activation_bytes == 7 + 8);
+  CHECK(parts[1].output_bytes == 6);
+  CHECK(parts[1].activation_bytes == 5 + 6);
   job_spec study;
   study.slots = slot_costs{};
   CHECK(split_model(study, 4) == std::vector<stage_part>(4));

@@ -232,7 +232,7 @@ void oracle::on(const job_suspended& e) {
 void oracle::on(const program_saved& e) {
   const auto it = leases_.find(e.lease);
   if (it == leases_.end())
-    return fail("lease {} does not run, but the journal records a save of its program", e.lease);
+    return fail("lease {} is not running, but the journal records a save of its program", e.lease);
   auto& l = it->second;
   const auto& j = jobs_.at(l.granted.job);
   if (!is_elastic_program(j.spec))

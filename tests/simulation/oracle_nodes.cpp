@@ -49,7 +49,7 @@ void oracle::check_order(const work_order& w, const lease_view& l, const part_vi
 
 void oracle::ends(node_index n, const work_order& w, const part_report& r) {
   auto* p = part_on(w.lease, n);
-  if (!p || !p->running) return fail("node {} ends lease {}, which does not run", n, w.lease);
+  if (!p || !p->running) return fail("node {} ends lease {}, which is not running", n, w.lease);
   const auto& l = leases_.at(w.lease);
   p->running = false;
   p->done = done_by(*p, l.granted);

@@ -82,6 +82,38 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
   CHECK(s.take<tensor>().empty());
 }
 
+TEST_CASE("a simulated stage whose update needs a norm passes the sum on and waits for the whole") {
+  auto setup = one_of_three(1);
+  setup.costs.norms_s = 0.04;
+  stage_fixture s{setup};
+  s.run(1);
+  s.complete(0);
+  CHECK(s.take<tensor>().size() == 4);  // activations and gradients
+  const auto norm = [&](tensor_kind what, std::uint32_t from_stage) {
+    auto t = s.tensor_of(what, 0, 0);
+    t.from.stage = from_stage;
+    t.bytes = sizeof(double);
+    return t;
+  };
+  s.receive(before_stage, norm(tensor_kind::norm_partial, 0), s.bytes(sizeof(double)));
+  const auto partial = s.only<tensor>();
+  CHECK(partial.what == tensor_kind::norm_partial);
+  CHECK(partial.to_stage == 2);
+  CHECK(partial.bytes == sizeof(double));
+  s.advance(1);
+  CHECK(s.report().iteration == 0);
+  s.receive(after_stage, norm(tensor_kind::norm_sum, 2), s.bytes(sizeof(double)));
+  const auto whole = s.only<tensor>();
+  CHECK(whole.what == tensor_kind::norm_sum);
+  CHECK(whole.to_stage == 0);
+  s.advance(0.1);
+  const auto r = s.report();
+  CHECK(r.iteration == 1);
+  REQUIRE(r.measured.norms_s);
+  CHECK(*r.measured.norms_s == Approx(0.04).margin(1e-6));
+  CHECK(r.measured.update_s == Approx(0.03).margin(1e-6));
+}
+
 TEST_CASE("a stage says when each of its tasks began and ended, if it is to be traced") {
   auto setup = one_of_three(1);
   setup.trace = true;

@@ -66,6 +66,10 @@ random_case draw(random_source& r) {
   job.train->schedule = "megatron";
   job.pipeline.cut.assign(stages, 1);
   for (auto i = stages; i < 2 * m.layers; ++i) ++job.pipeline.cut[r.below(stages)];
+  if (r.chance(0.5)) {
+    m.needs_norm = true;
+    for (auto& n : c.nodes) n.inter.latency_us *= 200;  // so that the norm's way counts
+  }
   return x;
 }
 
