@@ -60,7 +60,7 @@ expected<void> stage_tensors::send(tensor t, payload body) {
   const auto to = address_of(t.to_pipeline, t.to_stage);
   const bool inside_node = to == host().self();
   if (inside_node && executor_->carry({t.from.lease, t.to_pipeline, t.to_stage}, t.bytes,
-                                      [this, to, t] { host().send(to, t); }))
+                                      [this, to, t, body] { host().send(to, t, body); }))
     return {};
   const bool sent = host().send(to, t, body);
   if (!inside_node) sent_.keep(t, std::move(body), host().now_s(), !sent);

@@ -149,28 +149,30 @@ class timer {
         const auto* routes = t.routes.empty() ? nullptr : &t.routes[t.stages.size()];
         // Devices that all-reduce directly copy no gradients to the host.
         const double gradients = routes && routes->sums && routes->sum_s == 0 ? k.gradients_s : 0;
+        // A single stage exchanges no norms.
+        const double norms = k.norms_s.value_or(0), alone = at().stages == 1 ? norms : 0;
         t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s,
-                            k.update_s + norm_s(p, s) + gradients, exchange[s], gradients});
+                            k.update_s + gradients + alone, exchange[s], gradients, norms - alone});
       }
     for (std::uint32_t s = 0; s < at().stages; ++s) t.wan.push_back(wan_s(s));
     t.wan_latency = out_.shape.costs.wan_latency;
+    t.norm_ways = norm_ways();
   }
-  /// For updates that need the norm of all gradients: this stage's part, and the way of the sum so
-  /// far to the last stage and of the whole sum back. Stages in front of it may take longer.
-  double norm_s(std::uint32_t pipeline, std::uint32_t stage) const {
-    const auto& mine = costs(pipeline, stage);
-    if (!mine.norms_s) return 0;
-    double way_s = *mine.norms_s;
-    for (auto s = stage; s + 1 < at().stages; ++s) {
-      const auto from = at().datacenter_of(s), to = at().datacenter_of(s + 1);
-      if (from != to) {
-        const auto wan = link_between(c_, from, to, job_.pipeline.connections);
-        way_s += 2 * (wan.latency_us * 1e-6 + mine.handling_s);
-      } else if (!out_.times.routes.empty()) {
-        way_s += 2 * out_.times.routes[std::size_t{pipeline} * at().stages + s].forward.latency_s;
+  /// By hop, for updates that need the norm of all gradients.
+  std::vector<double> norm_ways() const {
+    std::vector<double> ways;
+    if (costs(0, 0).norms_s)
+      for (std::uint32_t s = 0; s + 1 < at().stages; ++s) {
+        const auto& routes = out_.times.routes;
+        double way_s = routes.empty() ? 0 : routes[s].forward.latency_s;
+        if (is_wan(s)) {
+          const auto wan = link_between(c_, at().datacenter_of(s), at().datacenter_of(s + 1),
+                                        job_.pipeline.connections);
+          way_s = wan.latency_us * 1e-6 + costs(0, s).handling_s;
+        }
+        ways.push_back(way_s);
       }
-    }
-    return way_s;
+    return ways;
   }
   double wan_s(std::uint32_t stage) const {
     if (!out_.shape.is_wan(stage)) return 0;
@@ -306,8 +308,18 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
   const double arrives_s =
       last_backward_s + z.gradients + t.times.routes[last].tied_route.total_s();
   const double back_s = t.times.routes[first].tied_route.total_s();
+  if (!t.times.norm_ways.empty()) return std::max(0.0, arrives_s - begin_s);
   return std::max(0.0, arrives_s - begin_s) +
          std::max(0.0, back_s + z.update - z.gradients - (a.update - a.gradients));
+}
+
+/// From when all stages, by pipeline * stages + stage, have their own norms to when they have all.
+void exchange_norms(std::vector<double>& ready_s, const timed_plan& t) {
+  const auto stages = t.shape.stages;
+  for (auto p = ready_s.begin(); p != ready_s.end(); p += stages) {
+    const auto arrivals = norm_arrivals({p, p + stages}, t.times.norm_ways);
+    std::ranges::copy(arrivals, p);
+  }
 }
 
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last
@@ -316,8 +328,7 @@ double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_back
 double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s,
                      bool lower_bound) {
   const auto& shape = t.shape;
-  std::vector<double> free_s(t.times.links, 0.0);
-  double end = 0;
+  std::vector<double> free_s(t.times.links, 0.0), ready_s(t.times.stages.size());
   for (auto s = shape.stages; s-- > 0;)
     for (auto i = std::size_t{s}; i < t.times.stages.size(); i += shape.stages) {
       const auto& k = t.times.stages[i];
@@ -337,8 +348,12 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
           summed_s = std::max(summed_s, f + 2 * to.route.latency_s + tied_s);
         }
       }
-      end = std::max(end, summed_s + k.update - k.gradients);
+      ready_s[i] = summed_s + k.norms;
     }
+  if (!t.times.norm_ways.empty()) exchange_norms(ready_s, t);
+  double end = 0;
+  for (std::size_t i = 0; i < ready_s.size(); ++i)
+    end = std::max(end, ready_s[i] + t.times.stages[i].update - t.times.stages[i].gradients);
   return end;
 }
 

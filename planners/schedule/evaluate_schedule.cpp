@@ -12,6 +12,14 @@
 
 namespace troupe::planners {
 
+std::vector<double> norm_arrivals(const std::vector<double>& ready,
+                                  const std::vector<double>& ways) {
+  auto at = ready;
+  for (std::size_t s = 1; s < at.size(); ++s) at[s] = std::max(at[s], at[s - 1] + ways[s - 1]);
+  for (auto s = at.size() - 1; s-- > 0;) at[s] = at[s + 1] + ways[s];
+  return at;
+}
+
 namespace {
 
 // An event simulation of what the stage actors do with a schedule's orders. The planned times of a
@@ -43,7 +51,8 @@ class execution {
         gradient_(activation_.size(), never),
         hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2),
         links_(t.links),
-        exchanges_(t.routes.size() * simulated_) {
+        exchanges_(t.routes.size() * simulated_),
+        norms_(t.norm_ways.empty() ? 0 : s.shape.pipelines * simulated_) {
     const auto each = simulated_ * shape_.microbatches;
     for (std::uint32_t i = 0; i < stages_.size(); ++i)
       if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
@@ -154,6 +163,12 @@ class execution {
     bool begun = false, given = false, added = false, summed = false, complete = false;
     bool tied_here = false;
     std::uint32_t parts = 0, sums = 0;  // received from peers
+  };
+
+  /// Of a pipeline in one iteration: the stages that have theirs, when, and their updates' times.
+  struct norms {
+    std::uint32_t stages = 0;
+    std::vector<double> ready, takes;
   };
 
   void happen(double at, kind what, std::size_t where) {
@@ -343,14 +358,30 @@ class execution {
     happen(now_ + t.gradients, kind::gradients, stage);
   }
 
+  /// The stage's gradients are summed. If an update needs all stages' norms, the last of them to be
+  /// ready lets all of its pipeline go on.
   void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
-    ends_[iteration] = std::max(ends_[iteration], now_ + takes_s);
+    if (norms_.empty()) return finish(stage, iteration, now_ + takes_s);
+    const auto stages = shape_.stages, first = stage / stages * stages;
+    auto& known = norms_[first / stages * simulated_ + iteration];
+    known.ready.resize(stages);
+    known.takes.resize(stages);
+    known.ready[stage - first] = now_ + times_.stages[stage].norms;
+    known.takes[stage - first] = takes_s;
+    if (++known.stages < stages) return;
+    const auto arrivals = norm_arrivals(known.ready, times_.norm_ways);
+    for (std::uint32_t s = 0; s < stages; ++s)
+      finish(first + s, iteration, arrivals[s] + known.takes[s]);
+  }
+
+  void finish(std::uint32_t stage, std::uint32_t iteration, double end_s) {
+    ends_[iteration] = std::max(ends_[iteration], end_s);
     if (auto* tail = tail_of(stage, iteration)) {
       const auto& t = times_.stages[stage];
-      tail->end = now_ + takes_s;
+      tail->end = end_s;
       tail->update = std::max(tail->exchange, tail->end - (t.update - t.gradients));
     }
-    happen(now_ + takes_s, kind::finished, stage);
+    happen(end_s, kind::finished, stage);
   }
 
   bool takes_tied(std::uint32_t stage) const {
@@ -420,6 +451,7 @@ class execution {
   std::vector<link> links_;                    // inside datacenters
   std::vector<lan_transfer> transfers_;        // over these
   std::vector<exchange> exchanges_;            // by stage
+  std::vector<norms> norms_;                   // by pipeline, then iteration
   std::vector<std::uint32_t> asked_;
   std::size_t left_ = 0;  // steps
   event_queue<event> due_;

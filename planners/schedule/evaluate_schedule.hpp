@@ -17,6 +17,7 @@ struct stage_times {
   // all-reduce on otherwise idle links, which happens between the two.
   double update = 0, exchange = 0;
   double gradients = 0;  // the part of `update` before the all-reduce: copying gradients
+  double norms = 0;      // between all-reduce and update, if updates need the norm of all gradients
 };
 
 /// The path of a tensor inside a datacenter: it has its fair share of the link until it has used
@@ -58,9 +59,16 @@ struct measured_times {
   /// As `stages`. Empty: hops take `lan` and all-reduces `exchange`, without contention.
   std::vector<stage_routes> routes;
   std::uint32_t links = 0;  // number of links in `routes`
+  /// By hop: how long the sum of norms takes to the next stage, or back. Empty: no update needs it.
+  std::vector<double> norm_ways;
   /// Iterations between synchronizations of all stages.
   std::uint64_t iterations = 1;
 };
+
+/// When each stage of a pipeline has the sum of all stages' norms, which goes to the last stage and
+/// back; `ready`: when they have their own.
+std::vector<double> norm_arrivals(const std::vector<double>& ready,
+                                  const std::vector<double>& ways);
 
 /// An activation or its gradient on the hop after `stage`.
 struct timed_transfer {

@@ -108,8 +108,9 @@ TEST_CASE(
     const double way_s =
         apart ? cost_constants{}.wan_latency_us * 1e-6 : without->times.routes[0].forward.latency_s;
     REQUIRE(way_s > 0);
-    CHECK(with->times.stages[0].update == Approx(without->times.stages[0].update + 2 * way_s));
-    CHECK(with->times.stages[1].update == Approx(without->times.stages[1].update));
+    CHECK(without->times.norm_ways.empty());
+    REQUIRE(with->times.norm_ways.size() == 1);
+    CHECK(with->times.norm_ways[0] == Approx(way_s));
     for (const auto f : {fidelity::closed, fidelity::lower_bound, fidelity::simulated}) {
       const auto longer = evaluate(c, job, *with, f), shorter = evaluate(c, job, *without, f);
       REQUIRE(longer);
@@ -117,6 +118,13 @@ TEST_CASE(
       CHECK(longer->iteration_s == Approx(shorter->iteration_s + 2 * way_s));
     }
   }
+}
+
+TEST_CASE("the sum of norms waits for the slowest stage on its way to the last one and back") {
+  CHECK(norm_arrivals({1, 2, 9}, {0.5, 0.25}) == std::vector<double>{9.75, 9.25, 9});
+  CHECK(norm_arrivals({1, 6, 2}, {0.5, 0.25}) == std::vector<double>{7, 6.5, 6.25});
+  CHECK(norm_arrivals({8, 2, 3}, {0.5, 0.25}) == std::vector<double>{9.5, 9, 8.75});
+  CHECK(norm_arrivals({4}, {}) == std::vector<double>{4});
 }
 
 TEST_CASE(

