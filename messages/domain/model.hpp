@@ -50,7 +50,7 @@ struct model {
   bool mlp_bias = false;                  // of the MLP
   /// Those that the first and the last layer of family `layers` share; none: they share none.
   std::optional<double> tied_parameters{};
-  /// Of family `layers`: updates need the norm of all gradients, for clipping or fp16's scale.
+  /// Updates need the norm of all gradients, for clipping or fp16's scale; of family `layers`.
   std::optional<bool> needs_norm{};
   static constexpr std::size_t required = 11;
 

@@ -165,7 +165,8 @@ class execution {
     std::uint32_t parts = 0, sums = 0;  // received from peers
   };
 
-  /// Of a pipeline in one iteration: the stages that have theirs, when, and their updates' times.
+  /// Those of a pipeline in one iteration: how many stages are ready, when, and their updates'
+  /// times.
   struct norms {
     std::uint32_t stages = 0;
     std::vector<double> ready, takes;

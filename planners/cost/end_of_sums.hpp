@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "planners/cost/plan_time.hpp"
+
+namespace troupe::planners {
+
+/// When all stages have finished their all-reduces and updates, given the end of each stage's last
+/// backward. All-reduces on the same link run one after the other, from the last stage on, whose
+/// backwards end first. `lower_bound`: never later than a simulated schedule of 1F1B ends.
+double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s,
+                     bool lower_bound);
+
+}  // namespace troupe::planners
