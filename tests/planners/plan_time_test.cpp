@@ -88,7 +88,7 @@ TEST_CASE("an iteration of two unequal stages takes the time computed by hand") 
 }
 
 TEST_CASE(
-    "an update that needs the norm of all gradients waits for the way to the last stage and back") {
+    "an update that needs the global gradient norm waits for a round trip to the last stage") {
   for (const bool apart : {false, true}) {
     cluster c;
     c.datacenters.push_back({"here", ""});
@@ -120,7 +120,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the sum of norms waits for the slowest stage on its way to the last one and back") {
+TEST_CASE("the global norm waits for the slowest stage of the pipeline") {
   CHECK(norm_arrivals({1, 2, 9}, {0.5, 0.25}) == std::vector<double>{9.75, 9.25, 9});
   CHECK(norm_arrivals({1, 6, 2}, {0.5, 0.25}) == std::vector<double>{7, 6.5, 6.25});
   CHECK(norm_arrivals({8, 2, 3}, {0.5, 0.25}) == std::vector<double>{9.5, 9, 8.75});

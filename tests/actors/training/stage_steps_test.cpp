@@ -82,7 +82,8 @@ TEST_CASE("a simulated stage begins each step when its input is there, and sends
   CHECK(s.take<tensor>().empty());
 }
 
-TEST_CASE("a simulated stage whose update needs a norm passes the sum on and waits for the whole") {
+TEST_CASE(
+    "a simulated stage whose update needs a norm passes on its partial sum and awaits the total") {
   auto setup = one_of_three(1);
   setup.costs.norms_s = 0.04;
   stage_fixture s{setup};
