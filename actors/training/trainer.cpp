@@ -170,9 +170,8 @@ void trainer_state::on(const inbound<stage_report>& m) {
   const auto i = stages_.index(r.name);
   stages_.add_round_trip(i, r, at_s);
   if (!r.why.text.empty())
-    return fail(
-        end_after(r.why, done_ > std::max(first_, o_.order.reached)),
-        fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
+    return fail(end_after(r.why, done_ > std::max(first_, o_.order.reached)),
+                fmt::format("{}: {}", stage_text(r.name), r.why.text));
   if (!stages_.is_ready(i) || r.iteration > stages_.done(i)) watch_.on_progress(at_s);
   if (!stages_.is_ready(i)) on_ready(i, r);
   if (joining_ && r.joined) on_joined(i, r);
@@ -231,11 +230,14 @@ void trainer_state::record_halt(std::size_t i, std::uint64_t at) {
 
 void trainer_state::on_starting(const stage_report& r) {
   if (!watch_.on_starting(now_s())) return;
-  const auto& s = plan_.stages[stages_.index(r.name)];
-  add_event(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
-                        r.name.stage, r.name.pipeline,
-                        o_.cluster->nodes[node_of(s.neighbours[r.name.stage])].name,
+  add_event(fmt::format("{} is still being set up, after {:.3g} s", stage_text(r.name),
                         watch_.setup_s()));
+}
+
+std::string trainer_state::stage_text(const stage_name& s) const {
+  const auto& setup = plan_.stages[stages_.index(s)];
+  return fmt::format("stage {} of pipeline {} on node {}", s.stage, s.pipeline,
+                     o_.cluster->nodes[node_of(setup.neighbours[s.stage])].name);
 }
 
 // Loss and squared norm are sums of parts: only last stages have a loss, and the stages of pipeline

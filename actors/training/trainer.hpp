@@ -92,6 +92,7 @@ class trainer_state {
   void on_joined(std::size_t i, const stage_report& r);
   void report_fallbacks();
   void on_starting(const stage_report& r);
+  std::string stage_text(const stage_name& s) const;  // its number and its node; for sentences
   void add_report(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
   void update_checkpoint();

@@ -11,6 +11,11 @@ namespace troupe::gpu::python {
 expected<worker_hello> worker_session::greet(std::string_view token, double limit_s) {
   auto first = connection_.receive(limit_s);
   if (!first) return refuse(end(first.error()));
+  if (first->header.kind == message_kind::error) {  // its interpreter lacks PyTorch
+    const auto why = read_error(first->body);
+    end(why);
+    return refuse(why);
+  }
   if (first->header.kind != message_kind::hello)
     return refuse(end(because(reason::kind::malformed,
                               "the worker's first message is {}, expected "

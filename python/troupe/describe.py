@@ -9,10 +9,13 @@ import sys
 
 from troupe.errors import Error
 from troupe.plain import named_values
+from troupe.torch_settings import import_torch
+
 
 def describe(path, arguments=None, seed=1):
     """The description, as JSON has it; `refusals` is empty unless something cannot be run. Raises ProgramError or
-    LayerError for a file without a model."""
+    LayerError for a file without a model, Missing without PyTorch."""
+    import_torch()
     from troupe.description import Description
     from troupe.model_file import Program
 

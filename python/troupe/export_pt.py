@@ -5,13 +5,14 @@
 import os
 import sys
 
-from troupe.errors import ProgramError
+from troupe.errors import Missing, ProgramError
+from troupe.torch_settings import import_torch
 
 
 def write(source, target):
-    """Writes `target` as a whole or not at all. Raises ProgramError for a file that is no safetensors file."""
-    import torch
-
+    """Writes `target` as a whole or not at all. Raises ProgramError for a file that is no safetensors file, Missing
+    without PyTorch."""
+    torch = import_torch()
     from troupe.safetensors import SafeTensors
 
     file = SafeTensors(source)
@@ -27,10 +28,7 @@ def main(arguments):
         return 2
     try:
         write(*arguments)
-    except ImportError:
-        print(f"found no PyTorch for {sys.executable}, expected one that writes the file", file=sys.stderr)
-        return 2
-    except (ProgramError, OSError) as error:
+    except (Missing, ProgramError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0

@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 
-from troupe.errors import Error, ProgramError
+from troupe.errors import Error, Missing, ProgramError
 from troupe.torch_settings import configure_torch
 
 
@@ -18,7 +18,7 @@ def main(arguments=None):
     except (Error, OSError) as error:
         print(getattr(error, "traceback", ""), file=sys.stderr, end="")
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, ProgramError) else 1
+        return 2 if isinstance(error, (Missing, ProgramError)) else 1
 
 
 def _train(o):

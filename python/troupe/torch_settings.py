@@ -2,6 +2,9 @@
 
 import ctypes
 import os
+import sys
+
+from .errors import Missing
 
 _trim_threshold, _mmap_threshold = -1, -3  # of mallopt()
 
@@ -12,12 +15,21 @@ def configure_torch(threads, deterministic):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
     keep_freed_memory()
-    import torch
-
+    torch = import_torch()
     torch.set_num_threads(threads)
     if deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+
+
+def import_torch():
+    """The module. Raises Missing where this interpreter has none that can be loaded."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # the latter: of a library that it loads
+        raise Missing(f"found no PyTorch for {sys.executable} ({error}), expected Debian's package python3-torch, or an "
+                      "interpreter with PyTorch as --python, `python` of the job or TROUPE_PYTHON") from error
+    return torch
 
 
 def keep_freed_memory():

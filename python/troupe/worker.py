@@ -14,7 +14,8 @@ import time
 import traceback
 
 from . import __version__, protocol
-from .torch_settings import configure_torch
+from .errors import Missing
+from .torch_settings import configure_torch, import_torch
 
 
 # -- the environment
@@ -35,8 +36,7 @@ def blas_name():
 
 
 def hello(token):
-    import torch
-
+    torch = import_torch()
     return protocol.to_json({"protocol": protocol.VERSION, "token": token, "package": __version__,
                              "python": platform.python_version(), "torch": torch.__version__,
                              "cuda": torch.version.cuda or "", "blas": blas_name(), "pid": os.getpid()})
@@ -324,7 +324,12 @@ def make_stages(setup):
 
 def main():
     connection = protocol.Connection(os.environ["TROUPE_WORKER_SOCKET"])
-    connection.send(protocol.HELLO, body=hello(os.environ["TROUPE_WORKER_TOKEN"]))
+    try:
+        greeting = hello(os.environ["TROUPE_WORKER_TOKEN"])
+    except Missing as error:
+        connection.send(protocol.ERROR, body=error_body(error))
+        raise
+    connection.send(protocol.HELLO, body=greeting)
     Worker(connection, make_stages).run()
 
 

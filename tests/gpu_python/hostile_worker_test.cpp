@@ -92,6 +92,18 @@ TEST_CASE_METHOD(fixture, "a worker that says no hello, or a wrong one, does not
   CHECK(killed == 3);
 }
 
+TEST_CASE_METHOD(fixture, "a worker that cannot greet says why") {
+  const auto made = make([](scripted_peer& p) {
+    reply_header h;
+    h.kind = message_kind::error;
+    p.reply(h, R"({"type":"","message":"found no PyTorch","cause":"exception"})");
+    p.receive();
+  });
+  CHECK(error_of(made) == "found no PyTorch");
+  CHECK(made.error().code == reason::kind::invalid);  // not repeated as after a lost worker
+  CHECK(killed == 1);
+}
+
 TEST_CASE_METHOD(fixture, "a process without the token is not the worker") {
   const auto made = make([](scripted_peer& p) {
     reply_header h;

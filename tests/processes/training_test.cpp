@@ -193,7 +193,7 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
   }
   const auto events = how(f, id).events;
   CHECK(std::any_of(events.begin(), events.end(), [](const auto& n) {
-    return n.find("is still being set up on node") != std::string::npos;
+    return n.find("is still being set up, after") != std::string::npos;
   }));
   fs::remove(vocabulary.path("vocab.held"));
   REQUIRE(f.wait_until(all_final));

@@ -51,6 +51,18 @@ class Failures(Scratch):
         self.assertIn(f'raises.py", line {line}, in forward', log)
         until(lambda: workers(self.folder) == [], 10)
 
+    def test_an_interpreter_without_pytorch_ends_the_job_at_once_with_a_sentence(self):
+        self.up(["T4"])
+        model, bare = self.path("model.yaml"), self.write("bare", f"#!/bin/sh\nexec {sys.executable} -S \"$@\"\n")
+        os.chmod(bare, 0o755)
+        subprocess.run([program, "describe", os.path.join(examples, "raises.py"), "--python", sys.executable, "--out", model],
+                       env=environment(), check=True, capture_output=True, timeout=90)
+        self.write("job.yaml", json.dumps({"name": "bare", "model": model, "global_batch": 16, "iterations": 20, "train": {
+            "program": os.path.join(examples, "raises.py"), "device": "cpu", "python": bare}, "pipeline": {"stages": 1, "microbatches": 4}}))
+        found = json.dumps(self.asked("submit", self.path("job.yaml"), "--wait", status=1))
+        self.assertRegex(found, "stage 0 of pipeline 0 on node n0: found no PyTorch for .*No module named 'torch'.*, expected .*python3-torch")
+        self.assertEqual(self.asked("status", "1")["jobs"][0]["attempts"], 1)
+
     def test_a_lack_of_memory_is_planned_higher_and_the_job_finishes_on_a_larger_gpu(self):
         self.up(["T4", "A100-40GB"])
         ended, = self.asked("submit", os.path.join(examples, "out_of_memory.yaml"), "--wait")["jobs"]

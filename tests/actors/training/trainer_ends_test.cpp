@@ -125,7 +125,7 @@ TEST_CASE("how long a stage has been starting is said with its node") {
   t.advance(12.5);
   t.receive(r);
   REQUIRE(t.events.size() == 1);
-  CHECK(says(t.events[0], "is still being set up on node a-0, after 12.5 s"));
+  CHECK(says(t.events[0], "on node a-0 is still being set up, after 12.5 s"));
 }
 
 TEST_CASE("two hundred and fifty-six iterations are reported at once, and the next when heard") {

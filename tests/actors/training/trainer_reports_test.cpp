@@ -269,7 +269,7 @@ TEST_CASE("a stage's failure fails the job only if another attempt cannot help")
     t.receive(r);
     t.reports_at_end();
     REQUIRE(t.over());
-    CHECK(t.over()->detail == "stage 1 of pipeline 0: something is wrong");
+    CHECK(t.over()->detail == "stage 1 of pipeline 0 on node a-0: something is wrong");
     return t.over()->how;
   };
   using enum part_report::state;
@@ -358,7 +358,7 @@ TEST_CASE("a stage that takes long to start is announced once") {
     t.advance(1);
   }
   REQUIRE(t.events.size() == 1);
-  CHECK(t.events[0].starts_with("stage 1 of pipeline 0 is still being set up on node "));
+  CHECK(t.events[0].starts_with("stage 1 of pipeline 0 on node a-0 is still being set up"));
 }
 
 TEST_CASE("a training report is repeated until it is acknowledged, then continues where it ended") {

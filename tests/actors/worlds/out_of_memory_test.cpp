@@ -183,7 +183,8 @@ TEST_CASE("a training that runs out of GPU memory is planned again with more hea
   CHECK(e.memory[0].out_of_memory);
   const auto a = roomy.report(usual.job), b = tight.report(job.job);
   CHECK(std::ranges::any_of(b.events, [](const std::string& event) {
-    return event.starts_with("stage 0 of pipeline 0: the GPU refused memory of ") &&
+    return event.starts_with("stage 0 of pipeline 0 on node ") &&
+           event.find(": the GPU refused memory of ") != std::string::npos &&
            event.find("bytes: out of memory; ") != std::string::npos;
   }));
   REQUIRE(a.iterations.size() == 3);
