@@ -39,22 +39,6 @@ expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec
   return out;
 }
 
-namespace {
-
-/// Would it, if all of its GPUs were idle? By the rules of free_gpus: within a node, of whole
-/// nodes, or as many of each node, which may divide tensor groups.
-bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
-  const auto gpus = how.gpus();
-  if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
-  if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
-    return false;
-  if (has_exact_gpus(job)) return pool.has_equal(gpus);
-  const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
-  return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
-}
-
-}  // namespace
-
 std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const job_view& j) {
   std::vector<pool_option> out;
   for (const auto& p : *j.plans)
@@ -113,16 +97,7 @@ bool data_parallel_policy::places(const job_spec& job, bool) const {
 expected<std::vector<plan>> data_parallel_policy::plans_of(const cluster& c, const job_spec& job,
                                                            planning_budget& budget) const {
   if (job.command.empty()) return data_parallel_plans(c, job, counts_for(job));
-  auto plans = plans_of_one_type(c, job, policy::plans_of(c, job, budget));
-  if (!plans) return plans;
-  // A number of GPUs that no pool can give would be taken for the job's request (requested()), and
-  // the job would wait for ever.
-  const auto pools = pools_of(c, idle_index{c});
-  std::erase_if(*plans, [&](const plan& p) {
-    return std::ranges::none_of(pools, [&](const auto& pool) { return holds(pool, job, p); });
-  });
-  if (plans->empty()) return no_single_type(job);
-  return plans;
+  return plans_of_one_pool(c, job, policy::plans_of(c, job, budget));
 }
 
 reason data_parallel_policy::why_waits(const snapshot& s, const job_view& j) const {

@@ -67,6 +67,31 @@ expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& 
   return out;
 }
 
+// Within a node, of whole nodes, or as many of each node, which may divide tensor groups.
+bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
+  const auto gpus = how.gpus();
+  if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
+  if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
+    return false;
+  if (has_exact_gpus(job)) return pool.has_equal(gpus);
+  const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
+  return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
+}
+
+// A number of GPUs that no pool can give would be taken for the job's request, and the job would
+// wait for ever.
+expected<std::vector<plan>> plans_of_one_pool(const cluster& c, const job_spec& job,
+                                              const expected<std::vector<plan>>& plans) {
+  auto out = plans_of_one_type(c, job, plans);
+  if (!out) return out;
+  const auto pools = pools_of(c, idle_index{c});
+  std::erase_if(*out, [&](const plan& p) {
+    return std::ranges::none_of(pools, [&](const auto& pool) { return holds(pool, job, p); });
+  });
+  if (out->empty()) return no_single_type(job);
+  return out;
+}
+
 tl::unexpected<reason> no_single_type(const job_spec& job) {
   return refuse(reason::kind::infeasible, "no GPUs of a single type hold '{}'", job.model.name);
 }

@@ -12,6 +12,7 @@
 #include "messages/domain/cluster.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
+#include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/idle_index.hpp"
 
 // Limits on GPUs are checked by planners while they search, and by the orchestrator when it
@@ -48,6 +49,15 @@ std::uint32_t max_of_type(const cluster& c, const job_spec& job, gpu_index g);
 /// The same plans for policies that place a job on GPUs of one type: each plan once for each of its
 /// types of which the job may have all the GPUs. Refuses if there is none, or with the error given.
 expected<std::vector<plan>> plans_of_one_type(const cluster& c, const job_spec& job,
+                                              const expected<std::vector<plan>>& plans);
+
+/// Whether a pool has room for the job's plan if all of its GPUs are idle, by the rules of
+/// free_gpus.
+bool holds(const gpu_pool& pool, const job_spec& job, const plan& how);
+
+/// plans_of_one_type() without those that no pool of the cluster holds, for policies that place a
+/// job in one pool.
+expected<std::vector<plan>> plans_of_one_pool(const cluster& c, const job_spec& job,
                                               const expected<std::vector<plan>>& plans);
 
 /// Why a policy that places a job on GPUs of one type has no plan.

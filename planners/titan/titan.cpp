@@ -109,7 +109,7 @@ class titan final : public queue_policy {
 
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    if (!is_tuning(job)) return plans_of_one_type(c, job, policy::plans_of(c, job, budget));
+    if (!is_tuning(job)) return plans_of_one_pool(c, job, policy::plans_of(c, job, budget));
     std::vector<plan> plans;
     for (gpu_index gpu = 0; gpu < c.gpus.size(); ++gpu) add_plans(c, gpu, job, plans);
     if (plans.empty())

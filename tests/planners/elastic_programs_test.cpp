@@ -410,9 +410,6 @@ TEST_CASE("a program that is known to be twice as fast on another type is moved 
 
 TEST_CASE("a job alone on an idle cluster starts within an hour or is refused") {
   for (const auto name : policy_names()) {
-    // Their subject is fine-tuning: of other work they leave some waiting that one pool cannot
-    // hold.
-    if (name.starts_with("titan")) continue;
     const auto by = with_trainings(make_policy(name));
     std::size_t started = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
