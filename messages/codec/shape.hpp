@@ -36,6 +36,8 @@ inline constexpr std::uint64_t enum_count<prefill_progress::state> = 3;
 template <>
 inline constexpr std::uint64_t enum_count<prefill_block::kind> = 3;
 template <>
+inline constexpr std::uint64_t enum_count<end_word> = end_words.size();
+template <>
 inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>
 inline constexpr std::uint64_t enum_count<reason::kind> = 11;

@@ -126,10 +126,11 @@ struct cluster_settings {
   double preempt_grace_s = 60;  // time for a training to save before it is stopped
   double grace_s = 5;           // of programs without their own: from SIGTERM to SIGKILL
   std::optional<double> time_limit_s{};  // of jobs that have none of their own
+  std::optional<double> owner_mib{};     // an owner's unfinished jobs take at most this; none: 64
   static constexpr std::size_t required = 7;
 
   TROUPE_FIELDS(cluster_settings, heartbeat_s, lease_s, memory_headroom, restart_s, checkpoint_s,
-                preempt_grace_s, grace_s, time_limit_s);
+                preempt_grace_s, grace_s, time_limit_s, owner_mib);
 };
 
 /// The description of a cluster. As loaded, nodes are in the file's order, and groups are expanded.

@@ -10,6 +10,7 @@
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/elastic.hpp"
+#include "messages/domain/end.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/memory.hpp"
 #include "messages/domain/model.hpp"
@@ -70,13 +71,22 @@ struct job_spec {
   std::optional<bool> merge_across_owners{};  // also with jobs of others who agree; none: no
   /// A program that policies may stop, resize and move; none: none of them may.
   std::optional<troupe::elastic> elastic{};
+  /// A program may be spread over datacenters that have a link; none: only if no datacenter is
+  /// large enough for it.
+  std::optional<bool> across_datacenters{};
+  /// A program that takes numbers of GPUs that differ between its nodes; none: it does not.
+  std::optional<bool> unequal{};
+  std::optional<retry_rule> retries{};  // of a program that has failed; none: it is not repeated
+  /// Of a program: its user gave no number of iterations (no batch), and 1 stands in for it.
+  std::optional<bool> assumed_iterations{}, assumed_batch{};
   static constexpr std::size_t required = 20;
 
   TROUPE_FIELDS(job_spec, name, model, global_batch, iterations, microbatches, slo_s, deadline_s,
                 budget, priority, gpus, gpu_type, dataset_card, merge, command, environment,
                 working_directory, objective, train, slots, pipeline, max_gpus, required_gpu_type,
                 max_restarts, memory, kernels, serve, exact_gpus, assumed_model, grace_s,
-                rank_wait_s, time_limit_s, merged_as, merge_across_owners, elastic);
+                rank_wait_s, time_limit_s, merged_as, merge_across_owners, elastic,
+                across_datacenters, unequal, retries, assumed_iterations, assumed_batch);
 };
 
 /// Is it a user's program?

@@ -232,13 +232,17 @@ struct job_status {
   std::optional<elastic_status> elastic{};  // of an elastic program
   /// Attempts that ran out of memory; none: no attempt has.
   std::optional<std::uint32_t> out_of_memory{};
+  std::optional<end_word> why{};  // of an ended job, or of the last attempt of a waiting one
+  std::optional<std::vector<attempt_end>> ends{};  // of its attempts that have ended
+  std::optional<std::uint32_t> retried{};          // repetitions since it last saved
+  std::optional<double> retry_in_s{};  // it is not started before; none: it does not wait for that
   static constexpr std::size_t required = 24;
 
   TROUPE_FIELDS(job_status, job, name, state, submitted_s, started_s, ended_s, attempts, how, where,
                 iterations_done, predicted_bytes, peak_bytes, detail, owner, waiting_reason, model,
                 command, priority, exit_code, iteration, iterations, loss, tokens_per_s, eta_s,
                 failed_rank, failed_node, ended_ranks, merged_with, lease, follows, elastic,
-                out_of_memory);
+                out_of_memory, why, ends, retried, retry_in_s);
 };
 
 /// A job's row as far as its file determines it. Keys that clients see are copied here, next to
@@ -259,9 +263,11 @@ struct query_jobs {
   job_id job = 0;
   std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
   std::optional<bool> spec{};  // true, and one job: with what was submitted
+  /// The answer may be a page: jobs from this number on, and `next`; none: the first jobs.
+  std::optional<job_id> from{};
   static constexpr std::size_t required = 2;
 
-  TROUPE_FIELDS(query_jobs, request, job, view, spec);
+  TROUPE_FIELDS(query_jobs, request, job, view, spec, from);
 };
 
 /// One node as a table row.
@@ -340,10 +346,11 @@ struct query_reply {
   std::optional<bool> older_left_out{};
   /// The job as submitted, if it was asked for by its owner or an operator.
   std::optional<job_spec> spec{};
+  std::optional<job_id> next{};  // ask again from this job on for the rest of a long list
   static constexpr std::size_t required = 6;
 
   TROUPE_FIELDS(query_reply, request, policy, now_s, jobs, nodes, gateways_absent, gateways, view,
-                older_left_out, spec);
+                older_left_out, spec, next);
 };
 
 /// Answered by `explanation`.

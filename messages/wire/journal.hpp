@@ -9,6 +9,7 @@
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
+#include "messages/domain/end.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/job_union.hpp"
 #include "messages/domain/plan.hpp"
@@ -105,9 +106,10 @@ struct lease_revoked {
   double grace_s = 0;                      // time to save before it is killed
   std::optional<std::uint32_t> part{};     // the one that is the reason
   std::optional<std::uint64_t> request{};  // the client's, of the `requeue_job` that is the reason
+  std::optional<end_word> word{};          // none: what `why` implies
   static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(lease_revoked, lease, at_s, why, detail, grace_s, part, request);
+  TROUPE_FIELDS(lease_revoked, lease, at_s, why, detail, grace_s, part, request, word);
 };
 
 /// The last report of a program, as far as it matters afterwards.
@@ -135,10 +137,12 @@ struct part_ended {
   std::string detail;
   std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
   std::optional<program_end> program{};     // of a program that has reported something of it
+  std::optional<end_word> word{};           // none: what `outcome` implies
+  std::optional<std::uint32_t> rank{};      // the program's rank that failed, as its launcher says
   static constexpr std::size_t required = 7;
 
   TROUPE_FIELDS(part_ended, lease, part, at_s, outcome, iterations, peak_bytes, detail, exit_code,
-                program);
+                program, word, rank);
 };
 
 /// A member leaves its union, which goes on without it.
@@ -149,8 +153,10 @@ struct member_ended {
   lease_outcome outcome = lease_outcome::succeeded;
   std::uint64_t iterations = 0;  // that it has done in the union
   std::string detail;
+  std::optional<end_word> word{};  // none: what `outcome` implies
+  static constexpr std::size_t required = 5;
 
-  TROUPE_FIELDS(member_ended, job, at_s, outcome, iterations, detail);
+  TROUPE_FIELDS(member_ended, job, at_s, outcome, iterations, detail, word);
 };
 
 /// The job has ended. At most one per job.
@@ -159,8 +165,10 @@ struct job_ended {
   double at_s = 0;
   job_state final_state = job_state::finished;
   std::string detail;
+  std::optional<end_word> word{};  // none: that of its last attempt
+  static constexpr std::size_t required = 4;
 
-  TROUPE_FIELDS(job_ended, job, at_s, final_state, detail);
+  TROUPE_FIELDS(job_ended, job, at_s, final_state, detail, word);
 };
 
 /// A trainer has reported iterations, a checkpoint or an event. Per-stage measurements are left
@@ -196,9 +204,11 @@ struct snapshot_begun {
 /// A present or past lease of a job, and its nodes by rank: where its logs are.
 struct attempt_record {
   lease_id lease = 0;
-  std::vector<node_index> nodes;  // by rank; each has a log of it
+  std::vector<node_index> nodes;     // by rank; each has a log of it
+  std::optional<attempt_end> end{};  // none: it has not ended, or ended before 0.4
+  static constexpr std::size_t required = 2;
 
-  TROUPE_FIELDS(attempt_record, lease, nodes);
+  TROUPE_FIELDS(attempt_record, lease, nodes, end);
 };
 
 /// A job at the time of the snapshot.
@@ -240,13 +250,16 @@ struct job_kept {
   std::optional<job_id> in{};               // the union that it runs in
   std::optional<bool> alone{};              // it ran out of memory in a union; none: no
   std::optional<elastic_record> elastic{};  // of an elastic program
+  std::optional<end_word> word{};           // why its last attempt, or the job, has ended
+  std::optional<std::uint32_t> retried{};   // repetitions since it last saved; none: 0
+  std::optional<double> not_before_s{};     // it is not started before this time; none: at once
   static constexpr std::size_t required = 26;
 
   TROUPE_FIELDS(job_kept, job, request, spec, state, submitted_s, started_s, ended_s, attempts,
                 out_of_memory, memory_factor, bytes_floor, iterations_done, lease, how, where,
                 predicted_bytes, peak_bytes, memory, detail, closed, owner, losses, lost_parts,
                 lost_succeeded, exit_code, tries, suspended, suspensions, tried_gpus, tried_bytes,
-                failed_rank, ran_s, members, in, alone, elastic);
+                failed_rank, ran_s, members, in, alone, elastic, word, retried, not_before_s);
 };
 
 /// A lease that holds GPUs, at the time of the snapshot.
@@ -267,11 +280,13 @@ struct lease_kept {
   std::optional<double> grace_s{};       // of its revocation; none: 0
   std::optional<double> revoked_s{};     // when it was first revoked; none: it was not
   std::optional<std::uint64_t> saved{};  // as its program has reported while it ran
+  std::optional<end_word> word{};        // so far; none: what `outcome` implies
+  std::optional<std::uint32_t> rank{};   // the program's rank that failed
   static constexpr std::size_t required = 9;
 
   TROUPE_FIELDS(lease_kept, granted, revoked, outcome, detail, ended, iterations, peak_bytes,
                 succeeded, exit_code, failed_part, program, ended_with_zero, grace_s, revoked_s,
-                saved);
+                saved, word, rank);
 };
 
 /// The job is suspended and gets no GPUs from now on, or is resumed.

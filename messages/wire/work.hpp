@@ -9,6 +9,7 @@
 #include "messages/base/fields.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/cluster.hpp"
+#include "messages/domain/end.hpp"
 #include "messages/domain/job.hpp"
 #include "messages/domain/plan.hpp"
 
@@ -118,10 +119,12 @@ struct program_progress {
   /// It was asked to stop before it ended, by its control file or SIGTERM; with exit status 0 it
   /// has `stopped` then, unless it is `finished`.
   bool signalled = false;
-  std::optional<double> loss{};  // of the last iteration
+  std::optional<double> loss{};         // of the last iteration
+  std::optional<std::uint64_t> last{};  // the job's last iteration, if the program has said it
   static constexpr std::size_t required = 6;
 
-  TROUPE_FIELDS(program_progress, iteration, saved, resumed, step_s, finished, signalled, loss);
+  TROUPE_FIELDS(program_progress, iteration, saved, resumed, step_s, finished, signalled, loss,
+                last);
 };
 
 /// The state of a part of a lease on its node. A program that ends with status 0 after SIGTERM has
@@ -143,9 +146,12 @@ struct part_report {
   double peak_bytes = 0;         // per GPU; 0: unknown
   std::string detail;            // why it failed or could not start
   std::optional<program_progress> program{};
+  std::optional<end_word> word{};       // none: what `now` implies
+  std::optional<std::uint32_t> rank{};  // the program's rank that failed, as its launcher says
   static constexpr std::size_t required = 6;
 
-  TROUPE_FIELDS(part_report, lease, now, exit_code, iterations, peak_bytes, detail, program);
+  TROUPE_FIELDS(part_report, lease, now, exit_code, iterations, peak_bytes, detail, program, word,
+                rank);
 };
 
 /// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
