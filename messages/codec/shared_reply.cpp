@@ -11,27 +11,35 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-// Without the last three, or the last: a query of all jobs never requests the view or a job's spec,
-// and few lists are cut.
-constexpr std::size_t short_reply_fields = 7, reply_fields = 9;
-static_assert(shape::field_count<query_reply> == reply_fields + 1,
+// A query of all jobs never requests the view or a job's spec, and few lists are cut or paged:
+// fields at the end that are empty are left out.
+constexpr std::size_t short_fields = 7, cut_fields = 9, paged_fields = 11;
+static_assert(shape::field_count<query_reply> == paged_fields,
               "pack the new field in its place below");
+
+std::size_t fields_of(const query_reply& r) {
+  if (r.next) return paged_fields;
+  return r.older_left_out ? cut_fields : short_fields;
+}
 
 }  // namespace
 
 // Many clients ask for all jobs at the same time, and their answers differ only in the fields at
 // the beginning: the rest is packed once.
-shared_reply::shared_reply(const query_reply& r)
-    : policy_{r.policy}, fields_{r.older_left_out ? reply_fields : short_reply_fields} {
+shared_reply::shared_reply(const query_reply& r) : policy_{r.policy}, fields_{fields_of(r)} {
   shape::sink bytes;
   shape::packer out{bytes};
   out.pack(r.jobs);
   out.pack(r.nodes);
   out.pack(r.gateways_absent);
   out.pack(r.gateways);
-  if (r.older_left_out) {
+  if (fields_ >= cut_fields) {
     out.pack(r.view);
     out.pack(r.older_left_out);
+  }
+  if (fields_ >= paged_fields) {
+    out.pack(r.spec);
+    out.pack(r.next);
   }
   rest_.assign(bytes.data(), bytes.data() + bytes.size());
 }
