@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "messages/codec/codec.hpp"
 
@@ -23,8 +24,11 @@ TEST_CASE("a reply encoded once for many clients has the bytes of one encoded fo
   r.nodes.push_back({0, "a", "A40", true, 4, 2});
   r.gateways_absent = {"north"};
   r.gateways = {{"south", {1, 2, 3}}};
-  for (const auto older : {std::optional<bool>{}, std::optional{true}}) {
+  const std::pair<std::optional<bool>, std::optional<job_id>> ends[] = {
+      {{}, {}}, {true, {}}, {{}, 301}, {true, 301}};
+  for (const auto& [older, next] : ends) {
     r.older_left_out = older;
+    r.next = next;
     const shared_reply shared{r};
     for (const std::uint64_t request : {1ULL, 200ULL, 0x0123456789abcdefULL}) {
       r.request = request;
