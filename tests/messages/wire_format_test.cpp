@@ -84,7 +84,7 @@ const refused_case refused_messages[] = {
     {"bytes after the end", "95 03 0e 00 00 92 00 00 00", malformed,
      "byte 8: bytes follow the end"},
     {"a field too few", "95 03 0e 00 00 91 00", malformed, "fewer fields than"},
-    {"a field too many", "95 03 0e 00 00 95 00 00 c3 c3 00", malformed, "more fields than"},
+    {"a field too many", "95 03 0e 00 00 96 00 00 c3 c3 00 00", malformed, "more fields than"},
     {"a body that is a map", "95 03 0e 00 00 82 00 00 00 00", malformed, "expected an array"},
     {"a body that is nil", "95 03 0e 00 00 c0", malformed, "expected an array"},
     {"a string for a number", "95 03 0e 00 00 92 a1 37 00", malformed, "expected an integer"},
