@@ -104,9 +104,7 @@ constexpr bool all_fields(T& value, F&& f) {
 /// rejected before memory is reserved.
 template <class T>
 constexpr std::size_t min_bytes() {
-  if constexpr (std::is_same_v<T, double>) {
-    return 9;
-  } else if constexpr (is_variant<T>) {
+  if constexpr (is_variant<T>) {
     return 3;
   } else if constexpr (record<T>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {

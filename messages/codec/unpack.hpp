@@ -1,11 +1,13 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "messages/codec/shape.hpp"
@@ -152,20 +154,57 @@ class unpacker {
     return (byte & 0xfe) == 0xc2 || fail("expected a boolean");
   }
 
+  // Most libraries write a whole number as an integer, and some write float 32 where that is exact.
   bool unpack_double(double& value) {
     std::uint8_t byte = 0;
-    std::uint64_t bits = 0;
     if (!token(byte)) return false;
-    if (byte != 0xcb) return fail("expected a float 64");
+    if (byte == float_64) return float_of<std::uint64_t>(value);
+    if (byte == float_32) return float_of<std::uint32_t>(value);
+    if (byte == unsigned_64) {
+      std::uint64_t whole = 0;
+      return big_endian(whole) && exactly(whole, 0x1p64, value);
+    }
+    std::int64_t whole = 0;
+    return integer_of(byte, whole, "expected a number") && exactly(whole, 0x1p63, value);
+  }
+
+  /// `limit`: the first double that is too large for a T.
+  template <class T>
+  bool exactly(T whole, double limit, double& value) {
+    value = static_cast<double>(whole);
+    const bool same = value < limit && static_cast<T>(value) == whole;
+    return same || fail("integer is not exact as a float 64");
+  }
+
+  static constexpr std::uint8_t float_32 = 0xca, float_64 = 0xcb, unsigned_64 = 0xcf;
+
+  template <class Bits>
+  bool float_of(double& value) {
+    using wire = std::conditional_t<sizeof(Bits) == 8, double, float>;
+    Bits bits = 0;
     if (!big_endian(bits)) return false;
-    value = std::bit_cast<double>(bits);
+    value = static_cast<double>(std::bit_cast<wire>(bits));
     return true;
   }
 
+  // JavaScript has one kind of number: its libraries write whole ones beyond 32 bits as floats.
   template <class T>
   bool unpack_integer(T& value) {
     std::uint8_t byte = 0;
     if (!token(byte)) return false;
+    if (byte != float_32 && byte != float_64) return integer_of(byte, value, "expected an integer");
+    double number = 0;
+    if (!(byte == float_64 ? float_of<std::uint64_t>(number) : float_of<std::uint32_t>(number)))
+      return false;
+    // From 2^53 on the sender may have had another number than the float that it wrote.
+    constexpr double first_inexact = 0x1p53;
+    if (!(std::abs(number) < first_inexact) || std::trunc(number) != number)
+      return fail("expected an integer, found a float that is none exactly");
+    return in_range(static_cast<std::int64_t>(number), value);
+  }
+
+  template <class T>
+  bool integer_of(std::uint8_t byte, T& value, const char* otherwise) {
     if (byte <= 0x7f) return value = static_cast<T>(byte), true;
     if (byte >= 0xe0) return in_range(static_cast<std::int8_t>(byte), value);
     switch (byte) {
@@ -175,7 +214,7 @@ class unpacker {
         return sized_integer<std::uint16_t>(value);
       case 0xce:
         return sized_integer<std::uint32_t>(value);
-      case 0xcf:
+      case unsigned_64:
         return sized_integer<std::uint64_t>(value);
       case 0xd0:
         return sized_integer<std::int8_t>(value);
@@ -186,7 +225,7 @@ class unpacker {
       case 0xd3:
         return sized_integer<std::int64_t>(value);
       default:
-        return fail("expected an integer");
+        return fail(otherwise);
     }
   }
 

@@ -250,7 +250,7 @@ bool zeromq_engine::drain_router() {
     } else if (l == nullptr) {
       greeter_.on_unknown_sender(id, header);
     } else if (!e) {
-      pump_.discard(*l, host_state::malformed, header.size() + body.size());
+      pump_.refuse_frame(*l, e.error(), header.size() + body.size());
     } else if (e->type == type_id<credit>) {
       pump_.on_credit(*l, header);
     } else if (e->type == type_id<find_node>) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "messages/base/invariant.hpp"
 #include "messages/codec/codec.hpp"
 #include "runtime/host/log.hpp"
@@ -146,10 +148,26 @@ void frame_pump::send_credits() {
 // ---- receiving
 
 void frame_pump::on_frame(lane& l, const envelope& e, frame f) {
-  if (is_valid_source(l, e))
-    deliver(l, std::move(f));
-  else
-    discard(l, host_state::strangers, f.size());
+  if (!is_valid_source(l, e)) return discard(l, host_state::strangers, f.size());
+  if (const auto why = unreadable(l, f)) return refuse_frame(l, *why, f.size());
+  deliver(l, std::move(f));
+}
+
+// Clients are other people's programs, too, and a request that nobody answers tells their authors
+// nothing. Larger frames are refused by the controller, by their size.
+std::optional<reason> frame_pump::unreadable(const lane& l, const frame& f) const {
+  constexpr std::size_t largest_checked_bytes = std::size_t{1} << 20;
+  if (!is_client(l.peer) || f.size() > largest_checked_bytes) return {};
+  const auto m = decode(f.header.bytes());
+  if (m) return {};
+  const auto request = peek_request(f.header.bytes());
+  if (!request) return m.error();
+  return reason{m.error().code, fmt::format("request {}: {}", *request, m.error().text)};
+}
+
+void frame_pump::refuse_frame(lane& l, const reason& why, std::size_t bytes) {
+  discard(l, host_state::malformed, bytes);
+  if (is_client(l.peer)) write(l, encode(host_.self, l.peer, refusal{why}));
 }
 
 void frame_pump::on_batch(lane& l, zmq::message_t body) {
@@ -157,7 +175,9 @@ void frame_pump::on_batch(lane& l, zmq::message_t body) {
   if (!frames) return host_.add(host_state::malformed);
   for (auto& f : *frames) {
     const auto e = peek(f.header.bytes());
-    if (!e || e->type <= last_session_type) {  // greetings and credit travel alone
+    if (!e) {
+      refuse_frame(l, e.error(), f.size());
+    } else if (e->type <= last_session_type) {  // greetings and credit travel alone
       discard(l, host_state::malformed, f.size());
     } else {
       on_frame(l, *e, std::move(f));

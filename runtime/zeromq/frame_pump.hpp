@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ class frame_pump {
   void on_credit(lane& l, const zmq::message_t& header);
   /// Drops a frame and returns the credit that it took.
   void discard(lane& l, host_state::count why, std::size_t bytes);
+  /// Drops a frame that does not decode; a client is told why.
+  void refuse_frame(lane& l, const reason& why, std::size_t bytes);
   /// A new receiving side, for a lane that has just been greeted.
   std::shared_ptr<inbox> fresh_inbox(const std::shared_ptr<lane>& l) const;
 
@@ -65,6 +68,7 @@ class frame_pump {
   bool may_write(const lane& l) const;
   void mark_blocked(const lane& l);
   bool is_valid_source(const lane& l, const envelope& e) const;
+  std::optional<reason> unreadable(const lane& l, const frame& f) const;
   void deliver(lane& l, frame f);
 
   host_state& host_;

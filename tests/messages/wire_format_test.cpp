@@ -45,6 +45,48 @@ TEST_CASE("integers and lengths may be encoded longer than necessary") {
   }
 }
 
+TEST_CASE("a number has the same value in every format that has it exactly") {
+  struct format {
+    const char* hex;
+    double value;
+  };
+  // A query_reply's now_s. 3600 as @msgpack/msgpack 3.1.2, msgpackr 1.11.5, notepack.io 3.0.1,
+  // msgpack5 6.0.2 and msgpack-c 4.1.3 write it is cd 0e10; 3600.5 of msgpack5 is a float 32.
+  for (const auto& f : std::initializer_list<format>{{"cb 40ac200000000000", 3600},
+                                                     {"ca 45610000", 3600},
+                                                     {"ca 45610800", 3600.5},
+                                                     {"cd 0e10", 3600},
+                                                     {"d1 0e10", 3600},
+                                                     {"cf 0000000000000e10", 3600},
+                                                     {"01", 1},
+                                                     {"ff", -1},
+                                                     {"d0 80", -128},
+                                                     {"cf 0020000000000000", 0x1p53},
+                                                     {"cf 0020000000000002", 0x1p53 + 2},
+                                                     {"cf 8000000000000000", 0x1p63},
+                                                     {"d3 8000000000000000", -0x1p63},
+                                                     {"ca 3e000000", 0.125}}) {
+    INFO(f.hex);
+    const auto m = decode(from_hex(std::string{"95 03 0f 00 00 96 00 a0 "} + f.hex + " 90 90 90"));
+    INFO((m ? std::string{} : m.error().text));
+    REQUIRE(m);
+    CHECK(std::get<query_reply>(m->second).now_s == f.value);
+  }
+  // A query_jobs' request: 2^33 + 5 as notepack.io and msgpack5 write it, and as msgpackr and
+  // @msgpack/msgpack with useBigInt64 do; the largest such float; and 5 in 32 bits.
+  for (const auto* hex : {"cf 0000000200000005", "cb 4200000000280000"}) {
+    const auto m = decode(from_hex(std::string{"95 03 0e 00 00 92 "} + hex + " 00"));
+    REQUIRE(m);
+    CHECK(std::get<query_jobs>(m->second).request == (1ULL << 33) + 5);
+  }
+  const auto largest = decode(from_hex("95 03 0e 00 00 92 cb 433fffffffffffff 00"));
+  REQUIRE(largest);
+  CHECK(std::get<query_jobs>(largest->second).request == (1ULL << 53) - 1);
+  const auto m = decode(from_hex("95 03 0e 00 00 92 ca 40a00000 00"));
+  REQUIRE(m);
+  CHECK(std::get<query_jobs>(m->second).request == 5);
+}
+
 TEST_CASE("a frame's envelope can be read without knowing the type of its message") {
   const auto e = peek(from_hex("95 03 cd 03e7 05 06 c1"));
   REQUIRE(e);
@@ -88,7 +130,16 @@ const refused_case refused_messages[] = {
     {"a body that is a map", "95 03 0e 00 00 82 00 00 00 00", malformed, "expected an array"},
     {"a body that is nil", "95 03 0e 00 00 c0", malformed, "expected an array"},
     {"a string for a number", "95 03 0e 00 00 92 a1 37 00", malformed, "expected an integer"},
-    {"a float for an integer", "95 03 0e 00 00 92 cb 3ff0000000000000 00", malformed, "an integer"},
+    {"a float with a fraction for an integer", "95 03 0e 00 00 92 cb 3ff8000000000000 00",
+     malformed, "a float that is none exactly"},
+    {"a float of 2^53 for an integer", "95 03 0e 00 00 92 cb 4340000000000000 00", malformed,
+     "a float that is none exactly"},
+    {"NaN for an integer", "95 03 0e 00 00 92 cb 7ff8000000000000 00", malformed,
+     "a float that is none exactly"},
+    {"infinity for an integer", "95 03 0e 00 00 92 ca ff800000 00", malformed,
+     "a float that is none exactly"},
+    {"a negative float for a number without a sign", "95 03 0e 00 00 92 ca bf800000 00", malformed,
+     "out of the field's range"},
     {"a boolean for a number", "95 03 0e 00 00 92 c3 00", malformed, "expected an integer"},
     {"bytes for a string", "95 03 01 00 00 93 c4 01 78 00 00", malformed, "expected a string"},
     {"a number for a string", "95 03 01 00 00 93 07 00 00", malformed, "expected a string"},
@@ -100,10 +151,12 @@ const refused_case refused_messages[] = {
     {"a list of records that lies", "95 03 1e 00 00 99 00 00 00 00 dc 0005 96 00 00 00 00 cb",
      malformed, "length exceeds"},
     {"a length that is cut off", "95 03 20 00 00 93 00 00 dd 00 00", malformed, "end inside"},
-    {"an integer for a double", "95 03 1e 00 00 99 00 00 00 00 90 91 01 00 00 00 00 00 00 00 00",
-     malformed, "expected a float 64"},
-    {"a float 32 for a double", "95 03 1e 00 00 99 00 00 00 00 90 91 ca 3f800000 00 00 00 00",
-     malformed, "expected a float 64"},
+    {"an integer that no float 64 has", "95 03 0f 00 00 96 00 a0 cf 0020000000000001 90 90 90",
+     malformed, "not exact as a float 64"},
+    {"the largest integer for a float 64", "95 03 0f 00 00 96 00 a0 d3 7fffffffffffffff 90 90 90",
+     malformed, "not exact as a float 64"},
+    {"a string for a float 64", "95 03 0f 00 00 96 00 a0 a1 31 90 90 90", malformed,
+     "expected a number"},
     {"a number for a boolean", "95 03 0d 00 00 93 00 01 92 00 a0", malformed, "expected a boolean"},
     {"nil for a boolean", "95 03 0d 00 00 93 00 c0 92 00 a0", malformed, "expected a boolean"},
     {"an enumerator too large", "95 03 03 00 00 91 92 0b a0", malformed, "unknown enumerator"},

@@ -101,6 +101,34 @@ TEST_CASE("malformed messages are counted, and the next valid frame is delivered
   REQUIRE(controller->counts().malformed == 10);
 }
 
+TEST_CASE("a client's request that does not decode is refused, and its connection goes on") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  const auto refused = [&](const std::string& header) {
+    s.send({header, ""});
+    for (;;) {
+      const auto m = s.receive();
+      if (const auto* no = std::get_if<refusal>(&m)) return no->why;
+      REQUIRE(std::holds_alternative<credit>(m));
+    }
+  };
+  const auto good = s.text(numbered(me, 0, 4242).header);
+  const auto longer = refused(good + '\x00');
+  CHECK(longer.code == reason::kind::malformed);
+  CHECK(longer.text.find("request 4242: ") == 0);
+  CHECK(longer.text.find("bytes follow the end") != std::string::npos);
+  CHECK(refused("no header at all").code == reason::kind::malformed);
+  auto newer = good;
+  newer[1] = 99;
+  CHECK(refused(newer).code == reason::kind::refused);
+  s.send_batch({numbered(me, 0, 5)});
+  REQUIRE(at_controller.has(1));
+  CHECK(number_of(at_controller.at(0)) == 5);
+  CHECK(controller->counts().malformed == 3);
+}
+
 TEST_CASE("a client's batch is unpacked, and a client is never sent a batch") {
   auto controller = a_controller();
   mailbox at_controller{controller};
