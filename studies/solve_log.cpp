@@ -7,12 +7,14 @@
 
 namespace troupe::studies {
 
-std::function<planners::titan_answer(const planners::titan_problem&, const planners::titan_limits&)>
-solver_with(std::shared_ptr<solve_log> log) {
-  return [log = std::move(log)](const planners::titan_problem& p,
-                                const planners::titan_limits& limits) {
+namespace {
+
+/// `solve`, each call of which is noted in the log.
+template <class Solve>
+auto noted(std::shared_ptr<solve_log> log, Solve solve) {
+  return [log = std::move(log), solve](const auto&... problem) {
     const runtime::stopwatch watch;
-    auto answer = planners::solve_titan(p, limits);
+    auto answer = solve(problem...);
     const double ms = watch.us() / 1000;
     log->count += 1;
     log->sum_ms += ms;
@@ -20,6 +22,19 @@ solver_with(std::shared_ptr<solve_log> log) {
     log->gap_max = std::max(log->gap_max, answer.gap());
     return answer;
   };
+}
+
+}  // namespace
+
+std::function<planners::titan_answer(const planners::titan_problem&, const planners::titan_limits&)>
+solver_with(std::shared_ptr<solve_log> log) {
+  return noted(std::move(log), planners::solve_titan);
+}
+
+std::function<planners::cell_assignment(const std::vector<planners::alike_choices>&,
+                                        const std::vector<std::uint32_t>&)>
+assignment_solver_with(std::shared_ptr<solve_log> log) {
+  return noted(std::move(log), planners::solve_assignment);
 }
 
 }  // namespace troupe::studies

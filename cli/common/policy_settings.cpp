@@ -214,6 +214,7 @@ std::shared_ptr<const planners::policy> with_settings(std::shared_ptr<const plan
   // registry's.
   if (auto crius = planners::crius_variant(name)) {
     crius->search_depth = search_depth;
+    if (inputs.log) crius->solve = studies::assignment_solver_with(inputs.log);
     return planners::make_crius(set_in(*crius, name, settings));
   }
   if (name == "sia" && settings.contains(name))

@@ -10,7 +10,7 @@
 namespace troupe::cli {
 
 /// {merges, merged_jobs, switches, switch_s_total, solve_ms: {mean, max}, gap_max} of one of c's
-/// results; the last two are null for policies that solve no program of titan's.
+/// results; the last two are null for policies that solve no integer program.
 json unions_row(const comparison& c, const studies::policy_result& r);
 
 /// The same as a table, of a document's rows. Empty where no policy has any.

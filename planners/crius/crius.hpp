@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "planners/crius/crius_search.hpp"
 #include "planners/policy/policy.hpp"
 
 // Crius (section 6, Algorithm 1; docs/planners/crius.md) and the variants of sections 8.5 and 8.6.
@@ -24,6 +27,10 @@ struct crius_options {
   double stay_restarts = 10;          // multiple of restart_s for which a changed job is left alone
   double change_cost = 0.01;          // normalized throughput that each change of a job costs
   std::uint64_t max_steps = 300'000;  // for all searches of one decision together
+  /// crius-solver's program.
+  std::function<cell_assignment(const std::vector<alike_choices>&,
+                                const std::vector<std::uint32_t>&)>
+      solve = solve_assignment;
 };
 
 /// crius, crius-na, crius-nh, crius-ddl, crius-solver; none: another name.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -44,13 +45,28 @@ struct scheduling_choice {
   double gain = 0;  // change of the sum of all values
 };
 
+/// Jobs that are alike, as the program of crius-solver sees them.
+struct alike_choices {
+  std::vector<cell_choice> choices;
+  std::uint32_t jobs = 0;
+  std::optional<std::size_t> present;  // index of the choice that all of them have now; none: none
+};
+
+/// How many jobs of each group have each choice.
+struct cell_assignment {
+  std::vector<std::vector<std::uint32_t>> taken;
+  double value = 0;  // the sum of the jobs' values
+  double bound = 0;  // no assignment has a larger one
+
+  double gap() const { return value > 0 ? std::max(0.0, bound - value) / value : 0; }
+};
+
 /// The yardstick of crius-solver: at most one choice for each job, with the largest sum of values
-/// within `capacity` GPUs per pool. `jobs[i]` lists the choices of `counts[i]` jobs that are alike;
-/// returns how many of them have each. By CBC, to within 1e-3 of the relaxation's value or for 50
-/// nodes; deterministic.
-std::vector<std::vector<std::uint32_t>> solve_assignment(
-    const std::vector<std::vector<cell_choice>>& jobs, const std::vector<std::uint32_t>& counts,
-    const std::vector<std::uint32_t>& capacity);
+/// within `capacity` GPUs per pool, in which the present choices fit. By CBC, to within 1e-3 of the
+/// bound or for 50 nodes; never worse than the present choices with the idle GPUs dealt out
+/// greedily. Deterministic.
+cell_assignment solve_assignment(const std::vector<alike_choices>& groups,
+                                 const std::vector<std::uint32_t>& capacity);
 
 /// SCALERESOURCE and BESTPERF of Algorithm 1 in one: the best choice, exact unless the steps run
 /// out (some 10 ns each; several searches share them). The best rescalings that make room for a

@@ -5,8 +5,12 @@
 // jobs that get it. Groups keep the program small and without symmetries, which branch and bound
 // would explore one by one.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "planners/crius/crius_search.hpp"
 #include "planners/solver/linear_program.hpp"
@@ -15,35 +19,99 @@ namespace troupe::planners {
 
 namespace {
 
-struct assignment_column {
-  std::size_t job = 0, choice = 0;
+/// The program and the meaning of its columns.
+class assignment_program {
+ public:
+  assignment_program(const std::vector<alike_choices>& groups,
+                     const std::vector<std::uint32_t>& capacity)
+      : groups_{groups}, left_{capacity} {
+    for (std::size_t i = 0; i < groups.size(); ++i) add_group(i);
+    if (columns_.empty()) return;
+    for (const auto n : capacity) program_.add_row(-linear_program::infinite, n);
+  }
+
+  cell_assignment solve() {
+    cell_assignment best{std::move(none_), 0, 0};
+    if (columns_.empty()) return best;
+    linear_solver solver{program_, true};
+    // A model of CBC's without heuristics has an answer only if a dive ends integral. Without a
+    // known one, and none found, every job would be stopped.
+    auto known = present_and_greedy();
+    const double known_value = value_of(known);
+    const auto found = solver.search({0, 1e-3, 50}, {{known, -known_value}});
+    const auto& x = found ? found->x : known;
+    for (std::size_t i = 0; i < columns_.size(); ++i)
+      best.taken[columns_[i].group][columns_[i].choice] =
+          static_cast<std::uint32_t>(std::lround(x[i]));
+    best.value = value_of(x);
+    if (!found) solver.relax();
+    best.bound = std::max(best.value, found ? -found->bound : -solver.objective());
+    return best;
+  }
+
+ private:
+  struct column {
+    std::size_t group = 0, choice = 0;
+  };
+
+  const cell_choice& choice_of(const column& c) const { return groups_[c.group].choices[c.choice]; }
+
+  void add_group(std::size_t i) {
+    const auto& g = groups_[i];
+    none_.emplace_back(g.choices.size());
+    waiting_.push_back(g.jobs);
+    program_.add_row(-linear_program::infinite, g.jobs);
+    for (std::size_t k = 0; k < g.choices.size(); ++k) {
+      const auto& x = g.choices[k];
+      program_.add_column({{i, 1}, {groups_.size() + x.pool, double(x.gpus)}}, -x.value, g.jobs);
+      columns_.push_back({i, k});
+    }
+  }
+
+  double value_of(const std::vector<double>& x) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < columns_.size(); ++i) sum += x[i] * choice_of(columns_[i]).value;
+    return sum;
+  }
+
+  /// As many of the group's jobs as its column and the GPUs that are left allow.
+  void take(std::vector<double>& x, std::size_t i) {
+    const auto& c = choice_of(columns_[i]);
+    auto& jobs = waiting_[columns_[i].group];
+    const auto n = c.gpus == 0 ? jobs : std::min(jobs, left_[c.pool] / c.gpus);
+    x[i] += n;
+    jobs -= n;
+    left_[c.pool] -= n * c.gpus;
+  }
+
+  /// What runs goes on, and the idle GPUs go to the choices with the largest value per GPU.
+  std::vector<double> present_and_greedy() {
+    std::vector<double> x(columns_.size());
+    std::vector<std::size_t> order(columns_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (const auto i : order)
+      if (groups_[columns_[i].group].present == columns_[i].choice) take(x, i);
+    std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) {
+      const auto& c = choice_of(columns_[i]);
+      return c.value / std::max(1U, c.gpus);
+    });
+    for (const auto i : order) take(x, i);
+    return x;
+  }
+
+  const std::vector<alike_choices>& groups_;
+  std::vector<std::uint32_t> left_;     // GPUs by pool, for the greedy assignment
+  std::vector<std::uint32_t> waiting_;  // jobs by group, for it
+  linear_program program_;
+  std::vector<column> columns_;
+  std::vector<std::vector<std::uint32_t>> none_;
 };
 
 }  // namespace
 
-std::vector<std::vector<std::uint32_t>> solve_assignment(
-    const std::vector<std::vector<cell_choice>>& jobs, const std::vector<std::uint32_t>& counts,
-    const std::vector<std::uint32_t>& capacity) {
-  linear_program p;
-  std::vector<assignment_column> columns;
-  std::vector<std::vector<std::uint32_t>> taken;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    taken.emplace_back(jobs[i].size());
-    p.add_row(-linear_program::infinite, counts[i]);
-    for (std::size_t k = 0; k < jobs[i].size(); ++k) {
-      const auto& x = jobs[i][k];
-      p.add_column({{i, 1}, {jobs.size() + x.pool, double(x.gpus)}}, -x.value, counts[i]);
-      columns.push_back({i, k});
-    }
-  }
-  if (columns.empty()) return taken;
-  for (const auto n : capacity) p.add_row(-linear_program::infinite, n);
-  const auto found = linear_solver{p, true}.search({0, 1e-3, 50});
-  if (!found) return taken;
-  const auto& x = found->x;
-  for (std::size_t i = 0; i < columns.size(); ++i)
-    taken[columns[i].job][columns[i].choice] = static_cast<std::uint32_t>(std::lround(x[i]));
-  return taken;
+cell_assignment solve_assignment(const std::vector<alike_choices>& groups,
+                                 const std::vector<std::uint32_t>& capacity) {
+  return assignment_program{groups, capacity}.solve();
 }
 
 }  // namespace troupe::planners

@@ -92,12 +92,15 @@ std::vector<decision> crius_round::solve() && {
   std::vector<decision> out;
   add_waiting(out);
   const auto groups = group_jobs();
-  const auto counts =
-      mapped(groups, [](const alike_jobs& g) { return static_cast<std::uint32_t>(g.jobs.size()); });
   auto capacity = idle_;
   for (const auto& x : placed_)
     if (x.movable && !x.options.empty()) capacity[x.present.pool] += x.present.gpus;
-  const auto taken = solve_assignment(mapped(groups, &alike_jobs::choices), counts, capacity);
+  const auto alike = mapped(groups, [](const alike_jobs& g) {
+    alike_choices c{g.choices, static_cast<std::uint32_t>(g.jobs.size()), {}};
+    if (g.present != alike_jobs::none) c.present = g.present;
+    return c;
+  });
+  const auto taken = o_.solve(alike, capacity).taken;
   std::vector<std::pair<std::size_t, std::size_t>> wishes;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::size_t next = groups[g].present == alike_jobs::none ? 0 : taken[g][groups[g].present];
