@@ -6,6 +6,9 @@
 
 namespace troupe::gpu::cpu {
 
+adamw_function<float> plain_adamw, avx2_adamw, avx512_adamw;  // updates_*.cpp
+adamw_function<double> plain_double_adamw;
+
 extern const kernels<float> plain_kernels;
 extern const kernels<double> plain_double_kernels;
 #ifdef TROUPE_X86

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace troupe::gpu::cpu {
 
@@ -14,6 +15,11 @@ struct adamw_step {
   double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, decay = 0;
   double correction1 = 1, correction2 = 1;  // 1 - beta^steps
 };
+
+/// One update; returns the squared norm of the scaled gradients. The same bits on every processor.
+template <class T>
+using adamw_function = double(T* values, T* first_moments, T* second_moments, const T* gradients,
+                              std::size_t n, const adamw_step& how);
 
 /// Everything except matrix products, for one value type. Rows are contiguous, n values each,
 /// unless a stride is given. Vectorized by the compiler for several instruction sets; the order of
@@ -86,12 +92,12 @@ struct kernels {
                             T* out);
 
   void (*add)(T* to, const T* what, std::size_t n);
-  /// One update; returns the squared norm of the scaled gradients.
-  double (*adamw)(T* values, T* first_moments, T* second_moments, const T* gradients, std::size_t n,
-                  const adamw_step& how);
+  adamw_function<T>* adamw;
 };
 
-/// The fastest set that this processor supports.
+/// The sets that this processor supports, the fastest last.
+const std::vector<const kernels<float>*>& usable_float_kernels();
+/// The fastest of them.
 const kernels<float>& float_kernels();
 /// A reference for tests.
 const kernels<double>& double_kernels();

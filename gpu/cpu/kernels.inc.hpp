@@ -442,36 +442,7 @@ void add(T* __restrict to, const T* what, size_t n) {
 }
 
 template <class T>
-double adamw(T* __restrict values, T* __restrict first_moments, T* __restrict second_moments,
-             const T* __restrict gradients, size_t n, const adamw_step& how) {
-  const T scale = static_cast<T>(how.scale), beta1 = static_cast<T>(how.beta1),
-          beta2 = static_cast<T>(how.beta2), keep1 = static_cast<T>(1 - how.beta1),
-          keep2 = static_cast<T>(1 - how.beta2), epsilon = static_cast<T>(how.epsilon),
-          rate = static_cast<T>(how.learning_rate / how.correction1),
-          correct = static_cast<T>(1 / how.correction2),
-          shrink = static_cast<T>(1 - how.learning_rate * how.decay);
-  constexpr size_t run = 4096;  // values per partial sum of type T
-  double norm = 0;
-  for (size_t begin = 0; begin < n; begin += run) {
-    const size_t end = begin + run < n ? begin + run : n;
-    T squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (size_t i = begin; i < end; ++i) {
-      const T g = gradients[i] * scale;
-      const T m = beta1 * first_moments[i] + keep1 * g;
-      const T v = beta2 * second_moments[i] + keep2 * g * g;
-      first_moments[i] = m;
-      second_moments[i] = v;
-      values[i] = values[i] * shrink - rate * m / (root(v * correct) + epsilon);
-      squares += g * g;
-    }
-    norm += static_cast<double>(squares);
-  }
-  return norm;
-}
-
-template <class T>
-constexpr kernels<T> table(const char* name) {
+constexpr kernels<T> table(const char* name, adamw_function<T>* adamw) {
   return {name,
           embed<T>,
           embed_backward<T>,
@@ -492,7 +463,7 @@ constexpr kernels<T> table(const char* name) {
           dots<T>,
           add_weighted_rows<T>,
           add<T>,
-          adamw<T>};
+          adamw};
 }
 
 }  // namespace

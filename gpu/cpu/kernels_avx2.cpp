@@ -3,6 +3,6 @@
 
 namespace troupe::gpu::cpu {
 
-constinit const kernels<float> avx2_kernels = table<float>("avx2");
+constinit const kernels<float> avx2_kernels = table<float>("avx2", avx2_adamw);
 
 }  // namespace troupe::gpu::cpu

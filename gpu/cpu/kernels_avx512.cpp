@@ -3,6 +3,6 @@
 
 namespace troupe::gpu::cpu {
 
-constinit const kernels<float> avx512_kernels = table<float>("avx512");
+constinit const kernels<float> avx512_kernels = table<float>("avx512", avx512_adamw);
 
 }  // namespace troupe::gpu::cpu

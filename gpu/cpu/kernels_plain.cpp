@@ -3,7 +3,7 @@
 
 namespace troupe::gpu::cpu {
 
-constinit const kernels<float> plain_kernels = table<float>("plain");
-constinit const kernels<double> plain_double_kernels = table<double>("plain");
+constinit const kernels<float> plain_kernels = table<float>("plain", plain_adamw);
+constinit const kernels<double> plain_double_kernels = table<double>("plain", plain_double_adamw);
 
 }  // namespace troupe::gpu::cpu

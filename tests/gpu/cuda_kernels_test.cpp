@@ -350,7 +350,7 @@ TEST_CASE("the CUDA kernel for cross entropy agrees with double precision and fi
   CHECK(distance(dense, logits) < rounding);
 }
 
-TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
+TEST_CASE("the CUDA kernel for AdamW agrees with double precision, and has the CPU's bits") {
   current = GENERATE(from_range(machines()));
   CAPTURE(current->name());
   constexpr std::size_t n = 1000;
@@ -380,6 +380,13 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
   auto bare = how;
   bare.decay = 0;
   exact.adamw(w.data() + 600, m1.data() + 600, v.data() + 600, g.data() + 600, 400, bare);
+  struct {
+    std::decay_t<decltype(wf)> w, m, v;
+  } on_cpu{wf, mf, vf};
+  const auto& cpu = gpu::cpu::float_kernels();
+  cpu.adamw(on_cpu.w.data(), on_cpu.m.data(), on_cpu.v.data(), gf.data(), 600, how);
+  cpu.adamw(on_cpu.w.data() + 600, on_cpu.m.data() + 600, on_cpu.v.data() + 600, gf.data() + 600,
+            400, bare);
   halves copies(1100);
   array<double> norms(2), norm_made(1);
   on()->adamw(runs.data(), 2, wf.data(), mf.data(), vf.data(), gf.data(), copies.data(), numbers,
@@ -390,6 +397,9 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
   CHECK(distance(vf, v) < 1e-6);
   CHECK(gf[0] == 0);
   CHECK(gf[999] == 0);
+  CHECK(wf == on_cpu.w);
+  CHECK(mf == on_cpu.m);
+  CHECK(vf == on_cpu.v);
   CHECK(copies[8].bits == to_bf16(wf[0]).bits);
   CHECK(copies[640].bits == to_bf16(wf[600]).bits);
   halves again(1100);

@@ -111,8 +111,8 @@ struct adamw_numbers {
   float scale, beta1, beta2, keep1, keep2, epsilon, rate, correct, shrink;
 };
 
-/// A block per run: updates the masters and their 16-bit copies, computes the squared norm of scale
-/// x gradients, and clears the gradients.
+/// A block per run, with the bits of the CPU's AdamW: updates the masters and their 16-bit copies,
+/// computes the squared norm of scale x gradients, and clears the gradients.
 struct adamw_kernel {
   static constexpr int threads = 256, shared_bytes = 256;
   const adamw_run* runs;
@@ -127,10 +127,12 @@ struct adamw_kernel {
     for (auto i = static_cast<std::size_t>(thread_id()); i < run.count; i += threads) {
       const auto at = run.at + i;
       const float g = gradients[at] * how.scale;
-      const float m = how.beta1 * first_moments[at] + how.keep1 * g;
-      const float v = how.beta2 * second_moments[at] + how.keep2 * g * g;
-      const float value = values[at] * (run.decays ? how.shrink : 1.0f) -
-                          how.rate * m / (root(v * how.correct) + how.epsilon);
+      const float m = sum(product(how.beta1, first_moments[at]), product(how.keep1, g));
+      const float v =
+          sum(product(how.beta2, second_moments[at]), product(product(how.keep2, g), g));
+      const float step =
+          quotient(product(how.rate, m), sum(exact_root(product(v, how.correct)), how.epsilon));
+      const float value = sum(product(values[at], run.decays ? how.shrink : 1.0f), -step);
       first_moments[at] = m;
       second_moments[at] = v;
       gradients[at] = 0;
