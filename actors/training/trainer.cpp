@@ -240,8 +240,6 @@ std::string trainer_state::stage_text(const stage_name& s) const {
                      o_.cluster->nodes[node_of(setup.neighbours[s.stage])].name);
 }
 
-// Loss and squared norm are sums of parts: only last stages have a loss, and the stages of pipeline
-// 0 have each parameter once.
 void trainer_state::add_report(std::size_t i, const stage_report& r) {
   stages_.add(i, r);
   program_.add(r);
@@ -258,11 +256,9 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
     record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
     add(bubbles_, *r.bubbles);
   }
-  if (r.worker) program_reports::add(record, *r.worker);
-  record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
-  if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;
+  p.sums.add(r);
   if (++p.stages < stages_.size()) return;
-  record.gradient_norm = std::sqrt(record.gradient_norm);
+  p.sums.add_to(record, plan_.shape.pipelines);
   complete(record);
   pending_.erase(it);
 }

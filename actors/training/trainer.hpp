@@ -13,6 +13,7 @@
 #include "actors/training/device_times.hpp"
 #include "actors/training/interfaces.hpp"
 #include "actors/training/lending/bubble_lender.hpp"
+#include "actors/training/ordered_sums.hpp"
 #include "actors/training/planning/training_plan.hpp"
 #include "actors/training/program_reports.hpp"
 #include "actors/training/stage_progress.hpp"
@@ -120,6 +121,7 @@ class trainer_state {
 
   struct pending {
     iteration_record record;
+    ordered_sums sums;
     std::uint32_t stages = 0;  // that have reported
   };
 
