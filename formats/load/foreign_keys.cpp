@@ -55,8 +55,13 @@ constexpr foreign_keys all_foreign_keys[] = {
     {"output", "`troupe logs JOB` shows what a program writes"},
     {"job_name", "use name (--name of a command)"},
     {"user account", "a job belongs to the key that submits it"},
-    {"requeue backoffLimit retries restartPolicy",
-     "a job whose node is lost is queued again; see max_restarts"},
+    {"backoffLimit restartPolicy retry num_retries max_retries max_attempts attempts "
+     "podFailurePolicy reschedule restart job_retries",
+     "use retries, a number or a map; a job whose node is lost is queued again without it "
+     "(max_restarts)"},
+    {"requeue",
+     "a job whose node is lost is queued again (max_restarts); retries repeats one that has "
+     "failed"},
     {"begin",
      "a job may start at once; `troupe suspend JOB` holds it, `troupe resume JOB` releases it"},
     {"hold", "`troupe suspend JOB` holds a job, `troupe resume JOB` releases it"},

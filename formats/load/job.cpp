@@ -194,6 +194,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
              "the key is simulated work");
   read_keys(map, admission::job_keys(has_work && !described), job);
   read_elastic(map, job);
+  read_retries(map, job);
   read_environment(map, job);
   read_training(map, job, directory);
   if (described && job.train && job.train->program) describe_model(map, job, describe);

@@ -4,6 +4,7 @@
 #include "formats/load/load.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/retries.hpp"
 
 // The reverse of job.cpp. Values are JSON, which is YAML, too: a list or map is one line.
 //
@@ -110,6 +111,16 @@ json elastic_map(const elastic& e) {
   return map;
 }
 
+json retries_map(const retry_rule& r) {
+  json map = json::object();
+  add_keys(map, admission::retry_keys(), r);
+  map["attempts"] = r.attempts;  // its default in files is not the initial value
+  if (r.delay_s > retry_rule{}.max_delay_s) map["max_delay_s"] = r.max_delay_s;
+  for (const auto w : r.on) map["on"].push_back(to_string(w));
+  if (!r.unless_exit.empty()) map["unless_exit"] = r.unless_exit;
+  return map;
+}
+
 json train_map(const training& t) {
   json map = json::object();
   add_keys(map, admission::train_keys(), t);
@@ -146,6 +157,7 @@ json file_of(const job_spec& job) {
   add_gpus(file, job);
   if (!job.environment.empty()) file["environment"] = job.environment;
   if (job.elastic) file["elastic"] = elastic_map(*job.elastic);
+  if (job.retries) file["retries"] = retries_map(*job.retries);
   if (job.train) file["train"] = train_map(*job.train);
   if (job.slots) add_keys(file["slots"] = json::object(), admission::slot_keys(), *job.slots);
   if (job.pipeline != pipeline_wish{}) file["pipeline"] = pipeline_map(job);

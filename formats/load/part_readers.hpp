@@ -44,6 +44,9 @@ void read_memory(map_reader& map, job_spec& job);
 /// `elastic:` of a program; its grace_s becomes the job's.
 void read_elastic(map_reader& map, job_spec& job);
 
+/// `retries:`, a number of attempts or a map.
+void read_retries(map_reader& map, job_spec& job);
+
 /// The keys of a job that serves a model, except those that every job has. The model's folder is
 /// made absolute like other paths of a job (found_path); its shape is its config.json's, and also
 /// becomes the job's `model`.

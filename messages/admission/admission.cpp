@@ -9,6 +9,7 @@
 
 #include "messages/admission/admission_problems.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/admission/retries.hpp"
 #include "messages/codec/shape.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/tensor_split.hpp"
@@ -325,7 +326,12 @@ std::optional<objection> check_stops(const job_spec& job) {
   if (job.grace_s)
     return failure("grace_s",
                    "for programs (command:) only; a training has the cluster's preempt_grace_s");
-  if (job.rank_wait_s) return failure("rank_wait_s", "for programs (command:) only");
+  for (const auto& [key, given] : {std::pair{"rank_wait_s", job.rank_wait_s.has_value()},
+                                   {"across_datacenters", job.across_datacenters.has_value()},
+                                   {"unequal", job.unequal.has_value()},
+                                   {"iterations", job.assumed_iterations.has_value()},
+                                   {"global_batch", job.assumed_batch.has_value()}})
+    if (given) return failure(key, "for programs (command:) only");
   return {};
 }
 
@@ -344,7 +350,7 @@ std::optional<objection> check_serving(const job_spec& job) {
       {"command", !job.command.empty()},         {"train", job.train.has_value()},
       {"slots", job.slots.has_value()},          {"pipeline", job.pipeline != pipeline_wish{}},
       {"environment", !job.environment.empty()}, {"memory_gb", job.memory.has_value()},
-      {"elastic", job.elastic.has_value()}};
+      {"elastic", job.elastic.has_value()},      {"retries", job.retries.has_value()}};
   for (const auto& [key, given] : maps)
     if (given) return refused(key);
   const auto of_others = job_keys();
@@ -446,7 +452,7 @@ std::optional<objection> objection_to(const job_spec& job) {
                   [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
                   [&] { return check_abilities(job); }, [&] { return check_memory(job); },
                   [&] { return check_stops(job); }, [&] { return objection_to_elastic(job); },
-                  [&] { return check_words(job); });
+                  [&] { return objection_to_retries(job); }, [&] { return check_words(job); });
 }
 
 expected<void> admit(const job_spec& job) {

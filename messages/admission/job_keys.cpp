@@ -88,6 +88,7 @@ key_table<job_spec> job_keys(bool has_work) {
       {"gpus", &t::gpus, up_to(max_gpus), served},
       {"max_gpus", &t::max_gpus, up_to(max_gpus), served},
       {"gpu_type", &t::gpu_type, served},
+      {"retries"},
       {"max_restarts", &t::max_restarts, range{0, max_restarts}, served},
       {"dataset_card", &t::dataset_card, served},
       {"merge", &t::merge, served},

@@ -288,10 +288,16 @@ TEST_CASE("a key that only jobs of another kind have is refused in a decoder's f
 }
 
 TEST_CASE("keys of other schedulers' job files are refused with what to use instead") {
-  const std::pair<const char*, const char*> keys[] = {
-      {"time", "time_limit_s"}, {"depends_on", "troupe wait"}, {"array", "submit one job for each"},
-      {"cpus", "only GPUs"},    {"image", "runtime"},          {"nodes", "gpus is the total"},
-      {"env", "environment"},   {"num_gpus", "gpu_type"},      {"requeue", "max_restarts"}};
+  const std::pair<const char*, const char*> keys[] = {{"time", "time_limit_s"},
+                                                      {"depends_on", "troupe wait"},
+                                                      {"array", "submit one job for each"},
+                                                      {"cpus", "only GPUs"},
+                                                      {"image", "runtime"},
+                                                      {"nodes", "gpus is the total"},
+                                                      {"env", "environment"},
+                                                      {"num_gpus", "gpu_type"},
+                                                      {"requeue", "max_restarts"},
+                                                      {"backoffLimit", "use retries"}};
   for (const auto& [key, advice] : keys) {
     INFO(key);
     auto file = program_file();
