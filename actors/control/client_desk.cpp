@@ -25,6 +25,11 @@ bool is_repeated(const job_record& j, std::uint64_t request) {
   return std::ranges::find(j.suspensions, request) != j.suspensions.end();
 }
 
+/// Does it wait before its next attempt?
+bool waits_for_retry(const job_record& j) {
+  return j.state == job_state::waiting && j.not_before_s.has_value();
+}
+
 /// Why a job is stopped, for people. All jobs that are merged with it stop, too, and say so.
 std::string stopped_text(const ledger& book, const job_record& j, const char* what,
                          const runtime::caller& who) {
@@ -84,7 +89,7 @@ void client_desk::on_job_planned(const job_planned& m) {
   const auto* j = records_.book().job(m.job);
   if (!m.never || !j || j->state != job_state::waiting)
     return records_.reply(to.to, submit_reply{to.request, m.job, {}});
-  records_.record(job_ended{m.job, records_.wall(), job_state::failed, m.never->text});
+  records_.record(make_job_end(m.job, records_.wall(), end_word::infeasible, m.never->text));
   records_.reply(to.to, submit_reply{to.request, 0, *m.never});
 }
 
@@ -116,11 +121,11 @@ void client_desk::on(const inbound<cancel_job>& m) {
     const auto why = fmt::format("cancelled by {}", m.sender.name);
     // A job with GPUs ends when they are released; a waiting one has nothing to release.
     if (j.in)
-      leases_.end_member(c.job, lease_outcome::cancelled, why);
+      leases_.end_member(c.job, end_word::cancelled, why);
     else if (records_.book().lease_of(j))
-      leases_.revoke(j.lease, lease_outcome::cancelled, why);
+      leases_.revoke(j.lease, end_word::cancelled, why);
     else if (j.state == job_state::waiting)
-      records_.record(job_ended{c.job, records_.wall(), job_state::cancelled, why});
+      records_.record(make_job_end(c.job, records_.wall(), end_word::cancelled, why));
   }
   records_.reply(m.from, result);
 }
@@ -135,13 +140,13 @@ void client_desk::on(const inbound<suspend_job>& m) {
     result.why = already_over(j);
   } else if (is_repeated(j, s.request)) {
     result.done = true;  // perhaps after a later one, which it must not undo
-  } else if (!s.suspended && !j.suspended) {
+  } else if (!s.suspended && !j.suspended && !waits_for_retry(j)) {
     result.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
   } else {
     result.done = true;
     const auto why = stopped_text(records_.book(), j, "suspended", m.sender);
     records_.record(job_suspended{s.job, records_.wall(), s.suspended, m.sender.name, s.request});
-    if (s.suspended) leases_.preempt(s.job, why);
+    if (s.suspended) leases_.preempt(s.job, end_word::suspended, why);
   }
   records_.reply(m.from, result);
 }
@@ -155,12 +160,16 @@ void client_desk::on(const inbound<requeue_job>& m) {
     result.done = true;  // perhaps after it has started again
   } else if (is_final(j.state)) {
     result.why = already_over(j);
+  } else if (waits_for_retry(j) && !j.suspended) {  // what resumes a job ends its wait
+    result.done = true;
+    records_.record(job_suspended{r.job, records_.wall(), false, m.sender.name, r.request});
   } else if (j.state != job_state::running) {
     result.why = {reason::kind::invalid,
                   fmt::format("job {} is not running: it is {}", r.job, to_string(j.state))};
   } else {
     result.done = true;
-    leases_.preempt(r.job, stopped_text(records_.book(), j, "requeued", m.sender), {}, r.request);
+    leases_.preempt(r.job, end_word::requeued,
+                    stopped_text(records_.book(), j, "requeued", m.sender), {}, r.request);
   }
   records_.reply(m.from, result);
 }

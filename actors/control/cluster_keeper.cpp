@@ -118,7 +118,9 @@ void cluster_keeper::stop_unwanted() {
     if (hosts_.node(n).leases.empty()) continue;
     const auto why = records_.book().must_stop(n);
     if (!why) continue;
-    for (const auto id : hosts_.jobs_on(n)) leases_.preempt(id, *why);
+    const bool removed = records_.present_cluster().nodes[n].removed;
+    for (const auto id : hosts_.jobs_on(n))
+      leases_.preempt(id, removed ? end_word::removed : end_word::drained, *why);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,6 +110,9 @@ struct startup_over {};
 /// Time to call the policy: for its periodic round, or because something changed.
 struct decide_now {};
 
+/// Time to look at the jobs that wait before their next attempt.
+struct backoffs_due {};
+
 /// Scheduler to status desk: the inputs of starts and moves that it proposes.
 struct placements_proposed {
   std::map<job_id, placement_note> notes;
@@ -137,7 +141,7 @@ struct why_waiting {
 
 using scheduler_actor =
     actor_of<state_changed, startup_over, plans_reply, decide_now, proposal_result, tick,
-             move_request, job_progress,
+             backoffs_due, move_request, job_progress,
              watch_scheduling>::extend<caf::replies_to<why_waiting>::with<policy_view>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
@@ -168,6 +172,7 @@ struct job_planned {
 struct proposal {
   std::uint64_t number = 0;
   std::vector<planners::decision> decisions;
+  std::set<job_id> moved_by_users{};  // by `troupe move`, and not by the policy
 };
 
 /// Commit the entries recorded so far.

@@ -31,21 +31,6 @@ std::vector<job_id> jobs_of(const planners::decision& d) {
   return jobs;
 }
 
-lease_outcome outcome_of(part_report::state s) {
-  switch (s) {
-    case part_report::state::succeeded:
-      return lease_outcome::succeeded;
-    case part_report::state::failed:
-      return lease_outcome::failed;
-    case part_report::state::out_of_memory:
-      return lease_outcome::out_of_memory;
-    case part_report::state::not_started:
-      return lease_outcome::preempted;
-    default:
-      return lease_outcome::lost;  // the node stopped it by itself: its lease had expired
-  }
-}
-
 }  // namespace
 
 // -- grants and revocations
@@ -60,6 +45,8 @@ expected<void> lease_manager::may_start(const planners::decision& d) const {
     if (!j || j->state != job_state::waiting)
       return refuse(reason::kind::stale, "job {} is not waiting", id);
     if (j->suspended) return refuse(reason::kind::stale, "job {} is suspended", id);
+    if (j->not_before_s && *j->not_before_s > records_.wall())
+      return refuse(reason::kind::stale, "job {} waits before its next attempt", id);
     if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
     jobs.push_back(j);
   }
@@ -144,18 +131,21 @@ expected<void> lease_manager::grant(const planners::decision& d) {
   return {};
 }
 
-void lease_manager::preempt(job_id id, const std::string& detail, std::optional<double> grace_s,
-                            std::optional<std::uint64_t> request) {
+void lease_manager::preempt(job_id id, end_word why, const std::string& detail,
+                            std::optional<double> grace_s, std::optional<std::uint64_t> request) {
   const auto* j = records_.book().job(id);
   if (!j || j->state != job_state::running) return;
   const auto usual_s = records_.present_cluster().settings.preempt_grace_s;
-  revoke({j->lease,
-          records_.wall(),
-          lease_outcome::preempted,
-          detail,
-          is_training(*j->spec) ? grace_s.value_or(usual_s) : 0,
-          {},
-          request});
+  auto e = make_revocation(j->lease, records_.wall(), why, detail,
+                           is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
+  e.request = request;
+  revoke(std::move(e));
+}
+
+/// For the ledger what the part's end was counts; the entry says it once more.
+void lease_manager::revoke_rest(lease_id id) {
+  const auto& l = *records_.book().lease(id);
+  revoke({id, records_.wall(), l.outcome, l.detail, 0, {}, {}, word_beside(l.outcome, l.word)});
 }
 
 /// Members that share weights cannot go on without one: what is trained is the union of their data.
@@ -165,7 +155,7 @@ void lease_manager::end_broken_union(job_id id) {
   if (!j || !j->members) return;
   const auto state = j->state;
   if (state == job_state::waiting)
-    records_.record(job_ended{id, records_.wall(), job_state::cancelled, "it got no GPUs"});
+    records_.record(make_job_end(id, records_.wall(), end_word::cancelled, "it got no GPUs"));
   if (state != job_state::running) return;
   const auto& all = j->members->jobs;
   const auto gone = std::ranges::find_if(all, [&](job_id m) {
@@ -173,17 +163,20 @@ void lease_manager::end_broken_union(job_id id) {
     return !member || member->in != id;
   });
   if (members_of(book, *j).empty())
-    revoke(j->lease, lease_outcome::cancelled, "all its members have ended");
+    revoke(j->lease, end_word::cancelled, "all its members have ended");
   else if (j->members->kind == merge_kind::shared && gone != all.end())
-    revoke(j->lease, lease_outcome::preempted, fmt::format("job {} left the union", *gone));
+    revoke(j->lease, end_word::merged, fmt::format("job {} left the union", *gone));
 }
 
-void lease_manager::end_member(job_id id, lease_outcome outcome, const std::string& detail) {
+void lease_manager::end_member(job_id id, end_word why, const std::string& detail) {
   const auto& book = records_.book();
   const auto& j = *book.job(id);
   TROUPE_INVARIANT(j.in);
   const auto of_union = *j.in;
-  if (!records_.record(member_ended{id, records_.wall(), outcome, 0, detail})) return;
+  const auto outcome = outcome_of(why);
+  if (!records_.record(
+          member_ended{id, records_.wall(), outcome, 0, detail, word_beside(outcome, why)}))
+    return;
   settle(id);
   end_broken_union(of_union);
 }
@@ -199,7 +192,7 @@ void lease_manager::end_done_members(const lease_record& l, std::uint64_t iterat
     if (m->iterations_done + iterations_in_union(all, m->id, iterations) >= m->spec->iterations)
       over.push_back(m->id);
   if (over.size() == members.size()) return;  // they end with the lease
-  for (const auto id : over) end_member(id, lease_outcome::succeeded, "");
+  for (const auto id : over) end_member(id, end_word::finished, "");
 }
 
 /// The time to save of a training is `e`'s, during which it stays ordered; that of a program is its
@@ -242,42 +235,88 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     const auto* without = orders_.first_without(id, n);
     const auto since = without ? *without : 1;
     if (l->revoked && r.epoch == book.epoch() && r.orders >= since)
-      end_part({id, part, records_.wall(), l->outcome, 0, 0, l->detail, {}, {}});
+      end_part({id,
+                part,
+                records_.wall(),
+                l->outcome,
+                0,
+                0,
+                l->detail,
+                {},
+                {},
+                word_beside(l->outcome, l->word),
+                {}});
     return;
   }
   if (it->now == part_report::state::running) {
     report_progress(*l, *it);
     return end_done_members(*l, it->iterations);
   }
-  const auto& spec = *book.job(l->granted.job)->spec;
-  if (is_serving(spec)) return end_decoder(*l, part, *it);
+  if (is_serving(*book.job(l->granted.job)->spec)) return end_decoder(*l, part, *it);
+  end_part(make_end(*l, part, *it, !r.lost.empty()));
+}
+
+/// No report can have renewed a node's lease while no controller ran: that the node then stopped
+/// its work, as it must, is nobody's fault.
+bool lease_manager::controller_was_away() const {
+  return records_.now() - began_s_ < hosts_.silence_limit_s();
+}
+
+/// The end of a part by its node's report. `node_is_unable`: it says so, and gets no work.
+part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, const part_report& r,
+                                   bool node_is_unable) const {
+  using state = part_report::state;
+  auto word = word_of(r);
+  if (r.now == state::stopped && word == end_word::lost_node && controller_was_away())
+    word = end_word::node_stopped;
   // A part that was ordered to stop has the lease's outcome, whatever its exit status; one that was
-  // killed without an order is lost.
-  const bool ordered =
-      l->revoked && it->now != part_report::state::succeeded &&
-      (it->now != part_report::state::stopped || !it->program || it->program->signalled);
-  const auto outcome = ordered ? l->outcome : outcome_of(it->now);
-  part_ended e{id, part, records_.wall(), outcome, it->iterations, it->peak_bytes, it->detail,
-               {}, {}};
-  if (is_program(spec)) {
-    if (!ordered && is_failure(outcome) && l->ended.size() > 1)
-      e.detail = fmt::format("{}: {}", rank_text(records_.present_cluster(), *l, part), e.detail);
-    e.exit_code = it->exit_code;
-    e.program = end_of_program(*it);
+  // killed without an order is lost, and one that its node's end has stopped is not the job's.
+  const bool ordered = l.revoked && r.now != state::succeeded && word != end_word::node_stopped &&
+                       (r.now != state::stopped || !r.program || r.program->signalled);
+  auto outcome = outcome_of(word);
+  // What it cannot start because of what it says is no news; a node that says nothing may be asked
+  // the same for ever.
+  if (word == end_word::not_started && node_is_unable) outcome = lease_outcome::preempted;
+  if (ordered) {
+    outcome = l.outcome;
+    word = l.word;
   }
-  end_part(std::move(e));
+  part_ended e{l.granted.lease,
+               part,
+               records_.wall(),
+               outcome,
+               r.iterations,
+               r.peak_bytes,
+               r.detail,
+               {},
+               {},
+               {},
+               {}};
+  e.word = word_beside(outcome, word);
+  if (!is_program(*records_.book().job(l.granted.job)->spec)) return e;
+  if (!ordered && is_failure(outcome)) {
+    e.rank = r.rank;
+    if (l.ended.size() > 1)
+      e.detail = fmt::format("{}: {}", rank_text(records_.present_cluster(), l, part), e.detail);
+  }
+  e.exit_code = r.exit_code;
+  e.program = end_of_program(r);
+  return e;
 }
 
 /// A decoder has no end of its own: it was ordered to stop, or it has failed.
 void lease_manager::end_decoder(const lease_record& l, std::uint32_t part, const part_report& r) {
   const bool by_itself = r.now == part_report::state::succeeded;
-  const auto outcome = l.revoked   ? l.outcome
-                       : by_itself ? lease_outcome::failed
-                                   : outcome_of(r.now);
-  const auto detail = by_itself && !l.revoked && r.detail.empty()
-                          ? "the decoder ended although its job was not cancelled"
-                          : r.detail;
-  end_part({l.granted.lease, part, records_.wall(), outcome, 0, r.peak_bytes, detail, {}, {}});
+  const auto word = l.revoked ? l.word : by_itself ? end_word::exit : word_of(r);
+  const auto outcome = l.revoked ? l.outcome : outcome_of(word);
+  auto e = make_part_end(l.granted.lease, part, records_.wall(), word,
+                         by_itself && !l.revoked && r.detail.empty()
+                             ? "the decoder ended although its job was not cancelled"
+                             : r.detail);
+  e.outcome = outcome;
+  e.word = word_beside(outcome, word);
+  e.peak_bytes = r.peak_bytes;
+  end_part(std::move(e));
 }
 
 /// A program's $TROUPE_REPORT so far.
@@ -337,9 +376,9 @@ void lease_manager::on_late_success(node_index n, const part_report& p, std::uin
       succeeded[i] = true;
   if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end()) return;
   late_.erase(p.lease);
-  records_.record(job_ended{
-      j.id, records_.wall(), job_state::finished,
-      fmt::format("had succeeded when its node{} came back", j.lost_parts.size() > 1 ? "s" : "")});
+  records_.record(make_job_end(
+      j.id, records_.wall(), end_word::finished,
+      fmt::format("had succeeded when its node{} came back", j.lost_parts.size() > 1 ? "s" : "")));
 }
 
 void lease_manager::end_part(part_ended e) {
@@ -362,7 +401,7 @@ void lease_manager::end_part(part_ended e) {
   hosts_.refresh_idle(n);
   orders_.send_later(n);
   if (book.lease(id) && outcome != lease_outcome::succeeded && !book.lease(id)->revoked)
-    revoke(id, outcome, e.detail);  // the other parts cannot continue without it
+    revoke_rest(id);  // the other parts cannot continue without it
   if (outcome == lease_outcome::succeeded && book.lease(id)) begin_rank_wait(*book.lease(id));
   orders_.end_grace(id);
   if (!book.lease(id)) starts_.forget(id);
@@ -370,10 +409,13 @@ void lease_manager::end_part(part_ended e) {
   settle(job);
 }
 
-void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
+void lease_manager::lose_part(lease_id id, std::uint32_t part, const std::string& detail,
+                              end_word why) {
   const auto& l = *records_.book().lease(id);
   const auto& reached = hosts_.node(l.granted.parts[part].node).reached;
-  part_ended e{id, part, records_.wall(), lease_outcome::lost, 0, 0, detail, {}, {}};
+  auto e = make_part_end(id, part, records_.wall(), why, detail);
+  e.outcome = lease_outcome::lost;
+  e.word = word_beside(e.outcome, why);
   // Simulated work keeps its checkpoints and a program what it had reported as saved; the rest is
   // done again.
   if (const auto* last = find_in(reached, id)) {
@@ -418,15 +460,13 @@ void lease_manager::end_rank_waits() {
     const auto first =
         static_cast<std::uint32_t>(std::ranges::find(l.succeeded, true) - l.succeeded.begin());
     const auto& c = records_.present_cluster();
-    revoke({id,
-            records_.wall(),
-            lease_outcome::failed,
-            fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",
-                        rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
-                        rank_text(c, l, first)),
-            0,
-            late,
-            {}});
+    auto e = make_revocation(
+        id, records_.wall(), end_word::rank_wait,
+        fmt::format("{} was still running {:g} s (rank_wait_s) after {} had ended",
+                    rank_text(c, l, late), *book.job(l.granted.job)->spec->rank_wait_s,
+                    rank_text(c, l, first)));
+    e.part = late;
+    revoke(std::move(e));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/control/elastic_attempts.hpp"
+#include "actors/control/ends.hpp"
 #include "actors/control/host_table.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/order_desk.hpp"
@@ -29,23 +30,25 @@ class lease_manager {
  public:
   lease_manager(recorder& records, host_table& hosts, order_desk& orders,
                 const controller_links& links)
-      : records_{records}, hosts_{hosts}, orders_{orders}, links_{links} {}
+      : records_{records}, hosts_{hosts}, orders_{orders}, links_{links}, began_s_{records.now()} {}
 
   /// Carries out a decision to start a job, or several as a union, or refuses it: the policy saw an
   /// older state.
   expected<void> grant(const planners::decision& d);
   /// The job is queued again; it gets time to save. `grace_s`: instead of the cluster's.
   /// `request`: of a client, which is remembered so that a repetition of it does nothing.
-  void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {},
-               std::optional<std::uint64_t> request = {});
+  void preempt(job_id id, end_word why, const std::string& detail,
+               std::optional<double> grace_s = {}, std::optional<std::uint64_t> request = {});
   void revoke(lease_revoked e);
-  void revoke(lease_id id, lease_outcome why, const std::string& detail) {
-    revoke({id, records_.wall(), why, detail});
+  void revoke(lease_id id, end_word why, const std::string& detail) {
+    revoke(make_revocation(id, records_.wall(), why, detail));
   }
+  /// The rest of a lease of which a part has ended.
+  void revoke_rest(lease_id id);
 
   /// A member ends, and its union with it if they share their data: what is left of the others goes
   /// on by itself.
-  void end_member(job_id id, lease_outcome outcome, const std::string& detail);
+  void end_member(job_id id, end_word why, const std::string& detail);
   /// A union that cannot go on ends: it never got GPUs, or a member has left it whom it needs. Does
   /// nothing to another one, or to a job. After a restart: the controller died between two entries.
   void end_broken_union(job_id id);
@@ -61,7 +64,8 @@ class lease_manager {
   /// lease.
   std::optional<program_end> end_of_program(const part_report& p) const;
   /// The node of a part is gone, with all that it did since its last report.
-  void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
+  void lose_part(lease_id id, std::uint32_t part, const std::string& detail,
+                 end_word why = end_word::lost_node);
 
   /// A part of a program has ended with status 0: the time of those that run on is limited, if the
   /// job says so.
@@ -79,6 +83,9 @@ class lease_manager {
   void end_done_members(const lease_record& l, std::uint64_t iterations);
   void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
   void end_part(part_ended e);
+  part_ended make_end(const lease_record& l, std::uint32_t part, const part_report& r,
+                      bool node_is_unable) const;
+  bool controller_was_away() const;
   void report_progress(const lease_record& l, const part_report& r);
 
   recorder& records_;
@@ -90,6 +97,7 @@ class lease_manager {
   std::map<lease_id, double> saves_;  // when the next one may be recorded, by program
   std::map<lease_id, double> rank_waits_;
   start_times starts_;  // of elastic programs
+  double began_s_;      // this controller, on the monotonic clock
   // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes
   // have reported.
   std::map<lease_id, std::vector<bool>> late_;

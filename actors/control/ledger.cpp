@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/elastic_attempts.hpp"
+#include "actors/control/ends.hpp"
 #include "actors/control/unions.hpp"
 #include "messages/base/invariant.hpp"
 
@@ -17,17 +17,6 @@ namespace {
 
 constexpr std::size_t max_epochs = 4096;
 constexpr std::size_t max_suspensions = 64;  // remembered requests per job
-
-/// Severity of outcomes: which one counts if several parts differ.
-bool is_bad(lease_outcome o) {
-  return o != lease_outcome::succeeded;
-}
-
-/// Do leases with this outcome put their job back into the queue?
-bool goes_on(lease_outcome o) {
-  return o == lease_outcome::preempted || o == lease_outcome::lost ||
-         o == lease_outcome::out_of_memory;
-}
 
 }  // namespace
 
@@ -162,10 +151,12 @@ void ledger::begin_attempt(job_id id, const lease_granted& e) {
   j.lease = e.lease;
   j.detail.clear();
   j.failed_rank.reset();
+  j.word.reset();
+  j.not_before_s.reset();
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
   ++j.attempts;
-  j.tries.push_back({e.lease, {}});
+  j.tries.push_back({e.lease, {}, {}});
   for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
   if (j.started_s == 0) j.started_s = e.at_s;
   if (is_elastic_program(*j.spec) && !j.elastic) {
@@ -235,13 +226,16 @@ expected<void> ledger::on(const lease_revoked& e) {
   const auto* held = lease(e.lease);
   if (!held) return contradiction("lease {} is revoked, but not held", e.lease);
   auto l = *held;
-  if (!is_bad(l.outcome)) {
-    l.outcome = e.why;
+  const bool first = l.outcome == lease_outcome::succeeded;
+  if (first) {
     l.detail = e.detail;
     l.failed_part = e.part;
   }
   // A user's request to end the job takes precedence over failures.
-  if (e.why == lease_outcome::cancelled) l.outcome = e.why;
+  if (first || e.why == lease_outcome::cancelled) {
+    l.outcome = e.why;
+    l.word = word_of(e);
+  }
   l.revoked = true;
   l.grace_s = e.grace_s;
   auto j = jobs_.at(l.granted.job);
@@ -265,211 +259,12 @@ void ledger::remember_request(job_record& j, std::uint64_t request) {
   j.suspensions.push_back(request);
 }
 
-/// The end of a part, as it counts for its lease.
-void ledger::add_end(lease_record& l, const part_ended& e) {
-  l.ended[e.part] = true;
-  l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
-  l.ended_with_zero[e.part] = e.exit_code == 0;
-  l.iterations = std::min(l.iterations, e.iterations);
-  l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
-  if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
-  if (e.program) {
-    auto& all = l.program ? *l.program : l.program.emplace();
-    all.finished = all.finished || e.program->finished;
-    if (e.program->saved)
-      all.saved = std::min(all.saved.value_or(*e.program->saved), *e.program->saved);
-    all.start_s = std::max(all.start_s, e.program->start_s);
-    all.step_s = std::max(all.step_s, e.program->step_s);
-    all.reached = std::max(all.reached, e.program->reached);
-  }
-  // The report of a part that failed because of another one's lost node often arrives first.
-  const bool beside_a_loss =
-      e.outcome == lease_outcome::lost && l.outcome == lease_outcome::failed && l.failed_part;
-  if (is_bad(e.outcome) && (!is_bad(l.outcome) || beside_a_loss)) {
-    l.outcome = e.outcome;
-    l.detail = e.detail;
-    l.failed_part = is_failure(e.outcome) ? std::optional{e.part} : std::nullopt;
-  }
-}
-
-expected<void> ledger::on(const part_ended& e) {
-  const auto* held = lease(e.lease);
-  if (!held || e.part >= held->ended.size() || held->ended[e.part])
-    return contradiction("part {} of lease {} ends, but is not held", e.part, e.lease);
-  auto l = *held;
-  const auto& part = l.granted.parts[e.part];
-  change_holders(part, [&](std::uint16_t d) {
-    const auto now = holder(part.node, d), next = successor(part.node, d);
-    TROUPE_INVARIANT(now == e.lease || next == e.lease);
-    successors_.erase({part.node, d});
-    return now == e.lease ? next : now;
-  });
-  add_end(l, e);
-  if (std::find(l.ended.begin(), l.ended.end(), false) != l.ended.end()) {
-    leases_.set(e.lease, std::move(l));
-    return {};
-  }
-  // Parts that succeeded before they were stopped, or while their node was considered lost, need
-  // not be repeated.
-  const auto all = [](const std::vector<bool>& parts) {
-    return std::find(parts.begin(), parts.end(), false) == parts.end();
-  };
-  const bool whole =
-      all(l.succeeded) || (l.program && l.program->finished && all(l.ended_with_zero));
-  if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
-  close(l, e.at_s);
-  leases_.erase(e.lease);
-  return {};
-}
-
 expected<void> ledger::on(const program_saved& e) {
   const auto* held = lease(e.lease);
   if (!held) return contradiction("the program of lease {} has saved, but is not running", e.lease);
   auto l = *held;
   l.saved = e.saved;
   leases_.set(e.lease, std::move(l));
-  return {};
-}
-
-/// The iterations of a job that goes on after this lease: what its program has reported as saved,
-/// or what all parts have done.
-std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
-  if (is_serving(*j.spec)) return 0;
-  const auto limit =
-      has_known_length(*j.spec) ? j.spec->iterations : std::numeric_limits<std::uint64_t>::max();
-  const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
-  if (saved) return std::min(*saved, limit);
-  return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
-}
-
-void ledger::close(const lease_record& l, double at_s) {
-  const auto j = jobs_.at(l.granted.job);
-  if (j.members) return close_members(j, l, at_s);
-  close_job(j, l, at_s, done_after(j, l));
-}
-
-/// A union is over with its lease, whatever the reason: each member that has not left waits again
-/// as itself, or has ended as the lease has.
-void ledger::close_members(const job_record& of_union, const lease_record& l, double at_s) {
-  for (const auto* member : members_of(*this, of_union)) {
-    auto m = *member;
-    m.in.reset();
-    const auto done = m.iterations_done + iterations_in_union(of_union, m.id, l.iterations);
-    close_job(std::move(m), l, at_s, done);
-  }
-  auto over = of_union;
-  over.state = job_state::stopping;
-  over.detail = l.detail;
-  jobs_.set(over.id, over);
-  closed_.set(over.id, l.outcome == lease_outcome::succeeded ? lease_outcome::succeeded
-                                                             : lease_outcome::cancelled);
-}
-
-/// `done`: the job's iterations, if it goes on.
-void ledger::close_job(job_record j, lease_record l, double at_s, std::uint64_t done) {
-  const bool merged = j.id != l.granted.job;
-  const bool ran_out = l.outcome == lease_outcome::out_of_memory;
-  j.ran_s += std::max(0.0, at_s - l.granted.at_s);
-  j.peak_bytes = l.peak_bytes;
-  j.exit_code = l.exit_code;
-  j.detail = l.detail;
-  if (is_program(*j.spec) && is_failure(l.outcome)) j.failed_rank = l.failed_part;
-  // Predictions and measurements of every attempt that has both.
-  if (!merged && (ran_out || l.peak_bytes > 0))
-    j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
-  if (ran_out) {
-    ++j.out_of_memory;
-    // The memory of several jobs says nothing of one.
-    if (merged)
-      j.alone = true;
-    else
-      raise_memory(j, l.granted);
-  }
-  if (j.elastic)
-    add_attempt(*j.elastic, *j.spec, l, gpu_type_of(l.granted), at_s,
-                goes_on(l.outcome) ? done : std::max(done, j.iterations_done));
-  // A decoder is started again even if it fails: it has no result that the failure would be. An
-  // elastic program goes on from what it has saved.
-  const bool serves = is_serving(*j.spec);
-  const bool fell = (serves || j.elastic) && l.outcome == lease_outcome::failed;
-  if (goes_on(l.outcome) || fell) {
-    const auto before = std::exchange(j.iterations_done, done);
-    const bool progress =
-        serves ? at_s - l.granted.at_s >= decoder_proof_s : j.iterations_done > before;
-    j.state = job_state::waiting;
-    const bool lost = l.outcome == lease_outcome::lost;
-    if (progress) j.losses = 0;
-    const auto limit = j.elastic && fell ? j.spec->elastic->retries : j.spec->max_restarts;
-    if (progress || !(lost || fell) || ++j.losses <= limit) {
-      if (lost && !merged) {
-        j.lost_parts = l.granted.parts;
-        j.lost_succeeded = l.succeeded;
-        lost_.set(j.lease, j.id);
-      }
-      return jobs_.set(j.id, std::move(j));
-    }
-    // The job itself may be what takes its nodes down.
-    j.detail = fmt::format(
-        "{} in {} consecutive attempts {} ({} {}); most recently: {}",
-        serves      ? "its decoder failed, or lost its node,"
-        : j.elastic ? "failed, or lost its node,"
-                    : "lost its node",
-        j.losses, serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
-        j.elastic && fell ? "elastic.retries" : "max_restarts", limit, l.detail);
-    l.outcome = lease_outcome::failed;
-  }
-  if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
-  j.state = job_state::stopping;
-  closed_.set(j.id, l.outcome);
-  jobs_.set(j.id, std::move(j));
-}
-
-/// The ledger makes the entry, and the orchestrator records it: a controller that dies between the
-/// two finds it due at its next start.
-std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
-  const auto* outcome = closed_.find(id);
-  if (!outcome) return nullptr;
-  auto result = std::make_unique<job_ended>();
-  result->job = id;
-  result->at_s = now_s;
-  result->detail = jobs_.at(id).detail;
-  result->final_state = *outcome == lease_outcome::succeeded   ? job_state::finished
-                        : *outcome == lease_outcome::cancelled ? job_state::cancelled
-                                                               : job_state::failed;
-  return result;
-}
-
-expected<void> ledger::on(const member_ended& e) {
-  const auto* known = job(e.job);
-  if (!known || !known->in) return contradiction("job {} leaves a union, but is in none", e.job);
-  const auto& held = *lease(known->lease);
-  auto alone = held;
-  alone.outcome = e.outcome;
-  alone.detail = e.detail;
-  auto j = *known;
-  j.in.reset();
-  close_job(std::move(j), std::move(alone), e.at_s, known->iterations_done + e.iterations);
-  return {};
-}
-
-expected<void> ledger::on(const job_ended& e) {
-  const auto* known = job(e.job);
-  if (!known) return contradiction("job {} ends, but was never accepted", e.job);
-  auto j = *known;
-  if (is_final(j.state)) return contradiction("job {} ends twice", e.job);
-  // Its GPUs would be free while its programs run.
-  if (lease_of(j)) return contradiction("job {} ends while it holds GPUs", e.job);
-  j.state = e.final_state;
-  if (j.state == job_state::finished) j.iterations_done = j.spec->iterations;
-  lost_.erase(j.lease);
-  j.lost_parts.clear();
-  j.lost_succeeded.clear();
-  j.ended_s = e.at_s;
-  j.detail = e.detail;
-  closed_.erase(e.job);
-  jobs_.set(e.job, std::move(j));
-  TROUPE_INVARIANT(unfinished_ > 0);
-  --unfinished_;
   return {};
 }
 
@@ -489,6 +284,7 @@ expected<void> ledger::on(const job_suspended& e) {
     return contradiction("job {} is suspended, but does not exist or has ended", e.job);
   auto j = *known;
   if (!e.suspended) forget_preemption(j);
+  if (!e.suspended) j.not_before_s.reset();  // its user does not wait for the next attempt
   j.suspended = e.suspended;
   remember_request(j, e.request);
   jobs_.set(e.job, std::move(j));

@@ -31,10 +31,14 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  // Attempts in a row that lost a node without progress; a decoder's progress is decoder_proof_s.
+  // Attempts in a row that ended by a node's fault without progress; a decoder's progress is
+  // decoder_proof_s.
   std::uint32_t losses = 0;
-  double memory_factor = 1;  // it needs at least this multiple of the predicted memory
-  double bytes_floor = 0;    // plans that need at most this do not suffice
+  std::uint32_t retried = 0;             // attempts in a row that the job failed (retries.hpp)
+  std::optional<double> not_before_s{};  // of a waiting job: it is not started before
+  std::optional<end_word> word{};        // why its last attempt, or the job, has ended
+  double memory_factor = 1;              // it needs at least this multiple of the predicted memory
+  double bytes_floor = 0;                // plans that need at most this do not suffice
   std::uint64_t iterations_done = 0;
   lease_id lease = 0;  // the present or last one
   // While the job waits after a lost lease: its parts, and which of them had succeeded.
@@ -74,12 +78,14 @@ struct lease_record {
   lease_granted granted;
   bool revoked = false;
   lease_outcome outcome = lease_outcome::succeeded;  // so far; the first failure counts
+  end_word word = end_word::finished;                // likewise
   std::string detail;
   std::vector<bool> ended, succeeded;  // by part
   std::uint64_t iterations = 0;        // the minimum over the parts that have ended
   double peak_bytes = 0;
   std::optional<std::int32_t> exit_code;     // the first nonzero one, if there is any
-  std::optional<std::uint32_t> failed_part;  // the first that failed
+  std::optional<std::uint32_t> failed_part;  // the one that is the reason
+  std::optional<std::uint32_t> rank;         // the program's rank that failed
   std::optional<program_end> program;        // of the parts that have ended; the minimum is saved
   std::vector<bool> ended_with_zero;         // exit status, by part
   double grace_s = 0;                        // of its revocation
@@ -191,9 +197,17 @@ class ledger {
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void begin_attempt(job_id id, const lease_granted& e);
   static void add_end(lease_record& l, const part_ended& e);
-  void close(const lease_record& lease, double at_s);
-  void close_job(job_record j, lease_record l, double at_s, std::uint64_t done);
-  void close_members(const job_record& of_union, const lease_record& l, double at_s);
+  double gpu_s_until(const lease_record& l, double at_s) const;
+  /// The end of an attempt: when, and the GPU time of its job.
+  struct attempt_over {
+    double at_s = 0, gpu_s = 0;
+  };
+  void close(const lease_record& lease, attempt_over at);
+  void close_job(job_record j, lease_record l, attempt_over at, std::uint64_t done);
+  void close_members(const job_record& of_union, const lease_record& l, attempt_over at);
+  static void end_attempt(job_record& j, const lease_record& l, attempt_over at);
+  static bool is_repeated(const job_record& j, const lease_record& l);
+  static std::string count_end(job_record& j, const lease_record& l, double at_s, bool saved);
   static std::uint64_t done_after(const job_record& j, const lease_record& l);
   static void remember_request(job_record& j, std::uint64_t request);
   void forget_preemption(job_record& j);

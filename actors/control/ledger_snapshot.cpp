@@ -2,6 +2,7 @@
 #include <tuple>
 #include <utility>
 
+#include "actors/control/ends.hpp"
 #include "actors/control/ledger.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
@@ -34,14 +35,15 @@ auto common_fields(Job& j) {
                   j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                   j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
                   j.owner, j.losses, j.lost_parts, j.exit_code, j.suspended, j.suspensions,
-                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic);
+                  j.tried_gpus, j.tried_bytes, j.failed_rank, j.ran_s, j.members, j.in, j.elastic,
+                  j.word, j.not_before_s);
 }
 
 /// The same of a lease.
 template <class Lease>
 auto common_lease_fields(Lease& l) {
   return std::tie(l.granted, l.revoked, l.outcome, l.detail, l.iterations, l.peak_bytes,
-                  l.exit_code, l.failed_part, l.program, l.revoked_s, l.saved);
+                  l.exit_code, l.failed_part, l.program, l.revoked_s, l.saved, l.rank);
 }
 
 job_kept kept(const job_record& j) {
@@ -51,6 +53,7 @@ job_kept kept(const job_record& j) {
   k.spec = *j.spec;
   k.lost_succeeded = indices_of(j.lost_succeeded);
   if (j.alone) k.alone = true;
+  if (j.retried > 0) k.retried = j.retried;
   return k;
 }
 
@@ -60,6 +63,7 @@ job_record restored(const job_kept& k) {
   j.id = k.job;
   j.spec = shared_value{k.spec};
   j.alone = k.alone.value_or(false);
+  j.retried = k.retried.value_or(0);
   return j;
 }
 
@@ -117,6 +121,7 @@ std::vector<journal_entry> ledger::snapshot() const {
     if (auto zero = indices_of(l.ended_with_zero); !zero.empty())
       k.ended_with_zero = std::move(zero);
     if (l.grace_s > 0) k.grace_s = l.grace_s;
+    k.word = word_beside(l.outcome, l.word);
     result.emplace_back(std::move(k));
   }
   return result;
@@ -166,6 +171,7 @@ expected<void> ledger::on(const lease_kept& e) {
   l.succeeded = std::move(*succeeded);
   l.ended_with_zero = std::move(*with_zero);
   l.grace_s = e.grace_s.value_or(0);
+  l.word = e.word.value_or(word_of(e.outcome));
   // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

@@ -37,7 +37,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
       for (std::uint32_t part = 0; part < l.ended.size(); ++part)
         if (!l.ended[part]) open.emplace_back(lease, part);
     for (const auto& [lease, part] : open)
-      p.leases.lose_part(lease, part, "the controller continued with an older copy of its journal");
+      p.leases.lose_part(lease, part, "the controller continued with an older copy of its journal",
+                         end_word::requeued);  // by the operator who accepted it
   }
   resume();
   on(commit_now{});
@@ -52,8 +53,7 @@ void orchestrator_state::resume() {
   const auto& book = p.records.book();
   const auto leases = book.leases();
   for (const auto& [id, l] : leases) {
-    if (l.outcome != lease_outcome::succeeded && !l.revoked)
-      p.leases.revoke(id, l.outcome, l.detail);
+    if (l.outcome != lease_outcome::succeeded && !l.revoked) p.leases.revoke_rest(id);
     if (std::ranges::find(l.succeeded, true) != l.succeeded.end()) p.leases.begin_rank_wait(l);
     // A lease that was being stopped gets its grace once more: how much had passed is unknown.
     // Nodes keep that of programs.
@@ -175,10 +175,15 @@ void orchestrator_state::send_all_progress() {
 
 namespace {
 
+/// Did its last attempt run out of memory?
+bool ran_out(const job_record& j) {
+  return !j.memory.empty() && j.memory.back().out_of_memory;
+}
+
 /// The policy's reason for giving a job up, and what its last attempt ran out of memory with.
 std::string reason_to_give_up(const job_record& j, const std::string& why) {
-  const bool ran_out = !j.memory.empty() && j.memory.back().out_of_memory;
-  return ran_out && !j.detail.empty() ? fmt::format("{}; most recently: {}", why, j.detail) : why;
+  return ran_out(j) && !j.detail.empty() ? fmt::format("{}; most recently: {}", why, j.detail)
+                                         : why;
 }
 
 }  // namespace
@@ -194,16 +199,19 @@ void orchestrator_state::on(const proposal& p) {
     if (d.what == planners::decision::kind::start) {
       if (auto ok = leases.grant(d); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
-      leases.preempt(d.job, "makes room");
+      leases.preempt(d.job, end_word::preempted, "makes room");
     } else if (d.what == planners::decision::kind::move) {
       if (j && j->state == job_state::running)
-        leases.preempt(d.job, "is moved", d.grace_s);
+        leases.preempt(d.job,
+                       p.moved_by_users.contains(d.job) ? end_word::moved : end_word::preempted,
+                       "is moved", d.grace_s);
       else
         result.refused.emplace_back(
             d.job, reason{reason::kind::stale, fmt::format("job {} is not running", d.job)});
     } else if (j && j->state == job_state::waiting) {
+      const auto why = ran_out(*j) ? end_word::out_of_memory : end_word::infeasible;
       records.record(
-          job_ended{d.job, records.wall(), job_state::failed, reason_to_give_up(*j, d.why.text)});
+          make_job_end(d.job, records.wall(), why, reason_to_give_up(*j, d.why.text), j->word));
     }
   }
   parts_->orders.send_due();

@@ -259,7 +259,8 @@ expected<void> check_cluster(const cluster& c) {
   if (!is_positive(s.heartbeat_s) || !is_positive(s.lease_s) || s.lease_s < 2 * s.heartbeat_s ||
       !(s.memory_headroom >= 0) || !(s.restart_s >= 0) || !is_positive(s.checkpoint_s) ||
       !is_grace(s.preempt_grace_s) || !is_grace(s.grace_s) ||
-      (s.time_limit_s && !is_positive(*s.time_limit_s)))
+      (s.time_limit_s && !is_positive(*s.time_limit_s)) ||
+      (s.owner_mib && !is_positive(*s.owner_mib)))
     return bad("its settings");
   return {};
 }

@@ -80,6 +80,7 @@ void scheduler_state::begin_with(std::shared_ptr<const cluster_state> now) {
   moving_.clear();
   stopping_.clear();
   pending_ = {};
+  backoffs_.clear();
   for (const auto& [id, j] : book().jobs())
     if (!is_final(j.state)) on_job_changed(id, &j);  // ended jobs get no plans
   if (first) begin_placing();
@@ -164,10 +165,15 @@ void scheduler_state::update_views(const job_record& j) {
   const auto* plans = find_in(plans_, j.id);
   const bool known = plans && plans->memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
-  if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
+  const bool held = j.suspended || waits_for_retry(j);
+  if (j.state == job_state::running || is_final(j.state) || held) pending_.remove(j.id);
+  if (waits_for_retry(j)) {
+    backoffs_.emplace(*j.not_before_s, j.id);
+    set_backoff_timer();
+  }
   const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
-    if (known && !next && !j.in && j.state == s && !(s == job_state::waiting && j.suspended))
+    if (known && !next && !j.in && j.state == s && !(s == job_state::waiting && held))
       views.insert_or_assign(j.id, view_of(cluster(), j, book(), plans_, progress_));
     else
       views.erase(j.id);
@@ -280,26 +286,6 @@ void scheduler_state::count(const std::vector<planners::decision>& decisions, do
   show_counts();
 }
 
-void scheduler_state::decide_again_in(double seconds) {
-  if (seconds <= 0) return;
-  constexpr double min_s = 1e-3;  // longer than rounding makes the delay too short
-  seconds = std::max(seconds, min_s);
-  const double at_s = host_.clock->now_s() + seconds;
-  if (again_at_s_ && *again_at_s_ <= at_s) return;
-  again_at_s_ = at_s;
-  send_later(self_, seconds, tick{});
-}
-
-void scheduler_state::on(const tick&) {
-  const double round_s = options_.policy->round_s();
-  if (round_s == 0) {
-    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + timer_rounding_s) again_at_s_.reset();
-    return decide_soon();
-  }
-  begin_round();
-  send_later(self_, round_s, tick{});
-}
-
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   proposal p;
@@ -321,6 +307,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
     // A refused start on GPUs that are about to be free, or of several jobs, is not reserved: it is
     // decided again.
     if (d.with.empty() && !d.after) proposed_[d.job] = d;
+    if (proposed_moves_.contains(d.job)) p.moved_by_users.insert(d.job);
     if (status_) {
       auto note = now;
       note.why = d.why.text;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
@@ -36,6 +37,7 @@ class scheduler_state {
   void on(const startup_over&);
   void on(const decide_now&);
   void on(const tick&);
+  void on(const backoffs_due&);
   void on(const watch_scheduling& m);
   policy_view on(const why_waiting& m);
 
@@ -60,6 +62,8 @@ class scheduler_state {
   void count(const std::vector<planners::decision>& decisions, double took_s);
   void decide_again_in(double seconds);
   void propose(std::vector<planners::decision> decisions);
+  bool waits_for_retry(const job_record& j) const;
+  void set_backoff_timer();
   void withdraw(job_id job);
   void withdraw_hopeless();
   bool start_pending();
@@ -89,6 +93,8 @@ class scheduler_state {
   std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                     // those jobs
+  std::set<std::pair<double, job_id>> backoffs_;   // jobs that no policy sees before this time
+  std::optional<double> backoff_timer_s_;          // of the earliest, on the host's clock
   std::set<job_id> stopping_;                      // jobs whose GPUs are being released
   std::map<job_id, planners::decision> proposed_;  // starts and moves of the proposal in flight
   std::vector<move_request> move_requests_;        // requested by users

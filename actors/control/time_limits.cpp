@@ -56,9 +56,9 @@ void time_limits::end_overdue() {
         "iterations",
         *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
     if (j.state == job_state::waiting) {
-      records_.record(job_ended{j.id, records_.wall(), job_state::failed, text});
+      records_.record(make_job_end(j.id, records_.wall(), end_word::deadline, text, j.word));
     } else if (const auto* l = book.lease_of(j); l && !l->revoked) {
-      leases_.revoke(j.lease, lease_outcome::failed, text);
+      leases_.revoke(j.lease, end_word::deadline, text);
     }
     it = is_final(book.job(j.id)->state) ? deadlines_.erase(it) : std::next(it);
   }
@@ -79,16 +79,11 @@ void time_limits::end_long_runs() {
         *time_limit_s(c, *j.spec), j.ran_s + records_.wall() - l->granted.at_s, j.attempts,
         j.attempts == 1 ? "" : "s");
     if (j.in) {
-      leases_.end_member(job, lease_outcome::failed, text);
+      leases_.end_member(job, end_word::time_limit, text);
       continue;
     }
-    leases_.revoke({id,
-                    records_.wall(),
-                    lease_outcome::failed,
-                    text,
-                    is_training(*j.spec) ? c.settings.preempt_grace_s : 0,
-                    {},
-                    {}});
+    leases_.revoke(make_revocation(id, records_.wall(), end_word::time_limit, text,
+                                   is_training(*j.spec) ? c.settings.preempt_grace_s : 0));
   }
 }
 

@@ -276,7 +276,9 @@ class local_process_runner final : public process_runner {
     p.exit_code = end->status;
     using state = part_report::state;
     if (end->what == kept_end::how::not_started || end->what == kept_end::how::no_room) {
-      p.now = end->what == kept_end::how::no_room ? state::not_started : state::failed;
+      const bool no_room = end->what == kept_end::how::no_room;
+      p.now = no_room ? state::not_started : state::failed;
+      if (!no_room) p.word = end_word::start_failed;
       p.detail = end->why;
     } else if (end->what != kept_end::how::exited) {  // not the job's failure
       p.now = state::stopped;
@@ -295,6 +297,7 @@ class local_process_runner final : public process_runner {
                              line.empty() ? "it says that it ran out of memory" : line);
     } else {
       p.now = state::failed;
+      if (end->by_signal) p.word = end_word::signal;
       p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
     }
     return p;

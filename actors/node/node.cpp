@@ -224,6 +224,7 @@ void node_state::run(part& p) {
     // Another machine may have what this one lacks.
     const bool lacks = ok.error().code == reason::kind::unavailable;
     p.report.now = taken || lacks ? state::not_started : state::failed;
+    if (p.report.now == state::failed) p.report.word = end_word::start_failed;
     p.report.exit_code = taken ? 0 : 127;
     p.report.detail = ok.error().text;
     if (taken) ports_ = options_.process_runner->free_ports();
@@ -265,6 +266,7 @@ void node_state::on(training_over over) {
   p->report.now = over.how;
   p->report.iterations = p->order.iterations;
   p->report.detail = over.detail;
+  p->report.word = over.word;
   p->report.peak_bytes = over.peak_bytes;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
   report_end(*p);

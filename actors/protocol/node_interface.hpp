@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "actors/protocol/protocol.hpp"
@@ -33,7 +34,8 @@ struct training_over {
   bool trainer = false;
   part_report::state how = part_report::state::succeeded;
   std::string detail;
-  double peak_bytes = 0;  // of the trainer: of any stage's device; 0: unknown
+  double peak_bytes = 0;           // of the trainer: of any stage's device; 0: unknown
+  std::optional<end_word> word{};  // none: what `how` implies
 };
 
 /// An event of a trainer, for the lease's log.

@@ -50,16 +50,15 @@ void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
 // checkpoints decide, which an earlier lease may have written after its last report.
 void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
-  if (!made) return fail(part_report::state::failed, made.error().text);
+  if (!made) return fail(part_report::state::failed, made.error().text, end_word::start_failed);
   plan_ = std::move(*made);
   stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
   if (uses_real_devices(plan_))
-    if (const auto ok = find_checkpoint(); !ok)
-      return fail(end_after_file_error(ok.error()), ok.error().text);
+    if (const auto ok = find_checkpoint(); !ok) return fail_by_file(ok.error());
   first_ = done_ = saved_ = std::min(first_, total());
   auto unreported = curve_.resume(first_, o_.order.reached);
-  if (!unreported) return fail(end_after_file_error(unreported.error()), unreported.error().text);
+  if (!unreported) return fail_by_file(unreported.error());
   // An earlier lease's trainer may have been killed after it saved and before it reported.
   if (o_.order.reached > 0) unreported_.restore(std::move(*unreported));
   for (auto& s : plan_.stages) {
@@ -269,7 +268,8 @@ void trainer_state::complete(const iteration_record& r) {
     return fail(part_report::state::failed,
                 saved_ > 0
                     ? fmt::format("{}; the newest checkpoint is after iteration {}", wrong, saved_)
-                    : wrong);
+                    : wrong,
+                end_word::diverged);
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
   auto record = r;
@@ -318,8 +318,7 @@ void trainer_state::update_checkpoint() {
   saved_ = complete_iterations;
   write_curve();
   if (!saves()) return;
-  if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
-    fail(end_after_file_error(ok.error()), ok.error().text);
+  if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok) fail_by_file(ok.error());
 }
 
 // -- ticks
@@ -450,15 +449,24 @@ void trainer_state::end_if_over() {
   finish(part_report::state::succeeded, {});
 }
 
-void trainer_state::fail(part_report::state how, const std::string& why) {
+void trainer_state::fail(part_report::state how, const std::string& why,
+                         std::optional<end_word> word) {
   add_event(why);
-  finish(how, why);
+  finish(how, why, word);
 }
 
-void trainer_state::finish(part_report::state how, const std::string& why) {
+void trainer_state::fail_by_file(const reason& why) {
+  const auto how = end_after_file_error(why);
+  fail(how, why.text,
+       how == part_report::state::failed ? std::optional{end_word::start_failed} : std::nullopt);
+}
+
+void trainer_state::finish(part_report::state how, const std::string& why,
+                           std::optional<end_word> word) {
   if (std::exchange(ended_, true)) return;
   how_ = how;
   why_ = why;
+  word_ = word;
   lender_.withdraw();
   lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   report();
@@ -468,7 +476,7 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
 void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
   caf::anon_send(o_.messenger.node(),
-                 training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes()});
+                 training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes(), word_});
 }
 
 void trainer_state::add_event(const std::string& sentence) {

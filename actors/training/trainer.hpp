@@ -108,8 +108,9 @@ class trainer_state {
   void write_curve();
   void add_event(const std::string& sentence);
   void end_if_over();
-  void fail(part_report::state how, const std::string& why);
-  void finish(part_report::state how, const std::string& why);
+  void fail(part_report::state how, const std::string& why, std::optional<end_word> word = {});
+  void fail_by_file(const reason& why);
+  void finish(part_report::state how, const std::string& why, std::optional<end_word> word = {});
   void end_lease();
 
   double now_s() const { return o_.messenger.now_s(); }
@@ -153,6 +154,7 @@ class trainer_state {
   std::optional<std::uint64_t> last_;  // iteration, of a training that stops
   part_report::state how_ = part_report::state::running;
   std::string why_;
+  std::optional<end_word> word_;  // none: what how_ implies
   bool ended_ = false, lease_ended_ = false;
 };
 

@@ -3,11 +3,12 @@
 #include <set>
 
 #include "runtime/host/pause.hpp"
+#include "web/dashboard/job_json.hpp"
 
 namespace troupe::cli {
 
 expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
-                             const std::function<void(const job_status&)>& each) {
+                             const std::function<void(const query_reply&)>& each) {
   constexpr double poll_s = 0.2;
   std::set<job_id> left{jobs.begin(), jobs.end()}, seen;
   for (;;) {
@@ -23,7 +24,7 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
       const auto& j = reply->jobs.front();
       if (!is_final(j.state)) continue;
       left.erase(id);
-      each(j);
+      each(*reply);
     }
     if (left.empty()) return {};
     runtime::pause(poll_s);
@@ -45,16 +46,19 @@ std::string ending_text(const job_status& j) {
                      has_detail ? ": " : "", has_detail ? j.detail : "");
 }
 
-json ending_document(const job_status& j) {
-  return {{"job", j.job},
-          {"name", j.name},
-          {"state", to_string(j.state)},
-          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
-          {"attempts", j.attempts},
-          {"out_of_memory", j.out_of_memory.value_or(0)},
-          {"failed_rank", j.failed_rank ? json(*j.failed_rank) : json()},
-          {"failed_node", j.failed_node ? json(*j.failed_node) : json()},
-          {"detail", j.detail}};
+json ending_document(const query_reply& r) {
+  const auto& j = r.jobs.front();
+  json d{{"job", j.job},
+         {"name", j.name},
+         {"state", to_string(j.state)},
+         {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
+         {"attempts", j.attempts},
+         {"out_of_memory", j.out_of_memory.value_or(0)},
+         {"failed_rank", j.failed_rank ? json(*j.failed_rank) : json()},
+         {"failed_node", j.failed_node ? json(*j.failed_node) : json()},
+         {"detail", j.detail}};
+  web::add_ends(d, r.nodes, j);
+  return d;
 }
 
 }  // namespace troupe::cli

@@ -231,7 +231,8 @@ void kept_program::receive(const keeper_event& e) {
     end_ = {e.what == keeper_event::exited ? how::exited : how::lease_expired,
             e.status,
             {},
-            e.asked || enforced_};
+            e.asked || enforced_,
+            e.by_signal};
   }
 }
 

@@ -45,7 +45,8 @@ struct kept_end {
   how what = how::exited;
   int status = 0;  // exit status; 128 + n: ended by signal n
   std::string why;
-  bool asked = false;  // it was to terminate before it ended
+  bool asked = false;      // it was to terminate before it ended
+  bool by_signal = false;  // a signal ended it, and not its own exit with such a status
 };
 
 /// A program and its keeper. Only the destructor blocks. Not thread-safe.

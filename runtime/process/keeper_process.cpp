@@ -140,7 +140,8 @@ class keeper {
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) != 0;) {
       if (pid < 0) return errno != ECHILD;
       if (pid != group_.leader) continue;
-      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      by_signal_ = WIFSIGNALED(status);
+      status_ = by_signal_ ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       over_ = killing_ = true;  // kill the remaining descendants, too
     }
     return true;
@@ -196,7 +197,11 @@ class keeper {
   }
 
   void notify(keeper_event::kind what) const {
-    send_event({.what = what, .status = status_, .asked = asked_, .failure = failure_});
+    send_event({.what = what,
+                .status = status_,
+                .asked = asked_,
+                .by_signal = by_signal_,
+                .failure = failure_});
   }
 
   void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
@@ -210,6 +215,7 @@ class keeper {
   process_group group_;
   start_failure failure_;
   int status_ = 0;
+  bool by_signal_ = false;
   double kill_at_s_ = never, signal_at_s_ = never, again_s_ = 0.005;
   bool failed_ = false, expired_ = false, killing_ = false, over_ = false, asked_ = false;
 };

@@ -29,6 +29,7 @@ struct keeper_event {
   std::uint64_t keeper_ticks = 0;  // begun: the keeper's start time
   std::int32_t status = 0;         // exited, lease_expired
   bool asked = false;              // likewise: it was to terminate before it ended
+  bool by_signal = false;          // likewise: a signal ended it
   start_failure failure{};         // not_started
 };
 

@@ -161,7 +161,7 @@ TEST_CASE("a program whose port was taken meanwhile is started again with anothe
   c.pass(6);
   REQUIRE(c.orders.work.size() == 1);
   std::uint64_t last = 0;
-  for (int attempt = 0; attempt < 20; ++attempt) {  // more than max_restarts
+  for (int attempt = 0; attempt < 3; ++attempt) {  // the second one in a row is not at once
     const auto w = c.orders.work.front();
     CHECK(w.lease != last);
     last = w.lease;
@@ -172,7 +172,7 @@ TEST_CASE("a program whose port was taken meanwhile is started again with anothe
     c.report.ports = std::vector<std::uint16_t>{21003, 21004};
     c.send();
     c.report.parts.clear();
-    c.pass(1);
+    c.pass(attempt == 0 ? 1 : 3);
     REQUIRE(c.orders.work.size() == 1);
     CHECK(*c.orders.work.front().port > 21002);
   }

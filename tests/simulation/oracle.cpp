@@ -4,8 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "actors/control/ends.hpp"
 
 namespace troupe::simulation {
 
@@ -218,6 +221,8 @@ void oracle::on(const lease_revoked& e) {
   const auto it = leases_.find(e.lease);
   if (it == leases_.end()) return;
   it->second.revoked = true;
+  const auto word = actors::word_of(e);
+  if (!it->second.why || word == end_word::cancelled) it->second.why = word;
   const auto& j = jobs_.at(it->second.granted.job);
   if (e.why == lease_outcome::preempted && is_program(j.spec) && !j.spec.elastic && !j.suspended)
     fail("lease {} of program {} is revoked ({}), which nobody may stop", e.lease,
@@ -265,6 +270,7 @@ void oracle::on(const part_ended& e) {
   p.outcome = e.outcome;
   p.credited = e.iterations;
   if (e.program) p.saved = e.program->saved;
+  note_why(l, e);
   if (is_elastic_program(jobs_.at(l.granted.job).spec))
     check_saved(e, l, p);
   else
@@ -280,6 +286,7 @@ void oracle::on(const part_ended& e) {
 /// The lease is over. If its job goes on, then from what every part of it is credited with.
 void oracle::close(lease_id id) {
   const auto& l = leases_.at(id);
+  const double ended_s = now_s_;
   auto min = std::numeric_limits<std::uint64_t>::max();
   for (const auto& p : l.parts) min = std::min(min, p.credited);
   auto& job = jobs_.at(l.granted.job);
@@ -288,10 +295,12 @@ void oracle::close(lease_id id) {
     for (const auto m : members_in(job, l.granted.job)) {
       jobs_.at(m).done += done[m];
       jobs_.at(m).in = 0;
+      count_loss(l, jobs_.at(m), ended_s, done[m] > 0);
     }
   }
   if (!is_elastic_program(job.spec)) {
-    job.done = std::min(job.spec.iterations, job.done + min);
+    const auto before = std::exchange(job.done, std::min(job.spec.iterations, job.done + min));
+    if (!job.members) count_loss(l, job, ended_s, job.done > before);
     return;
   }
   std::optional<std::uint64_t> saved;
@@ -304,7 +313,9 @@ void oracle::close(lease_id id) {
   if (saved && *saved < job.done)
     fail("lease {} leaves {} saved iterations of job {}, which had {}", id, *saved, l.granted.job,
          job.done);
+  const auto before = job.done;
   job.done = whole ? job.spec.iterations : saved.value_or(job.done);
+  count_loss(l, job, ended_s, job.done > before);
 }
 
 /// Compares what the journal calls saved with what the part did, and with its own last report.
@@ -436,6 +447,7 @@ void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_
     if (const auto* j = replayed->job(id); !j || j->state != job_state::cancelled)
       fail("a client was told that job {} is cancelled, and it is {}", id,
            j ? to_string(j->state) : "not there");
+  check_counts(*replayed);
   if (!running_.empty()) fail("lease {} still runs after all jobs have ended", *running_.begin());
   if (!live || !(*live == *replayed)) fail("the ledger does not equal the journal");
 }

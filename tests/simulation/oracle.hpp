@@ -62,7 +62,8 @@ class oracle {
     std::optional<job_union> members{};
     std::map<job_id, std::uint64_t> brought{};  // iterations of each member when the union began
     bool suspended = false;
-    bool left_done = false;  // it left a union that goes on, with all its iterations done
+    std::uint32_t losses = 0;  // attempts in a row that a node ended, without progress
+    bool left_done = false;    // it left a union that goes on, with all its iterations done
     bool ended = false;
     job_state final_state = job_state::waiting;
   };
@@ -86,7 +87,10 @@ class oracle {
   struct lease_view {
     lease_granted granted;
     bool revoked = false;
-    std::optional<std::uint64_t> saved;  // by its running program, from the job's beginning
+    std::optional<std::uint64_t> saved;       // by its running program, from the job's beginning
+    std::optional<end_word> why;              // the first thing that ended it
+    bool by_part = false;                     // that was a part that failed by itself
+    bool finished = false, with_zero = true;  // its program says so; all parts ended so
     std::vector<part_view> parts;
   };
 
@@ -115,6 +119,9 @@ class oracle {
   std::uint64_t done_by(const part_view& p, const lease_granted& g) const;
   void check_saved(const part_ended& e, const lease_view& l, const part_view& p);
   void close(lease_id id);
+  void note_why(lease_view& l, const part_ended& e);
+  static void count_loss(const lease_view& l, job_view& j, double at_s, bool progress);
+  void check_counts(const actors::ledger& book);
   template <class Entry>
   void print(const Entry& e) const;
   template <class... T>

@@ -30,6 +30,16 @@ bool stands_for_others(const job_status& j) {
          std::ranges::none_of(*j.merged_with, [&](job_id id) { return id < j.job; });
 }
 
+void ended_jobs::look_at(const query_reply& r) {
+  std::set<job_id> ended;
+  for (const auto& j : r.jobs) {
+    if (!is_final(j.state)) continue;
+    ended.insert(j.job);
+    if (known_ && !known_->contains(j.job) && j.why) ++by_why_[*j.why];
+  }
+  known_ = std::move(ended);
+}
+
 std::vector<reported_decoder> decoders_of(const query_reply& r) {
   std::map<std::pair<node_index, lease_id>, reported_decoder> all;
   if (r.view && r.view->fronts)

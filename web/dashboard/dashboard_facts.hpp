@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,18 @@ std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter);
 bool holds_gpus(const job_status& j);
 /// Is it the first of the jobs that it is merged with, or merged with none?
 bool stands_for_others(const job_status& j);
+
+/// Counts jobs as they end, from replies about all of them; those of the first had ended before.
+class ended_jobs {
+ public:
+  void look_at(const query_reply& r);
+  const std::map<end_word, std::uint64_t>& by_why() const { return by_why_; }
+
+ private:
+  std::optional<std::set<job_id>>
+      known_;  // that had ended by the last reply; none: it is the first
+  std::map<end_word, std::uint64_t> by_why_;
+};
 
 /// The decoders that present fronts know, each with its newest state.
 std::vector<reported_decoder> decoders_of(const query_reply& r);

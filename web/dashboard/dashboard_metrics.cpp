@@ -130,6 +130,12 @@ void add_jobs(document& d, const query_reply& r) {
               std::max(0.0, r.now_s - j.submitted_s));
 }
 
+void add_ended(document& d, const cluster_facts& known) {
+  d.family("jobs_ended_total", counter, "Jobs that have ended since the dashboard's start, by why");
+  for (const auto& [why, n] : known.ended)
+    d.value({{"why", std::string{to_string(why)}}}, static_cast<double>(n));
+}
+
 void add_scheduling(document& d, const query_reply& r) {
   if (!r.view) return;
   const auto& s = r.view->scheduling;
@@ -239,6 +245,7 @@ std::string cluster_metrics(const cluster_facts* known) {
   add_gpus(d, known->now);
   add_decoders(d, known->now);
   add_jobs(d, known->now);
+  add_ended(d, *known);
   add_scheduling(d, known->now);
   add_trainings(d, trainings);
   add_devices(d, known->now, trainings);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -12,6 +13,7 @@ namespace troupe::web {
 struct cluster_facts {
   query_reply now;                              // about all jobs
   std::map<job_id, training_report> trainings;  // that are running: their newest reports
+  std::map<end_word, std::uint64_t> ended{};    // jobs since the dashboard's start, by why
 };
 
 /// Metrics of the cluster in Prometheus's text format, version 0.0.4; null: the controller is

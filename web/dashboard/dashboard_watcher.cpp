@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "web/dashboard/dashboard_facts.hpp"
 #include "web/dashboard/dashboard_json.hpp"
 
 namespace troupe::web {
@@ -129,6 +128,8 @@ void dashboard::watcher::look() {
   last_answer_s_ = clock_.now_s();
   auto known = std::make_shared<cluster_facts>();
   known->now = std::move(*all);
+  ended_.look_at(known->now);
+  known->ended = ended_.by_why();
   // Not about a job: the view alone.
   // Asked apart: a reply about all jobs leaves the view out.
   const auto about = source_(query_jobs{0, std::numeric_limits<job_id>::max(), true});

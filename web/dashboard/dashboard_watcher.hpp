@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "web/dashboard/dashboard.hpp"
+#include "web/dashboard/dashboard_facts.hpp"
 #include "web/dashboard/dashboard_metrics.hpp"
 
 namespace troupe::web {
@@ -51,6 +52,7 @@ class dashboard::watcher {
   const double every_s_;
   const runtime::clock& clock_;
   double last_answer_s_;                         // of the thread
+  ended_jobs ended_;                             // of the thread
   std::shared_ptr<const cluster_facts> before_;  // of the thread: the last that was known
 
   mutable std::mutex mutex_;

@@ -104,7 +104,32 @@ json job_document(const query_reply& r, const job_status& j) {
          {"lease", known(j.lease)},
          {"follows", known(j.follows)}};
   add_elastic(d, j.elastic);
+  add_ends(d, r.nodes, j);
   return d;
+}
+
+/// The attempts have no numbers: the list ends with the last one that is over.
+void add_ends(json& job, const std::vector<node_status>& nodes, const job_status& j) {
+  job["why"] = j.why ? json(to_string(*j.why)) : json();
+  job["retried"] = j.retried.value_or(0);
+  job["retry_in_s"] = known(j.retry_in_s);
+  auto& all = job["ends"] = json::array();
+  if (!j.ends) return;
+  const bool runs = j.state == job_state::running || j.state == job_state::stopping;
+  auto attempt = j.attempts - (runs && j.attempts > 0 ? 1 : 0) -
+                 std::min<std::uint32_t>(j.attempts, static_cast<std::uint32_t>(j.ends->size()));
+  for (const auto& e : *j.ends) {
+    const bool by_signal = e.why == end_word::signal && e.exit_code && *e.exit_code > 128;
+    all.push_back({{"attempt", ++attempt},
+                   {"why", to_string(e.why)},
+                   {"node", e.node && *e.node < nodes.size() ? json(nodes[*e.node].name) : json()},
+                   {"rank", known(e.rank)},
+                   {"exit_code", known(e.exit_code)},
+                   {"signal", by_signal ? json(*e.exit_code - 128) : json()},
+                   {"started_s", e.started_s},
+                   {"ended_s", e.ended_s},
+                   {"gpu_s", e.gpu_s}});
+  }
 }
 
 json task_kinds_document() {
@@ -124,6 +149,7 @@ json explanation_document(const explanation& e) {
          {"name", e.job.name},
          {"state", to_string(e.job.state)},
          {"reason", e.summary},
+         {"why", e.job.why ? json(to_string(*e.job.why)) : json()},
          {"failed_rank", known(e.job.failed_rank)},
          {"failed_node", known(e.job.failed_node)},
          {"metric", e.metric},

@@ -7,6 +7,7 @@
 
 #include "actors/control/elastic_attempts.hpp"
 #include "actors/control/job_progress.hpp"
+#include "actors/control/status/ended_attempts.hpp"
 #include "actors/control/status/merge_explainer.hpp"
 #include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
@@ -167,6 +168,7 @@ job_status job_explainer::status_of(const job_record& j) {
   if (!has_known_memory(*j.spec)) s.how.bytes_per_gpu = 0;
   s.peak_bytes = j.peak_bytes;
   if (j.out_of_memory > 0) s.out_of_memory = j.out_of_memory;
+  add_ends(s, j, s_.state.book, s_.now_s);
   s.detail = j.detail;
   s.owner = j.owner;
   // Arguments may contain secrets.
@@ -225,6 +227,7 @@ const plans_reply* job_explainer::plans_of(const job_record& j) const {
 /// One word for lists, where asking the policy for each of 10,000 jobs would take seconds.
 std::string job_explainer::waiting_reason(const job_record& j) {
   if (j.suspended) return "suspended";
+  if (retry_in_s(j, s_.now_s)) return "backoff";
   const auto* made = plans_of(j);
   if (!made) return "planning";
   if (s_.starting) return "nodes to report";
@@ -300,6 +303,7 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
     return fmt::format(
         "suspended after iteration {}{}; `troupe resume {}` resumes it", j.iterations_done,
         has_known_length(*j.spec) ? fmt::format(" of {}", j.spec->iterations) : "", j.id);
+  if (retry_in_s(j, s_.now_s)) return backoff_text(s_.cluster, j);
   if (!plans_of(j)) return "planning is in progress";
   if (s_.starting)
     return fmt::format("the controller has just started and waits for reports from nodes {}",

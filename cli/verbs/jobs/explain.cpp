@@ -29,6 +29,8 @@ class explain_verb final : public verb {
     out.document(document(*reply, last));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
+    if (const auto ends = ends_text(reply->job); !ends.empty())
+      out.line("Attempts ended by: {}", ends);
     for (const auto& sentence : reply->placement) out.line("  {}", sentence);
     if (reply->follows)
       out.line("Its GPUs are those of lease {}, which it follows.", *reply->follows);
@@ -60,6 +62,18 @@ class explain_verb final : public verb {
     return fmt::format("{} with {}: similarity of dataset cards {:.2f}{}.",
                        j.merged_with ? "Merged" : "May be merged", with, m.similarity.value_or(0),
                        ratio);
+  }
+
+  /// "exit 1, exit 1, lost_node": the latest, unless they are only that of a job that has finished.
+  static std::string ends_text(const job_status& j) {
+    std::string all;
+    if (!j.ends || j.state == job_state::finished) return all;
+    for (const auto& e : *j.ends) {
+      all += fmt::format("{}{}", all.empty() ? "" : ", ", to_string(e.why));
+      if (e.why == end_word::exit && e.exit_code) all += fmt::format(" {}", *e.exit_code);
+      if (e.why == end_word::signal && e.exit_code) all += fmt::format(" {}", *e.exit_code - 128);
+    }
+    return all;
   }
 
   static std::string plans_text(const explanation& e) {

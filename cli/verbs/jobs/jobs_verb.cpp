@@ -33,6 +33,9 @@ std::string iteration_text(const job_status& j) {
 /// Why it is waiting, how it ended, or with whom it runs.
 std::string reason_text(const job_status& j) {
   if (j.merged_with) return fmt::format("merged with {}", fmt::join(*j.merged_with, ", "));
+  if (j.retry_in_s)
+    return fmt::format("{}, {} (before: {})", j.waiting_reason, duration_text(*j.retry_in_s),
+                       j.detail);
   if (j.waiting_reason.empty() || j.detail.empty())
     return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;
   if (j.detail.starts_with(j.waiting_reason)) return j.detail;  // "suspended", "suspended by bob"

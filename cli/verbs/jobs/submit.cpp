@@ -50,7 +50,9 @@ class submit_verb final : public verb {
         app.add_option("--max-gpus", max_gpus_, "For a command: largest number of GPUs"),
         app.add_option("--memory", memory_gb_, "For a command: memory that it needs, GB per GPU"),
         app.add_option("--name", name_, "For a command: job name"),
-        app.add_option("--iterations", iterations_, "For a command: number of iterations")};
+        app.add_option("--iterations", iterations_, "For a command: number of iterations"),
+        app.add_option("--retries", retries_,
+                       "For a command: how often it is repeated if it fails (0)")};
     remote_.options(app);
     app.footer(
         "Words after `--` are the command of a job without a file; it runs in this "
@@ -149,6 +151,7 @@ class submit_verb final : public verb {
     if (max_gpus_) d["max_gpus"] = *max_gpus_;
     if (memory_gb_) d["memory_gb"] = *memory_gb_;
     if (iterations_) d["iterations"] = *iterations_;
+    if (retries_) d["retries"] = *retries_;
     return d;
   }
 
@@ -156,8 +159,9 @@ class submit_verb final : public verb {
   int wait(const output& out, const std::vector<job_id>& jobs, json& document) {
     document["submitted"] = std::exchange(document["jobs"], json::array());
     int status = exit_done;
-    const auto ok = wait_for_jobs(remote_, jobs, [&](const job_status& j) {
-      document["jobs"].push_back(ending_document(j));
+    const auto ok = wait_for_jobs(remote_, jobs, [&](const query_reply& r) {
+      const auto& j = r.jobs.front();
+      document["jobs"].push_back(ending_document(r));
       out.line("{}", ending_text(j));
       std::fflush(stdout);
       status = std::max(status, exit_status_of(j));
@@ -170,7 +174,7 @@ class submit_verb final : public verb {
   std::vector<std::string> files_, command_;
   std::vector<CLI::Option*> given_;  // options that describe a command
   std::string model_, name_;
-  std::optional<std::uint64_t> batch_, gpus_, max_gpus_, iterations_;
+  std::optional<std::uint64_t> batch_, gpus_, max_gpus_, iterations_, retries_;
   std::optional<double> memory_gb_;
   bool wait_ = false;
   remote remote_;

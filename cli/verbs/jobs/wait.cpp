@@ -23,8 +23,9 @@ class wait_verb final : public verb {
     if (jobs->empty()) return out.bad("expected job numbers");
     json document = json::array();
     int status = exit_done;
-    const auto ok = wait_for_jobs(remote_, *jobs, [&](const job_status& j) {
-      document.push_back(ending_document(j));
+    const auto ok = wait_for_jobs(remote_, *jobs, [&](const query_reply& r) {
+      const auto& j = r.jobs.front();
+      document.push_back(ending_document(r));
       out.line("{}", ending_text(j));
       std::fflush(stdout);
       // 0 or 1 only, unlike `submit --wait`: several programs' codes could not be distinguished.

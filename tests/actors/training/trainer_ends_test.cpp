@@ -299,6 +299,7 @@ TEST_CASE("a loss or gradient norm that is not finite ends the training with its
     CHECK(reported[0].iteration == 1);
     REQUIRE(t.over());
     CHECK(t.over()->how == part_report::state::failed);  // another attempt would do the same
+    CHECK(t.over()->word == end_word::diverged);
     CHECK(t.events == std::vector{t.over()->detail});
     return t.over()->detail;
   };

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <optional>
+
+#include "messages/domain/end.hpp"
+#include "messages/wire/journal.hpp"
+#include "messages/wire/work.hpp"
+
+// Outcomes and words. A word (messages/domain/end.hpp) says why something has ended; the outcome of
+// a lease says what follows for its job. Entries and reports have a word only where it says more
+// than their outcome or state.
+
+namespace troupe::actors {
+
+/// The word of an outcome without one.
+constexpr end_word word_of(lease_outcome o) {
+  switch (o) {
+    case lease_outcome::succeeded:
+      return end_word::finished;
+    case lease_outcome::failed:
+      return end_word::exit;
+    case lease_outcome::out_of_memory:
+      return end_word::out_of_memory;
+    case lease_outcome::preempted:
+      return end_word::preempted;
+    case lease_outcome::cancelled:
+      return end_word::cancelled;
+    case lease_outcome::lost:
+      return end_word::lost_node;
+  }
+  return end_word::exit;
+}
+
+/// What follows from an end with this word.
+constexpr lease_outcome outcome_of(end_word w) {
+  switch (w) {
+    case end_word::finished:
+      return lease_outcome::succeeded;
+    case end_word::exit:
+    case end_word::signal:
+    case end_word::start_failed:
+    case end_word::diverged:
+    case end_word::rank_wait:
+    case end_word::time_limit:
+    case end_word::deadline:
+    case end_word::infeasible:
+      return lease_outcome::failed;
+    case end_word::out_of_memory:
+      return lease_outcome::out_of_memory;
+    case end_word::lost_node:
+    case end_word::not_started:
+      return lease_outcome::lost;
+    case end_word::cancelled:
+      return lease_outcome::cancelled;
+    case end_word::suspended:
+    case end_word::requeued:
+    case end_word::moved:
+    case end_word::drained:
+    case end_word::node_stopped:
+    case end_word::removed:
+    case end_word::preempted:
+    case end_word::merged:
+      return lease_outcome::preempted;
+  }
+  return lease_outcome::failed;
+}
+
+/// The word as a field beside an outcome: none if that implies it.
+constexpr std::optional<end_word> word_beside(lease_outcome o, end_word w) {
+  return w == word_of(o) ? std::nullopt : std::optional{w};
+}
+
+inline end_word word_of(const lease_revoked& e) {
+  return e.word.value_or(word_of(e.why));
+}
+inline end_word word_of(const part_ended& e) {
+  return e.word.value_or(word_of(e.outcome));
+}
+inline end_word word_of(const member_ended& e) {
+  return e.word.value_or(word_of(e.outcome));
+}
+
+/// `last`: the word of the job's last attempt, if it had one. One that never ran was cancelled, or
+/// had no plan.
+inline end_word word_of(const job_ended& e, std::optional<end_word> last) {
+  if (e.word) return *e.word;
+  if (e.final_state == job_state::finished) return end_word::finished;
+  if (e.final_state == job_state::cancelled) return end_word::cancelled;
+  return last && outcome_of(*last) != lease_outcome::preempted ? *last : end_word::infeasible;
+}
+
+/// The word of a part that has ended by itself.
+inline end_word word_of(const part_report& r) {
+  if (r.word) return *r.word;
+  switch (r.now) {
+    case part_report::state::succeeded:
+      return end_word::finished;
+    case part_report::state::failed:
+      return end_word::exit;
+    case part_report::state::out_of_memory:
+      return end_word::out_of_memory;
+    case part_report::state::not_started:
+      return end_word::not_started;
+    default:
+      return end_word::lost_node;  // its node stopped it: it has no contact with the controller
+  }
+}
+
+/// Entries of ends, whose outcome follows from the word.
+inline lease_revoked make_revocation(lease_id lease, double at_s, end_word why, std::string detail,
+                                     double grace_s = 0) {
+  const auto outcome = outcome_of(why);
+  return {lease, at_s, outcome, std::move(detail), grace_s, {}, {}, word_beside(outcome, why)};
+}
+inline part_ended make_part_end(lease_id lease, std::uint32_t part, double at_s, end_word why,
+                                std::string detail) {
+  const auto outcome = outcome_of(why);
+  return {lease, part, at_s, outcome, 0, 0, std::move(detail), {}, {}, word_beside(outcome, why),
+          {}};
+}
+/// Of a job that holds no GPUs. `last`: the word of its last attempt, which is its own unless the
+/// entry says more.
+inline job_ended make_job_end(job_id job, double at_s, end_word why, std::string detail,
+                              std::optional<end_word> last = {}) {
+  const auto outcome = outcome_of(why);
+  const auto state = outcome == lease_outcome::succeeded   ? job_state::finished
+                     : outcome == lease_outcome::cancelled ? job_state::cancelled
+                                                           : job_state::failed;
+  job_ended e{job, at_s, state, std::move(detail), {}};
+  if (why != word_of(e, last)) e.word = why;
+  return e;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "cli/program.hpp"
+#include "processes/detached.hpp"
+#include "processes/fixture.hpp"
+#include "runtime/host/wait.hpp"
+
+// Every end of a job's attempts in one word, as users and their scripts see it, and the repetition
+// of programs that fail. One cluster for all.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+std::string three_nodes(const scratch& where) {
+  return where.write(
+      "cluster.yaml",
+      "name: words\n"
+      "datacenters:\n"
+      "  - name: east\n"
+      "    nodes:\n"
+      "      - {name: e, gpu: A100-40GB, gpus: 4, count: 3, intra: pcie4, inter: eth25}\n"
+      "settings: {heartbeat_s: 0.2, lease_s: 3}\n");
+}
+
+constexpr const char* stays = "sleep 1000";
+
+struct words_fixture {
+  words_fixture() : cluster{"words", three_nodes(where), cli::default_policy} {
+    REQUIRE(cluster.wait_for_nodes());
+  }
+  using change = std::function<void(job_spec&)>;
+  job_id submit(const std::string& script, const change& c = {}) {
+    auto s = fixture::program("program", script);
+    s.assumed_model = s.exact_gpus = true;
+    s.gpus = 1;
+    s.working_directory = where.path();
+    if (c) c(s);
+    return cluster.submit(s);
+  }
+  template <class Reply, class Request>
+  Reply ask(const Request& r) {
+    auto reply = cluster.client->ask(r, long_s).reply;
+    REQUIRE(reply);
+    return std::get<Reply>(reply->first);
+  }
+  job_status job(job_id id) { return cluster.job(id); }
+  job_status running(job_id id) {
+    REQUIRE(cluster.is(id, job_state::running));
+    return job(id);
+  }
+  job_status ended(job_id id) {
+    REQUIRE(runtime::wait_until([&] { return is_final(job(id).state); }, long_s, 0.05));
+    return job(id);
+  }
+  /// The first attempt that has ended.
+  attempt_end first_end(job_id id) {
+    REQUIRE(runtime::wait_until([&] { return job(id).ends.has_value(); }, long_s, 0.05));
+    return job(id).ends->front();
+  }
+  void cancel(job_id id) { CHECK(ask<cancel_reply>(cancel_job{0, id}).done); }
+
+  scratch where;
+  fixture cluster;
+};
+
+}  // namespace
+
+TEST_CASE("every end of a real job has its word, and only its word", "[.retries]") {
+  words_fixture f;
+  std::map<end_word, job_id> jobs;
+  using enum end_word;
+  // All at the same time: each waits for something.
+  jobs[finished] = f.submit("exit 0");
+  jobs[end_word::exit] = f.submit("exit 143");
+  jobs[end_word::signal] = f.submit("kill -TERM $$");
+  jobs[start_failed] = f.submit("", [](job_spec& s) { s.command = {"no-such-program"}; });
+  jobs[time_limit] = f.submit(stays, [](job_spec& s) { s.time_limit_s = 1; });
+  jobs[deadline] = f.submit(stays, [](job_spec& s) { s.deadline_s = 2; });
+  jobs[out_of_memory] = f.submit("echo 'CUDA out of memory'; exit 1", [](job_spec& s) {
+    s.retries = retry_rule{0, 1, 1, {out_of_memory}, {}};
+  });
+  jobs[rank_wait] =
+      f.submit("[ $NODE_RANK = 1 ] && exit 0; trap 'exit 0' TERM; while :; do sleep 0.05; done",
+               [](job_spec& s) {
+                 s.gpus = 8;
+                 s.rank_wait_s = 1;
+               });
+  for (const auto& [word, id] : jobs) {
+    const auto s = f.ended(id);
+    INFO(to_string(word) << ": " << s.detail);
+    REQUIRE(s.why);
+    CHECK(to_string(*s.why) == to_string(word));
+    REQUIRE(s.ends);
+    CHECK(to_string(s.ends->back().why) == to_string(word));
+    CHECK(s.ends->back().gpu_s > 0);
+    CHECK(s.ends->back().started_s <= s.ends->back().ended_s);
+  }
+  CHECK(f.job(jobs[end_word::exit]).ends->front().exit_code == 143);
+  CHECK(f.job(jobs[end_word::signal]).ends->front().exit_code == 143);
+  CHECK(f.job(jobs[rank_wait]).ends->front().rank == 0u);
+
+  // What people do to jobs that run.
+  const auto held = f.submit(stays), again = f.submit(stays), gone = f.submit(stays);
+  for (const auto id : {held, again, gone}) f.running(id);
+  CHECK(f.ask<suspend_reply>(suspend_job{0, held, true}).done);
+  CHECK(f.ask<requeue_reply>(requeue_job{0, again}).done);
+  f.cancel(gone);
+  CHECK(f.first_end(held).why == suspended);
+  CHECK(f.first_end(again).why == requeued);
+  CHECK(f.ended(gone).why == cancelled);
+  CHECK(f.first_end(gone).why == cancelled);
+  f.cancel(held);
+  CHECK(f.ended(held).why == cancelled);
+  CHECK(f.job(held).ends->front().why == suspended);
+  const auto moves = f.submit("trap 'exit 0' TERM; while :; do sleep 0.05; done", [](job_spec& s) {
+    s.assumed_model = s.exact_gpus = false;
+    s.elastic.emplace();
+  });
+  f.running(moves);
+  const auto moved_to = f.ask<move_reply>(move_job{0, moves, 0, 0, 0, "", {"e-1", "e-2"}, {}, 2});
+  INFO(moved_to.why.text);
+  if (moved_to.done) CHECK(f.first_end(moves).why == moved);
+  f.cancel(moves);
+  f.ended(moves);
+
+  // What happens to nodes; e-2 runs the job, wherever the policy would have it.
+  f.cancel(again);
+  f.ended(again);
+  const auto nodes_of = [&](const std::vector<std::string>& names, bool drained, bool stop) {
+    return f.ask<drain_reply>(drain_nodes{0, names, drained, stop}).done;
+  };
+  REQUIRE(nodes_of({"e-0", "e-1"}, true, false));
+  const auto of_node = f.submit(stays, [](job_spec& s) { s.max_restarts = 0; });
+  f.running(of_node);
+  REQUIRE(nodes_of({"e-2"}, true, true));
+  CHECK(f.first_end(of_node).why == drained);
+  REQUIRE(nodes_of({"e-2"}, false, false));
+  f.running(of_node);
+  f.cluster.cluster->kill("e-2");
+  const auto lost = f.ended(of_node);
+  CHECK(lost.why == lost_node);
+  REQUIRE(lost.ends->size() == 2);
+  CHECK(lost.ends->back().node == 2u);
+  CHECK(lost.detail.starts_with("lost its node in 1 consecutive attempts"));
+}
+
+TEST_CASE("a script that fails twice ends well, after delays that its rule gives", "[.retries]") {
+  words_fixture f;
+  const auto id = f.submit("[ $TROUPE_ATTEMPT -gt 2 ] || exit 7", [](job_spec& s) {
+    s.retries = retry_rule{3, 1, 600, {}, {}};
+  });
+  const auto never = f.submit("exit 2", [](job_spec& s) {
+    s.retries = retry_rule{3, 1, 600, {}, {1, 2, 3}};
+  });
+  const auto up = f.submit("exit 9", [](job_spec& s) {
+    s.retries = retry_rule{1, 0.2, 600, {}, {}};
+  });
+  REQUIRE(f.ended(id).state == job_state::finished);
+  const auto s = f.job(id);
+  REQUIRE(s.ends);
+  REQUIRE(s.ends->size() == 3);
+  const auto& ends = *s.ends;
+  for (int k = 1; k <= 2; ++k) {
+    INFO("after attempt " << k);
+    CHECK(ends[k - 1].why == end_word::exit);
+    CHECK(ends[k - 1].exit_code == 7);
+    const double waited_s = ends[k].started_s - ends[k - 1].ended_s;
+    CHECK(waited_s >= std::exp2(k - 1));
+    CHECK(waited_s <= 1.1 * std::exp2(k - 1) + 0.5);
+  }
+  CHECK(f.ended(never).attempts == 1);
+  const auto used_up = f.ended(up);
+  CHECK(used_up.attempts == 2);
+  CHECK(used_up.detail ==
+        "failed (exit 9) in 2 attempts (retries 1); most recently: exit status 9");
+
+  // A controller that ends in the wait begins it no second time.
+  const auto waits = f.submit("[ $TROUPE_ATTEMPT -gt 1 ] || exit 1", [](job_spec& s) {
+    s.retries = retry_rule{1, 4, 600, {}, {}};
+  });
+  f.first_end(waits);
+  f.cluster.cluster->kill("controller");
+  REQUIRE(f.cluster.cluster->restart("controller"));
+  CHECK(f.job(waits).waiting_reason != "suspended");
+  REQUIRE(f.ended(waits).state == job_state::finished);
+  const auto over = *f.job(waits).ends;
+  REQUIRE(over.size() == 2);
+  CHECK(over[1].started_s - over[0].ended_s >= 4);
+}
