@@ -101,7 +101,7 @@ struct retry_rule {
   std::uint32_t attempts = 0;  // repetitions in a row without a newly saved iteration
   double delay_s = 10;         // before the first; doubled each time
   double max_delay_s = 600;    // at most
-  std::vector<end_word> on{};  // only after these; empty: exit, signal, out_of_memory, rank_wait
+  std::vector<end_word> on{};  // only after these; empty: exit, signal, start_failed, rank_wait
   std::vector<std::int32_t> unless_exit{};  // not after these exit statuses
 
   TROUPE_FIELDS(retry_rule, attempts, delay_s, max_delay_s, on, unless_exit);
