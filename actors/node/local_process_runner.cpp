@@ -27,6 +27,7 @@
 #include "runtime/process/python_package.hpp"
 #include "runtime/process/readable_watch.hpp"
 #include "runtime/process/state_directory.hpp"
+#include "runtime/process/visible_gpus.hpp"
 
 namespace troupe::actors {
 
@@ -98,6 +99,7 @@ class local_process_runner final : public process_runner {
     for (const auto& pair : w.environment)
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    runtime::visible_gpus::own().name_in(o.environment);
     // Absolute: the program runs in its own working directory.
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
     o.environment.emplace_back("TROUPE_CONTROL", fs::absolute(files_.control(w.lease)).string());
@@ -203,6 +205,7 @@ class local_process_runner final : public process_runner {
     runtime::process_options o;
     o.command = what.command;
     o.environment = what.environment;
+    runtime::visible_gpus::own().name_in(o.environment);
     runtime::add_python_package(o.environment);
     o.directory = what.directory;
     o.output = files_.log(lease);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -18,6 +19,7 @@
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
+#include "runtime/process/visible_gpus.hpp"
 
 namespace troupe::cli {
 
@@ -56,6 +58,10 @@ std::size_t longest_socket_name(const troupe::cluster& c) {
 expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
   auto c = formats::load_cluster(options.cluster_file);
   if (!c) return refuse(c.error());
+  // What computes where GPUs are emulated is not what the user's shell has chosen.
+  if (options.emulated) ::unsetenv("CUDA_VISIBLE_DEVICES");
+  for (const auto& n : c->nodes)
+    if (auto ok = runtime::check_visible_gpus(n.name, n.gpus); !ok) return refuse(ok.error());
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
   // Processes get absolute paths, since they may have another working directory.
   options.state = fs::absolute(options.state).lexically_normal().string();

@@ -28,6 +28,7 @@ struct local_cluster_options {
   std::string program;             // empty: this one
   int port = 0;                    // first of as many tcp ports as there are listeners; 0: ipc
   bool fronts = true;              // false: its fronts are the caller's
+  bool emulated = false;           // its GPUs are: the shell's CUDA_VISIBLE_DEVICES says nothing
   std::set<std::string> realtime;  // gateways and nodes that get --realtime, by host name
 };
 

@@ -18,6 +18,7 @@
 #include "planners/cost/profile.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/process/python_package.hpp"
+#include "runtime/process/visible_gpus.hpp"
 
 namespace troupe::cli {
 
@@ -47,7 +48,7 @@ class child final : public gpu::worker_process {
 /// The device by its number, as in a node's workers.
 std::vector<std::pair<std::string, std::string>> device_variables(const program_wish& w) {
   if (facts_of_device(w.device).is_host_core) return {};
-  return {{"CUDA_VISIBLE_DEVICES", std::to_string(w.index)}};
+  return {{"CUDA_VISIBLE_DEVICES", runtime::visible_gpus::own().names_of(std::to_string(w.index))}};
 }
 
 gpu::worker_starter starter_for(const program_wish& w) {

@@ -3,6 +3,7 @@
 #include "cli/common/host_options.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
+#include "runtime/process/visible_gpus.hpp"
 
 namespace troupe::cli {
 
@@ -33,6 +34,7 @@ class node_verb final : public verb {
     if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
     if (host_.upstream.empty())
       return out.bad("a node needs --gateway, or its gateway's address in the cluster file");
+    if (auto ok = runtime::check_visible_gpus(name_, it->gpus); !ok) return out.bad(ok.error());
     return run_host(
         out, name_,
         actors::real_host::node(host_.real(), static_cast<node_index>(it - nodes.begin())));

@@ -67,6 +67,7 @@ class demo_verb final : public verb {
 
   expected<void> run_jobs(output& out, const fs::path& configs) {
     local_cluster_options o;
+    o.emulated = true;
     o.cluster_file = (configs / "clusters" / "demo.yaml").string();
     o.state = (fs::path{out_directory_} / "cluster").string();
     auto cluster = local_cluster::start(o);

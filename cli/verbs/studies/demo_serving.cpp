@@ -95,6 +95,7 @@ class demonstration {
     text_.assign(std::istreambuf_iterator<char>{in}, {});
     if (text_.empty()) return refuse(reason::kind::unknown, data.string() + ": cannot be read");
     local_cluster_options o;
+    o.emulated = true;
     o.cluster_file = (configs_ / "clusters" / "demo-serving.yaml").string();
     o.state = fs::absolute(directory_ / "serving").string();
     auto cluster = local_cluster::start(o);

@@ -54,6 +54,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   auto job = formats::load_job(configs / "jobs" / "demo-training.yaml");
   if (!job) return refuse(job.error());
   local_cluster_options o;
+  o.emulated = true;
   o.cluster_file = (configs / "clusters" / "demo-training.yaml").string();
   o.state = fs::absolute(directory / "training").string();
   auto cluster = local_cluster::start(o);

@@ -309,6 +309,7 @@ class train_verb final : public verb {
       // Prompts take what the training leaves of the processors, as they do of devices.
       o.realtime = hosts.training;
     }
+    o.emulated = !r.job.train || r.job.train->device != name_of(device_kind::cuda);
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
