@@ -17,6 +17,7 @@
 #include "messages/wire/message.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
+#include "planners/policy/with_reservation.hpp"
 
 // The interfaces of the controller's actors, and the messages that they send each other. None of
 // these leaves the controller.
@@ -122,6 +123,7 @@ struct placements_proposed {
 struct scheduling_changed {
   bool starting = true;  // nodes may not have reported yet, so nothing is placed
   scheduling_counts counts;
+  std::optional<planners::kept_gpus> kept{};  // for a job that waits
 };
 
 using status_actor =

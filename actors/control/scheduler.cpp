@@ -266,6 +266,7 @@ void scheduler_state::begin_round() {
   const double began_s = host_.clock->now_s();
   auto decisions = options_.policy->decide(s, host_.random);
   const double took_s = host_.clock->now_s() - began_s;
+  planners::follow(kept_, s, decisions);
   count(decisions, took_s);
   log_if_slow(*options_.policy, s, took_s);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
@@ -462,7 +463,7 @@ void scheduler_state::on(const watch_scheduling& m) {
 }
 
 void scheduler_state::show_counts() {
-  if (status_) self_->send(status_, scheduling_changed{starting_, counts_});
+  if (status_) self_->send(status_, scheduling_changed{starting_, counts_, kept_});
 }
 
 /// Asks the policy nothing while it would not be asked to place the job either.

@@ -77,6 +77,8 @@ key_table<job_spec> job_keys(bool has_work) {
       {"budget", &t::budget, positive},
       {"grace_s", &t::grace_s, range{0, max_grace_s}},
       {"rank_wait_s", &t::rank_wait_s, positive},
+      {"across_datacenters", &t::across_datacenters},
+      {"unequal", &t::unequal},
       {"environment"},
       {"working_directory", &t::working_directory},
       {"objective", &t::objective, word_list{"efficient", "fastest", "cheapest"}},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 
@@ -63,8 +64,8 @@ std::optional<placed_plan> place_requested(const std::vector<gpu_pool>& pools, f
   for (const auto& o : options_on(pools, j)) {
     if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
     const auto& pool = pools[o.pool];
-    auto where =
-        has_exact_gpus(*j.spec) ? free.find_equal(pool, wanted) : free.find(pool, wanted, {});
+    auto where = has_exact_gpus(*j.spec) ? find_for_program(free, pool, wanted, *j.spec)
+                                         : free.find(pool, wanted, {});
     if (where.empty()) continue;
     free.take(where);
     return placed_plan{*o.how, std::move(where)};

@@ -9,6 +9,7 @@
 #include "planners/cost/program_time.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/policy.hpp"
@@ -59,16 +60,20 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
     if (auto why = why_never(j)) return refuse(std::move(*why));
     return std::vector<gpu_index>{};
   }
-  std::vector<gpu_index> out;
+  std::vector<gpu_index> named, out;
   std::uint64_t sum = 0;
-  for (const auto g : all.types) {
-    if (!job.type.empty() && c.gpus[g].name != job.type) continue;
+  for (const auto g : all.types)
+    if (job.type.empty() || c.gpus[g].name == job.type) named.push_back(g);
+  const auto places = places_of_request(c, *j.spec, job.gpus, named);
+  for (const auto g : named) {
     sum += all.gpus[g];
-    if (all.gpus[g] >= job.gpus) out.push_back(g);
+    if ((places.anywhere() ? all.gpus[g] : places.most(c, *j.spec, {g})) >= job.gpus)
+      out.push_back(g);
   }
+  if (!places.anywhere()) sum = places.most(c, *j.spec, named);
   if (sum < job.gpus) {
-    return refuse(kind::infeasible, "requests {} {}; the cluster has {}", job.gpus,
-                  job.type.empty() ? std::string("GPUs") : job.type, sum);
+    return refuse(kind::infeasible, "requests {} {}; {} {}", job.gpus,
+                  job.type.empty() ? std::string("GPUs") : job.type, holder_of(c, *j.spec), sum);
   }
   return out;
 }
@@ -88,8 +93,10 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   const auto on = [&](const allocation& where) {
     return start_job(j.id, in_its_layout(j, split_for(c, job, where, 0, all.max_tensor)), where);
   };
+  const auto places = places_of_request(c, job, gpus, all.types);
   if (types.empty()) {
-    const auto where = fastest_idle(idle, gpus, all.types);
+    const auto where = places.first(
+        c, idle, [&](const idle_index& some) { return fastest_idle(some, gpus, all.types); });
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
@@ -97,7 +104,10 @@ std::optional<decision> start(const cluster& c, const idle_index& all_idle, cons
   // too small.
   bool one_could = false;
   for (const auto g : types) {
-    const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt;
+    const auto where =
+        places.first(c, idle, [&](const idle_index& some) -> std::optional<allocation> {
+          return some.idle_of(g) >= gpus ? fastest_idle(some, gpus, {g}) : std::nullopt;
+        });
     auto d = on(where ? *where : pack(c, all.nodes[g], gpus));
     const bool holds = d.how.bytes_per_gpu > 0;
     if (where && holds) return d;
@@ -133,7 +143,10 @@ class fcfs : public queue_policy {
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
-      if (!d) break;  // the first job blocks the queue
+      // The first job blocks the queue, unless it waits for nodes and not for jobs: the end of none
+      // can start it, and the queue would stand still for as long as the nodes are away.
+      if (!d && !s.unusable.empty() && !start(s.cluster, usable(s), all, *j, *types)) continue;
+      if (!d) break;
       idle.take(d->where);
       out.push_back(std::move(*d));
     }
@@ -141,6 +154,18 @@ class fcfs : public queue_policy {
   }
 
  private:
+  /// Of one of these types, or all where there are none, in one group of datacenters.
+  static std::uint32_t most_idle(const snapshot& s, const std::vector<gpu_index>& types,
+                                 const job_places& places) {
+    std::uint32_t most = 0;
+    for (const auto& group : places.groups()) {
+      const auto here = idle_in(s.cluster, s.idle, group);
+      if (types.empty()) most = std::max(most, here.total_idle());
+      for (const auto g : types) most = std::max(most, here.idle_of(g));
+    }
+    return most;
+  }
+
   reason why_waits(const snapshot& s, const job_view& j) const override {
     const auto* head = in_order(s.waiting).front();
     if (head->id != j.id) {
@@ -152,8 +177,11 @@ class fcfs : public queue_policy {
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto wish = request_of(*j.spec);
-    return because(kind::insufficient, "requests {} {}; {} are idle", wish.gpus,
-                   wish.type.empty() ? "GPUs of one type" : wish.type, idle);
+    const auto places = places_of_request(s.cluster, *j.spec, wish.gpus, all.types);
+    if (!places.anywhere()) idle = most_idle(s, *types, places);
+    return because(kind::insufficient, "requests {} {}; {} are idle{}", wish.gpus,
+                   wish.type.empty() ? "GPUs of one type" : wish.type, idle,
+                   places.anywhere() ? "" : " in datacenters that it may have GPUs of together");
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
@@ -38,8 +39,8 @@ class gandiva_round {
     for (const auto& o : options_on(pools_, j)) {
       if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
       const auto& pool = pools_[o.pool];
-      auto where =
-          has_exact_gpus(*j.spec) ? free_.find_equal(pool, wanted) : free_.find(pool, wanted, {});
+      auto where = has_exact_gpus(*j.spec) ? find_for_program(free_, pool, wanted, *j.spec)
+                                           : free_.find(pool, wanted, {});
       if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
     }
     if (rooms.empty()) return false;

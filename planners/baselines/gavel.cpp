@@ -14,6 +14,7 @@
 #include "messages/base/refuse.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/cluster/queue_order.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/policy.hpp"
 #include "planners/policy/progress.hpp"
 
@@ -122,7 +123,7 @@ class gavel_round {
     const auto& how = *c.plans[pool];
     const bool here = c.runs && pools_[pool].contains(c.job->where);
     auto where = has_exact_gpus(*c.job->spec)
-                     ? free_.find_equal(pools_[pool], how.gpus())
+                     ? find_for_program(free_, pools_[pool], how.gpus(), *c.job->spec)
                      : free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
     if (where.empty()) return;
     free_.take(where);

@@ -10,6 +10,7 @@
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/policy.hpp"
@@ -37,6 +38,7 @@ class opportunistic_attempts {
     for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
   }
 
+  const std::vector<gpu_index>& types() const { return types_; }
   /// The cluster's GPUs that the job may use at a time.
   std::uint64_t max(const job_spec& job) const { return max_of(job, types_); }
 
@@ -46,8 +48,9 @@ class opportunistic_attempts {
     const auto all = max(*j.spec);
     if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
     if (j.spec->gpus > all) {
-      return because(kind::infeasible, "requests {} GPUs; the cluster has {}{}{}", j.spec->gpus,
-                     all, j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type);
+      return because(kind::infeasible, "requests {} GPUs; {} {}{}{}", j.spec->gpus,
+                     holder_of(c_, *j.spec), all, j.spec->required_gpu_type.empty() ? "" : " ",
+                     j.spec->required_gpu_type);
     }
     if (j.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
     return because(kind::infeasible, "ran out of memory on all {} GPUs {}", all,
@@ -78,7 +81,10 @@ class opportunistic_attempts {
 
   std::uint64_t max_of(const job_spec& job, const std::vector<gpu_index>& types) const {
     std::uint64_t sum = 0;
-    for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], max_of_type(c_, job, g));
+    if (const auto places = places_of_request(c_, job, job.gpus, types_); !places.anywhere())
+      sum = places.most(c_, job, types);
+    else
+      for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], max_of_type(c_, job, g));
     return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
   }
 
@@ -164,7 +170,10 @@ class opportunistic : public queue_policy {
     std::optional<idle_index> restricted;
     const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
     const auto next = attempts.next(j);
-    auto where = fastest_idle(allowed, next.gpus, next.types);
+    auto where = places_of_request(c, *j.spec, j.spec->gpus, attempts.types())
+                     .first(c, allowed, [&](const idle_index& some) {
+                       return fastest_idle(some, next.gpus, next.types);
+                     });
     if (!where) return {};
     auto how = split_for(c, *j.spec, *where, j.bytes_floor, max_tensor);
     return placed_plan{in_its_layout(j, std::move(how)), std::move(*where)};

@@ -9,6 +9,8 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/has.hpp"
+#include "planners/plans/places.hpp"
+#include "planners/plans/shortage.hpp"
 #include "planners/policy/policy.hpp"
 
 namespace troupe::planners {
@@ -94,6 +96,10 @@ class frenzy : public queue_policy {
     auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
     if (!choice) return choice.error();
     const auto& how = (*j.plans)[choice->plan];
+    if (const auto apart = scatter_text(s.cluster, idle, j, how); !apart.empty())
+      return because(reason::kind::insufficient,
+                     "needs {} GPUs of at least {:.1f} GB{}; {} are idle", how.gpus(),
+                     how.bytes_per_gpu / bytes_per_gb, apart, idle.idle_above(how.bytes_per_gpu));
     const char* what = place(s, idle, j)
                            ? "jobs ahead of it come first"
                            : "they are too scattered for the job to run at a reasonable speed";
@@ -121,20 +127,28 @@ class frenzy : public queue_policy {
       if (!p) return {};
       return start_job(j.id, std::move(p->how), std::move(p->where));
     }
-    constexpr double min_share = 0.5;
+    const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
     for (const auto& how : *j.plans) {
       const double bytes = how.bytes_per_gpu;
       if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
-      const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
-      auto where = best_fit(idle, how.gpus(), idle.types_above(bytes), group);
-      if (where.empty()) continue;
-      if (where.size() > 1 && !s.running.empty()) {
-        const auto here = estimate_iteration(s.cluster, *j.spec, how, where);
-        if (here.samples_per_s < min_share * how.samples_per_s) continue;
-      }
-      return start_job(j.id, how, std::move(where));
+      auto where = places.first(
+          s.cluster, idle, [&](const idle_index& some) { return placement_of(s, some, j, how); });
+      if (where) return start_job(j.id, how, std::move(*where));
     }
     return {};
+  }
+
+  static std::optional<allocation> placement_of(const snapshot& s, const idle_index& idle,
+                                                const job_view& j, const plan& how) {
+    constexpr double min_share = 0.5;
+    const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
+    auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu), group);
+    if (where.empty()) return {};
+    if (where.size() > 1 && !s.running.empty()) {
+      const auto here = estimate_iteration(s.cluster, *j.spec, how, where);
+      if (here.samples_per_s < min_share * how.samples_per_s) return {};
+    }
+    return where;
   }
 
   // The jobs that the idle GPUs could serve, each on its own, in order of arrival; gives up on

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "messages/base/refuse.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::planners {
 
@@ -73,7 +74,7 @@ bool holds(const gpu_pool& pool, const job_spec& job, const plan& how) {
   if (how.gpu_types.empty() || how.gpu_types[0] != pool.gpu) return false;
   if (how.tensor_parallel > pool.node_gpus || gpus > pool.nodes.size() * pool.node_gpus)
     return false;
-  if (has_exact_gpus(job)) return pool.has_equal(gpus);
+  if (has_exact_gpus(job)) return job.unequal.value_or(false) || pool.has_equal(gpus);
   const bool whole = gpus < pool.node_gpus || gpus % pool.node_gpus == 0;
   return whole || (how.tensor_parallel == 1 && pool.has_equal(gpus));
 }
@@ -113,16 +114,18 @@ std::string_view types_key(const job_spec& job) {
 
 namespace {
 
-/// Launchers of distributed programs start the same number of processes on every node.
+/// Launchers of distributed programs start the same number of processes on every node, unless the
+/// program says that it can do without.
 expected<void> has_exact_number(const cluster& c, const job_spec& job, const allocation& where) {
   if (const auto n = total_gpus(where); n != job.gpus)
     return refuse(reason::kind::invalid, "uses {} GPUs; the program gets exactly {} (gpus)", n,
                   job.gpus);
+  if (job.unequal.value_or(false)) return {};
   for (const auto& share : where)
     if (const auto& first = where.front(); share.gpus != first.gpus)
       return refuse(reason::kind::invalid,
                     "uses {} GPUs of {} and {} of {}; a program with gpus gets as many "
-                    "of each node",
+                    "of each node (unless `unequal: true`)",
                     first.gpus, c.nodes[first.node].name, share.gpus, c.nodes[share.node].name);
   return {};
 }
@@ -150,7 +153,7 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
       return refuse(reason::kind::invalid, "uses {} {}; a job may have {} (quota)", n, gpu.name,
                     gpu.quota);
   }
-  return {};
+  return within_places(c, job, where);
 }
 
 // The figure is of the best plan (fastest or cheapest), so that the user learns by how much the

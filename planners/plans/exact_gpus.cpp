@@ -12,6 +12,8 @@
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/has.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 
 namespace troupe::planners {
@@ -55,26 +57,70 @@ allocation as_many_of_each(const std::vector<node_index>& nodes, std::uint32_t e
 
 }  // namespace
 
-// The number of nodes ascends over the divisors of the GPUs: fewer nodes mean less traffic between
-// them. A placement within one datacenter is preferred even on more nodes than one across the WAN.
-allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
-                       const plan& how) {
+namespace {
+
+/// The number of nodes ascends over the divisors of the GPUs: fewer nodes mean less traffic between
+/// them. `nodes_of(found, nodes)` chooses among those with enough idle GPUs.
+template <class Choose>
+allocation on_fewest_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
+                           const plan& how, Choose choose) {
   const auto gpus = how.gpus();
-  if (sum_of(how.gpu_types, [&](auto g) -> std::uint64_t { return idle.idle_of(g); }) < gpus)
-    return {};
-  allocation across;  // datacenters
   for (std::uint32_t nodes = 1; nodes <= std::min<std::size_t>(gpus, c.nodes.size()); ++nodes) {
     if (gpus % nodes != 0) continue;
     const auto each = gpus / nodes;
-    auto found = nodes_with(c, idle, how, each);
+    const auto found = nodes_with(c, idle, how, each);
     if (found.size() < nodes) continue;
-    auto where = as_many_of_each(of_one_datacenter(c, found, nodes), each);
+    auto where = as_many_of_each(choose(found, nodes), each);
     if (!where.empty() && within_bounds(c, job, where)) return where;
-    found.resize(nodes);
-    if (across.empty()) across = as_many_of_each(found, each);
   }
-  if (!across.empty() && within_bounds(c, job, across)) return across;
   return {};
+}
+
+/// Numbers that differ between the nodes, whose tensor groups stay within them: by best fit.
+allocation on_any_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
+                        const plan& how) {
+  auto where = best_fit(idle, how.gpus(), how.gpu_types, how.tensor_parallel);
+  return !where.empty() && within_bounds(c, job, where) ? where : allocation{};
+}
+
+allocation in_one_datacenter(const cluster& c, const idle_index& idle, const job_spec& job,
+                             const plan& how) {
+  auto where = on_fewest_nodes(c, idle, job, how, [&](const auto& found, std::uint32_t nodes) {
+    return of_one_datacenter(c, found, nodes);
+  });
+  if (!where.empty() || !job.unequal.value_or(false)) return where;
+  if (c.datacenters.size() < 2) return on_any_nodes(c, idle, job, how);
+  for (std::uint32_t d = 0; d < c.datacenters.size() && where.empty(); ++d) {
+    datacenter_group alone(c.datacenters.size());
+    alone[d] = true;
+    where = on_any_nodes(c, idle_in(c, idle, alone), job, how);
+  }
+  return where;
+}
+
+allocation across_datacenters(const cluster& c, const idle_index& idle, const job_spec& job,
+                              const plan& how) {
+  const auto first = [](const auto& found, std::uint32_t nodes) {
+    return std::vector<node_index>(found.begin(), found.begin() + nodes);
+  };
+  const auto in = [&](const idle_index& part) -> std::optional<allocation> {
+    auto where = on_fewest_nodes(c, part, job, how, first);
+    if (where.empty() && job.unequal.value_or(false)) where = on_any_nodes(c, part, job, how);
+    return where.empty() ? std::nullopt : std::optional{std::move(where)};
+  };
+  return job_places{c, job, std::vector{how}}.first(c, idle, in).value_or(allocation{});
+}
+
+}  // namespace
+
+// A placement within one datacenter is preferred even on more nodes than one across the WAN.
+allocation place_exact(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how) {
+  if (sum_of(how.gpu_types, [&](auto g) -> std::uint64_t { return idle.idle_of(g); }) < how.gpus())
+    return {};
+  auto where = in_one_datacenter(c, idle, job, how);
+  if (!where.empty() || c.datacenters.size() < 2) return where;
+  return across_datacenters(c, idle, job, how);
 }
 
 std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
@@ -86,6 +132,20 @@ std::optional<placed_plan> place_exact(const cluster& c, const idle_index& idle,
       return placed_plan{how, std::move(where)};
   }
   return {};
+}
+
+bool can_use(const snapshot& s, node_index n) {
+  return std::ranges::find(s.unusable, n, &unusable_node::node) == s.unusable.end();
+}
+
+idle_index usable(const snapshot& s) {
+  idle_index all{s.cluster};
+  for (const auto& u : s.unusable) all.set_idle(u.node, 0);
+  return all;
+}
+
+bool waits_for_nodes(const snapshot& s, const job_view& j) {
+  return !s.unusable.empty() && !place_exact(s.cluster, usable(s), j);
 }
 
 // Running out of memory raises the floor; plans at or below it would run out again.
@@ -116,9 +176,17 @@ class exact_planner {
     for (const auto g : types_)
       if (max_of_type(c_, job_, g) >= job_.gpus)
         if (auto best = best_on({g})) all.push_back(std::move(*best));
-    if (all.empty())
-      if (auto best = best_on(types_)) all.push_back(std::move(*best));
+    // GPUs of several types in one datacenter are nearer to each other than those of one type in
+    // two.
+    if (all.empty() || !spread_notice(c_, job_, all).empty())
+      if (auto best = best_on(types_))
+        if (all.empty() || spread_notice(c_, job_, {*best}).empty())
+          all.push_back(std::move(*best));
     if (all.empty()) return refuse(kind::infeasible, why_none_fits());
+    if (auto held = plans_in_groups(c_, job_, std::move(all)); held)
+      all = std::move(*held);
+    else
+      return held;
     if (auto ok = drop_beyond_limits(all); !ok) return refuse(ok.error());
     std::ranges::stable_sort(all, std::greater{}, [&](const plan& p) { return worth(p); });
     return all;
@@ -226,9 +294,34 @@ class exact_planner {
     if (allowed < job_.gpus)
       return fmt::format("needs {}; a job may have {} (quota)", needed, allowed);
     const auto fewer = next_smaller();
+    const auto instead = fewer > 0 ? fmt::format("; they have {}", fewer) : "";
+    if (const auto apart = unlinked_text(c_); !apart.empty() && would_fit_if_linked())
+      return fmt::format(
+          "needs {}, and a program is never spread over datacenters without a link: these GPUs are "
+          "in {}{}",
+          needed, apart, instead);
+    if (job_.unequal.value_or(false))
+      return fmt::format("needs {}, and no nodes of the cluster have that{}", needed, instead);
     return fmt::format(
-        "needs {}, the same number on each node, and no nodes of the cluster have that{}", needed,
-        fewer > 0 ? fmt::format("; they have {}", fewer) : "");
+        "needs {}, the same number on each node, and no nodes of the cluster have that{} "
+        "(`unequal: true` permits numbers that differ)",
+        needed, instead);
+  }
+
+  bool would_fit_if_linked() const {
+    auto all_linked = c_;
+    all_linked.wan.clear();
+    for (std::uint32_t b = 0; b < c_.datacenters.size(); ++b)
+      for (std::uint32_t a = 0; a < b; ++a) {
+        auto& w = all_linked.wan.emplace_back();
+        w.a = a;
+        w.b = b;
+      }
+    auto how = splits_.front();
+    how.gpu_types = types_;
+    how.data_parallel = job_.gpus;
+    how.tensor_parallel = 1;
+    return !place_exact(all_linked, whole_, job_, how).empty();
   }
 
   const cluster& c_;

@@ -5,6 +5,7 @@
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/has.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -31,11 +32,16 @@ std::optional<placed_plan> find_mixed_plan(const cluster& c, const idle_index& i
   }
   std::optional<idle_index> restricted;
   const auto& allowed = allowed_idle(c, idle, *j.spec, restricted);
+  const job_places places{c, *j.spec, *j.plans, j.bytes_floor};
   for (const auto& how : *j.plans) {
     if (!can_mix(j, how) || allowed.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
-    auto where = best_fit(allowed, how.gpus(), allowed.types_above(how.bytes_per_gpu),
-                          how.tensor_in_node ? how.tensor_parallel : 1);
-    if (!where.empty() && accepts(where)) return placed_plan{how, std::move(where)};
+    auto where = places.first(c, allowed, [&](const idle_index& some) -> std::optional<allocation> {
+      auto found = best_fit(some, how.gpus(), some.types_above(how.bytes_per_gpu),
+                            how.tensor_in_node ? how.tensor_parallel : 1);
+      if (found.empty() || !accepts(found)) return {};
+      return found;
+    });
+    if (where) return placed_plan{how, std::move(*where)};
   }
   return {};
 }

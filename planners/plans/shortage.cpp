@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include "messages/base/folds.hpp"
+#include "planners/cost/layout.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::planners {
 
@@ -54,10 +56,70 @@ std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec&
   return sum;
 }
 
-// A sum may suffice where no nodes have equal parts of it.
+namespace {
+
+/// Whether the datacenters' idle GPUs hold all stages, with all pipelines of each in one of them.
+bool has_room_for_stages(const cluster& c, const idle_index& idle, const job_spec& job,
+                         const plan& how) {
+  std::vector<std::uint32_t> groups(c.datacenters.size());
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (allows(job, c.gpu_of(n)))
+      groups[c.nodes[n].datacenter] += idle.idle(n) / how.stages.front().tensor_parallel;
+  const auto stages = static_cast<std::uint32_t>(how.stages.size());
+  const auto parts =
+      partition(groups, stages, how.data_parallel, job.pipeline.stages_per_datacenter);
+  return sum_of(parts, [](std::uint32_t n) { return n; }) >= stages;
+}
+
+bool has_room_together(const cluster& c, const idle_index& idle, const job_spec& job,
+                       const plan& how) {
+  if (idle_for(c, idle, job, how) < how.gpus()) return false;
+  return how.stages.empty() || how.stages.front().gpu || has_room_for_stages(c, idle, job, how);
+}
+
+}  // namespace
+
+// A sum may suffice where no nodes have equal parts of it, or no datacenters that the job may be
+// spread over.
 bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how) {
   if (idle_for(c, idle, job, how) < how.gpus()) return false;
-  return !has_exact_gpus(job) || !place_exact(c, idle, job, how).empty();
+  if (has_exact_gpus(job)) return !place_exact(c, idle, job, how).empty();
+  const job_places places{c, job, std::vector{how}};
+  if (places.anywhere()) return has_room_together(c, idle, job, how);
+  return std::ranges::any_of(places.groups(), [&](const datacenter_group& group) {
+    return has_room_together(c, idle_in(c, idle, group), job, how);
+  });
+}
+
+std::string scatter_text(const cluster& c, const idle_index& idle, const job_view& j,
+                         const plan& how) {
+  if (idle_for(c, idle, *j.spec, how) < how.gpus() || has_room(c, idle, *j.spec, how)) return {};
+  const job_places places{c, *j.spec, j.plans ? *j.plans : std::vector<plan>{}, j.bytes_floor};
+  const auto enough_in = [&](const datacenter_group& group) {
+    return idle_for(c, idle_in(c, idle, group), *j.spec, how) >= how.gpus();
+  };
+  if (places.anywhere() || std::ranges::any_of(places.groups(), enough_in)) {
+    if (!how.stages.empty()) return ", as its stages are spread over datacenters";
+    return ", the same number on each node";
+  }
+  std::string counts;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
+    datacenter_group alone(c.datacenters.size());
+    alone[d] = true;
+    if (const auto n = idle_for(c, idle_in(c, idle, alone), *j.spec, how); n > 0)
+      counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, c.datacenters[d].name);
+  }
+  const bool one = std::ranges::all_of(places.groups(), [](const datacenter_group& group) {
+    return std::ranges::count(group, true) == 1;
+  });
+  return fmt::format(", in {} (idle: {})", one ? "one datacenter" : "datacenters that are linked",
+                     counts);
+}
+
+std::string waits_for_text(const snapshot& s, const job_view& j) {
+  if (!has_exact_gpus(*j.spec) || !waits_for_nodes(s, j)) return {};
+  return "; the nodes that can be used are not enough, so that it waits for others to come back, "
+         "and no GPUs are kept for it meanwhile";
 }
 
 std::string unusable_text(const snapshot& s, const std::vector<plan>& plans) {

@@ -13,6 +13,15 @@
 
 namespace troupe::planners {
 
+/// What else than a sum the job's GPUs have to meet and these do not, for the middle of a sentence:
+/// ", the same number on each node", or ", in one datacenter: east has 2 idle and west 2". Empty:
+/// the sum is too small.
+std::string scatter_text(const cluster& c, const idle_index& idle, const job_view& j,
+                         const plan& how);
+
+/// "; it waits for these nodes: ..." of a program that the nodes which can be used could not serve.
+std::string waits_for_text(const snapshot& s, const job_view& j);
+
 /// How many GPUs of the plan's types are idle, and how many are of nodes that cannot be used: "2
 /// are idle, 2 on r2, which is absent".
 std::string idle_text(const snapshot& s, const plan& how);
@@ -22,7 +31,8 @@ std::string idle_text(const snapshot& s, const plan& how);
 std::uint32_t idle_for(const cluster& c, const idle_index& idle, const job_spec& job,
                        const plan& how);
 
-/// Whether these suffice; for a program with an exact number, whether they can be placed.
+/// Whether these suffice; for a program with an exact number, whether they can be placed; for
+/// pipelines, whether each datacenter has what its stages need.
 bool has_room(const cluster& c, const idle_index& idle, const job_spec& job, const plan& how);
 
 /// How many GPUs of the plans' types are of nodes that cannot be used, for the end of a sentence:

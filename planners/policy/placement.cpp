@@ -13,6 +13,7 @@
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/explicit_plan.hpp"
 #include "planners/plans/marp.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/search/datacenter_selection.hpp"
 #include "planners/search/plan_search.hpp"
@@ -141,9 +142,13 @@ std::optional<placed_plan> place_planned(const snapshot& s, const idle_index& id
     std::vector<stage_request> stages;
     for (const auto& x : how.stages)
       stages.push_back({x.gpu.value_or(0), x.count, x.tensor_parallel});
-    auto p = plan_of_stages(s.cluster, idle, *j.spec, stages, how.data_parallel);
-    if (!p || !fits(s.cluster, idle, how, p->where)) continue;
-    return placed_plan{how, std::move(p->where)};
+    auto where = job_places{s.cluster, *j.spec, true}.first(
+        s.cluster, idle, [&](const idle_index& some) -> std::optional<allocation> {
+          auto p = plan_of_stages(s.cluster, some, *j.spec, stages, how.data_parallel);
+          if (!p || !fits(s.cluster, some, how, p->where)) return {};
+          return std::move(p->where);
+        });
+    if (where) return placed_plan{how, std::move(*where)};
   }
   return {};
 }
@@ -209,10 +214,11 @@ bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
   return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
 }
 
-expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
-                                      bool as_wished, planning_budget& budget) {
-  std::optional<idle_index> allowed;
-  const auto& idle = allowed_idle(c, all, job, allowed);
+namespace {
+
+/// On GPUs that the job may have together.
+expected<placed_plan> place_in_group(const cluster& c, const idle_index& idle, const job_spec& job,
+                                     bool as_wished, planning_budget& budget) {
   const auto s = select_placement(c, idle, job, as_wished, budget);
   if (!s) return refuse(s.error());
   const auto& row = *s->chosen();
@@ -232,6 +238,32 @@ expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, c
   return p;
 }
 
+}  // namespace
+
+// No group alone has all GPUs of the cluster, so that a search over one calls its refusal a want of
+// idle GPUs; with all of them idle it is for ever.
+expected<placed_plan> place_pipelines(const cluster& c, const idle_index& all, const job_spec& job,
+                                      bool as_wished, planning_budget& budget) {
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(c, all, job, allowed);
+  const job_places places{c, job, true};
+  if (places.anywhere()) return place_in_group(c, idle, job, as_wished, budget);
+  std::optional<placed_plan> best;
+  std::optional<reason> why;
+  for (const auto& group : places.groups()) {
+    auto placed = place_in_group(c, idle_in(c, idle, group), job, as_wished, budget);
+    if (placed && (!best || plan_score(job, *placed) < plan_score(job, *best)))
+      best = std::move(*placed);
+    if (!placed && (!why || placed.error().code == reason::kind::insufficient))
+      why = placed.error();
+  }
+  if (best) return std::move(*best);
+  if (why->code == reason::kind::insufficient && all.total_idle() == idle_index{c}.total_idle())
+    why->code = reason::kind::infeasible;
+  why->text += "; no job spans datacenters without a link: its GPUs are in " + unlinked_text(c);
+  return refuse(std::move(*why));
+}
+
 // MARP first for everything that is not a pipeline: its plans name no GPU and stay valid while the
 // cluster's occupancy changes. A pipeline's stages depend on the GPUs they are cut for, so that one
 // plan on the empty cluster stands for all: start_trainings makes the real one at the time.
@@ -239,7 +271,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
   if (has_exact_gpus(job)) return exact_plans(c, job);
   if (!is_pipeline_job(job)) {
-    auto plans = marp(c, job, budget);
+    auto plans = plans_in_groups(c, job, marp(c, job, budget));
     // A program makes its own stages, if any. For simulated work with a limit of time or cost,
     // stages that meet the limit are planned.
     const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
@@ -269,7 +301,8 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
 
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
                           const policy& by) {
-  if (is_serving(job)) return {};      // any GPU that holds it will do
+  if (is_serving(job)) return {};  // any GPU that holds it will do
+  if (auto notice = spread_notice(c, job, plans); !notice.empty()) return notice;
   if (has_exact_gpus(job)) return {};  // its user chose the number
   if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
   auto free = job;

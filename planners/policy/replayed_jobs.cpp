@@ -9,6 +9,7 @@
 
 #include "messages/base/refuse.hpp"
 #include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 #include "planners/policy/with_exact_gpus.hpp"
 #include "planners/policy/wrapped_policy.hpp"
@@ -35,6 +36,13 @@ job_spec program_like(job_spec job) {
   return job;
 }
 
+/// The same without equal numbers of its nodes. A gang of 11 was 8 and 3 in the cluster whose trace
+/// it is; one that can be even is, as programs are.
+job_spec with_unequal_nodes(job_spec program) {
+  program.unequal = true;
+  return program;
+}
+
 const replayed_time* time_on(const replayed_job& job, const gpu_type& gpu) {
   const auto at = std::ranges::find_if(job.times, [&](const replayed_time& t) {
     return t.gpu_type.empty() || t.gpu_type == gpu.name;
@@ -42,7 +50,8 @@ const replayed_time* time_on(const replayed_job& job, const gpu_type& gpu) {
   return at == job.times.end() ? nullptr : &*at;
 }
 
-/// Its plans, one for each type with a time and enough nodes, the fastest first.
+/// Its plans, one for each type with a time and enough nodes, the fastest first. Of `program` they
+/// are those with as many GPUs of each node.
 class replay_planner {
  public:
   replay_planner(const cluster& c, const job_spec& program, const replayed_job& job)
@@ -80,13 +89,14 @@ class replay_planner {
     if (types.empty())
       return because(kind::infeasible, "the cluster has no {}, which its time is for",
                      named_types());
-    if (max < program_.gpus)
+    const auto apart = unlinked_text(c_);
+    if (max < program_.gpus || apart.empty())
       return because(kind::infeasible, "needs {} {}; the cluster has {} of one type", program_.gpus,
                      fmt::join(types, " or "), max);
     return because(kind::infeasible,
-                   "needs {} {}, the same number on each node, and no nodes "
-                   "of the cluster have that",
-                   program_.gpus, fmt::join(types, " or "));
+                   "needs {} {}, and a program is never spread over datacenters without a link: "
+                   "these GPUs are in {}",
+                   program_.gpus, fmt::join(types, " or "), apart);
   }
 
  private:
@@ -113,7 +123,7 @@ class replayed_policy final : public wrapped_policy {
                                        planning_budget& budget) const override {
     const auto at = times_->find(job.name);
     if (at == times_->end()) return inner().plans_of(c, job, budget);
-    const auto program = program_like(job);
+    const auto program = replay_program(c, job, at->second);
     const replay_planner planner{c, program, at->second};
     auto plans = planner.plans();
     if (plans.empty()) return refuse(planner.why_none());
@@ -206,6 +216,14 @@ class replayed_policy final : public wrapped_policy {
     return seen;
   }
 
+  /// With unequal nodes only where no nodes of the cluster, idle or not, have equal numbers.
+  static job_spec replay_program(const cluster& c, const job_spec& job, const replayed_job& times) {
+    auto program = program_like(job);
+    if (replay_planner{c, program, times}.plans().empty())
+      program = with_unequal_nodes(std::move(program));
+    return program;
+  }
+
   struct known_program {
     std::shared_ptr<const job_spec> original, spec;
     std::shared_ptr<const std::vector<plan>> plans;
@@ -216,7 +234,7 @@ class replayed_policy final : public wrapped_policy {
     auto& p = programs_[j.spec->name];
     if (p.original == j.spec) return p;
     p.original = j.spec;
-    p.spec = std::make_shared<const job_spec>(program_like(*j.spec));
+    p.spec = std::make_shared<const job_spec>(replay_program(c, *j.spec, job));
     p.plans = shared(replay_planner{c, *p.spec, job}.plans());
     return p;
   }

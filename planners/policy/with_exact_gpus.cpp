@@ -68,6 +68,7 @@ class exact_gpus_policy final : public wrapped_policy {
     for (const auto* j : all_in_order(s.waiting)) {
       if (decided.contains(j->id)) continue;
       auto p = is_exact(*j) ? place_exact(s.cluster, idle, *j) : std::nullopt;
+      if (!p && is_exact(*j) && waits_for_nodes(s, *j)) continue;
       if (!p) return;
       take(idle, p->where);
       decisions.push_back(start_job(j->id, std::move(p->how), std::move(p->where)));
@@ -86,9 +87,10 @@ class exact_gpus_policy final : public wrapped_policy {
     }
     plan any;
     any.gpu_types.assign(types.begin(), types.end());
-    return fmt::format("needs {} {}{}; {}", j.spec->gpus, fmt::join(names, " or "),
-                       idle >= j.spec->gpus ? ", the same number on each node" : "",
-                       idle_text(s, any));
+    any.data_parallel = j.spec->gpus;
+    return fmt::format("needs {} {}{}; {}{}", j.spec->gpus, fmt::join(names, " or "),
+                       idle >= j.spec->gpus ? scatter_text(s.cluster, s.idle, j, any) : "",
+                       idle_text(s, any), waits_for_text(s, j));
   }
 };
 

@@ -4,8 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/replayed_jobs.hpp"
 #include "planners/policy/wrapped_policy.hpp"
 
@@ -28,11 +32,14 @@ struct choice {
 // cure, needs to know when running jobs end. Here the nodes that lack the fewest GPUs are kept for
 // the first such program, and everything else of the cluster is used as before.
 
-/// The nodes of each GPU type, those with the most idle GPUs first.
-std::vector<std::vector<node_index>> nodes_by_type(const snapshot& s) {
-  std::vector<std::vector<node_index>> nodes(s.cluster.gpus.size());
+using nodes_of_types = std::vector<std::vector<node_index>>;
+
+/// The nodes of each GPU type, those with the most idle GPUs first. A node that is absent or
+/// drained may be away for days, and no end of a job brings it back: nothing is kept idle for it.
+nodes_of_types nodes_by_type(const snapshot& s) {
+  nodes_of_types nodes(s.cluster.gpus.size());
   for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
-    if (!s.cluster.nodes[n].removed) nodes[s.cluster.nodes[n].gpu].push_back(n);
+    if (!s.cluster.nodes[n].removed && can_use(s, n)) nodes[s.cluster.nodes[n].gpu].push_back(n);
   for (auto& of_type : nodes)
     std::ranges::stable_sort(of_type, std::greater{}, [&](node_index n) { return s.idle.idle(n); });
   return nodes;
@@ -56,10 +63,15 @@ std::optional<choice> choose(const snapshot& s, const std::vector<node_index>& n
   return made;
 }
 
+nodes_of_types those_in(const cluster& c, nodes_of_types nodes, const datacenter_group& group) {
+  for (auto& of_type : nodes)
+    std::erase_if(of_type, [&](node_index n) { return !group[c.nodes[n].datacenter]; });
+  return nodes;
+}
+
 /// The choice that lacks the fewest GPUs, of all plans and GPU types; the first that lacks none.
-std::optional<choice> best_choice(const snapshot& s, const job_view& j,
-                                  const std::vector<std::vector<node_index>>& nodes_of) {
-  std::optional<choice> best;
+void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nodes_of,
+                 std::optional<choice>& best) {
   const bool exact = has_exact_gpus(*j.spec);
   for (const auto& how : *j.plans) {
     if (how.bytes_per_gpu <= j.bytes_floor) continue;
@@ -70,17 +82,42 @@ std::optional<choice> best_choice(const snapshot& s, const job_view& j,
       for (std::uint32_t nodes = 1; nodes <= (exact ? count : 1); ++nodes) {
         if (count % nodes != 0) continue;
         const auto per_node = exact ? count / nodes : count;
-        const auto made = choose(s, nodes_of[gpu], count, per_node, exact ? per_node : group);
+        const bool equal = exact && !j.spec->unequal.value_or(false);
+        const auto made =
+            choose(s, nodes_of[gpu], count, equal ? per_node : count, equal ? per_node : group);
         if (made && (!best || made->missing < best->missing)) best = made;
-        if (best && best->missing == 0) return best;
+        if (best && best->missing == 0) return;
       }
     }
   }
+}
+
+/// Of all groups of datacenters that it may have GPUs of.
+std::optional<choice> best_choice(const snapshot& s, const job_view& j,
+                                  const nodes_of_types& nodes_of) {
+  std::optional<choice> best;
+  const job_places places{s.cluster, *j.spec, *j.plans, j.bytes_floor};
+  if (places.anywhere()) find_better(s, j, nodes_of, best);
+  for (const auto& group : places.groups())
+    find_better(s, j, those_in(s.cluster, nodes_of, group), best);
   return best;
 }
 
 bool needs_several(const job_view& j) {
   return std::ranges::all_of(*j.plans, [](const plan& how) { return how.gpus() > 1; });
+}
+
+void remember(std::optional<kept_gpus>& kept, const snapshot& s,
+              const std::vector<decision>& decisions, const std::optional<reservation>& r) {
+  const bool starts = r && std::ranges::any_of(decisions, [&](const decision& d) {
+                        return d.starts() && d.job == r->job;
+                      });
+  if (!r || starts)
+    kept.reset();
+  else if (kept && kept->job == r->job)
+    kept->where = r->where;
+  else
+    kept = kept_gpus{r->job, r->where, s.now_s};
 }
 
 class reserving_policy final : public wrapped_policy {
@@ -93,13 +130,52 @@ class reserving_policy final : public wrapped_policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     auto decisions = inner().decide(s, random);
     const auto r = reservation_of(s);
+    remember(kept_, s, decisions, r);
     if (!r || !takes(s, decisions, *r)) return decisions;
     auto idle = s.idle;
     take(idle, r->where);
     return inner().decide(s.with(idle, s.waiting, s.running), random);
   }
 
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    auto why = inner().why_waiting(s, job);
+    const auto at = s.waiting.find(job);
+    if (!kept_ || at == s.waiting.end() || !s.waiting.contains(kept_->job)) return why;
+    const auto nodes = kept_text(s);
+    const auto since = fmt::format("for {:.0f} s", std::max(0.0, s.now_s - kept_->since_s));
+    if (job == kept_->job)
+      why.text += fmt::format("; {} kept for it, {} now", nodes, since);
+    else if (!comes_before(s, job, s.waiting.at(kept_->job)) && could_use_kept(s, at->second))
+      why.text = fmt::format(
+          "{} kept for job {} ('{}'), which needs more at a time and comes "
+          "before it, {} now; {}",
+          nodes, kept_->job, s.waiting.at(kept_->job).spec->name, since, why.text);
+    return why;
+  }
+
  private:
+  /// "4 idle GPUs of e-0 are"
+  std::string kept_text(const snapshot& s) const {
+    constexpr std::size_t shown = 4;  // nodes
+    std::string names;
+    for (std::size_t i = 0; i < std::min(shown, kept_->where.size()); ++i)
+      names += (i > 0 ? ", " : "") + s.cluster.nodes[kept_->where[i].node].name;
+    if (kept_->where.size() > shown)
+      names += fmt::format(" and {} more nodes", kept_->where.size() - shown);
+    const auto n = total_gpus(kept_->where);
+    return fmt::format("{} idle GPU{} of {} {}", n, n == 1 ? "" : "s", names,
+                       n == 1 ? "is" : "are");
+  }
+  bool could_use_kept(const snapshot& s, const job_view& j) const {
+    if (!has_plans(j)) return false;
+    return std::ranges::any_of(kept_->where, [&](const node_share& share) {
+      const auto& gpu = s.cluster.gpu_of(share.node);
+      return allows(*j.spec, gpu) && std::ranges::any_of(*j.plans, [&](const plan& p) {
+               return gpu.memory_bytes() > p.bytes_per_gpu;
+             });
+    });
+  }
+
   /// Whether jobs that come after the program would start on its GPUs, and it would not start.
   static bool takes(const snapshot& s, const std::vector<decision>& decisions,
                     const reservation& r) {
@@ -119,6 +195,8 @@ class reserving_policy final : public wrapped_policy {
     const auto priority = at->second.spec->priority, own = program.spec->priority;
     return priority > own || (priority == own && id < program.id);
   }
+
+  mutable std::optional<kept_gpus> kept_;  // nobody's decisions depend on it
 };
 
 }  // namespace
@@ -136,6 +214,11 @@ std::optional<reservation> reservation_of(const snapshot& s) {
     return reservation{j->id, c->idle};
   }
   return {};
+}
+
+void follow(std::optional<kept_gpus>& kept, const snapshot& s,
+            const std::vector<decision>& decisions) {
+  remember(kept, s, decisions, reservation_of(s));
 }
 
 std::shared_ptr<const policy> with_reservation(std::shared_ptr<const policy> inner) {

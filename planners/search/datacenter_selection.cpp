@@ -202,6 +202,32 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 
 namespace {
 
+/// "; needs 2 idle GPUs in each of 3 datacenters; west has 0", where the number of stages in each
+/// is limited; empty: it is not, or as many datacenters have them.
+std::string stages_by_datacenter(const cluster& c, const idle_index& idle, const job_spec& job) {
+  const auto& wish = job.pipeline;
+  if (wish.stages_per_datacenter == 0 || wish.stages == 0) return {};
+  const auto each = std::min(wish.stages, wish.stages_per_datacenter);
+  const auto needed = each * std::max(1U, wish.data_parallel) * std::max(1U, wish.tensor_parallel);
+  const auto datacenters = (wish.stages + each - 1) / each;
+  std::vector<std::uint32_t> has(c.datacenters.size()), all(c.datacenters.size());
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    if (!allows(job, c.gpu_of(n))) continue;
+    has[c.nodes[n].datacenter] += idle.idle(n);
+    all[c.nodes[n].datacenter] += c.nodes[n].gpus;
+  }
+  std::string less;
+  std::size_t enough = 0;
+  for (std::uint32_t d = 0; d < has.size(); ++d) {
+    enough += has[d] >= needed;
+    if (all[d] > 0 && has[d] < needed)
+      less += fmt::format("{}{} has {}", less.empty() ? "" : ", ", c.datacenters[d].name, has[d]);
+  }
+  if (enough >= datacenters) return {};
+  return fmt::format("; needs {} idle GPU{} in each of {} datacenters{}{}", needed,
+                     needed == 1 ? "" : "s", datacenters, less.empty() ? "" : "; ", less);
+}
+
 /// The error if no row is feasible: permanent if all GPUs were idle, otherwise the job has to wait.
 reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& job, bool as_wished) {
   std::uint64_t all = 0;
@@ -214,11 +240,12 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto bound =
       job.max_gpus ? fmt::format(" and at most {} of them ({})", *job.max_gpus, bound_key(job))
                    : std::string{};
-  return {whole ? reason::kind::infeasible : reason::kind::insufficient,
-          fmt::format("no pipeline layout{} fits on the {} {}GPUs{}{}{}", stages, idle.total_idle(),
-                      whole ? "" : "idle ",
-                      job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type,
-                      bound, left_out(c, job))};
+  return {
+      whole ? reason::kind::infeasible : reason::kind::insufficient,
+      fmt::format("no pipeline layout{} fits on the {} {}GPUs{}{}{}{}", stages, idle.total_idle(),
+                  whole ? "" : "idle ",
+                  job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type, bound,
+                  left_out(c, job), as_wished ? stages_by_datacenter(c, idle, job) : "")};
 }
 
 }  // namespace

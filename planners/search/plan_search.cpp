@@ -1,6 +1,7 @@
 #include "planners/search/plan_search.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -10,6 +11,7 @@
 
 #include "messages/base/time.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/search/stage_placer.hpp"
 
 // Branch and bound over sets of stages (docs/planners/plan_search.md). Finding the order and cut of
@@ -172,7 +174,26 @@ expected<plan_search_result> search_plans(const cluster& c, const idle_index& al
                                           const job_spec& job, std::size_t wanted,
                                           planning_budget& budget) {
   std::optional<idle_index> allowed;
-  return search{c, allowed_idle(c, all, job, allowed), job, wanted, budget}.run();
+  const auto& idle = allowed_idle(c, all, job, allowed);
+  const job_places places{c, job, true};
+  if (places.anywhere()) return search{c, idle, job, wanted, budget}.run();
+  expected<plan_search_result> found = refuse(reason::kind::infeasible, "no GPU");
+  for (const auto& group : places.groups()) {
+    const auto here = idle_in(c, idle, group);
+    if (here.total_idle() == 0) continue;
+    auto more = search{c, here, job, wanted, budget}.run();
+    if (!more || !found) {
+      if (more || !found) found = std::move(more);
+      continue;
+    }
+    std::ranges::move(more->plans, std::back_inserter(found->plans));
+    std::ranges::stable_sort(found->plans, {}, [&](const auto& p) { return plan_score(job, p); });
+    if (found->plans.size() > wanted) found->plans.resize(wanted);
+    found->candidates += more->candidates;
+    found->placed += more->placed;
+    found->bound = std::min(found->bound, more->bound);
+  }
+  return found;
 }
 
 }  // namespace troupe::planners

@@ -23,6 +23,7 @@
 #include "planners/cluster/gpu_pools.hpp"
 #include "planners/cluster/queue_order.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/places.hpp"
 #include "planners/policy/placement.hpp"
 #include "planners/policy/progress.hpp"
 #include "planners/titan/tuning_problem.hpp"
@@ -63,7 +64,8 @@ class titan_placer {
   /// program follows no other job. Takes what it returns; `where` empty: there is no room.
   place find(const gpu_pool& pool, std::uint32_t gpus, const job_spec& job) {
     const auto look = [&](const free_gpus& free) {
-      return has_exact_gpus(job) ? free.find_equal(pool, gpus) : free.find(pool, gpus, {});
+      return has_exact_gpus(job) ? find_for_program(free, pool, gpus, job)
+                                 : free.find(pool, gpus, {});
     };
     if (auto where = look(idle_); !where.empty()) {
       idle_.take(where);

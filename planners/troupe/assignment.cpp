@@ -89,13 +89,22 @@ class assigner {
     first_ = contenders.data();
     pinned_.assign(contenders.size(), false);
     out_.reserve(contenders.size());
+    std::vector<const contender*> settling;
     for (const auto& x : contenders)
-      if (x.runs() && (keep || is_settling(x))) pin(x);
+      if (x.runs() && (keep || is_settling(x))) settling.push_back(&x);
+    if (!keep) std::ranges::stable_sort(settling, std::greater{}, priority_of);
+    auto to_pin = settling.begin();
     std::size_t served = 0;
-    while (served < order.size() && !is_full()) {
-      const auto& next = order.at(served++);
+    for (; served < order.size(); ++served) {
+      // Settling binds jobs of the same priority and of lower ones: the others are served before,
+      // and one of those whose very GPUs they got has no claim to others.
+      const auto& next = order.at(served);
+      for (; to_pin != settling.end() && (keep || priority_of(*to_pin) >= priority_of(&next));
+           ++to_pin)
+        if (served == 0 || free_.has((*to_pin)->job->where)) pin(**to_pin);
+      if (is_full()) break;
       behind.remove(next);
-      if (!is_pinned(next)) serve(next, order.size() - served, behind);
+      if (!is_pinned(next)) serve(next, order.size() - served - 1, behind);
     }
     for (const auto* left : order.from(served))
       if (left->runs() && !is_pinned(*left)) out_.push_back({left, {}, {}, 0, 0});
@@ -114,6 +123,7 @@ class assigner {
     return restart_of(c_, *x.job) * (x.runs() ? o_.stop_cost : 1);
   }
 
+  static std::int32_t priority_of(const contender* x) { return x->job->spec->priority; }
   bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
 
   bool is_full() const {
@@ -124,7 +134,7 @@ class assigner {
     return pinned_[static_cast<std::size_t>(&x - first_)];
   }
 
-  // Keeps what it has before any other job is served, unless that was given to a training.
+  // Keeps what it has before jobs of its priority are served, unless that was given to a training.
   void pin(const contender& x) {
     assigned a{&x, {}, {}, 0, 0};
     if (x.present) {

@@ -41,8 +41,8 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     const bool overdue = is_overdue(s, *j, o);
     const auto comes_after = [&](const contender& x) {
       const auto a = j->spec->priority, b = x.job->spec->priority;
-      if (is_settling(s.cluster, x, s.now_s, o)) return false;
       if (a != b) return a > b;
+      if (is_settling(s.cluster, x, s.now_s, o)) return false;
       const bool other_overdue = is_overdue(x, s.now_s, o);
       return overdue != other_overdue ? overdue : work < x.work();
     };

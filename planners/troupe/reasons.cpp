@@ -61,8 +61,8 @@ std::string why_assigned(const cluster& c, const assigned& a) {
       of_nodes(c, x.job->where), gpus_text(c, how), new_s, present_s, behind_text(a));
 }
 
-std::string why_behind(const snapshot& s, const contender& x, std::size_t before,
-                       std::size_t fixed) {
+std::string why_behind(const snapshot& s, const contender& x, std::size_t before, std::size_t fixed,
+                       const settling_jobs& settling) {
   const plan* min = nullptr;
   for (const auto& o : x.options())
     if (min == nullptr || o.how.gpus() < min->gpus()) min = &o.how;
@@ -74,10 +74,17 @@ std::string why_behind(const snapshot& s, const contender& x, std::size_t before
                         ? fmt::format("its {:.3g} GPU-seconds of work left", x.work())
                         : std::string{"a job of middle length, as which it counts"};
   return fmt::format(
-      "needs {}{}; {}; {} running jobs have a higher priority or less than {}, and {} others are "
-      "not stopped for it",
+      "needs {}{}{}; {}{}; {} running jobs have a higher priority or less than {}, and {} others "
+      "are not stopped for it{}",
       gpus_text(s.cluster, *min), has_exact_gpus(*x.job->spec) ? "" : " at least",
-      idle_text(s, *min), before, work, fixed);
+      scatter_text(s.cluster, s.idle, *x.job, *min), idle_text(s, *min), waits_for_text(s, *x.job),
+      before, work, fixed, settling.text());
+}
+
+std::string settling_jobs::text() const {
+  if (jobs == 0) return {};
+  return fmt::format("; {} of them began lately and {} left alone, the first of them for {:.0f} s",
+                     jobs, jobs == 1 ? "is" : "are", left_s);
 }
 
 }  // namespace troupe::planners

@@ -201,7 +201,22 @@ class troupe_policy : public queue_policy {
     };
     const auto before = static_cast<std::size_t>(std::ranges::count_if(
         all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
-    return {kind::insufficient, why_behind(s, *mine, before, s.running.size() - before)};
+    return {kind::insufficient,
+            why_behind(s, *mine, before, s.running.size() - before, settling_for(s, *mine, all))};
+  }
+
+  /// A job of a higher priority is served before they are.
+  settling_jobs settling_for(const snapshot& s, const contender& mine,
+                             const std::vector<contender>& all) const {
+    settling_jobs out;
+    for (const auto& x : all) {
+      if (!is_settling(s.cluster, x, s.now_s, options_)) continue;
+      if (x.job->spec->priority < mine.job->spec->priority) continue;
+      const double left_s = settled_s(s.cluster, *x.job, options_) - s.now_s;
+      out.left_s = out.jobs == 0 ? left_s : std::min(out.left_s, left_s);
+      ++out.jobs;
+    }
+    return out;
   }
 
   /// An elastic program with an exact number of GPUs has no configurations to change to.

@@ -39,6 +39,11 @@ TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
   CHECK(k.explained().summary ==
         "the controller has just started and waits for reports from nodes a-1, c-0");
   k.starting = false;
+  CHECK(k.waiting_reason() == "resources");  // nobody comes before the only one that waits
+  k.policy = planners::make_policy("sia");
+  CHECK(k.waiting_reason() == "next round");
+  k.policy = planners::make_policy("frenzy");
+  k.submit_another();
   CHECK(k.waiting_reason() == "priority");
   k.plan_for({a_plan(13, 30, 10), a_plan(12, 30, 10)});
   CHECK(k.waiting_reason() == "priority");  // 12 GPUs have more
@@ -57,6 +62,7 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
   auto s = k.spec();
   auto how = a_plan(4, 30, 10);
   how.gpu_types = {0};
+  k.submit_another();
   const auto lose = [&k](std::vector<std::uint32_t> idle) {
     for (node_index n = 0; n < 4; ++n) k.idle->set_idle(n, idle[n]);
   };
@@ -108,6 +114,22 @@ TEST_CASE("why a job waits counts what is idle of its plans' types, and what it 
     k.policy = planners::make_policy("fcfs");
     CHECK(k.waiting_reason() == "resources");
   }
+}
+
+TEST_CASE("a job whose GPUs are kept for another one waits for that reservation") {
+  known_state k;
+  k.submit(k.spec());
+  k.submit_another();
+  auto how = a_plan(4, 30, 10);
+  how.gpu_types = {0};
+  k.plan_for({how});
+  CHECK(k.waiting_reason() == "priority");
+  k.kept = planners::kept_gpus{2, {{0, 4}}, 900};
+  CHECK(k.waiting_reason() == "priority");  // a-1 is enough
+  k.kept->where = {{0, 4}, {1, 1}};
+  CHECK(k.waiting_reason() == "reservation");
+  k.kept->job = 1;
+  CHECK(k.waiting_reason() == "priority");
 }
 
 TEST_CASE("of a program of unknown memory and model neither is shown") {

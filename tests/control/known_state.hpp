@@ -49,12 +49,14 @@ struct known_state {
   std::map<job_id, placement_note> notes;
   std::map<std::uint32_t, gateway_traffic> traffic;
   bool starting = false;
+  std::optional<planners::kept_gpus> kept;
 
   known_state() {
     for (node_index n = 0; n < 4; ++n) idle->set_idle(n, 4);
   }
   job_explainer explainer() const {
-    return job_explainer{{c, *policy, state, plans, progress, notes, traffic, starting, 1000}};
+    return job_explainer{
+        {c, *policy, state, plans, progress, notes, traffic, starting, 1000, {}, kept}};
   }
   job_spec spec() const {
     job_spec s;
@@ -66,6 +68,8 @@ struct known_state {
   void submit(const job_spec& s) {
     REQUIRE(state.book.apply(job_accepted{1, 7, 1, s, "somebody"}));
   }
+  /// Another one, which comes before the first.
+  void submit_another() { REQUIRE(state.book.apply(job_accepted{2, 8, 1, spec(), "somebody"})); }
   void grant(const plan& how, std::vector<lease_part> parts) {
     lease_granted g;
     g.lease = 1;

@@ -60,38 +60,79 @@ job_spec any_program(random_source& r, const cluster& c) {
   return job;
 }
 
-/// Is there a number of nodes of these types with an equal part of the GPUs each?
+using datacenters = std::set<std::uint32_t>;
+
+/// Is there a number of nodes of these types, in these datacenters, with an equal part of the GPUs
+/// each?
 bool has_equal_nodes(const cluster& c, const idle_index& idle, std::uint32_t gpus,
-                     const std::set<gpu_index>& types) {
+                     const std::set<gpu_index>& types, const datacenters& in) {
   for (std::uint32_t each = 1; each <= gpus; ++each) {
     if (gpus % each != 0) continue;
     std::uint32_t nodes = 0;
     for (node_index n = 0; n < c.nodes.size(); ++n)
-      nodes += types.contains(c.nodes[n].gpu) && idle.idle(n) >= each;
+      nodes += types.contains(c.nodes[n].gpu) && in.contains(c.nodes[n].datacenter) &&
+               idle.idle(n) >= each;
     if (nodes >= gpus / each) return true;
   }
   return false;
 }
 
 /// By trying everything: has one type of the idle GPUs so many, with more than `bytes`?
-bool one_type_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes) {
+bool one_type_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes,
+                  const datacenters& in) {
   for (gpu_index g = 0; g < c.gpus.size(); ++g) {
     const auto& gpu = c.gpus[g];
     const bool allowed = job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
     if (!allowed || !(gpu.memory_bytes() > bytes) || (gpu.quota > 0 && gpu.quota < job.gpus))
       continue;
-    if (has_equal_nodes(c, idle, job.gpus, {g})) return true;
+    if (has_equal_nodes(c, idle, job.gpus, {g}, in)) return true;
   }
   return false;
 }
 
-bool some_types_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes) {
+bool some_types_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes,
+                    const datacenters& in) {
   std::set<gpu_index> types;
   for (gpu_index g = 0; g < c.gpus.size(); ++g)
     if ((job.required_gpu_type.empty() || job.required_gpu_type == c.gpus[g].name) &&
         c.gpus[g].memory_bytes() > bytes)
       types.insert(g);
-  return has_equal_nodes(c, idle, job.gpus, types);
+  return has_equal_nodes(c, idle, job.gpus, types, in);
+}
+
+/// By trying every set: the datacenters of which the program may have GPUs together. One alone, if
+/// one is large enough; else those of which each two have a link.
+std::vector<datacenters> sets_of(const cluster& c, const job_spec& job, double bytes) {
+  std::vector<datacenters> alone, linked;
+  const idle_index all{c};
+  bool one_can = false;
+  for (std::uint32_t members = 1; members < 1U << c.datacenters.size(); ++members) {
+    datacenters set;
+    for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+      if (members >> d & 1) set.insert(d);
+    bool are_linked = true;
+    for (const auto a : set)
+      for (const auto b : set)
+        are_linked &= a >= b || std::ranges::any_of(c.wan, [&](const wan_link& w) {
+                        return std::minmax(w.a, w.b) == std::minmax(a, b);
+                      });
+    if (set.size() == 1) alone.push_back(set);
+    if (are_linked) linked.push_back(set);
+    one_can |= set.size() == 1 && some_types_can(c, all, job, bytes, set);
+  }
+  return one_can ? alone : linked;
+}
+
+bool one_type_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes) {
+  return std::ranges::any_of(sets_of(c, job, bytes), [&](const datacenters& in) {
+    return one_type_can(c, idle, job, bytes, in);
+  });
+}
+
+bool some_types_can(const cluster& c, const idle_index& idle, const job_spec& job, double bytes) {
+  return std::ranges::any_of(sets_of(c, job, bytes), [&](const datacenters& in) {
+    return some_types_can(c, idle, job, bytes, in);
+  });
 }
 
 /// The starts of the program; each must be right.

@@ -38,7 +38,12 @@ TEST_CASE(
       for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         random_source r(seed);
-        scene s(sample::random_cluster(r));
+        auto c = sample::random_cluster(r);
+        if (seed % 3 == 0) {  // two datacenters without a link
+          c.datacenters.push_back({"other", ""});
+          for (node_index n = 1; n < c.nodes.size(); n += 2) c.nodes[n].datacenter = 1;
+        }
+        scene s(std::move(c));
         s.by = p.get();
         job_id next = 1;
         for (int step = 0; step < 8; ++step) {

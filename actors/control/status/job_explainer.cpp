@@ -12,6 +12,7 @@
 #include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/base/find_in.hpp"
+#include "planners/cluster/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
@@ -236,14 +237,36 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   const bool by_number = s_.policy.starts_requested_number() && !planners::is_pipeline_job(*j.spec);
   const auto wanted =
       by_number ? std::min(j.spec->gpus, j.spec->max_gpus.value_or(j.spec->gpus)) : 0;
-  // Jobs with the same plans may have the same GPUs.
-  const auto [known, is_new] = servable_.try_emplace({made->plans.get(), j.bytes_floor}, false);
-  if (is_new)
-    known->second = std::ranges::any_of(*made->plans, [&](const plan& p) {
+  const auto can_serve = [&](const planners::idle_index& idle) {
+    return std::ranges::any_of(*made->plans, [&](const plan& p) {
       return p.gpus() >= wanted && p.bytes_per_gpu > j.bytes_floor &&
-             planners::has_room(s_.cluster, *s_.state.idle, *j.spec, p);
+             planners::has_room(s_.cluster, idle, *j.spec, p);
     });
-  return known->second ? "priority" : "resources";
+  };
+  const auto word = [&] {
+    if (!can_serve(*s_.state.idle)) return "resources";
+    if (!s_.kept || s_.kept->job == j.id) return "priority";
+    auto rest = *s_.state.idle;
+    planners::take(rest, s_.kept->where);
+    return can_serve(rest) ? "priority" : "reservation";
+  };
+  // Jobs with the same plans may have the same GPUs.
+  const auto [known, is_new] = word_for_.try_emplace({made->plans.get(), j.bytes_floor}, "");
+  if (is_new) known->second = word();
+  if (known->second != std::string_view{"priority"} || !is_only_waiting_job()) return known->second;
+  return s_.policy.round_s() > 0 ? "next round" : "resources";
+}
+
+/// Nobody comes before the only one that waits.
+bool job_explainer::is_only_waiting_job() {
+  if (!waiting_) {
+    waiting_ = 0;
+    for (const auto& [id, j] : s_.state.book.jobs()) {
+      *waiting_ += j.state == job_state::waiting && !j.suspended && !j.members;
+      if (*waiting_ > 1) break;
+    }
+  }
+  return *waiting_ < 2;
 }
 
 std::string job_explainer::absent_nodes() const {
@@ -407,9 +430,12 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     } else {
       const auto& may_have = by_policy.idle ? *by_policy.idle : *s_.state.idle;
       const auto idle = planners::idle_for(s_.cluster, may_have, spec, p);
-      const bool scattered = idle >= p.gpus() && !planners::has_room(s_.cluster, may_have, spec, p);
+      planners::job_view view;
+      view.spec = j.spec;
+      view.plans = made->plans;
+      view.bytes_floor = j.bytes_floor;
       considered.verdict = fmt::format("needs {}{}{}; {} {} idle", gpus, guests_part(spec),
-                                       scattered ? ", the same number on each node" : "", idle,
+                                       planners::scatter_text(s_.cluster, may_have, view, p), idle,
                                        idle == 1 ? "is" : "are");
     }
     if (const auto marp = planners::bytes_by_marp(s_.cluster, spec, p))

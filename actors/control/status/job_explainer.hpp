@@ -29,6 +29,7 @@ class job_explainer {
     bool starting = false;                                    // nodes may not have reported yet
     double now_s = 0;          // on the wall clock, like the journal's times
     runtime::caller viewer{};  // arguments of commands are for the owner and operators
+    std::optional<planners::kept_gpus> kept{};  // for a job that waits
   };
   explicit job_explainer(sources s) : s_{std::move(s)} {}
 
@@ -50,8 +51,10 @@ class job_explainer {
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;
-  // By list of plans, and what their memory must be above: can the idle GPUs serve one?
-  std::map<std::pair<const std::vector<plan>*, double>, bool> servable_;
+  bool is_only_waiting_job();
+  // By list of plans, and what their memory must be above: why a job with them waits.
+  std::map<std::pair<const std::vector<plan>*, double>, const char*> word_for_;
+  std::optional<std::size_t> waiting_;  // jobs, at most 2
 };
 
 }  // namespace troupe::actors

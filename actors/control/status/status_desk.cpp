@@ -73,7 +73,9 @@ void status_desk_state::on(const placements_proposed& m) {
 }
 
 void status_desk_state::on(const scheduling_changed& m) {
-  if (std::exchange(scheduling_, m).starting != m.starting) ++reply_version_;
+  const auto kept_for = [](const scheduling_changed& s) { return s.kept ? s.kept->job : 0; };
+  const auto before = std::exchange(scheduling_, m);
+  if (before.starting != m.starting || kept_for(before) != kept_for(m)) ++reply_version_;
 }
 
 void status_desk_state::on(const inbound<front_report>& m) {
@@ -88,7 +90,7 @@ void status_desk_state::on(const inbound<front_report>& m) {
 
 job_explainer status_desk_state::explainer(const runtime::caller& viewer) const {
   return job_explainer{{cluster(), *options_.policy, *state_, plans_, progress_, notes_, traffic_,
-                        scheduling_.starting, journal_time_s(), viewer}};
+                        scheduling_.starting, journal_time_s(), viewer, scheduling_.kept}};
 }
 
 /// The list of all jobs takes time in proportion to their number, and every dashboard and every

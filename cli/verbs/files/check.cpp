@@ -12,6 +12,8 @@
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "planners/plans/exact_gpus.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::cli {
 
@@ -175,7 +177,8 @@ class check_verb final : public verb {
     names.emplace_back("trace");
     app.add_option("--as", as_, "Kind of the files, if their keys do not show it")
         ->check(CLI::IsMember(names));
-    app.add_option("--cluster", cluster_, "Cluster whose hosts a fault file may name");
+    app.add_option("--cluster", cluster_,
+                   "Cluster whose hosts a fault file may name, and that a program is to run on");
   }
 
   int run(output& out) override {
@@ -282,6 +285,12 @@ class check_verb final : public verb {
   void warn_of(const job_spec& j) {
     if (auto assumed = assumption_text(j, "model, gpus or memory_gb"); !assumed.empty())
       warnings_.push_back(std::move(assumed));
+    if (!has_exact_gpus(j) || cluster_.empty()) return;
+    const auto c = formats::load_cluster(cluster_);
+    if (!c) return warnings_.push_back(c.error().text);
+    const auto plans = planners::exact_plans(*c, j);
+    auto notice = plans ? planners::spread_notice(*c, j, *plans) : plans.error().text;
+    if (!notice.empty()) warnings_.push_back(std::move(notice));
   }
 
   void warn_of(const model& m) {

@@ -8,6 +8,7 @@
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "planners/plans/places.hpp"
 
 namespace troupe::cli {
 
@@ -97,6 +98,10 @@ class submit_verb final : public verb {
                            {"name", job.name},
                            {"assumed", assumed.empty() ? json() : json(assumed)}});
       out.line("job {}: {} submitted", *given, job.name);
+      if (auto notice = spread_notice(*given, job); !notice.empty()) {
+        out.note("{}: {}", job.name, notice);
+        submitted.back()["notice"] = std::move(notice);
+      }
     }
     std::fflush(stdout);
     json document{{"jobs", submitted}, {"refused", refused}};
@@ -107,6 +112,17 @@ class submit_verb final : public verb {
   }
 
  private:
+  /// That a program's GPUs are of several datacenters, as `explain` says it; empty: they are not.
+  std::string spread_notice(job_id id, const job_spec& job) {
+    if (!is_program(job) || job.gpus < 2) return {};
+    const auto about = remote_.ask<explanation>(explain_job{0, id});
+    if (!about) return {};
+    const auto said = std::ranges::find_if(about->placement, [](const std::string& line) {
+      return line.starts_with(planners::spread_words);
+    });
+    return said == about->placement.end() ? std::string{} : *said;
+  }
+
   expected<std::vector<job_spec>> load(std::vector<std::string>& notices) const {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;

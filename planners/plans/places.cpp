@@ -1,0 +1,313 @@
+#include "planners/plans/places.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
+#include "planners/plans/bounds.hpp"
+#include "planners/plans/exact_gpus.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+using kind = reason::kind;
+
+/// By index: datacenters with GPUs, and which of them are linked.
+struct link_graph {
+  std::vector<std::uint32_t> used;        // datacenters with GPUs
+  std::vector<std::vector<bool>> linked;  // by datacenter and datacenter
+
+  explicit link_graph(const cluster& c)
+      : linked(c.datacenters.size(), std::vector<bool>(c.datacenters.size())) {
+    std::vector<bool> has_gpus(c.datacenters.size());
+    for (const auto& n : c.nodes)
+      if (n.gpus > 0) has_gpus[n.datacenter] = true;
+    for (std::uint32_t d = 0; d < has_gpus.size(); ++d)
+      if (has_gpus[d]) used.push_back(d);
+    for (const auto& w : c.wan) linked[w.a][w.b] = linked[w.b][w.a] = true;
+  }
+  bool all_linked() const {
+    for (const auto a : used)
+      for (const auto b : used)
+        if (a < b && !linked[a][b]) return false;
+    return true;
+  }
+};
+
+// Groups are the maximal cliques of the links (Bron and Kerbosch). There may be exponentially many;
+// a cluster file with more than these is not one of a real network, and every datacenter is still
+// in one of the groups.
+class clique_search {
+ public:
+  explicit clique_search(const link_graph& g) : g_{g} {}
+
+  std::vector<std::vector<std::uint32_t>> all() {
+    search({}, g_.used, {});
+    for (const auto d : g_.used)
+      if (std::ranges::none_of(found_, [&](const auto& f) { return std::ranges::count(f, d); }))
+        found_.push_back({d});
+    std::ranges::sort(found_);
+    return std::move(found_);
+  }
+
+ private:
+  using members = std::vector<std::uint32_t>;
+  static constexpr std::size_t most = 64;
+
+  members linked_to(std::uint32_t d, const members& others) const {
+    members out;
+    for (const auto o : others)
+      if (g_.linked[d][o]) out.push_back(o);
+    return out;
+  }
+  void search(const members& chosen, members open, members done) {
+    if (found_.size() >= most) return;
+    if (open.empty() && done.empty()) {
+      found_.push_back(chosen);
+      std::ranges::sort(found_.back());
+      return;
+    }
+    if (open.empty()) return;
+    // Whatever is linked to the pivot is reached by it.
+    const auto pivot = *std::ranges::max_element(
+        open, {}, [&](std::uint32_t d) { return linked_to(d, open).size(); });
+    for (const auto d : members{open}) {
+      if (g_.linked[pivot][d]) continue;
+      auto next = chosen;
+      next.push_back(d);
+      search(next, linked_to(d, open), linked_to(d, done));
+      std::erase(open, d);
+      done.push_back(d);
+    }
+  }
+
+  const link_graph& g_;
+  std::vector<members> found_;
+};
+
+datacenter_group group_of(const cluster& c, const std::vector<std::uint32_t>& members) {
+  datacenter_group group(c.datacenters.size());
+  for (const auto d : members) group[d] = true;
+  return group;
+}
+
+std::vector<datacenter_group> each_alone(const cluster& c, const link_graph& g) {
+  return mapped(g.used, [&](std::uint32_t d) { return group_of(c, {d}); });
+}
+
+/// Whether the group's nodes of one type have as many GPUs each as divide their number: what
+/// place_exact() finds, without an index of all nodes.
+bool have_equal(const cluster& c, const datacenter_group& group, gpu_index g, std::uint32_t gpus) {
+  std::vector<std::uint32_t> sizes;
+  for (const auto& n : c.nodes)
+    if (n.gpu == g && n.gpus > 0 && group[n.datacenter]) sizes.push_back(n.gpus);
+  for (std::uint32_t nodes = 1; nodes <= std::min<std::size_t>(gpus, sizes.size()); ++nodes)
+    if (gpus % nodes == 0 &&
+        std::ranges::count_if(sizes, [&](auto size) { return size >= gpus / nodes; }) >= nodes)
+      return true;
+  return false;
+}
+
+/// Whether one of these groups has the GPUs of a plan, all of its nodes counted.
+bool hold(const cluster& c, const std::vector<datacenter_group>& groups, const job_spec& job,
+          const plan& how) {
+  return std::ranges::any_of(groups, [&](const datacenter_group& group) {
+    const auto* only = how.gpu_types.size() == 1 ? &how.gpu_types[0] : nullptr;
+    if (has_exact_gpus(job) && only && !job.unequal.value_or(false))
+      return how.gpus() <= max_of_type(c, job, *only) && have_equal(c, group, *only, how.gpus());
+    if (has_exact_gpus(job))
+      return !place_exact(c, idle_in(c, idle_index{c}, group), job, how).empty();
+    std::uint64_t gpus = 0;
+    for (const auto g : how.gpu_types)
+      if (allows(job, c.gpus[g]) && c.gpus[g].memory_bytes() > how.bytes_per_gpu)
+        gpus += std::min<std::uint64_t>(gpus_in(c, g, group), max_of_type(c, job, g));
+    return gpus >= how.gpus();
+  });
+}
+
+std::string names_of(const cluster& c, const std::vector<std::uint32_t>& datacenters) {
+  std::string out;
+  for (std::size_t i = 0; i < datacenters.size(); ++i)
+    out += (i == 0                        ? ""
+            : i + 1 == datacenters.size() ? " and "
+                                          : ", ") +
+           c.datacenters[datacenters[i]].name;
+  return out;
+}
+
+/// Of an allocation, in its order.
+std::vector<std::uint32_t> datacenters_of(const cluster& c, const allocation& where) {
+  std::vector<std::uint32_t> out;
+  for (const auto& share : where)
+    if (const auto d = c.nodes[share.node].datacenter; std::ranges::find(out, d) == out.end())
+      out.push_back(d);
+  return out;
+}
+
+/// Only programs are kept inside one datacenter: a training's pipelines are made for a WAN, and
+/// simulated work is of traces that say nothing about it.
+bool prefers_one(const job_spec& job) {
+  return is_program(job) && !job.across_datacenters.value_or(false);
+}
+
+/// A datacenter with as many GPUs of these types as the allocation has, for which it need not be
+/// spread.
+std::optional<std::uint32_t> large_enough(const cluster& c, const job_spec& job,
+                                          const allocation& where) {
+  plan how;
+  how.data_parallel = total_gpus(where);
+  double memory = 0;
+  for (const auto& share : where) {
+    const auto g = c.nodes[share.node].gpu;
+    if (std::ranges::find(how.gpu_types, g) == how.gpu_types.end()) how.gpu_types.push_back(g);
+    const auto bytes = c.gpus[g].memory_bytes();
+    memory = memory == 0 ? bytes : std::min(memory, bytes);
+  }
+  how.bytes_per_gpu = memory * 0.999;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (hold(c, {group_of(c, {d})}, job, how)) return d;
+  return {};
+}
+
+}  // namespace
+
+std::vector<datacenter_group> linked_groups(const cluster& c) {
+  const link_graph g{c};
+  if (g.all_linked()) return {group_of(c, g.used)};
+  return mapped(clique_search{g}.all(), [&](const auto& m) { return group_of(c, m); });
+}
+
+idle_index idle_in(const cluster& c, const idle_index& idle, const datacenter_group& group) {
+  auto out = idle;
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (!group[c.nodes[n].datacenter] && out.idle(n) > 0) out.set_idle(n, 0);
+  return out;
+}
+
+std::uint64_t gpus_in(const cluster& c, gpu_index g, const datacenter_group& group) {
+  std::uint64_t sum = 0;
+  for (const auto& n : c.nodes)
+    if (n.gpu == g && group[n.datacenter]) sum += n.gpus;
+  return sum;
+}
+
+std::string unlinked_text(const cluster& c) {
+  const link_graph g{c};
+  std::vector<std::uint32_t> lonely;
+  for (const auto a : g.used)
+    if (std::ranges::any_of(g.used, [&](auto b) { return a != b && !g.linked[a][b]; }))
+      lonely.push_back(a);
+  if (lonely.empty()) return {};
+  if (lonely.size() == 2) return names_of(c, lonely) + ", which have no link (wan)";
+  return names_of(c, lonely) + ", not all of which have a link (wan)";
+}
+
+job_places::job_places(const cluster& c, const job_spec& job, bool one_is_enough) {
+  if (c.datacenters.size() < 2) return;
+  const link_graph g{c};
+  if (g.used.size() < 2) return;
+  if (one_is_enough && prefers_one(job))
+    groups_ = each_alone(c, g);
+  else if (!g.all_linked())
+    groups_ = linked_groups(c);
+}
+
+job_places::job_places(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
+                       double bytes_floor)
+    : job_places{c, job, true} {
+  if (anywhere() || !prefers_one(job)) return;
+  const auto may_have = [&](const plan& p) {
+    return p.bytes_per_gpu > bytes_floor && hold(c, groups_, job, p);
+  };
+  if (std::ranges::none_of(plans, may_have)) *this = job_places{c, job, false};
+}
+
+std::uint64_t job_places::most(const cluster& c, const job_spec& job,
+                               const std::vector<gpu_index>& types) const {
+  const auto in = [&](const datacenter_group& group) {
+    return sum_of(types, [&](gpu_index g) {
+      return std::min<std::uint64_t>(gpus_in(c, g, group), max_of_type(c, job, g));
+    });
+  };
+  if (anywhere()) return in(datacenter_group(c.datacenters.size(), true));
+  return max_of(groups_, std::uint64_t{0}, in);
+}
+
+job_places places_of_request(const cluster& c, const job_spec& job, std::uint32_t gpus,
+                             const std::vector<gpu_index>& types) {
+  plan wish;
+  wish.data_parallel = gpus;
+  wish.bytes_per_gpu = 1;  // any memory
+  wish.gpu_types = types;
+  return job_places{c, job, std::vector{wish}};
+}
+
+std::string holder_of(const cluster& c, const job_spec& job) {
+  if (job_places{c, job, false}.anywhere()) return "the cluster has";
+  return fmt::format("its GPUs are in {}, and those that it may have together are",
+                     unlinked_text(c));
+}
+
+expected<std::vector<plan>> plans_in_groups(const cluster& c, const job_spec& job,
+                                            expected<std::vector<plan>> plans) {
+  if (!plans || plans->empty()) return plans;
+  const job_places places{c, job, *plans};
+  if (places.anywhere()) return plans;
+  const auto least = std::ranges::min(*plans, {}, [](const plan& p) { return p.gpus(); }).gpus();
+  std::erase_if(
+      *plans, [&](const plan& p) { return p.stages.empty() && !hold(c, places.groups(), job, p); });
+  if (!plans->empty()) return plans;
+  return refuse(kind::infeasible,
+                "needs at least {} GPUs, and no datacenters that are linked have them: they are in "
+                "{}",
+                least, unlinked_text(c));
+}
+
+expected<void> within_places(const cluster& c, const job_spec& job, const allocation& where) {
+  if (c.datacenters.size() < 2) return {};
+  const auto used = datacenters_of(c, where);
+  if (used.size() < 2) return {};
+  for (const auto a : used)
+    for (const auto b : used)
+      if (a < b && !wan_between(c, a, b))
+        return refuse(kind::infeasible, "uses GPUs of {} and {}, which have no link (wan)",
+                      c.datacenters[a].name, c.datacenters[b].name);
+  if (!prefers_one(job)) return {};
+  if (const auto d = large_enough(c, job, where))
+    return refuse(kind::invalid,
+                  "uses GPUs of {}; {} is large enough for it by itself, and a program is spread "
+                  "over datacenters only with `across_datacenters: true`",
+                  names_of(c, used), c.datacenters[*d].name);
+  return {};
+}
+
+allocation find_for_program(const free_gpus& free, const gpu_pool& pool, std::uint32_t gpus,
+                            const job_spec& job) {
+  auto where = free.find_equal(pool, gpus);
+  if (!where.empty() || !job.unequal.value_or(false)) return where;
+  auto by_free = pool.nodes;
+  std::ranges::stable_sort(by_free, std::greater{}, [&](node_index n) { return free.of(n); });
+  for (const auto n : by_free) {
+    const auto take = std::min(gpus, free.of(n));
+    if (take == 0) break;
+    where.push_back({n, take});
+    gpus -= take;
+  }
+  return gpus == 0 ? where : allocation{};
+}
+
+std::string spread_notice(const cluster& c, const job_spec& job, const std::vector<plan>& plans) {
+  if (!is_program(job) || plans.empty() || c.datacenters.size() < 2) return {};
+  const link_graph g{c};
+  if (g.used.size() < 2) return {};
+  const auto alone = each_alone(c, g);
+  if (std::ranges::any_of(plans, [&](const plan& p) { return hold(c, alone, job, p); })) return {};
+  return fmt::format("{}: its {} GPUs are of several, and its processes talk over the WAN ({})",
+                     spread_words, plans.front().gpus(), names_of(c, g.used));
+}
+
+}  // namespace troupe::planners
