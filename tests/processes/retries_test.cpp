@@ -160,10 +160,10 @@ TEST_CASE("a script that fails twice ends well, after delays that its rule gives
     s.retries = retry_rule{1, 0.2, 600, {}, {}};
   });
   REQUIRE(f.ended(id).state == job_state::finished);
-  const auto s = f.job(id);
-  REQUIRE(s.ends);
-  REQUIRE(s.ends->size() == 3);
-  const auto& ends = *s.ends;
+  const auto done = f.job(id);
+  REQUIRE(done.ends);
+  REQUIRE(done.ends->size() == 3);
+  const auto& ends = *done.ends;
   for (int k = 1; k <= 2; ++k) {
     INFO("after attempt " << k);
     CHECK(ends[k - 1].why == end_word::exit);
