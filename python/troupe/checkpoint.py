@@ -19,6 +19,7 @@ import torch
 from troupe import safetensors
 from troupe.errors import ProgramError
 from troupe.safetensors import SafeTensors
+from troupe.values import decoded
 
 _format = 1
 _index = "model.safetensors.index.json"
@@ -29,12 +30,15 @@ _iteration = re.compile(r"iteration-(\d{6,})")
 class LayerState:
     """One layer, as a file has it. tensors: {name: tensor}. about: what JSON can have; its keys:
 
-    layers (of the model), class, sha256 (of the program's file), numbers ({parameter: {key: number}} of the optimizer),
-    options ({parameter: its group's}), schedule, scale (of the loss), names ({name: public name}), tied ({name: name of
-    the parameter that it is}), frozen ({parameter: {folder, sha256, name}})."""
+    layers (of the model), class, sha256 (of the program's file), arguments, data (seed, global_batch, length, samples that
+    were read), numbers ({parameter: {key: value}} of the optimizer), options ({parameter: its group's}), given (those that
+    the file had given otherwise), optimizer (what is of no parameter: optimizers.SavedState), schedule (of older files),
+    scale (of the loss), names ({name: public name}), tied ({name: name of the parameter that it is}), frozen ({parameter:
+    {folder, sha256, name}}), first ({buffer: its shape and type when it was made, if it has others now}), gone (buffers
+    that are None now), extra ({name: extra state}). Values are as troupe.values has them."""
 
-    def __init__(self, layer, tensors, about):
-        self.layer, self.tensors, self.about = layer, tensors, about
+    def __init__(self, layer, tensors, about, path=None):
+        self.layer, self.tensors, self.about, self.path = layer, tensors, about, path
 
 
 class Copy:
@@ -42,7 +46,7 @@ class Copy:
 
     def __init__(self, iteration, states):
         self.iteration = iteration
-        self._states = [LayerState(s.layer, {k: t.detach().to("cpu", copy=True) for k, t in s.tensors.items()}, s.about)
+        self._states = [LayerState(s.layer, {k: _copied(t) for k, t in s.tensors.items()}, s.about)
                         for s in states if s.tensors]
 
     def write(self, directory, lease=0):
@@ -96,35 +100,42 @@ class Checkpoint:
             raise ProgramError(f"{path}: found format {known[0]}, layer {known[1]}, expected {_format} and {layer}")
         return file, about, iteration
 
-    def read(self, expected, state_keys, whole=True):
-        """The saved LayerState, whose tensors and numbers are those of `expected` (a LayerState without optimizer state),
-        and of `state_keys`: {parameter: {key: tensor or number}} as the optimizer would have. Before the first update
-        there may be none. Not whole: the file may have more."""
+    def abouts(self, all_=True):
+        """What the files say of themselves; of the first one alone unless all_."""
+        return [self.file(layer)[1] for layer in (self.layers if all_ else self.layers[:1])]
+
+    def read(self, expected, whole=True):
+        """The saved LayerState, whose parameters and buffers are those of `expected` (a LayerState without optimizer
+        state) as they were when the program had made them. Not whole: the file may have more."""
         file, about, iteration = self.file(expected.layer)
         if iteration != self.iteration:
             raise ProgramError(f"{file.path}: found iteration {iteration}, expected {self.iteration}")
         if about.get("layers") != expected.about["layers"]:
             raise ProgramError(f"{file.path}: found a model of {about.get('layers')} layers, expected "
                                f"{expected.about['layers']}")
-        tensors = dict(expected.tensors)
-        if iteration > 0:
-            tensors.update((f"optim/{key}/{name}", value) for name, values in state_keys.items()
-                           for key, value in values.items() if isinstance(value, torch.Tensor))
-        for name in sorted(set(tensors) | set(file.names if whole else ())):
-            _compare(file, name, tensors.get(name))
-        numbers = {name: {k for k, v in values.items() if not isinstance(v, torch.Tensor)}
-                   for name, values in state_keys.items()} if iteration > 0 else {}
-        for name in sorted(numbers):
-            saved = about["numbers"].get(name, {})
-            if set(saved) != numbers[name]:
-                raise ProgramError(f"{file.path}: found the optimizer's {sorted(saved)} of '{name}', expected "
-                                   f"{sorted(numbers[name])}")
+        first, gone = about.get("first", {}), {f"buffer/{name}" for name in about.get("gone", ())}
+        names = {x for x in file.names if whole and not x.startswith("optim/") and not x.endswith("._extra_state")}
+        for name in sorted((set(expected.tensors) | names) - gone):
+            form = first.get(name[len("buffer/"):], ()) if name.startswith("buffer/") else ()
+            if form == ():
+                _compare(file, name, expected.tensors.get(name))
+            elif form != (None if name not in expected.tensors else _form_of(expected.tensors[name])):
+                raise ProgramError(f"{file.path}: '{name}' was {form} when it was made, expected "
+                                   f"{_form_of(expected.tensors[name]) if name in expected.tensors else 'none'}")
         for name, frozen in expected.about["frozen"].items():
             saved = bytes(file.tensor("frozen/" + name).tolist()).hex()
             if saved != frozen["sha256"]:
                 raise ProgramError(f"{file.path}: '{name}' was from a folder with SHA-256 {saved}, and {frozen['folder']} has "
                                    f"{frozen['sha256']}")
-        return LayerState(expected.layer, {name: file.tensor(name) for name in file.names}, about)
+        return LayerState(expected.layer, {name: file.tensor(name) for name in file.names}, about, file.path)
+
+
+def _copied(t):
+    return t.detach().to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
+
+
+def _form_of(t):
+    return [list(t.shape), str(t.dtype)[6:]]
 
 
 def _compare(file, name, expected):
@@ -189,16 +200,18 @@ def load(module_or_layers, directory):
     module = module_or_layers
     if not isinstance(module, torch.nn.Module):
         module = torch.nn.Sequential(*module)
-    tensors, public = {}, {}
+    tensors, public, extra = {}, {}, {}
     for name in sorted(_files_of(directory)):
         file = SafeTensors(os.path.join(directory, name))
         about = json.loads(file.metadata.get("troupe", "{}"))
         found = {_plain(x): file.tensor(x) for x in file.names if not x.startswith(("optim/", "frozen/"))}
+        extra.update((x, decoded(value, file.tensor)) for x, value in about.get("extra", {}).items())
         found.update((other, found[one]) for other, one in about.get("tied", {}).items())
         tensors.update(found)
         public.update(about.get("names", {}))
     kept = {name for name, p in module.named_parameters() if hasattr(p, "troupe_frozen")}
-    wanted = {name: t for name, t in module.state_dict().items() if name not in kept}
+    wanted = {name: t for name, t in module.state_dict().items() if name not in kept and isinstance(t, torch.Tensor)
+              and not name.endswith("_extra_state")}
     if wanted.keys() != tensors.keys() and public:
         tensors = {public.get(name, name): t for name, t in tensors.items()}
     for name in sorted(set(wanted) | set(tensors)):
@@ -211,6 +224,9 @@ def load(module_or_layers, directory):
     with torch.no_grad():
         for name, t in wanted.items():
             t.copy_(tensors[name])
+    for name, one in module.named_modules():
+        if (key := f"{name}._extra_state" if name else "_extra_state") in extra:
+            one.set_extra_state(extra[key])
     return module_or_layers
 
 

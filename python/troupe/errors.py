@@ -46,7 +46,7 @@ class ProgramError(Error):
 
 
 class NotFinite(Error):
-    """The loss of a micro-batch is not a finite number, which ends the training."""
+    """A loss, or the norm of the gradients, is not a finite number, which ends the training."""
 
 
 class LayerError(Error):

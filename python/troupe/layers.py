@@ -3,7 +3,10 @@
 import torch
 from torch import nn
 
+from torch.nn.parameter import is_lazy
+
 from troupe.errors import LayerError, ProgramError
+from troupe.safetensors import types
 from troupe.seeds import seed_of
 
 
@@ -71,7 +74,8 @@ class Model:
 
     def built_bytes(self):
         """Bytes of the parameters of layers that the file has built itself, in every process."""
-        found = {id(p): p for x in self.layers if x.module is not None for p in x.module.parameters()}
+        found = {id(p): p for x in self.layers if x.module is not None for p in x.module.parameters()
+                 if not is_lazy(p)}
         return sum(p.numel() * p.element_size() for p in found.values())
 
     def build(self, first, count, seed, device="cpu"):
@@ -160,7 +164,9 @@ class Model:
             if not isinstance(module, nn.Module):
                 raise ProgramError(f"{self.file}: layer {index} ({layer.name}): found {_text(module)}, expected an "
                                    "nn.Module")
-        return BuiltLayer(index, layer.name if layer.module is not None else _class(layer, module), module, layer.call)
+        name = layer.name if layer.module is not None else _class(layer, module)
+        _check_tensors(f"layer {index} ({name})", module)
+        return BuiltLayer(index, name, module, layer.call)
 
     def _parameter(self, built, first, place):
         index, name = place
@@ -175,6 +181,20 @@ class Model:
             raise ProgramError(f"{self.file}: layer {place[0]}: found '{place[1]}' of {list(other.shape)} {other.dtype}, "
                                f"expected {list(one.shape)} {one.dtype} as the layer it is tied to")
         return one
+
+
+# What no checkpoint could have.
+def _check_tensors(who, module):
+    for what, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for name, t in named:
+            if is_lazy(t):
+                raise ProgramError(f"{who}: its {what} '{name}' has no shape before a forward, expected a layer that is not lazy")
+            if t.layout != torch.strided:
+                raise ProgramError(f"{who}: its {what} '{name}' has layout {t.layout}, expected a dense one: its indices and "
+                                   "values may be buffers")
+            if t.dtype not in types:
+                raise ProgramError(f"{who}: its {what} '{name}' is of {t.dtype}, expected one of "
+                                   f"{', '.join(str(x)[6:] for x in types)}")
 
 
 def _class(layer, module):

@@ -12,15 +12,18 @@ class Flops(TorchDispatchMode):
     """Counts those of matrix products, convolutions and attention, 2 for a multiplication and an addition; all else is
     small beside them. Below autograd, so whatever the layers call is counted by what it does.
 
-    casts: a Kept, to which autocast's copies of parameters are free, too."""
+    casts: a Kept, to which autocast's copies of parameters are free, too. written: places of memory that were changed in
+    place, by whatever name."""
 
     def __init__(self, casts):
         super().__init__()
-        self.count, self._casts = 0, casts
+        self.count, self.written, self._casts = 0, set(), casts
 
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         result = function(*arguments, **(named or {}))
         name = getattr(getattr(function, "overloadpacket", function), "__name__", "")
+        if name.endswith("_") and isinstance(arguments[0], torch.Tensor) and arguments[0].layout == torch.strided:
+            self.written.add(_place(arguments[0]))
         if name == "_to_copy":
             self._casts.cast(arguments[0], result)
         elif name in _counts:
@@ -87,19 +90,21 @@ class Kept:
         return t
 
 
-Measured = namedtuple("Measured", "result flops kept_bytes cast_bytes in_place kept")
+Measured = namedtuple("Measured", "result flops kept_bytes cast_bytes in_place kept changed")
 
 
 def measured(layer, value, kept_before, autocast):
     """A forward of a layer with a copy of `value`. kept_before: whether the layer before it keeps each tensor of `value`,
-    which then does not count again; kept: a function that says so for the result's."""
+    which then does not count again; kept: a function that says so for the result's. changed: names of parameters that the
+    forward writes to."""
     copies, flags = [], iter(kept_before)
     entered = mapped(lambda t: copies.append(t.clone()) or copies[-1], value)
     kept = Kept([*layer.module.parameters(), *layer.module.buffers()], [t for t in copies if next(flags, False)])
     before, flops = versions(entered), Flops(kept)
     with kept, flops, autocast():
         result = layer(entered)
-    return Measured(result, flops.count, kept.bytes, kept.cast_bytes, versions(entered) != before, kept.__contains__)
+    changed = [name for name, p in layer.module.named_parameters() if p.numel() and _place(p) in flops.written]
+    return Measured(result, flops.count, kept.bytes, kept.cast_bytes, versions(entered) != before, kept.__contains__, changed)
 
 
 def _storage(t):

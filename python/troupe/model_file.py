@@ -1,15 +1,21 @@
 """The file of a program whose model Troupe runs: functions model, loss, dataset and optimizer; by choice schedule,
 collate, weights and names, and the values precision and clip_norm."""
 
+import contextlib
 import hashlib
 import importlib.util
 import inspect
+import io
 import math
 import os
 import sys
 
+import torch
+
 from troupe.errors import Error, LayerError, ProgramError
 from troupe.layers import Model, Parameters
+from troupe.randomness import own_of_file
+from troupe.seeds import seed_of
 
 _required = {"model": "model()", "loss": "loss(output, target)", "dataset": "dataset(split='train')",
              "optimizer": "optimizer(parameters)"}
@@ -36,10 +42,6 @@ class Program:
 
     def layers(self, seed):
         """The model's list of layers, made anew: a process keeps the ones that it runs."""
-        import torch
-
-        from troupe.seeds import seed_of
-
         torch.manual_seed(seed_of(seed, "init", "model"))
         return Model(self._call("model"), self.file)
 
@@ -61,8 +63,16 @@ class Program:
         return found
 
     def optimizer(self, named):
-        """The file's optimizer of the (name, parameter) pairs `named`."""
-        return self._call("optimizer", Parameters(named))
+        """The file's optimizer of the (name, parameter) pairs `named`; None if it takes none of them."""
+        try:
+            found = self._call("optimizer", Parameters(named))
+        except LayerError as error:
+            if (error.type, error.message) == ("ValueError", "optimizer got an empty parameter list"):
+                return None
+            raise
+        if not isinstance(found, torch.optim.Optimizer):
+            raise ProgramError(f"{self.file}: optimizer() returned {type(found).__name__}, expected a torch.optim.Optimizer")
+        return found
 
     def schedule(self, optimizer):
         return self._call("schedule", optimizer) if self._functions["schedule"] else None
@@ -82,6 +92,11 @@ class Program:
             raise ProgramError(f"{self.file}: weights() returned {found[:8]}, expected {len(indices)} numbers that are 0 or "
                                "larger")
         return found
+
+    @property
+    def own_generators(self):
+        """Generators of random numbers that are the file's global names, or their attributes."""
+        return own_of_file(self._module)
 
     def name_of(self, layer, name):
         """The public name of a parameter or buffer: "LAYER.NAME", as nn.Sequential has it, unless the file names it."""
@@ -107,10 +122,17 @@ class Program:
             raise ProgramError(f"{self.path}: expected a name that ends with .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
+        said = io.StringIO()
         try:
-            exec(compile(text, self.path, "exec"), module.__dict__)
+            with _as_script(self.path), contextlib.redirect_stderr(said):
+                exec(compile(text, self.path, "exec"), module.__dict__)
+        except SystemExit as error:
+            last = said.getvalue().strip().rpartition("\n")[2]
+            raise LayerError(None, self.file, _ended(error, "when it is imported", last)) from error
         except Exception as error:
+            sys.stderr.write(said.getvalue())
             raise LayerError(None, self.file, error) from error
+        sys.stderr.write(said.getvalue())
         return module
 
     def _function(self, name):
@@ -144,9 +166,12 @@ class Program:
         named = self._named(name)
         chosen = {k: v for k, v in self.arguments.items() if k in named and k not in more}
         try:
-            return self._functions[name](*values, **chosen, **more)
+            with _as_script(self.path):
+                return self._functions[name](*values, **chosen, **more)
         except Error:
             raise
+        except SystemExit as error:
+            raise LayerError(None, name, _ended(error, "when it is called")) from error
         except Exception as error:
             raise LayerError(None, name, error) from error
 
@@ -163,3 +188,21 @@ class Program:
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
             raise ProgramError(f"{self.file}: {name}: found {found!r}, expected a number above 0, or None")
         return float(found)
+
+
+# A file that parses arguments shall not find those of the process that it is executed in.
+@contextlib.contextmanager
+def _as_script(path):
+    before, sys.argv = sys.argv, [path]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _ended(error, when, last=""):
+    """A SystemExit as an error with a sentence, which keeps its place."""
+    said = f" ({last.partition('error: ')[2] or last})" if last else ""
+    text = (f"it ends the program {when}, with status {error.code!r}{said}: expected no sys.exit() there, and values for "
+            "arguments from `arguments` of the job, not from a command line, which parse_args() reads")
+    return SystemExit(text).with_traceback(error.__traceback__)

@@ -34,6 +34,8 @@ def _train(o):
     stage.start()
     found = checkpoint.newest(o.checkpoint) if o.checkpoint else None
     first = stage.load(found) if found else 0
+    for note in stage.notes:
+        print(note, file=sys.stderr)
     for iteration in range(first, o.iterations):
         print(f"iteration {iteration} loss {train(stage, iteration, o.microbatches)!r}", flush=True)
     if o.checkpoint and first < o.iterations:

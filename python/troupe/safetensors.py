@@ -14,9 +14,12 @@ import torch
 from troupe.errors import ProgramError
 
 _max_header_bytes = 100_000_000
-_types = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-          "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+_types = {"C128": torch.complex128, "C64": torch.complex64, "F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
+          "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+          "U8": torch.uint8, "BOOL": torch.bool}
 _names = {dtype: name for name, dtype in _types.items()}
+_parts = {"C128": torch.float64, "C64": torch.float32}
+types = tuple(_names)  # that a file can have
 _sizes = {name: torch.empty(0, dtype=dtype).element_size() for name, dtype in _types.items()}
 
 
@@ -65,10 +68,14 @@ class SafeTensors:
         return _types[self._tensors[name][0]]
 
     def tensor(self, name):
-        """A view of the file's pages: writing to it changes this process' copy alone."""
+        """A view of the file's pages: writing to it changes this process' copy alone. Complex ones are copies: what computes
+        with them relies on an alignment that a file need not have."""
         kind, shape, begin, end = self._tensors[name]
         if begin == end:
             return torch.empty(shape, dtype=_types[kind])
+        if kind in _parts:
+            parts = torch.frombuffer(self._map, dtype=_parts[kind], count=(end - begin) // _sizes[kind] * 2, offset=self._data + begin)
+            return torch.view_as_complex(parts.clone().view(*shape, 2))
         count = (end - begin) // _sizes[kind]
         return torch.frombuffer(self._map, dtype=_types[kind], count=count, offset=self._data + begin).view(shape)
 
@@ -98,7 +105,7 @@ def write(path, tensors, metadata):
     header, begin, parts = {"__metadata__": metadata}, 0, []
     # Larger elements first: then every tensor is aligned.
     for name, t in sorted(tensors.items(), key=lambda x: (-x[1].element_size(), x[0])):
-        t = t.detach().contiguous()
+        t = t.detach().contiguous().resolve_conj().resolve_neg()
         end = begin + t.numel() * t.element_size()
         header[name] = {"dtype": _names[t.dtype], "shape": list(t.shape), "data_offsets": [begin, end]}
         parts.append(t)

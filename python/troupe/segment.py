@@ -1,10 +1,13 @@
 """Consecutive layers that run as one graph: all layers of a stage, or, if recomputed layer by layer, as few as can be."""
 
+import copy
+
 import torch
 
 from troupe.boundary import Entry, dense, mapped, tensors_of, value_of, versions
 from troupe.errors import Error, LayerError, ProgramError
 from troupe.seeds import seed_of
+from troupe.stage_state import extra_states
 
 
 class Graph:
@@ -24,15 +27,18 @@ class Graph:
 
 
 class Segment:
-    """`layers`: BuiltLayers. autocast: a function that returns a context manager. generators: a function that seeds the
-    device's random numbers. loss: the last segment's function of its output, else None."""
+    """`layers`: BuiltLayers. autocast: a function that returns a context manager. generators: a function (layer, seed) that
+    seeds all random numbers. watched: names and parameters, (layer, name, parameter), that no forward may change: other
+    stages have them, too. loss: the last segment's function of its output, else None."""
 
-    def __init__(self, layers, autocast, generators):
+    def __init__(self, layers, autocast, generators, watched=()):
         self._layers, self._autocast, self._generators = layers, autocast, generators
+        self._watched, self._key = watched, None
         self._changes_input = None  # unknown until the first forward of a training
         self._buffers = list({(id(m), name): (m, name) for x in layers for m in x.module.modules()
                               for name in m._buffers if m._buffers[name] is not None}.values())
         self._last_buffers = [None] * len(self._buffers)
+        self._extra = [m for x in layers for _, m in extra_states(x.module)]
         self._at = layers[0]
 
     def run(self, key, value, loss=None, evaluate=False):
@@ -40,10 +46,13 @@ class Segment:
         in a first stage what the program's collate returns, in a list. key: seed, iteration and micro-batch."""
         given = _Input(value, copied=evaluate or self._changes_input is not False)
         learns, value = self._changes_input is None and not evaluate, given.value
+        watched = versions([p for _, _, p in self._watched]) if learns else []
+        self._key = key
         for layer in self._layers:
             result = self._called(layer, key, value, evaluate)
             if learns:
                 self._changes_input = given.copy_is_changed()
+                self._check_watched(watched)
             if given.is_changed():
                 raise ProgramError(f"{_who(layer)} has changed its input in place, which it had not done for the first "
                                    "micro-batch: the input is still needed")
@@ -60,18 +69,24 @@ class Segment:
                 self._last_buffers[i] = None
             elif last is None or last.shape != now.shape or last.dtype != now.dtype or not torch.equal(last, now):
                 self._last_buffers[i] = now.detach().clone()
-        return list(self._last_buffers)
+        return list(self._last_buffers), [copy.deepcopy(m.get_extra_state()) for m in self._extra]
 
-    def rerun(self, key, value, buffers, loss=None, evaluate=False):
-        """run() with copies of these buffers. Those of now are put back: they are a forward's, or must not change."""
+    def rerun(self, key, value, state, loss=None, evaluate=False):
+        """run() with copies of these buffers and extra states. Those of now are put back: they are a forward's, or must not
+        change."""
         now = [module._buffers[name] for module, name in self._buffers]
-        for (module, name), then in zip(self._buffers, buffers):
+        extra = [copy.deepcopy(m.get_extra_state()) for m in self._extra]
+        for (module, name), then in zip(self._buffers, state[0]):
             module._buffers[name] = None if then is None else then.clone()
+        for module, then in zip(self._extra, state[1]):
+            module.set_extra_state(copy.deepcopy(then))
         try:
             return self.run(key, value, loss, evaluate)
         finally:
             for (module, name), buffer in zip(self._buffers, now):
                 module._buffers[name] = buffer
+            for module, then in zip(self._extra, extra):
+                module.set_extra_state(then)
 
     def blamed(self, call):
         """call(), whose exceptions are those of the layer that the backward has reached."""
@@ -84,12 +99,18 @@ class Segment:
     def _called(self, layer, key, value, evaluate):
         self._at = layer
         if not evaluate:
-            self._generators(seed_of(*key, layer.index))
+            self._generators(layer, seed_of(*key, layer.index))
         try:
             with self._autocast():
                 return layer(value)
         except Exception as error:
             self._raise(layer, error)
+
+    def _check_watched(self, before):
+        for (layer, name, p), version in zip(self._watched, before):
+            if p._version != version:
+                raise ProgramError(f"{_who(layer)}: its forward has changed '{name}', of which another layer has a copy: expected "
+                                   "changes of a tied parameter by the optimizer alone")
 
     def _raise(self, layer, error):
         if isinstance(error, Error):

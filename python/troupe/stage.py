@@ -13,17 +13,18 @@ from collections import namedtuple
 
 import torch
 
-from troupe import optimizers
 from troupe.boundary import mapped
 from troupe.checkpoint import Checkpoint, Copy
-from troupe.data import Batches
+from troupe.data import Batches, Samples
 from troupe.errors import ProgramError
 from troupe.gradients import Gradients, in_memory
 from troupe.loss import Loss
 from troupe.precision import LossScale, autocast
+from troupe.randomness import Generators, own_generators
 from troupe.segment import Segment
 from troupe.seeds import seed_of
 from troupe.stage_state import StageState
+from troupe.updates import Updates
 
 Output = namedtuple("Output", "tensors loss values")
 
@@ -49,6 +50,7 @@ class Stage:
         self._program, self._seed, self._device, self._recompute = program, seed, torch.device(device), recompute
         self._batch = {"seed": seed, "rows": rows, "microbatches": microbatches, "pipelines": pipelines,
                        "pipeline": pipeline}
+        self._samples = Samples(seed, rows * microbatches * pipelines)
         self._batches = {}
         precision = precision or program.precision
         self._autocast = autocast(precision, device)
@@ -56,32 +58,41 @@ class Stage:
         self._loss = Loss(program, self._autocast, microbatches * pipelines)
         model = program.layers(seed)
         count = len(model) - first if count is None else count
+        self._model_tied, self._count = model.tied, len(model)
         self.layers = model.build(first, count, seed, device)
         self.is_first, self.is_last = first == 0, first + count == len(model)
         self._state = StageState(program, model, self.layers)
-        self._gradients = Gradients(self._state.own, self._state.tied, self._state.twin, device)
+        self._gradients = Gradients(self._state.own, self._state.tied, self._state.twin, device, summed=pipelines > 1)
         self.names = [layer.name for layer in self.layers]
         self.own_parameters = self._gradients.own_parameters
         self.tied_parameters = self._gradients.tied_parameters
         self.parameter_bytes, self.buffer_bytes = self._state.parameter_bytes, self._state.buffer_bytes
         self.has_gradients = bool(self._state.trainable)
         self.needs_norm = program.clip_norm is not None or self._scale.changes
-        self._segments = [Segment(part, self._autocast, self._generators) for part in self._parts(model)]
+        self._generators = Generators(device, program.own_generators)
+        self._layer_generators = {x.index: self._generators.with_own(own_generators(x.module)) for x in self.layers}
+        self._segments = [Segment(part, self._autocast, self._seed_layer, self._watched(part)) for part in self._parts(model)]
         self._model_layers = len(model)
-        self._kept = {}
-        self._optimizer = None
+        self._kept, self._iteration = {}, 0
+        self._optimizer = self._probed = None
+        self.notes = []
 
     @property
     def optimizer_state_bytes(self):
         """Found by a step with copies of the parameters, one layer at a time."""
-        return sum(optimizers.bytes_of(self._state.first_state(layer.index)) for layer in self.layers)
+        return self._probe()[0]
+
+    def _probe(self):
+        if self._probed is None:
+            self._probed = self._state.probe()
+        return self._probed
 
     def start(self, own=None, tied=None):
         """Makes the optimizer, and the gradients as views of flat 32-bit host tensors of own_parameters and
         tied_parameters numbers (torch.frombuffer over shared memory; None: of this process), which are zeroed."""
         self._gradients.start(own, tied)
         if self.has_gradients:
-            self._optimizer = optimizers.Optimizer(self._program, self._state.trainable)
+            self._optimizer = Updates(self._program, self._state.trainable, self._seed, self._generators, self._probe()[1])
         for split in ("train",) if self.is_first or self.is_last else ():
             self._data(split)
 
@@ -94,6 +105,7 @@ class Stage:
         Elsewhere loss is None and values {}. evaluate: held-out data, no gradients, nothing is kept or changed.
         Raises NotFinite for a loss that is not finite, unless precision is fp16."""
         split = "held_out" if evaluate else "train"
+        self._iteration = self._iteration if evaluate else iteration
         target = None
         if self.is_first or self.is_last:
             given, target = self._data(split).get(iteration, microbatch)
@@ -152,8 +164,8 @@ class Stage:
         return rough if math.isfinite(rough) else sum(self.squared_norms(), 0.0)
 
     def update(self, squared_norm=None, scale=None):
-        """True if the weights were updated; False if the norm was not finite, which skips the update. Either way the
-        gradients are zero afterwards.
+        """True if the weights were updated; False if the norm was not finite, which skips the update of fp16 and raises
+        NotFinite otherwise, or after too many. Either way the gradients are zero afterwards.
 
         squared_norm: the sum of all stages' squared_norms() in the order of layers; required if needs_norm (clip_norm
         or fp16). scale: None for the program's own: 1 / (micro-batches of all pipelines), or 1 with weights."""
@@ -168,9 +180,9 @@ class Stage:
             if self._program.clip_norm is not None:
                 self._gradients.multiply(min(1.0, self._program.clip_norm / (norm + 1e-6)))
             self._gradients.hand_out()
-            self._optimizer.step()
-        self._scale.updated(finite)
+            self._optimizer.step(self._iteration)
         self._gradients.zero()
+        self._scale.updated(norm, self._iteration + 1)
         return finite
 
     @property
@@ -182,16 +194,20 @@ class Stage:
     def copy(self, iteration):
         """A Copy (troupe.checkpoint) of weights, buffers and optimizer state in the host's memory, after `iteration`
         updates: the stage may go on at once. Its write(directory, lease=0) returns the names of the files, durable."""
-        return Copy(iteration, self._state.layers(self._optimizer, self._scale.state()))
+        return Copy(iteration, self._state.layers(self._optimizer, self._scale.state(), self._samples.about(iteration)))
 
     def load(self, directory, files=None):
         """Reads this stage's layers of a checkpoint written by any stages; returns its iteration. files: names in the
-        directory; None: those of its index, or all. Raises ProgramError with the first difference to the program."""
+        directory; None: those of its index, or all. Raises ProgramError with the first difference to the program, and for
+        another seed or data set. notes: what is another than the program's file and the job say, and goes on."""
         if self.has_gradients and self._optimizer is None:
             raise ValueError("found no optimizer: start() comes before load()")
         checkpoint = Checkpoint(directory, files)
-        scale = self._state.load(checkpoint, self._optimizer)
+        self.notes = self._samples.resume(checkpoint)
+        scale, notes = self._state.load(checkpoint, self._optimizer)
+        self.notes += notes
         self._scale.restore(scale)
+        self._iteration = checkpoint.iteration
         return checkpoint.iteration
 
     def weights(self):
@@ -246,8 +262,12 @@ class Stage:
 
         def root(output):
             if split == "train":
-                self._generators(seed_of(*key, self._model_layers))
-            return self._loss.root(output, target, ((split, iteration), lambda: batches.indices(iteration)), scale)
+                self._generators.seed(seed_of(*key, self._model_layers))
+            return self._loss.root(output, target, ((split, iteration), indices), scale)
+
+        def indices():
+            self._generators.seed(seed_of(self._seed, iteration, "weights"))
+            return batches.indices(iteration)
 
         return root
 
@@ -262,16 +282,21 @@ class Stage:
 
     def _data(self, split):
         if split not in self._batches:
-            self._batches[split] = Batches(self._program, split=split, **self._batch)
+            self._batches[split] = Batches(self._program, split=split, samples=self._samples, generators=self._generators,
+                                           **self._batch)
         return self._batches[split]
 
     def _on_device(self, value):
         return value if self._device.type == "cpu" else mapped(lambda t: t.to(self._device), value)
 
-    def _generators(self, seed):
-        torch.default_generator.manual_seed(seed)
-        if self._device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+    def _seed_layer(self, layer, seed):
+        self._layer_generators[layer.index].seed(seed)
+
+    # A tied parameter of which two stages, or the two ends of one, have copies.
+    def _watched(self, part):
+        ends = {0: self._model_tied and self._model_tied[0], self._count - 1: self._model_tied and self._model_tied[1]}
+        return [(layer, name, p) for layer in part for name, p in layer.module.named_parameters()
+                if self._model_tied and name == ends.get(layer.index)]
 
     @contextlib.contextmanager
     def _evaluating(self):

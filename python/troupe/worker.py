@@ -293,7 +293,10 @@ class Worker:
         return dict(body=protocol.to_json({"files": list(files)}))
 
     def _load(self, request, body):
-        self._member(request).stage.load(protocol.from_json(body)["path"])
+        stage = self._member(request).stage
+        stage.load(protocol.from_json(body)["path"])
+        for note in stage.notes:
+            print(note, file=sys.stderr, flush=True)
         return dict()
 
     def _weights(self, request, _):

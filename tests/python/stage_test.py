@@ -486,7 +486,8 @@ class Bad(nn.Module):
                             ("def dataset(): raise OSError('no file')", "dataset: OSError: no file (its.py:"),
                             ("import json\ndef dataset(): return json.loads('{')", "(its.py:12)"),
                             ("def model(): return [troupe.Layer(nn.Linear, 4)]", "layer 0 (Linear): TypeError"),
-                            ("Data.__getitem__ = lambda self, i: 1 / 0", "dataset: ZeroDivisionError")):
+                            ("Data.__getitem__ = lambda self, i: 1 / 0", "dataset: sample 12: ZeroDivisionError"),
+                            ("def collate(samples): return 1 / 0", "collate: ZeroDivisionError")):
             def run():
                 stage = Stage(self.program(more=more), rows=3)
                 stage.start()

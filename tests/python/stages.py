@@ -1,5 +1,6 @@
 """Stages of a program in one process, and a loop that shares nothing with them but the seeds and the order of data."""
 
+import collections
 import importlib.util
 
 import torch
@@ -74,7 +75,7 @@ class Pipeline:
     def weights(self):
         """{name: tensor} of parameters and buffers."""
         return {f"{layer.index}.{name}": t.clone() for stage in self.stages for layer in stage.layers
-                for name, t in layer.module.state_dict().items()}
+                for name, t in layer.module.state_dict().items() if isinstance(t, torch.Tensor)}
 
     def states(self):
         """{name: {key: tensor or number}} of the optimizers."""
@@ -188,7 +189,7 @@ def unequal(one, other):
     if isinstance(one, dict):
         keys = sorted(set(one) ^ set(other))
         return f"keys {keys}" if keys else next((f"{k}: {d}" for k in one if (d := unequal(one[k], other[k]))), "")
-    if isinstance(one, (list, tuple)):
+    if isinstance(one, (list, tuple, collections.deque)):
         return next((f"{i}: {d}" for i, (a, b) in enumerate(zip(one, other)) if (d := unequal(a, b))), "")
     if isinstance(one, torch.Tensor):
         return "" if one.dtype == other.dtype and torch.equal(one, other) else f"{one.flatten()[:3]} {other.flatten()[:3]}"
