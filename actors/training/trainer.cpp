@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/training/attempt_end.hpp"
+#include "actors/training/resume_events.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "gpu/model/checkpoint.hpp"
@@ -52,6 +53,9 @@ void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
   if (!made) return fail(part_report::state::failed, made.error().text, end_word::start_failed);
   plan_ = std::move(*made);
+  if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
+      !sentence.empty())
+    add_event(sentence);
   stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
   if (uses_real_devices(plan_))
@@ -85,9 +89,21 @@ expected<void> trainer_state::find_checkpoint() {
     if (!newest) return refuse(newest.error());
     for (const auto& damaged : newest->damaged) add_event(damaged);
     first_ = newest->iteration;
+    report_changes(gpu::checkpoint_directory(directory, first_));
   }
   curve_ = {directory, o_.lease};
   return {};
+}
+
+/// What the job has otherwise than the training that wrote its checkpoint.
+void trainer_state::report_changes(const std::filesystem::path& checkpoint) {
+  if (!o_.order.spec.train->program) return;
+  const auto found = gpu::checkpoint::open(checkpoint);
+  if (!found) return add_event(found.error().text);
+  const auto origin = gpu::origin_of(*found);
+  if (!origin) return add_event(origin.error().text);
+  if (*origin)
+    for (const auto& sentence : changes_since(**origin, o_.order.spec)) add_event(sentence);
 }
 
 /// A training whose bubbles cannot be lent is none the worse for it.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -77,6 +78,7 @@ class trainer_state {
   // Planning.
   void prepare();
   expected<void> find_checkpoint();
+  void report_changes(const std::filesystem::path& checkpoint);
   void lend_bubbles();
   void report_resume();
 

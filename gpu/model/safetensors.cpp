@@ -48,7 +48,7 @@ std::uint64_t stored_bytes(const std::string& dtype) {
   static const std::map<std::string, std::uint64_t> known{
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
       {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
-      {"F32", 4},  {"C64", 8}, {"F64", 8}, {"I64", 8},     {"U64", 8}};
+      {"F32", 4},  {"C64", 8}, {"F64", 8}, {"I64", 8},     {"U64", 8},     {"C128", 16}};
   const auto* bytes = find_in(known, dtype);
   return bytes ? *bytes : 0;
 }

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpu/model/layer_origin.hpp"
+#include "messages/domain/job.hpp"
+#include "planners/schedule/schedule.hpp"
+
+// What is another than a job's user may expect, as sentences for its events.
+
+namespace troupe::actors {
+
+/// What a program's checkpoint was written with, and the job has otherwise.
+std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_spec& now);
+
+/// That a training has fewer stages or pipelines than it asks for; empty if it has not.
+std::string smaller_than_asked(const pipeline_wish& wish, const planners::pipeline_shape& is);
+
+}  // namespace troupe::actors
