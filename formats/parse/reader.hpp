@@ -40,7 +40,9 @@ class findings {
 
   bool good() const { return !first_; }
   void add(int line, std::string_view place, std::string_view problem) {
-    if (!first_) first_ = complaint(file_, line, place, problem);
+    if (first_) return;
+    first_ = complaint(file_, line, place, problem);
+    place_ = place;
   }
   template <class... T>
   requires(sizeof...(T) > 0) void add(int line, std::string_view place,
@@ -51,6 +53,17 @@ class findings {
     if (!first_) first_ = std::move(why);
   }
   const std::string& file() const { return file_; }
+  /// The key, column or field of the first error; empty: it is about more than one.
+  const std::string& place() const { return place_; }
+  /// Adds what would help to the first error.
+  void advise(std::string_view what) {
+    if (first_) first_->text += what;
+  }
+  /// As if the first error had not been: what it is about is left out.
+  void forget() {
+    first_.reset();
+    place_.clear();
+  }
   /// Only if not good().
   tl::unexpected<reason> result() const { return refuse(*first_); }
   /// The value that was read, or the first error.
@@ -61,7 +74,7 @@ class findings {
   }
 
  private:
-  std::string file_;
+  std::string file_, place_;
   std::optional<reason> first_;
 };
 

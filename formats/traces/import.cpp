@@ -18,13 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A row of 0 s never ran. Refused unless such rows are to be left out.
-// Whether such rows count decides the load of an experiment, so leaving them out takes an option of
-// the user.
-bool never_ran_in(csv_reader& csv, const char* column, const trace_window& window) {
-  return window.skip && parse_number(csv.field(column)) == 0.0;
-}
-
 // Philly with one CSV row per job, as later works publish it. Names are made from line numbers,
 // which stay the same under every window.
 expected<imported_trace> import_philly(const fs::path& file, const trace_window& window) {
@@ -96,20 +89,23 @@ expected<imported_trace> import_jobs(std::string_view format, const fs::path& fi
 
 // Azure's LLM inference trace: one row a request, with the lengths of prompt and answer and without
 // their texts.
-expected<std::vector<inference_row>> import_azure_llm(const fs::path& file,
-                                                      const trace_window& window) {
+expected<imported_requests> import_azure_llm(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
   if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, {});
-  std::vector<inference_row> rows;
-  while (csv.next())
-    rows.push_back({timestamp(csv, "TIMESTAMP"),
-                    static_cast<std::uint32_t>(csv.whole("ContextTokens", {0, 1e8})),
-                    static_cast<std::uint32_t>(csv.whole("GeneratedTokens", {0, 1e8}))});
-  cut(found, rows, &inference_row::arrival_s, window, true);
-  return found.result(std::move(rows));
+  imported_requests all;
+  row_sink sink{found, window};
+  for_each_row(csv, found, sink, [&] {
+    const inference_row r{timestamp(csv, "TIMESTAMP"),
+                          static_cast<std::uint32_t>(csv.whole("ContextTokens", {0, 1e8})),
+                          static_cast<std::uint32_t>(csv.whole("GeneratedTokens", {0, 1e8}))};
+    if (found.good()) all.rows.push_back(r);
+  });
+  all.left_out = sink.left_out();
+  cut(found, all.rows, &inference_row::arrival_s, window, true);
+  return found.result(std::move(all));
 }
 
 }  // namespace troupe::formats

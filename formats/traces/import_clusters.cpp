@@ -46,10 +46,12 @@ void set_type(trace_row& row, row_sink& sink, std::string_view type) {
 /// From one time to another, both of the row; fails if the second comes first.
 // A negative duration is damage of the file and no rounding: all times of a row come from one
 // clock.
-double seconds_between(csv_reader& csv, const char* from, const char* to) {
+double seconds_between(csv_reader& csv, row_sink& sink, const char* from, const char* to) {
   const double first = csv.number(from, trace_seconds), last = csv.number(to, trace_seconds);
-  if (last < first)
+  if (last < first) {
+    sink.expect_error(ended_early);
     csv.fail(to, "found {}, expected at least {} ({})", csv.field(to), csv.field(from), from);
+  }
   return last - first;
 }
 
@@ -88,7 +90,7 @@ expected<imported_trace> import_openb(const fs::path& file, const trace_window& 
     if (gpus == 0) return sink.leave_out(without_gpus);
     if (is_nothing(csv.field("scheduled_time"))) return sink.leave_out(never_ran);
     if (is_nothing(csv.field("deletion_time"))) return sink.leave_out(still_running);
-    r.duration_s = seconds_between(csv, "scheduled_time", "deletion_time");
+    r.duration_s = seconds_between(csv, sink, "scheduled_time", "deletion_time");
     if (r.duration_s == 0) return sink.leave_out(never_ran);
     if (milli < 1000) sink.note_change(rounded_up);
     r.gpus = static_cast<std::uint32_t>(gpus);
@@ -112,17 +114,34 @@ struct pai_job {
   double gpus = 0;
   bool part = false;  // of a GPU
   bool never_ran = false, runs = false;
+  bool unusable = false;  // a task of it is
   std::string type;
   bool types = false;  // several
 };
 
 class pai_jobs {
  public:
-  void add(csv_reader& csv) {
+  /// A task that cannot be used makes its job unusable: the others are not all of its work.
+  void add(csv_reader& csv, const findings& found, row_sink& sink) {
     const auto name = csv.field("job_name");
     auto [at, fresh] = by_name_.try_emplace(std::string{name});
     if (fresh) order_.push_back(at->first);
     auto& job = at->second;
+    read(csv, sink, job);
+    job.unusable |= !found.good();
+  }
+
+  // In the order of the file, not of the map: equal times keep their order.
+  void pour(findings& found, row_sink& sink) const {
+    for (const auto& name : order_) {
+      if (by_name_.at(name).unusable) continue;  // its tasks are counted
+      pour_job(found, sink, name, by_name_.at(name));
+      if (!sink.end_row()) return;
+    }
+  }
+
+ private:
+  static void read(csv_reader& csv, row_sink& sink, pai_job& job) {
     const auto percent = is_nothing(csv.field("plan_gpu")) ? 0 : csv.number("plan_gpu", {0, 1e6});
     if (percent == 0) return;  // parameter servers and the like
     const auto count = csv.number("inst_num", {0, 1e6});
@@ -136,40 +155,33 @@ class pai_jobs {
     } else if (is_nothing(csv.field("end_time"))) {
       job.runs = true;
     } else {
-      const double taken = seconds_between(csv, "start_time", "end_time");
+      const double taken = seconds_between(csv, sink, "start_time", "end_time");
       const double start = csv.number("start_time", trace_seconds);
       job.start_s = job.end_s > 0 ? std::min(job.start_s, start) : start;
       job.end_s = std::max(job.end_s, start + taken);
     }
   }
 
-  // In the order of the file, not of the map: equal times keep their order.
-  void pour(findings& found, row_sink& sink) const {
-    for (const auto& name : order_) {
-      const auto& job = by_name_.at(name);
-      const double taken = job.end_s - job.start_s;
-      if (job.gpus == 0) {
-        sink.leave_out(without_gpus);
-      } else if (job.runs) {
-        sink.leave_out(still_running);
-      } else if (job.never_ran || !(taken > 0)) {
-        sink.leave_out(never_ran);
-      } else if (!sink.claim(name)) {
-        found.add(0, "job_name", "found '{}', expected a name", shown(name));
-      } else {
-        trace_row r;
-        r.job_id = name;
-        r.submit_s = job.start_s;
-        r.duration_s = taken;
-        r.gpus = static_cast<std::uint32_t>(std::min(job.gpus, 1e6));
-        if (job.part) sink.note_change(rounded_up);
-        set_type(r, sink, job.types ? "several" : job.type);
-        sink.keep(std::move(r), {});
-      }
+  static void pour_job(findings& found, row_sink& sink, const std::string& name,
+                       const pai_job& job) {
+    const double taken = job.end_s - job.start_s;
+    if (job.gpus == 0) return sink.leave_out(without_gpus);
+    if (job.runs) return sink.leave_out(still_running);
+    if (job.never_ran || !(taken > 0)) return sink.leave_out(never_ran);
+    if (!sink.claim(name)) {
+      sink.expect_error(name_taken);
+      return found.add(0, "job_name", "found '{}', expected a name", shown(name));
     }
+    trace_row r;
+    r.job_id = name;
+    r.submit_s = job.start_s;
+    r.duration_s = taken;
+    r.gpus = static_cast<std::uint32_t>(std::min(job.gpus, 1e6));
+    if (job.part) sink.note_change(rounded_up);
+    set_type(r, sink, job.types ? "several" : job.type);
+    sink.keep(std::move(r), {});
   }
 
- private:
   std::map<std::string, pai_job> by_name_;
   std::vector<std::string> order_;
 };
@@ -189,8 +201,8 @@ expected<imported_trace> import_pai(const fs::path& file, const trace_window& wi
   auto csv = headed ? csv_reader{found, *text} : csv_reader{found, *text, columns};
   csv.expect(columns, {});
   pai_jobs jobs;
-  while (csv.next()) jobs.add(csv);
   row_sink sink{found, window};
+  for_each_row(csv, found, sink, [&] { jobs.add(csv, found, sink); });
   if (found.good()) jobs.pour(found, sink);
   return std::move(sink).result(false);
 }

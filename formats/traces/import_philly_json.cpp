@@ -29,11 +29,13 @@ class philly_job {
     if (attempts->what != value::kind::list)
       return found_.add(attempts->line, "attempts", "found {}, expected a list",
                         describe(*attempts));
-    for (const auto& attempt : attempts->items) add(attempt);
+    for (const auto& attempt : attempts->items) add(attempt, sink);
     const auto submit_s = time(*submitted, "submitted_time");
     if (!found_.good()) return;
-    if (!sink.claim(id->text))
+    if (!sink.claim(id->text)) {
+      sink.expect_error(name_taken);
       return found_.add(id->line, "jobid", "found '{}', expected a unique name", shown(id->text));
+    }
     if (runs_) return sink.leave_out(still_running);
     if (!(duration_s_ > 0)) return sink.leave_out(never_ran);
     if (gpus_ == 0) return sink.leave_out(without_gpus);
@@ -65,7 +67,7 @@ class philly_job {
   }
 
   // An attempt that has begun and not ended was cut off by the end of the log, if it is the last.
-  void add(const value& attempt) {
+  void add(const value& attempt, row_sink& sink) {
     const auto* start = key(attempt, "start_time");
     const auto* end = key(attempt, "end_time");
     const auto* detail = key(attempt, "detail");
@@ -76,9 +78,11 @@ class philly_job {
       untimed_ = true;
       return;
     }
-    if (*end_s < *start_s)
+    if (*end_s < *start_s) {
+      sink.expect_error(ended_early);
       return found_.add(end->line, "end_time", "found '{}', expected at least start_time ('{}')",
                         shown(end->text), shown(start->text));
+    }
     duration_s_ += *end_s - *start_s;
     std::size_t gpus = 0;
     for (const auto& node : detail->items)
@@ -104,7 +108,7 @@ expected<imported_trace> import_philly_json(const fs::path& file, const trace_wi
   row_sink sink{found, window};
   const auto read = for_each_in_json_list(file.string(), *text, [&](const value& job) {
     philly_job{found, job}.pour(sink);
-    return found.good();
+    return sink.end_row();
   });
   if (!found.good()) return found.result();
   if (!read) return refuse(read.error());

@@ -40,15 +40,15 @@ expected<imported_trace> import_elasticflow(const fs::path& file, const trace_wi
     r.iterations = static_cast<std::uint64_t>(csv.whole("iteration", {1, 1e12}));
     r.model = csv.field("model_name");
     r.global_batch = static_cast<std::uint32_t>(csv.whole("batch_size", {1, 1e8}));
-    if (window.skip && (csv.field("duration") == "0" || csv.field("num_gpu") == "0"))
+    if (never_ran_in(csv, "duration", window) || never_ran_in(csv, "num_gpu", window))
       return sink.leave_out(never_ran);
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpu", {1, 1e6}));
     r.duration_s = csv.number("duration", {0, 1e9, true});
     if (!csv.field("ddl").empty()) {
       const double deadline = csv.number("ddl", trace_seconds);
-      if (deadline > r.submit_s)
-        r.deadline_s = deadline - r.submit_s;
-      else
+      r.deadline_s = deadline - r.submit_s;
+      if (!(*r.deadline_s > 0)) sink.expect_error("with a deadline before their submission");
+      if (!(*r.deadline_s > 0))
         csv.fail("ddl", fmt::format("found {}, expected a time after submit_time ({})",
                                     csv.field("ddl"), csv.field("submit_time")));
     }
@@ -93,7 +93,9 @@ class tabbed_line {
     read_number(found_, v, what, x, r);
     return x;
   }
-  void fail(std::string_view problem) { found_.add(line_, "", problem); }
+  void fail(std::string_view problem, std::string_view what = {}) {
+    found_.add(line_, what, problem);
+  }
 
  private:
   findings& found_;
@@ -113,11 +115,12 @@ trace_row gavel_row(tabbed_line& line, int number) {
   }
   r.job_id = fmt::format("gavel-{}", number);  // the published rows have no names
   r.model = line.field(0);
-  if (r.model.empty()) line.fail("found no job type in the first field, expected its name");
+  if (r.model.empty()) line.fail("found nothing, expected its name", "job type");
   r.submit_s = line.number(layout->arrival, "arrival time", trace_seconds);
   r.gpus = static_cast<std::uint32_t>(line.number(layout->gpus, "scale factor", {1, 1e6}));
   const double steps = line.number(layout->steps, "total steps", {1, 1e12});
-  if (steps != std::floor(steps)) line.fail("the number of steps is not whole");
+  if (steps != std::floor(steps))
+    line.fail(fmt::format("found {:g}, expected a whole number", steps), "total steps");
   r.iterations = static_cast<std::uint64_t>(steps);
   return r;
 }
@@ -138,6 +141,7 @@ expected<imported_trace> import_gavel(const fs::path& file, const trace_window& 
     if (words.empty()) continue;
     tabbed_line line{found, number, words};
     sink.keep(gavel_row(line, number), {});
+    if (!sink.end_row()) break;
   }
   return std::move(sink).result(false);
 }

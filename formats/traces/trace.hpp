@@ -46,7 +46,7 @@ struct trace_window {
                      // first row
   double hours = 0;  // 0: to the end
   std::string group;  // one virtual cluster, where rows name theirs; empty: all
-  bool skip = false;  // rows that never ran are left out, in formats that refuse them otherwise
+  bool skip = false;  // rows that never ran or cannot be used are left out where they are refused
 };
 
 /// A published trace after its import.
@@ -54,6 +54,12 @@ struct imported_trace {
   std::vector<trace_row> rows;
   std::map<std::string, std::size_t> left_out;  // rows, by why
   std::map<std::string, std::size_t> changed;   // rows, by what is not as published
+};
+
+/// The same of a trace of requests.
+struct imported_requests {
+  std::vector<inference_row> rows;
+  std::map<std::string, std::size_t> left_out;  // rows, by why
 };
 
 /// Troupe's own CSV, ordered by submission (file order among equals). '#' begins a comment line.
@@ -70,8 +76,8 @@ expected<imported_trace> import_jobs(std::string_view format, const std::filesys
 std::vector<std::string> job_trace_formats();
 
 /// Azure's LLM inference traces of 2023 and 2024: TIMESTAMP,ContextTokens,GeneratedTokens.
-expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
-                                                      const trace_window& window = {});
+expected<imported_requests> import_azure_llm(const std::filesystem::path& file,
+                                             const trace_window& window = {});
 
 /// Replaces a file with write_whole_file(); writes to a device or a pipe directly.
 expected<void> save_text(const std::filesystem::path& file, const std::string& text);

@@ -159,8 +159,8 @@ TEST_CASE("Azure's traces of 2023 and of 2024 have the same times, also in one f
   const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
   const auto arrivals = [&](const std::string& rows) {
     std::vector<std::pair<double, std::uint32_t>> all;
-    for (const auto& r : loaded(formats::import_azure_llm(temporary("azure.csv", head + rows))))
-      all.emplace_back(r.arrival_s, r.prompt_tokens);
+    const auto all = loaded(formats::import_azure_llm(temporary("azure.csv", head + rows)));
+    for (const auto& r : all.rows) all.emplace_back(r.arrival_s, r.prompt_tokens);
     return all;
   };
   using list = std::vector<std::pair<double, std::uint32_t>>;
@@ -215,7 +215,7 @@ TEST_CASE("every published trace is imported completely") {
     CHECK(loaded(formats::import_jobs("itp",
                                       published / ("itp/cluster0" + std::to_string(i) + ".csv")))
               .rows.size() == itp[i - 1]);
-  const auto requests = loaded(formats::import_azure_llm(published / "azure_llm_code.csv"));
+  const auto requests = loaded(formats::import_azure_llm(published / "azure_llm_code.csv")).rows;
   CHECK(requests.size() == 8819);
   CHECK(requests[0] == formats::inference_row{0, 4808, 10});
   CHECK(requests[1].arrival_s == Approx(0.052));

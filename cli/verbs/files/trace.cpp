@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 
+#include "cli/common/output_file.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/traces/generate.hpp"
@@ -57,6 +58,8 @@ class trace_verb final : public verb {
   }
 
   int run(output& out) override {
+    if (!out_.empty())
+      if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
     if (made_->parsed()) return make(out);
     const auto trace = import();
     if (!trace) return out.bad(trace.error());
@@ -81,9 +84,10 @@ class trace_verb final : public verb {
         ->check(CLI::NonNegativeNumber);
     import->add_option("--group", window_.group,
                        "One virtual cluster (philly, philly-json, helios)");
-    import->add_flag("--skip", window_.skip,
-                     "Leave out rows that never ran (0 s, or no GPUs) where the format has them "
-                     "refused; philly-json, helios, pai and openb always leave them out");
+    import->add_flag(
+        "--skip", window_.skip,
+        "Leave out rows that cannot be used, and those that never ran (0 s, or no GPUs); "
+        "philly-json, helios, pai and openb always leave out the latter");
   }
 
   void make_options(CLI::App& app) {
@@ -105,7 +109,7 @@ class trace_verb final : public verb {
   int show(const output& out, const std::string& name, const imported& trace, json d) const {
     if (!out_.empty())
       if (const auto saved = formats::save_text(out_, trace.csv); !saved)
-        return out.bad(saved.error());
+        return out.failure(saved.error());
     d.update(json{{"rows", trace.rows},
                   {"last_s", trace.last_s},
                   {"gpu_hours", trace.gpu_hours < 0 ? json() : json(trace.gpu_hours)},
@@ -182,10 +186,15 @@ class trace_verb final : public verb {
 
   expected<imported> import() const {
     if (format_ == "azure-llm") {
-      const auto rows = formats::import_azure_llm(file_, window_);
-      if (!rows) return refuse(rows.error());
-      imported i{formats::to_csv(*rows, comment()), rows->size(), 0, -1, {}, {}};
-      for (const auto& r : *rows) i.last_s = std::max(i.last_s, r.arrival_s);
+      auto all = formats::import_azure_llm(file_, window_);
+      if (!all) return refuse(all.error());
+      imported i{formats::to_csv(all->rows, comment()),
+                 all->rows.size(),
+                 0,
+                 -1,
+                 std::move(all->left_out),
+                 {}};
+      for (const auto& r : all->rows) i.last_s = std::max(i.last_s, r.arrival_s);
       return i;
     }
     auto trace = formats::import_jobs(format_, file_, window_);
