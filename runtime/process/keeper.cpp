@@ -224,7 +224,8 @@ void kept_program::receive(const keeper_event& e) {
     // The output's file is in the node's directory.
     const auto at = e.failure.where;
     const bool mine = at == step::fork || at == step::group || at == step::output;
-    end_ = {mine ? how::no_room : how::not_started, 127, describe(e.failure, options_)};
+    end_ = {mine ? how::no_room : how::not_started, exit_status_of(e.failure),
+            describe(e.failure, options_)};
   } else if (e.what == keeper_event::exited && expired_) {
     end_ = {how::lease_expired, e.status, {}};
   } else {

@@ -11,13 +11,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-
-#include <fmt/format.h>
+#include <string_view>
 
 #include "runtime/host/private_files.hpp"
+#include "runtime/process/inherited_variables.hpp"
 #include "runtime/process/process_group.hpp"
 
 extern char** environ;
@@ -33,28 +32,6 @@ namespace {
   const start_failure f{where, errno};
   [[maybe_unused]] const auto written = ::write(to, &f, sizeof f);
   ::_exit(127);
-}
-
-/// The value of NAME in entries "NAME=value".
-std::string value_of(const std::string& name, const std::vector<std::string>& variables) {
-  for (const auto& v : variables)
-    if (v.compare(0, name.size() + 1, name + "=") == 0) return v.substr(name.size() + 1);
-  return {};
-}
-
-/// The files that a command's first word may mean, in the order in which a shell would look. An
-/// empty folder in PATH is the working directory.
-std::vector<std::string> files_named(const std::string& word, std::string path) {
-  if (word.empty() || word.find('/') != std::string::npos) return {word};
-  if (path.empty()) path = "/usr/local/bin:/usr/bin:/bin";
-  std::vector<std::string> files;
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    const auto folder = path.substr(at, end - at);
-    files.push_back((folder.empty() ? "." : folder) + "/" + word);
-    at = end + 1;
-  }
-  return files;
 }
 
 /// Drops the privileges that a node has for its own threads. A failure here costs the program
@@ -79,25 +56,18 @@ void drop_privileges() {
   ::setrlimit(RLIMIT_NICE, &none);
 }
 
-}  // namespace
-
-std::string describe(const start_failure& f, const process_options& o) {
-  using step = start_failure::step;
-  const std::string why = std::strerror(f.why);
-  switch (f.where) {
-    case step::directory:
-      return fmt::format("cannot run in {}: {}", o.directory, why);
-    case step::output:
-      return fmt::format("cannot write to {}: {}", o.output, why);
-    case step::program:
-      return fmt::format("cannot run {}: {}", o.command.front(), why);
-    case step::fork:
-      return fmt::format("cannot start a process: {}", why);
-    case step::group:
-      break;
-  }
-  return fmt::format("cannot create a process group: {}", why);
+/// Has a file's beginning no zero byte? Only calls that are async-signal-safe; errno stays.
+bool is_text(const char* file) {
+  const int why = errno;
+  char beginning[128];
+  const int fd = ::open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const auto n = fd < 0 ? -1 : ::read(fd, beginning, sizeof beginning);
+  if (fd >= 0) ::close(fd);
+  errno = why;
+  return n >= 0 && std::memchr(beginning, 0, static_cast<std::size_t>(n)) == nullptr;
 }
+
+}  // namespace
 
 program_plan::program_plan(const process_options& o, const std::string& token, privileges p)
     : words_{o.command},
@@ -114,10 +84,13 @@ program_plan::program_plan(const process_options& o, const std::string& token, p
       if (entry.compare(0, name.size() + 1, name + "=") == 0) return true;
     return false;
   };
-  for (char** e = environ; *e != nullptr; ++e)
-    if (!is_set(*e)) variables_.emplace_back(*e);
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string_view entry{*e};
+    if (!is_set(*e) && !belongs_to_another_job(entry.substr(0, entry.find('='))))
+      variables_.emplace_back(entry);
+  }
   for (const auto& [name, value] : set) variables_.push_back(name + "=" + value);
-  if (!words_.empty()) files_ = files_named(words_.front(), value_of("PATH", variables_));
+  files_ = files_to_run(o);
   for (auto& w : words_) arguments_.push_back(w.data());
   for (auto& v : variables_) environment_.push_back(v.data());
   arguments_.push_back(nullptr);
@@ -149,7 +122,11 @@ void program_plan::become(int go, int report) const {
   if (privileges_ == privileges::plain) drop_privileges();
   int why = ENOENT;
   for (const auto& file : files_) {
-    ::execvpe(file.c_str(), arguments_.data(), environment_.data());  // it has a slash: no search
+    ::execve(file.c_str(), arguments_.data(), environment_.data());
+    // A text without a first line that names its interpreter is a script of the shell; a program of
+    // another machine's kind is not.
+    if (errno == ENOEXEC && is_text(file.c_str()))
+      ::execvpe(file.c_str(), arguments_.data(), environment_.data());  // it has a slash: no search
     if (errno == EACCES) why = EACCES;  // the most useful reason, if no other file can be run
     if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) {
       why = errno;

@@ -30,7 +30,17 @@ struct start_failure {
   int why = 0;
 };
 
+/// A sentence that names what is missing: a script's interpreter is another file than the script.
+/// To be called on the machine that could not start it.
 std::string describe(const start_failure& f, const process_options& o);
+
+/// As of shells: 126 for a program that is there and cannot be run (not executable, a directory,
+/// another machine's), otherwise 127.
+int exit_status_of(const start_failure& f);
+
+/// The files that the command's first word may mean, in the order in which a shell would look;
+/// relative ones count from its working directory.
+std::vector<std::string> files_to_run(const process_options& o);
 
 /// Everything that the child needs, prepared before the fork: a child of a multi-threaded process
 /// must not allocate between fork and exec.
