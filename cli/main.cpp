@@ -1,6 +1,7 @@
 // troupe: the program. Its verbs are in separate files, listed in verbs.def.
 #include <algorithm>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "cli/common/examples.hpp"
 #include "cli/common/human.hpp"
+#include "cli/common/standard_output.hpp"
 #include "cli/common/version.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/foreign_keys.hpp"
@@ -226,7 +228,10 @@ int run(std::vector<std::string> words) {
     app.parse(std::vector<std::string>{words.rbegin(),
                                        words.rend()});  // CLI11 takes the words in reverse order
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help
+    std::ostringstream help, notes;
+    const int status = app.exit(e, help, notes);  // --help
+    write_output(help.str());
+    return status;
   } catch (const CLI::ParseError& e) {
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
@@ -261,11 +266,13 @@ int run(std::vector<std::string> words) {
 }  // namespace troupe::cli
 
 int main(int argc, char** argv) {
+  troupe::cli::keep_standard_descriptors();
+  int status = troupe::cli::exit_bad;
   try {
     troupe::cli::set_build_commit(troupe_build_commit);
-    return troupe::cli::run({argv + 1, argv + argc});
+    status = troupe::cli::run({argv + 1, argv + argc});
   } catch (const std::exception& e) {
-    fmt::print(stderr, "troupe: {}\n", e.what());
-    return troupe::cli::exit_bad;
+    troupe::cli::write_note(fmt::format("troupe: {}\n", e.what()));
   }
+  return troupe::cli::finish_output(status);
 }

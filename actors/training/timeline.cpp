@@ -122,12 +122,16 @@ void timeline::add(const stage_report& r) {
   reports_[{r.name.pipeline, r.name.stage}] = r;
 }
 
+std::string unwritten_timeline(const std::string& file) {
+  return file + ": the timeline cannot be written";
+}
+
 // Written event by event and not as one JSON document, which would hold all of them a second time.
 // Names of users are the only text, and are escaped.
 expected<void> timeline::write(const std::string& file, const cluster& c, const training_plan& plan,
                                const job_spec& job) const {
   std::ofstream out{file};
-  if (!out) return refuse(reason::kind::invalid, "{}: the timeline cannot be written", file);
+  if (!out) return refuse(reason::kind::invalid, unwritten_timeline(file));
   double zero_s = std::numeric_limits<double>::max();
   for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
   const auto cell_size = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
@@ -181,6 +185,8 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
       if (x.task.end_s > x.task.begin_s) w.span(hop, x.pipeline, x.task, zero_s);
   }
   w.end(about(plan, job, iteration_));
+  out.close();
+  if (!out) return refuse(reason::kind::unavailable, unwritten_timeline(file));
   return {};
 }
 

@@ -12,6 +12,9 @@
 
 namespace troupe::actors {
 
+/// Why a training's timeline is not there; also one of its events, since it has not failed.
+std::string unwritten_timeline(const std::string& file);
+
 /// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto. The
 /// tasks come with the stages' reports, if the setup's `trace` asks for them.
 class timeline {

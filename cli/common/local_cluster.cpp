@@ -14,6 +14,7 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/socket_directory.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/whole_file.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/private_files.hpp"
@@ -64,12 +65,16 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
     if (auto ok = runtime::check_visible_gpus(n.name, n.gpus); !ok) return refuse(ok.error());
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
   // Processes get absolute paths, since they may have another working directory.
-  options.state = fs::absolute(options.state).lexically_normal().string();
-  options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
-  if (is_plugin(options.policy)) options.policy = fs::absolute(options.policy).string();
+  std::vector<std::string*> paths{&options.state, &options.cluster_file};
+  if (is_plugin(options.policy)) paths.push_back(&options.policy);
+  if (!options.keys.empty()) paths.push_back(&options.keys);
+  for (auto* path : paths) {
+    const auto whole = absolute_path(*path);
+    if (!whole) return refuse(whole.error());
+    *path = fs::path{*whole}.lexically_normal().string();
+  }
   // The processes inherit the umask: journals and logs have users' commands in them.
   runtime::make_files_private();
-  if (!options.keys.empty()) options.keys = fs::absolute(options.keys).lexically_normal().string();
   result->options_ = std::move(options);
   if (auto ok = result->prepare(*c); !ok) return refuse(ok.error());
   for (const auto& name : result->names_)

@@ -55,12 +55,12 @@ std::string_view code_of(const reason& why) {
 
 void output::document(const json& d) const {
   // Invalid UTF-8 in a name must not invalidate the whole document.
-  if (json_) write(stdout, d.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  if (json_) write_output(d.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   documented_ = true;
 }
 
-void output::write_lines(std::FILE* to, std::string_view text) {
-  write(to, printable(text, true) + "\n");
+std::string output::as_lines(std::string_view text) {
+  return printable(text, true) + "\n";
 }
 
 void output::complain(const reason& why) const {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/common/standard_output.hpp"
 #include "messages/base/reason.hpp"
 
 namespace troupe::cli {
@@ -32,23 +33,23 @@ class output {
   /// A line for people. Control characters are escaped: job names and the like are untrusted.
   template <class... T>
   void line(fmt::format_string<T...> format, T&&... arguments) const {
-    if (!json_) write_lines(stdout, fmt::format(format, std::forward<T>(arguments)...));
+    if (!json_) write_output(as_lines(fmt::format(format, std::forward<T>(arguments)...)));
   }
   /// Text for people, unchanged.
   void text(std::string_view text) const {
-    if (!json_) write(stdout, text);
+    if (!json_) write_output(text);
   }
   /// A line on standard error.
   template <class... T>
   void note(fmt::format_string<T...> format, T&&... arguments) const {
-    write_lines(stderr, fmt::format(format, std::forward<T>(arguments)...));
+    write_note(as_lines(fmt::format(format, std::forward<T>(arguments)...)));
   }
 
   /// The document for programs.
   void document(const json& d) const;
   /// For output that is too long to be held in memory: bytes on standard output. documented()
   /// declares that they were a document.
-  void raw(std::string_view bytes) const { write(stdout, bytes); }
+  void raw(std::string_view bytes) const { write_output(bytes); }
   void documented() const { documented_ = true; }
 
   /// The result is "no", with the reason; returns exit_no. A document, if any, has been printed;
@@ -62,12 +63,8 @@ class output {
   int bad(std::string_view why) const { return bad({reason::kind::invalid, std::string{why}}); }
 
  private:
-  static void write(std::FILE* to, std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), to);
-  }
-
   void complain(const reason& why) const;
-  static void write_lines(std::FILE* to, std::string_view text);
+  static std::string as_lines(std::string_view text);
 
   bool json_;
   mutable bool documented_ = false;  // at most one document

@@ -60,9 +60,8 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
 expected<const policy_plugin*> open(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return bad_plugin(file, "no such file");
-  const auto path =
-      fs::absolute(file)
-          .string();  // a name without a slash would be searched in system directories
+  // A name without a slash would be searched in system directories.
+  const auto path = file.find('/') == std::string::npos ? "./" + file : file;
   // Never closed: the policy's code is in it.
   if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
     return read_plugin(file, library);

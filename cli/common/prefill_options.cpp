@@ -8,6 +8,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/units.hpp"
 #include "messages/domain/served_bytes.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
@@ -102,11 +103,14 @@ expected<served_model_files> prefill_options::model_of(const job_spec& job, bool
   const bool folder = fs::is_directory(path, error);
   auto shape = formats::load_model(folder ? path / "config.json" : path);
   if (!shape) return refuse(shape.error());
+  const auto whole = absolute_path(model_);
+  if (folder && !whole) return refuse(whole.error());
+  const auto from_root = whole ? fs::path{*whole}.lexically_normal() : path;
   served_model_files m;
-  m.name = (folder ? fs::absolute(path).lexically_normal() : path.stem()).filename().string();
+  m.name = (folder ? from_root : path.stem()).filename().string();
   if (m.name.empty()) m.name = "model";
   m.shape = std::move(*shape);
-  if (folder && real) m.folder = fs::absolute(path).lexically_normal().string();
+  if (folder && real) m.folder = from_root.string();
   return m;
 }
 

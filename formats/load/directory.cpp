@@ -2,6 +2,7 @@
 #include <system_error>
 
 #include "formats/load/load.hpp"
+#include "messages/base/absolute_path.hpp"
 
 namespace troupe::formats {
 
@@ -32,10 +33,10 @@ fs::path configs_directory() {
 
 // A cluster's folder may have its own catalogue; else the shipped one.
 fs::path catalogue_for(const fs::path& cluster_file) {
-  std::error_code error;
-  auto directory = fs::absolute(cluster_file, error).lexically_normal().parent_path();
+  const auto whole = absolute_path(cluster_file);
+  auto directory = (whole ? fs::path{*whole} : cluster_file).lexically_normal().parent_path();
   // Deep enough for configs/clusters/mine/x.yaml.
-  for (int up = 0; up < 4 && !error; ++up) {
+  for (int up = 0; up < 4; ++up) {
     if (has_catalogue(directory)) return directory / "gpus.yaml";
     if (!directory.has_relative_path()) break;
     directory = directory.parent_path();

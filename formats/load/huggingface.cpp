@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "formats/load/part_readers.hpp"
+#include "messages/base/absolute_path.hpp"
 
 namespace troupe::formats {
 
@@ -83,10 +84,10 @@ bool read_type(map_reader& map, std::string& type) {
 /// config.json has no name: the folder or the file's own name is used.
 // Most folders are named after their model.
 std::string name_of(const std::string& file, const std::string& type) {
-  std::error_code error;
-  const auto path = std::filesystem::absolute(file, error).lexically_normal();
+  const auto whole = absolute_path(file);
+  const auto path = std::filesystem::path{whole ? *whole : file}.lexically_normal();
   const auto name = path.filename() == "config.json" ? path.parent_path().filename() : path.stem();
-  return !error && is_name(name.string()) ? name.string() : type;
+  return is_name(name.string()) ? name.string() : type;
 }
 
 }  // namespace

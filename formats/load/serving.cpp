@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/domain/model_files.hpp"
 
 namespace troupe::formats {
@@ -66,7 +67,7 @@ served_model_files read_files(map_reader& map, bool needs_folder, const fs::path
   std::error_code error;
   if (const auto shipped = configs_directory() / "models" / named;
       !fs::exists(path, error) && is_name(named) && is_model_folder(shipped))
-    path = fs::absolute(shipped, error).lexically_normal();
+    path = fs::path{absolute_path(shipped).value_or(shipped)}.lexically_normal();
   const bool shape_only = !needs_folder && fs::is_regular_file(path, error);
   if (!shape_only && (named.empty() || !is_model_folder(path))) {
     complain(map, named, path);

@@ -9,6 +9,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/part_readers.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/domain/device_kind.hpp"
 
 namespace troupe::formats {
@@ -20,9 +21,8 @@ namespace {
 // Paths of a training leave this machine: every node opens them, so they become absolute here,
 // whether or not the file exists on this machine.
 fs::path absolute_in(const fs::path& named, const fs::path& directory) {
-  std::error_code error;
-  const auto whole = fs::absolute(directory / named, error);
-  return (error ? directory / named : whole).lexically_normal();
+  const auto path = directory / named;
+  return fs::path{absolute_path(path).value_or(path)}.lexically_normal();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "gpu/files/json_file.hpp"
 #include "messages/admission/admission.hpp"
+#include "messages/base/absolute_path.hpp"
 
 namespace troupe::gpu {
 
@@ -245,8 +246,10 @@ expected<inference_model> read_inference_model(const fs::path& folder) {
   if (!config) return refuse(config.error());
   config_reader c{*config, file.string()};
   inference_model m;
-  m.name = fs::absolute(folder).lexically_normal().filename().string();
-  if (m.name.empty()) m.name = fs::absolute(folder).lexically_normal().parent_path().filename();
+  const auto whole = absolute_path(folder);
+  if (!whole) return refuse(whole.error());
+  const auto path = fs::path{*whole}.lexically_normal();
+  m.name = (path.has_filename() ? path : path.parent_path()).filename().string();
   const auto type = c.word("model_type", "");
   if (type == "gpt2")
     read_gpt2(c, m);

@@ -43,8 +43,8 @@ expected<void> prepare_private_directory(const std::string& path) {
     return refuse(reason::kind::invalid, "{}: {}", path, why);
   };
   std::error_code failed;
-  const auto above = std::filesystem::absolute(path).parent_path();
-  std::filesystem::create_directories(above, failed);
+  if (const auto above = std::filesystem::path{path}.parent_path(); !above.empty())
+    std::filesystem::create_directories(above, failed);
   if (failed) return refused(fmt::format("cannot be created: {}", failed.message()));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return refused(fmt::format("cannot be created: {}", std::strerror(errno)));

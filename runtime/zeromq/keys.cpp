@@ -121,7 +121,8 @@ expected<std::pair<std::string, std::string>> read_pair(const std::string& path)
 /// Its name is not enough to see who may connect. What exists stays as it is.
 expected<void> make_key_directory(const fs::path& directory) {
   std::error_code failed;
-  fs::create_directories(fs::absolute(directory).parent_path(), failed);
+  if (const auto above = directory.parent_path(); !above.empty())
+    fs::create_directories(above, failed);
   if (!failed && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     failed.assign(errno, std::generic_category());
   if (failed)

@@ -73,7 +73,7 @@ const std::vector<library> libraries = {
 
 struct forbidden {
   const char* pattern;
-  names modules;  // first parts, or first two, of paths where it may be
+  names modules;  // paths, or their first parts, where it may be
   const char* sentence;
 };
 
@@ -92,6 +92,14 @@ const std::vector<forbidden> forbidden_code = {
     {R"(\bs?rand\s*\(|\brandom_device\b|\bmt19937|\bdefault_random_engine\b|\bminstd_rand)",
      {},
      "random numbers come from messages/base/random.hpp only"},
+    {R"(\bstdout\b|\bstd::cout\b|\bputs\s*\(|\bfmt::print\s*\((?!\s*stderr\b))",
+     {"bench", "examples", "tests", "cli/common/standard_output.cpp",
+      "runtime/virtual/virtual_coordinator.cpp"},
+     "writes to standard output unseen: use cli/common/standard_output.hpp, which notices a "
+     "failure"},
+    {R"(\bcurrent_path\s*\(\s*\)|\b(fs|filesystem)::absolute\s*\()",
+     {"bench", "tests"},
+     "throws in a directory that was deleted: use messages/base/absolute_path.hpp"},
 };
 
 // In these modules order reaches an output: an exception needs a reason next to it.
@@ -104,8 +112,9 @@ const std::vector<forbidden> forbidden_order = {
 };
 
 bool allowed(const source& s, const names& where) {
-  return std::any_of(where.begin(), where.end(),
-                     [&](const std::string& w) { return s.path.starts_with(w + "/"); });
+  return std::any_of(where.begin(), where.end(), [&](const std::string& w) {
+    return s.path.starts_with(w + "/") || s.path == w;
+  });
 }
 
 bool may_use_all(const source& s) {

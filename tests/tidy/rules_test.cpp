@@ -39,6 +39,19 @@ TEST_CASE("a clean file passes") {
              "#include \"planners/plans/has.hpp\"\n#include <vector>\nint a;\n") == "");
 }
 
+TEST_CASE("output that nobody checks, and paths that may throw, are refused") {
+  CHECK(refused("cli/verbs/jobs/a.cpp", "std::fflush(stdout);"));
+  CHECK(refused("cli/common/output.cpp", "fmt::print(\"{}\", x);"));
+  CHECK(refused("web/a.cpp", "std::cout << x;"));
+  CHECK(refused("formats/load/a.cpp", "puts(x);"));
+  CHECK_FALSE(refused("cli/common/standard_output.cpp", "std::fflush(stdout);"));
+  CHECK_FALSE(refused("cli/common/output.cpp", "fmt::print(stderr, \"{}\", x);"));
+  CHECK_FALSE(refused("tests/cli/a.cpp", "std::cout << x;"));
+  CHECK(refused("cli/verbs/jobs/a.cpp", "auto p = std::filesystem::current_path() / x;"));
+  CHECK(refused("actors/node/a.cpp", "auto p = fs::absolute(x);"));
+  CHECK_FALSE(refused("tests/processes/a.cpp", "fs::current_path(\"/\");"));
+}
+
 TEST_CASE("an include of a forbidden module is refused, with file and line") {
   CHECK(said("planners/policy/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
         "2: planners/ must not use runtime/\n");

@@ -52,7 +52,7 @@ class dashboard_verb final : public verb {
     const auto url = url_of(host_, (*server)->port()) + "/";
     out.document({{"url", url}, {"metrics", url + "metrics"}, {"pid", ::getpid()}});
     out.line("The dashboard is at {}; Ctrl-C ends it", url);
-    std::fflush(stdout);
+    (void)flush_output();
     while (!stop.arrived()) runtime::pause(0.05);
     return exit_done;
   }

@@ -35,7 +35,9 @@ class keys_verb final : public verb {
       if (!people.try_emplace(name, runtime::key_role::operator_).second)
         return out.bad(fmt::format("'{}' cannot be both a client and an operator", name));
     const auto made = runtime::make_keys(directory_, names, people);
-    if (!made) return out.bad(made.error());
+    if (!made)  // a full disk is no bad usage
+      return made.error().code == reason::kind::unavailable ? out.failure(made.error())
+                                                            : out.bad(made.error());
     for (const auto& [name, role] : people)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     out.document({{"directory", directory_},

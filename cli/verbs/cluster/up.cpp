@@ -93,7 +93,7 @@ class up_verb final : public verb {
         "\nReady. Try: troupe submit configs/jobs/hello.yaml{0}\n{1} stops it; the journal is in "
         "{2}.",
         where, detach_ ? "troupe down" + where : "Ctrl-C", o_.state);
-    std::fflush(stdout);
+    (void)flush_output();
   }
 
   /// A child process runs the cluster; this one waits until it reports that the cluster is ready.
@@ -101,7 +101,7 @@ class up_verb final : public verb {
   int run_detached(output& out) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return out.failure("cannot create a pipe");
-    std::fflush(stdout);
+    (void)flush_output();
     const auto child = ::fork();
     if (child < 0) return out.failure("cannot start a process in the background");
     if (child == 0) {

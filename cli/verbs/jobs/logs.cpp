@@ -80,8 +80,8 @@ class logs_verb final : public verb {
     shown_ = j.iteration;
     since_ = {};
     if (as_json_) return;
-    fmt::print("{}\n", progress_text(j));
-    std::fflush(stdout);
+    write_output(progress_text(j) + "\n");
+    (void)flush_output();
   }
 
   // The node that ran the part has the log; the controller passes the question on, and the answer's
@@ -167,8 +167,8 @@ class logs_verb final : public verb {
       const bool over = ended_ || made_ > logs.front().which.attempt;
       for (auto& l : logs)
         if (auto ok = drain(out, l); !ok) return ok;
-      std::fflush(stdout);
-      if (over) break;
+      // Nobody would ever see the rest, however long the job runs.
+      if (!flush_output() || over) break;
       runtime::pause(poll_s);
     }
     for (auto& l : logs) l.printer.end();

@@ -8,6 +8,7 @@
 #include "cli/common/job_endings.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "planners/plans/places.hpp"
 
 namespace troupe::cli {
@@ -103,7 +104,7 @@ class submit_verb final : public verb {
         submitted.back()["notice"] = std::move(notice);
       }
     }
-    std::fflush(stdout);
+    (void)flush_output();
     json document{{"jobs", submitted}, {"refused", refused}};
     const int status = refused.empty() ? exit_done : exit_no;
     if (wait_ && !accepted.empty()) return std::max(status, wait(out, accepted, document));
@@ -151,10 +152,12 @@ class submit_verb final : public verb {
       jobs.push_back(std::move(*job));
     }
     // A relative directory is relative to the user's directory, not to the node's.
-    for (auto& job : jobs)
-      if (!job.command.empty())
-        job.working_directory =
-            (std::filesystem::current_path() / job.working_directory).lexically_normal();
+    for (auto& job : jobs) {
+      if (job.command.empty()) continue;
+      const auto whole = absolute_path(job.working_directory);
+      if (!whole) return refuse(whole.error());
+      job.working_directory = std::filesystem::path{*whole}.lexically_normal();
+    }
     return jobs;
   }
 
@@ -179,7 +182,7 @@ class submit_verb final : public verb {
       const auto& j = r.jobs.front();
       document["jobs"].push_back(ending_document(r));
       out.line("{}", ending_text(j));
-      std::fflush(stdout);
+      (void)flush_output();
       status = std::max(status, exit_status_of(j));
     });
     if (!ok) document["error"] = ok.error().text, document["code"] = code_of(ok.error());

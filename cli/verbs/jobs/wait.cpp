@@ -27,7 +27,7 @@ class wait_verb final : public verb {
       const auto& j = r.jobs.front();
       document.push_back(ending_document(r));
       out.line("{}", ending_text(j));
-      std::fflush(stdout);
+      (void)flush_output();
       // 0 or 1 only, unlike `submit --wait`: several programs' codes could not be distinguished.
       if (j.state != job_state::finished) status = exit_no;
     });

@@ -46,7 +46,7 @@ void announce(output& out, const front_server_options& o, const std::string& url
   out.document(
       {{"url", url}, {"metrics", url + "/metrics"}, {"front", o.name}, {"pid", ::getpid()}});
   out.line("front {} at {}/v1; Ctrl-C ends it", o.name, url);
-  std::fflush(stdout);
+  (void)flush_output();
 }
 
 }  // namespace

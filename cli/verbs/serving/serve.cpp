@@ -195,7 +195,7 @@ class serve_verb final : public verb {
     out.line("context {} tokens; memory: weights {}, cache {} ({} pages of {} positions)",
              grouped(m.positions), size_text(weights), size_text(cache), grouped(pages),
              gpu::tile_positions);
-    std::fflush(stdout);
+    (void)flush_output();
   }
 
   std::string model_, host_ = "127.0.0.1", keys_, name_;

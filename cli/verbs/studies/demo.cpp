@@ -101,7 +101,7 @@ class demo_verb final : public verb {
 
   void print(output& out, job_id id, const std::string& what) const {
     out.line("{:5.1f} s  job {} {:<14} {}", since_.s(), id, names_.at(id), what);
-    std::fflush(stdout);
+    (void)flush_output();
   }
 
   /// Prints every state change of every job, and kills the node of the first one.

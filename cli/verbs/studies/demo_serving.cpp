@@ -97,7 +97,7 @@ class demonstration {
     local_cluster_options o;
     o.emulated = true;
     o.cluster_file = (configs_ / "clusters" / "demo-serving.yaml").string();
-    o.state = fs::absolute(directory_ / "serving").string();
+    o.state = (directory_ / "serving").string();
     auto cluster = local_cluster::start(o);
     if (!cluster) return refuse(cluster.error());
     cluster_ = std::move(*cluster);
@@ -106,7 +106,7 @@ class demonstration {
         "\nA model that is served over HTTP beside a training, whose two stages lend their idle "
         "time to prompts:\n{} processes. Some of the prompts, and what the model adds to them:\n",
         cluster_->names().size());
-    std::fflush(stdout);
+    (void)flush_output();
     client_.set_controller(cluster_->controller_address());
     url_ = cluster_->fronts().begin()->second;
     if (auto ok = submit("serve-scribe.yaml"); !ok) return refuse(ok.error());

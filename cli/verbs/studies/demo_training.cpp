@@ -9,6 +9,7 @@
 #include "cli/reports/iteration_picture.hpp"
 #include "cli/reports/training_result.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/statistics.hpp"
 
 namespace troupe::cli {
@@ -56,7 +57,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   local_cluster_options o;
   o.emulated = true;
   o.cluster_file = (configs / "clusters" / "demo-training.yaml").string();
-  o.state = fs::absolute(directory / "training").string();
+  o.state = (directory / "training").string();
   auto cluster = local_cluster::start(o);
   if (!cluster) return refuse(cluster.error());
   if (auto ok = (*cluster)->wait_until_ready(60); !ok) return refuse(ok.error());
@@ -65,7 +66,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
       "each of three\ndatacenters, {} processes, an emulated WAN with 40 ms round trips, under two "
       "schedules:\n",
       (*cluster)->names().size());
-  std::fflush(stdout);
+  (void)flush_output();
   remote client;
   client.set_controller((*cluster)->controller_address());
   json measured;
@@ -77,7 +78,9 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   // One after the other on the same cluster, so that both have the same machine.
   for (const auto* schedule : {"varuna", "atlas"}) {
     job->train->schedule = schedule;
-    job->train->timeline = fs::absolute(directory / fmt::format("training-{}.json", schedule));
+    auto timeline = absolute_path(directory / fmt::format("training-{}.json", schedule));
+    if (!timeline) return refuse(timeline.error());
+    job->train->timeline = std::move(*timeline);
     timelines.push_back(job->train->timeline);
     auto report = follow_training(client, *job);
     if (!report) return refuse(report.error());

@@ -9,7 +9,8 @@
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
-#include "messages/base/whole_file.hpp"
+#include "formats/traces/trace.hpp"
+#include "messages/base/absolute_path.hpp"
 
 namespace troupe::cli {
 
@@ -45,13 +46,15 @@ class describe_verb final : public verb {
     std::error_code error;
     if (!std::filesystem::exists(program_.file, error))
       return out.bad(fmt::format("{}: no such file", program_.file));
-    program_.file = std::filesystem::absolute(program_.file, error).string();
+    auto whole = absolute_path(program_.file);
+    if (!whole) return out.bad(whole.error());
+    program_.file = std::move(*whole);
     if (!out_.empty())
       if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
     const auto found = describe_program(program_);
     if (!found) return out.bad(found.error());
     if (!out_.empty())
-      if (auto ok = write_whole_file(out_, formats::model_text(found->model)); !ok)
+      if (auto ok = formats::save_text(out_, formats::model_text(found->model)); !ok)
         return out.failure(ok.error());
     out.document(found->document);
     show(found->document, out);

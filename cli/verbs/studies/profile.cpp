@@ -9,6 +9,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "gpu/profiling/profile.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 
@@ -256,7 +257,9 @@ class profile_verb final : public verb {
     std::error_code error;
     auto& file = program_.program.file;
     if (!fs::exists(file, error)) return refuse(reason::kind::invalid, "{}: no such file", file);
-    file = fs::absolute(file, error).string();
+    auto whole = absolute_path(file);
+    if (!whole) return refuse(whole.error());
+    file = std::move(*whole);
     program_.device = wish_.device;
     program_.index = wish_.index;
     program_.rows = wish_.rows;

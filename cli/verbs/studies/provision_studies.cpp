@@ -8,7 +8,7 @@
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/studies/provision.hpp"
-#include "messages/base/whole_file.hpp"
+#include "formats/traces/trace.hpp"
 #include "planners/espresso/pareto.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
@@ -108,8 +108,8 @@ int show_pareto(const output& out, const provision_request& r, const std::string
   const auto front =
       planners::cheapest_by_time(r.c, planners::idle_index{r.c}, job, budget, r.options);
   if (front.plans.empty()) return out.failure(front.why);
-  if (auto ok = write_whole_file(file, cost_picture(r.c, job, front)); !ok)
-    return out.bad(ok.error());
+  if (auto ok = formats::save_text(file, cost_picture(r.c, job, front)); !ok)
+    return out.failure(ok.error());
   json plans = json::array();
   table rows{{"cost", "time", "iteration", "within limits", "GPUs"}};
   for (const auto& p : front.plans) {

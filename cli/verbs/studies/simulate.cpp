@@ -96,7 +96,7 @@ class simulate_verb final : public verb {
       if (!ok) return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.failure(ok.error());
     }
     if (!out_.empty())
-      if (auto ok = save(*runs, out_); !ok) return out.bad(ok.error());
+      if (auto ok = save(*runs, out_); !ok) return out.failure(ok.error());
     out.document(document_of(*runs));
     out.line("{}\n", title_of(*runs));
     out.text(table_of(*runs));

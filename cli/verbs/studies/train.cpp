@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "actors/training/timeline.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/described_program.hpp"
 #include "cli/common/human.hpp"
@@ -18,6 +19,7 @@
 #include "cli/reports/training_result.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/schedules.hpp"
@@ -120,7 +122,14 @@ class train_verb final : public verb {
     out.document(d);
     for (const auto& r : results) out.text(text_of(r));
     if (world_ != "virtual") point_to_weights(results.back(), out);
-    if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
+    if (!timeline_.empty()) {
+      // The training has not failed by it: it is one of its events.
+      const auto missing = actors::unwritten_timeline(results.front().job.train->timeline);
+      if (std::ranges::find(results.front().report.events, missing) !=
+          results.front().report.events.end())
+        return out.failure(missing);
+      out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
+    }
     if (!drawn) return out.failure(drawn.error());
     if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
     return exit_done;
@@ -197,7 +206,11 @@ class train_verb final : public verb {
                : !device_.empty()  ? device_
                                    : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
-    if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
+    if (!timeline_.empty()) {
+      auto whole = absolute_path(timeline_);
+      if (!whole) return refuse(whole.error());
+      t.timeline = std::move(*whole);
+    }
     return profile_.empty() ? expected<void>{} : read_profile(job);
   }
 
@@ -294,7 +307,7 @@ class train_verb final : public verb {
         cluster_.empty() ? (formats::configs_directory() / "clusters" / usual).string() : cluster_;
     // Always the same directory: logs of the last run are easy to find, and old ones do not pile
     // up.
-    o.state = fs::absolute("out/train").string();
+    o.state = "out/train";
     o.policy = policy_;
     std::shared_ptr<const troupe::cluster> c;
     studies::study_hosts hosts;
