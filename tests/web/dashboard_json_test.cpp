@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "harness/scratch.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/wire/task_kind.hpp"
 #include "web/dashboard/dashboard_metrics.hpp"
 #include "web/dashboard/dashboard_page.hpp"
+#include "web/dashboard/job_json.hpp"
 #include "web/dashboard_sample.hpp"
 
 using namespace troupe;
@@ -180,6 +186,45 @@ TEST_CASE("a timeline has a row for each stage, without tasks that make no sense
   CHECK(d["rows"][1]["spans"][0]["what"] == "activation");
   training_reply without;
   CHECK(json::parse(dashboard_json::timeline(without, sample_cluster()))["rows"].empty());
+}
+
+TEST_CASE("the page shows iterations as a bar, a program's as a training's") {
+  if (std::system("node --version >/dev/null 2>&1") != 0) {
+    WARN("not run: there is no node");
+    return;
+  }
+  const auto bar_of = [](job_status j) {
+    const scratch dir;
+    auto r = sample_cluster();
+    const auto job = job_document(r, j).dump();
+    const auto page = troupe::test::source_dir() + "/web/page/progress.js";
+    std::filesystem::copy_file(page, dir / "progress.mjs");
+    const auto script = dir.write("run.mjs",
+                                  "import { iterationBar } from './progress.mjs';\n"
+                                  "console.log(JSON.stringify(iterationBar(" +
+                                      job + ")));\n");
+    const auto out = dir / "out";
+    REQUIRE(std::system(("node " + script + " >" + out).c_str()) == 0);
+    std::ifstream in{out};
+    return json::parse(in);
+  };
+  job_status j;
+  j.state = job_state::running;
+  j.iteration = 49;
+  j.iterations = 300;
+  const auto of_training = bar_of(j);
+  CHECK(of_training["text"] == "iteration 49 of 300");
+  CHECK(of_training["share"].get<double>() == Approx(49 / 300.0));
+  j.command = {"python3", "train.py"};
+  CHECK(bar_of(j) == of_training);
+  j.iteration = 4000;  // more than were declared
+  CHECK(bar_of(j)["share"] == 1);
+  CHECK(bar_of(j)["text"] == "iteration 4,000 of 300");
+  j.iteration = 0;  // it has reported none
+  CHECK(bar_of(j).is_null());
+  j.iteration = 49;
+  j.iterations = 0;  // nobody knows how many there are
+  CHECK(bar_of(j).is_null());
 }
 
 TEST_CASE(

@@ -86,11 +86,16 @@ function edges(links) {
   const all = new Map();
   for (const l of links) {
     const key = [l.from, l.to].sort().join("\n");
-    const e = all.get(key) ?? { a: l.from, b: l.to, rtt_ms: l.rtt_ms, gbps: l.gbps, directions: [] };
+    const e = all.get(key) ?? { a: l.from, b: l.to, rtt_ms: l.rtt_ms, gbps: l.gbps, emulated: l.emulated, directions: [] };
     e.directions.push(l);
     all.set(key, e);
   }
   return [...all.values()];
+}
+
+/// Whether tensors take what the cluster file says of a link, or what the network takes.
+function emulation(link) {
+  return link.emulated ? ", emulated" : ", not emulated";
 }
 
 function arc(x, y, r, from, to) {
@@ -119,7 +124,7 @@ function edge(e, from, to, labelled) {
   const busiest = Math.max(...e.directions.map((d) => d.bytes_s ?? 0));
   const share = e.gbps ? Math.min(1, (busiest * 8e-9) / e.gbps) : 0;
   const g = svg("g", { class: "edge", tabindex: 0, "data-testid": "edge" });
-  const facts = e.rtt_ms === null ? "not in the cluster file" : `${short(e.rtt_ms)} ms, ${rate(e.gbps)}`;
+  const facts = e.rtt_ms === null ? "not in the cluster file" : `${short(e.rtt_ms)} ms, ${rate(e.gbps)}${emulation(e)}`;
   const lines = [`${e.a} - ${e.b}: ${facts}`,
     ...e.directions.map((d) => `${d.from} to ${d.to}: ${traffic(d.bytes_s)}, ${bytes(d.bytes ?? 0)} in all`)];
   g.setAttribute("aria-label", lines.join("; "));
@@ -187,7 +192,7 @@ function linkRow() {
     const used = l.gbps && l.bytes_s !== null ? (l.bytes_s * 8e-9) / l.gbps : null;
     setText(cells[0], `${l.from} \u2192 ${l.to}`);
     setText(cells[1], l.rtt_ms === null ? "-" : `${short(l.rtt_ms)} ms`);
-    setText(cells[2], l.gbps === null ? "-" : rate(l.gbps) + (l.emulated ? ", emulated" : ""));
+    setText(cells[2], l.gbps === null ? "-" : rate(l.gbps) + emulation(l));
     setText(cells[3], traffic(l.bytes_s) + (used >= 0.001 ? ` (${(100 * used).toFixed(1)} %)` : ""));
     setText(cells[4], l.bytes === null ? "gateway absent" : bytes(l.bytes));
   });

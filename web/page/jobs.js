@@ -1,10 +1,10 @@
 import { byId, duration, el, keyed, number, setText } from "/page/dom.js";
 import { colour } from "/page/cluster.js";
+import { iterationBar } from "/page/progress.js";
 
 const most_explained = 20, most_ended = 20, explain_every_ms = 2000;
 
 const where = (j) => j.allocation.map((a) => `${a.gpus} of ${a.node}`).join(", ");
-const progress = (j) => (j.iterations ? Math.min(1, j.iteration / j.iterations) : 0);
 
 function title(j) {
   return [el("span", { class: `dot ${colour(j.job)}` }), el("span", { class: "job-name", "data-testid": "job-name" }, j.name),
@@ -55,10 +55,12 @@ function runningRow(first) {
       setText(facts, ` ${j.state === "stopping" ? "stops on" : "on"} ${where(j) || "-"}` +
         (j.merged_with.length ? `, merged with ${j.merged_with.join(", ")}` : "") +
         (j.attempts > 1 ? `, attempt ${j.attempts}` : "") + (j.owner ? `, ${j.owner}` : ""));
-      const known = j.command.length === 0 && j.iterations > 1;  // a decoder has one, and no end
-      bar.hidden = !known;
-      bar.value = progress(j);
-      const parts = known ? [`iteration ${number(j.iteration)} of ${number(j.iterations)}`] : [j.command.join(" ").slice(0, 200) || (j.model ? `model ${j.model}` : "")];
+      const reached = iterationBar(j);
+      bar.hidden = !reached;
+      bar.value = reached?.share ?? 0;
+      const command = j.command.join(" ").slice(0, 200);
+      const parts = reached ? [reached.text] : command ? [] : [j.model ? `model ${j.model}` : ""];
+      if (command) parts.push(command);
       if (j.loss !== null) parts.push(`loss ${j.loss.toFixed(4)}`);
       if (j.tokens_per_s !== null) parts.push(`${number(Math.round(j.tokens_per_s))} tokens/s`);
       if (j.eta_s !== null) parts.push(`${duration(j.eta_s)} to go`);

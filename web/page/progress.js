@@ -1,0 +1,8 @@
+/// A running job's iterations as a bar: { share, text }; null: nobody knows how many there are, or the program has not
+/// reported one. A decoder has none, and a job of one iteration has no way to go.
+export function iterationBar(j) {
+  if (!(j.iterations > 1) || j.iteration === null) return null;
+  const share = Math.min(1, j.iteration / j.iterations);
+  const grouped = (n) => n.toLocaleString("en-US");
+  return { share, text: `iteration ${grouped(j.iteration)} of ${grouped(j.iterations)}` };
+}
