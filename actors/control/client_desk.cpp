@@ -179,7 +179,7 @@ void client_desk::on(const inbound<move_job>& m) {
   if (const auto found = job_for(m.sender, m.body.job, "move it"); !found)
     records_.reply(m.from, move_reply{m.body.request, false, found.error(), {}, {}});
   else if (links_.scheduler)
-    links_.self->send(links_.scheduler, move_request{m.from, m.body});
+    links_.self->send(links_.scheduler, move_request{m.from, m.body, m.sender.name});
 }
 
 // -- logs and curves

@@ -47,6 +47,7 @@ struct placement_note {
   std::vector<bool> present;
   std::string why{};            // the policy's own sentence, if it has one
   std::vector<bool> drained{};  // empty: none
+  bool moved = false;           // `idle` has the GPUs that the job had before, too
 };
 
 /// How the policy sees one job.
@@ -75,6 +76,7 @@ struct job_progress {
   // grant to the first iteration.
   std::optional<std::uint64_t> saved{};
   std::optional<double> start_s{};
+  std::optional<std::uint64_t> last{};  // the job's last iteration, as its program says
 };
 
 /// Orchestrator to status desk: the latest report of a gateway.
@@ -103,6 +105,7 @@ struct proposal_result {
 struct move_request {
   address from = 0;
   move_job move;
+  std::string by{};  // the user's name
 };
 
 /// Since the controller's start nodes have had enough time to report.

@@ -4,6 +4,7 @@
 
 #include "actors/control/unions.hpp"
 #include "messages/domain/device_kind.hpp"
+#include "messages/domain/stated_length.hpp"
 
 namespace troupe::actors {
 
@@ -30,14 +31,21 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
     p.iteration_s = (now_s - l.granted.at_s) / static_cast<double>(p.iteration - begun);
   p.loss = reported.loss;
   p.saved = reported.saved;
+  p.last = reported.last;
   return p;
+}
+
+std::optional<std::uint64_t> last_iteration(const job_spec& s, const job_progress* known) {
+  const auto stated = stated_iterations(s);
+  return stated || !known ? stated : known->last;
 }
 
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s) {
   if (is_serving(*j.spec)) return;  // it has no end to approach
-  const bool has_end = has_known_length(*j.spec);
-  s.iterations = has_end ? j.spec->iterations : 0;
+  const auto last = last_iteration(*j.spec, known);
+  const bool has_end = last.has_value();
+  s.iterations = last.value_or(0);
   s.iteration = has_end || !is_final(j.state) ? j.iterations_done : 0;
   // A waiting job will resume from what was saved, and a new attempt has from there, or from where
   // it says.

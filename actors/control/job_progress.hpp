@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "actors/control/interfaces.hpp"
@@ -19,12 +20,17 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
                          double now_s);
 
 /// Takes over `p` if it is newer than `known`: of a later lease, or a later iteration. Another
-/// report of the same iteration is not, since the first one's time is that of completion.
+/// report of the same iteration is not, since the first one's time is that of completion; but it
+/// may say the job's last iteration, which stays known after its attempt.
 inline bool take_newer(job_progress& known, const job_progress& p) {
-  if (std::pair{p.lease, p.iteration} <= std::pair{known.lease, known.iteration}) return false;
-  known = p;
-  return true;
+  const auto last = p.last && p.lease >= known.lease ? p.last : known.last;
+  const bool newer = std::pair{p.lease, p.iteration} > std::pair{known.lease, known.iteration};
+  if (newer) known = p;
+  return std::exchange(known.last, last) != last || newer;
 }
+
+/// The job's last iteration: as its file says, or as its program does (`known` may be null).
+std::optional<std::uint64_t> last_iteration(const job_spec& s, const job_progress* known);
 
 /// Fills in a job's progress and expected end. `lease` and `known` may be null: it is not running,
 /// nothing was reported.

@@ -312,6 +312,9 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
     if (status_) {
       auto note = now;
       note.why = d.why.text;
+      note.moved = d.what == planners::decision::kind::move;
+      if (const auto* j = book().job(d.job); j && note.moved)
+        for (const auto& share : j->where) note.idle[share.node] += share.gpus;
       for (const auto member : d.with) shown.notes[member] = note;
       shown.notes[d.job] = std::move(note);
     }
@@ -445,7 +448,7 @@ bool scheduler_state::make_moves() {
                      m.job,
                      std::move(to->how),
                      std::move(to->where),
-                     {},
+                     {reason::kind::refused, fmt::format("moved here by {}", w.by)},
                      m.grace_s});
     proposed_moves_.emplace(m.job, std::move(w));
   }

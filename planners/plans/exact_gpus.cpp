@@ -13,6 +13,7 @@
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/has.hpp"
+#include "planners/plans/known_types.hpp"
 #include "planners/plans/places.hpp"
 #include "planners/plans/user_request.hpp"
 
@@ -275,7 +276,8 @@ class exact_planner {
   std::string why_none_fits() const {
     if (c_.gpus.empty() || c_.nodes.empty()) return "the cluster has no GPU";
     if (types_.empty())
-      return fmt::format("the cluster has no {} ({})", allowed_types(job_), types_key(job_));
+      return fmt::format("the cluster has no {} ({}){}", allowed_types(job_), types_key(job_),
+                         known_types_text(c_, allowed_types(job_)));
     const auto& smallest = std::ranges::min(splits_, {}, &plan::bytes_per_gpu);
     double largest_gb = 0;
     std::uint64_t enough = 0, allowed = 0;  // GPUs

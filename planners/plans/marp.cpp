@@ -12,6 +12,7 @@
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/known_types.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -102,7 +103,8 @@ std::string none_fits(const cluster& c, const job_spec& job, const std::string& 
     if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
       largest = std::max(largest, c.gpus[n.gpu].memory_gb);
   if (largest == 0)
-    return fmt::format("the cluster has no {} ({})", allowed_types(job), types_key(job));
+    return fmt::format("the cluster has no {} ({}){}", allowed_types(job), types_key(job),
+                       known_types_text(c, allowed_types(job)));
   return fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
                      min_bytes / bytes_per_gb, largest);
 }

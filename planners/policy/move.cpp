@@ -1,6 +1,8 @@
 #include "planners/policy/move.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,7 +11,10 @@
 #include "messages/admission/admission.hpp"
 #include "planners/cost/model_partition.hpp"
 #include "planners/plans/bounds.hpp"
+#include "planners/plans/fits.hpp"
 #include "planners/plans/has.hpp"
+#include "planners/plans/known_types.hpp"
+#include "planners/plans/plan_worth.hpp"
 
 namespace troupe::planners {
 
@@ -22,7 +27,8 @@ expected<void> check_names(const cluster& c, const move_wish& wish) {
     return [&name](const auto& x) { return x.name == name; };
   };
   if (!wish.gpu_type.empty() && std::ranges::none_of(c.gpus, named(wish.gpu_type)))
-    return refuse(kind::unknown, fmt::format("{} has no GPU '{}'", c.name, wish.gpu_type));
+    return refuse(kind::unknown, fmt::format("{} has no GPU '{}'{}", c.name, wish.gpu_type,
+                                             known_types_text(c, wish.gpu_type)));
   for (const auto& node : wish.nodes)
     if (std::ranges::none_of(c.nodes, named(node)))
       return refuse(kind::unknown, fmt::format("{} has no node '{}'", c.name, node));
@@ -68,6 +74,51 @@ bool has_already(const cluster& c, const job_view& job, const move_wish& wish, c
          to.rows == job.how.rows && std::ranges::all_of(job.where, [&](const node_share& share) {
            return is_requested(c, wish, share.node);
          });
+}
+
+/// The idle GPUs of the nodes for which `kept` is true.
+template <class Kept>
+idle_index part_of(const cluster& c, idle_index room, Kept kept) {
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (!kept(n)) room.set_idle(n, 0);
+  return room;
+}
+
+/// The rooms in which a plan is looked for: the nodes that it is on, then each datacenter alone,
+/// its own first, then the whole cluster. A program that is moved stays near what it has.
+std::vector<idle_index> rooms_of(const cluster& c, const idle_index& room, const job_view& job) {
+  std::vector<idle_index> rooms{part_of(c, room, [&](node_index n) {
+    return std::ranges::find(job.where, n, &node_share::node) != job.where.end();
+  })};
+  const auto own = job.where.empty() ? 0 : c.nodes[job.where.front().node].datacenter;
+  const auto alone = [&](std::uint32_t d) {
+    return part_of(c, room, [&](node_index n) { return c.nodes[n].datacenter == d; });
+  };
+  rooms.push_back(alone(own));
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (d != own) rooms.push_back(alone(d));
+  if (c.datacenters.size() > 1) rooms.push_back(room);
+  return rooms;
+}
+
+/// The first of these plans, each for GPUs of one type, that one of the rooms can serve.
+std::optional<placed_plan> first_placed(const cluster& c, const std::vector<idle_index>& rooms,
+                                        const job_view& job, const std::vector<plan>& plans) {
+  for (const auto& p : plans) {
+    if (p.bytes_per_gpu <= job.bytes_floor) continue;
+    for (const auto& room : rooms) {
+      auto where = best_fit(room, p.gpus(), p.gpu_types, p.tensor_parallel);
+      if (!where.empty() && fits(c, room, p, where) && within_bounds(c, *job.spec, where))
+        return placed_plan{p, std::move(where)};
+    }
+  }
+  return {};
+}
+
+/// Its own GPUs alone, as requested.
+idle_index own_room(const cluster& c, const job_view& job, const move_wish& wish) {
+  auto none = part_of(c, idle_index{c}, [](node_index) { return false; });
+  return room_for(c, none, job, wish);
 }
 
 }  // namespace
@@ -125,11 +176,19 @@ expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle
       job.where, [&](const node_share& share) { return is_requested(c, wish, share.node); });
   if (stays && gpus == total_gpus(job.where))
     return refuse(kind::invalid, "it already runs this way");
+  std::ranges::stable_sort(plans, std::greater{},
+                           [&](const plan& p) { return plan_worth(*job.spec, p); });
+  // A program that shrinks keeps some of its GPUs, where they can serve it.
+  if (gpus < total_gpus(job.where))
+    if (auto here = first_placed(c, {own_room(c, job, wish)}, job, plans)) return std::move(*here);
   const auto room = room_for(c, idle, job, wish);
-  auto to = has(c, room, plans, job.bytes_floor);
-  if (!to) return refuse(to.error());
-  if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
-  return placed_plan{plans[to->plan], std::move(to->where)};
+  if (auto to = first_placed(c, rooms_of(c, room, job), job, plans)) return std::move(*to);
+  const auto why = has(c, room, plans, job.bytes_floor);
+  if (!why) return refuse(why.error());
+  return refuse(kind::insufficient,
+                fmt::format("needs {} GPUs of one type, with more than {:.1f} GB, that it may have "
+                            "together",
+                            gpus, plans.front().bytes_per_gpu / bytes_per_gb));
 }
 
 }  // namespace troupe::planners

@@ -29,8 +29,10 @@ struct move_wish {
 expected<placed_plan> plan_move(const cluster& c, const idle_index& idle, const job_view& job,
                                 const move_wish& wish);
 
-/// Where to move a running elastic program: the first of its plans with that number of GPUs that
-/// idle GPUs, or its own, can serve. Fails as plan_move does.
+/// Where to move a running elastic program. With fewer GPUs than it has it stays on its own, where
+/// these can serve it; else it gets the best of its plans with that number of GPUs by the job's
+/// objective that idle GPUs, or its own, can serve, as near to what it has as possible. Fails as
+/// plan_move does.
 expected<placed_plan> plan_program_move(const cluster& c, const idle_index& idle,
                                         const job_view& job, const move_wish& wish);
 

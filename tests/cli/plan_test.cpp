@@ -152,7 +152,8 @@ TEST_CASE("plan ranks an elastic program by its job file's rates, and by GPU typ
   CHECK_THAT(none.document()["reason"].get<std::string>(),
              Catch::Contains("`elastic` allows none"));
   CHECK(plan_of("{types: [T4, A30]}\n").document()["reason"] ==
-        "the cluster has no T4, A30 (elastic.types)");
+        "the cluster has no T4, A30 (elastic.types); it has A100-40GB, A100-80GB, V100-32GB, "
+        "RTX2080Ti");
 }
 
 TEST_CASE("without --json, plan prints a table, and nothing on standard error") {

@@ -214,6 +214,21 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     CHECK(e.plans[3].verdict == "1 samples/s per GPU; the chosen plan has 2");
     CHECK_FALSE(e.plans[3].chosen);
   }
+  SECTION("a running job's, of which a better one had room") {
+    k.submit(s);
+    k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}};
+    const auto better = a_plan(2, 30, 16, 4);
+    k.plan_for({better, chosen});
+    auto e = k.explained();
+    CHECK(e.plans[0].verdict == "8 samples/s per GPU; the chosen plan has 2");
+    CHECK(e.plans[1].verdict == "chosen by " + std::string{k.policy->name()});
+    k.notes[1].why = "moved here by bob";
+    e = k.explained();
+    CHECK(e.plans[0].verdict == "8 samples/s per GPU; the chosen plan has 2");
+    CHECK(e.plans[1].verdict == "chosen: moved here by bob");
+    CHECK(e.placement.front() == "moved here by bob");
+  }
   SECTION("what was idle when it was placed is not known after a restart, nor of an ended job") {
     k.submit(s);
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});

@@ -349,7 +349,9 @@ TEST_CASE("a program that no GPUs of the cluster can run is refused with what it
   job.gpus = 4;
   CHECK(refusal(job) == "needs 4 GPUs of more than 50.0 GB; the cluster has 3");
   job.required_gpu_type = "T4";
-  CHECK(refusal(job) == "the cluster has no T4 (gpu_type)");
+  CHECK(refusal(job).starts_with("the cluster has no T4 (gpu_type); it has "));
+  job.required_gpu_type = "a100";
+  CHECK(refusal(job).starts_with("the cluster has no a100 (gpu_type); did you mean A100-"));
   job.required_gpu_type.clear();
   c.gpus[1].quota = 2;
   job.gpus = 3;

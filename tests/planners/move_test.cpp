@@ -122,6 +122,112 @@ TEST_CASE("a move to the same number of stages keeps the job's own cut") {
   CHECK(deeper->how.stages.size() == 4);
 }
 
+namespace {
+
+/// Two fast nodes of four GPUs and a slow one, in this order by name: a slow, b fast, c fast; an
+/// elastic program on all of b. Plans of 1, 2 and 4 GPUs, the slow ones first.
+struct running_program {
+  cluster c;
+  idle_index idle;
+  job_view job;
+
+  running_program() : c{make()}, idle{c} {
+    auto spec = sample::job(sample::gpt2_small, 8);
+    spec.command = {"train"};
+    spec.elastic.emplace();
+    spec.elastic->max_gpus = 8;
+    std::vector<plan> plans;
+    for (const gpu_index g : {0, 1})
+      for (const std::uint32_t n : {1, 2, 4, 8}) {
+        plan p;
+        p.data_parallel = n;
+        p.bytes_per_gpu = 10 * bytes_per_gb;
+        p.samples_per_s = (g == 0 ? 3 : 10) * n;
+        p.cost_per_hour = (g == 0 ? 1 : 2) * n;
+        p.gpu_types = {g};
+        plans.push_back(p);
+      }
+    job.id = 1;
+    job.plans = std::make_shared<const std::vector<plan>>(plans);
+    job.how = plans[6];
+    job.where = {{1, 4}};
+    job.spec = std::make_shared<const job_spec>(spec);
+    idle.set_idle(1, 0);
+  }
+  static cluster make() {
+    cluster c;
+    c.datacenters.push_back({"here", ""});
+    sample::add_nodes(c, sample::gpu("V100-32GB", 32, 100), 1, 4);
+    sample::add_nodes(c, sample::a100_80, 2, 4);
+    return c;
+  }
+  expected<placed_plan> to(const move_wish& w) const { return plan_program_move(c, idle, job, w); }
+  /// "1:2": two GPUs of the second node.
+  std::string place(const move_wish& w) const {
+    const auto p = to(w);
+    if (!p) return p.error().text;
+    std::string text;
+    for (const auto& share : p->where)
+      text +=
+          (text.empty() ? "" : " ") + std::to_string(share.node) + ":" + std::to_string(share.gpus);
+    return text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a program that shrinks stays where it is, whatever else is idle") {
+  running_program t;
+  CHECK(t.place({.gpus = 2}) == "1:2");
+  CHECK(t.place({.gpus = 1}) == "1:1");
+  CHECK(t.to({.gpus = 2})->how.gpu_types == std::vector<gpu_index>{1});
+  // Unless its user names another place.
+  CHECK(t.place({.gpu_type = "V100-32GB", .gpus = 2}) == "0:2");
+  CHECK(t.place({.nodes = {t.c.nodes[2].name}, .gpus = 2}) == "2:2");
+  // On two nodes it keeps one of them.
+  t.job.where = {{1, 4}, {2, 4}};
+  t.job.how.data_parallel = 8;
+  t.idle.set_idle(2, 0);
+  CHECK(t.place({.gpus = 4}) == "1:4");
+}
+
+TEST_CASE("a program that grows gets the best GPUs by its objective, near its own") {
+  running_program t;
+  t.job.where = {{1, 1}};
+  t.idle.set_idle(1, 1);
+  CHECK(t.place({.gpus = 2}) == "1:2");  // what is idle beside it
+  t.idle.set_idle(1, 0);
+  CHECK(t.place({.gpus = 2}) == "2:2");  // not the slow node, whose plan comes first
+  CHECK(t.to({.gpus = 2})->how.samples_per_s == 20);
+  auto spec = *t.job.spec;
+  spec.objective = "cheapest";  // 3 samples for 1, 10 for 2
+  t.job.spec = std::make_shared<const job_spec>(spec);
+  CHECK(t.place({.gpus = 2}) == "2:2");
+  auto cheap = *t.job.plans;
+  for (auto& p : cheap)
+    if (p.gpu_types.front() == 0) p.cost_per_hour /= 10;
+  t.job.plans = std::make_shared<const std::vector<plan>>(cheap);
+  CHECK(t.place({.gpus = 2}) == "0:2");
+  // From the slow GPUs it goes to the fast ones.
+  running_program slow;
+  slow.job.where = {{0, 2}};
+  slow.idle.set_idle(0, 2);
+  slow.idle.set_idle(1, 4);
+  CHECK(slow.place({.gpus = 4}) == "1:4");
+  CHECK(slow.place({.gpus = 1}) == "0:1");  // it shrinks where it is
+}
+
+TEST_CASE("a move that finds no room says what is idle, and an unknown type names those like it") {
+  running_program t;
+  t.idle.set_idle(0, 0);
+  t.idle.set_idle(2, 0);
+  CHECK(t.place({.gpus = 8}) == "needs 8 GPUs of at least 10.0 GB; 4 are idle");
+  CHECK(t.place({.gpu_type = "A100", .gpus = 2})
+            .ends_with("has no GPU 'A100'; did you mean A100-80GB?"));
+  CHECK(t.place({.gpu_type = "T4", .gpus = 2}).ends_with("; it has V100-32GB, A100-80GB"));
+  CHECK(t.place({.gpus = 4}) == "it already runs this way");
+}
+
 TEST_CASE("a new attempt keeps the micro-batch size of the last one, unless the job sets it") {
   auto job = sample::job(sample::gpt2_small, 16);
   job.microbatches = 4;

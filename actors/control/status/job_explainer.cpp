@@ -16,6 +16,7 @@
 #include "planners/cost/batch_split.hpp"
 #include "planners/plans/bounds.hpp"
 #include "planners/plans/plan_text.hpp"
+#include "planners/plans/plan_worth.hpp"
 #include "planners/plans/shortage.hpp"
 #include "planners/policy/placement.hpp"
 
@@ -66,22 +67,6 @@ std::string tie_break(const cluster& c, node_index chosen, node_index other,
   return "was equally good: the first name was taken";
 }
 
-/// The metric by which plans are ranked under the job's objective (larger is better), and its name.
-double metric_of(const job_spec& job, const plan& p) {
-  if (is_serving(job)) return 1.0 / p.gpus();
-  if (job.objective == "fastest") return p.samples_per_s;
-  if (job.objective == "cheapest")
-    return p.cost_per_hour > 0 ? p.samples_per_s * 3600 / p.cost_per_hour : 0;
-  return p.gpus() > 0 ? p.samples_per_s / p.gpus() : 0;
-}
-
-std::string_view metric_name(const job_spec& job) {
-  if (is_serving(job)) return "decoders per GPU";
-  if (job.objective == "fastest") return "samples/s";
-  if (job.objective == "cheapest") return "samples per unit of cost";
-  return "samples/s per GPU";
-}
-
 /// Sentences: why these nodes, and why not each other node. `has_rule`: they were placed by HAS,
 /// whose rule can be explained; else only why a node cannot be used is known. `follows`: the lease
 /// that has passed GPUs on to the job's.
@@ -94,8 +79,9 @@ std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, co
     chosen[share.node] = true;
     out.push_back(follows ? fmt::format("{}: {} GPUs, passed on by lease {} or idle",
                                         name_of(c, share.node), share.gpus, *follows)
-                          : fmt::format("{}: {} of {} idle GPUs used", name_of(c, share.node),
-                                        share.gpus, then.idle[share.node]));
+                          : fmt::format("{}: {} of {} idle GPUs used{}", name_of(c, share.node),
+                                        share.gpus, then.idle[share.node],
+                                        then.moved ? " (or its own)" : ""));
   }
   std::size_t others = 0;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
@@ -289,7 +275,7 @@ explanation job_explainer::explain(job_id id, const policy_view& by_policy) {
     return reply;
   }
   reply.job = status_of(*j);
-  reply.metric = metric_name(*j->spec);
+  reply.metric = planners::worth_name(*j->spec);
   reply.placement = placement_of(*j);
   reply.summary = summary_of(*j, by_policy);
   reply.plans = plans_considered(*j, by_policy);
@@ -322,10 +308,10 @@ std::string job_explainer::summary_of_waiting(const job_record& j,
                                               const policy_view& by_policy) const {
   if (j.suspended && is_serving(*j.spec))
     return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
+  const auto last = last_iteration(*j.spec, find_in(s_.progress, j.id));
   if (j.suspended)
-    return fmt::format(
-        "suspended after iteration {}{}; `troupe resume {}` resumes it", j.iterations_done,
-        has_known_length(*j.spec) ? fmt::format(" of {}", j.spec->iterations) : "", j.id);
+    return fmt::format("suspended after iteration {}{}; `troupe resume {}` resumes it",
+                       j.iterations_done, last ? fmt::format(" of {}", *last) : "", j.id);
   if (retry_in_s(j, s_.now_s)) return backoff_text(s_.cluster, j);
   if (!plans_of(j)) return "planning is in progress";
   if (s_.starting)
@@ -369,6 +355,14 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
   }
 }
 
+/// The GPUs that were idle when the job was placed.
+static planners::idle_index idle_of(const cluster& c, const placement_note& note) {
+  planners::idle_index idle{c};
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    idle.set_idle(n, n < note.idle.size() ? note.idle[n] : 0);
+  return idle;
+}
+
 /// The plan that the job has GPUs by: the same one, or else the first of its layout for the type of
 /// its GPUs. Nothing: it has none, or another plan.
 static std::optional<std::size_t> chosen_plan(const cluster& c, const job_record& j,
@@ -394,16 +388,25 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   const auto& spec = *j.spec;
   const auto& plans = *made->plans;
   const auto chosen = chosen_plan(s_.cluster, j, plans);
-  const auto unit = metric_name(spec);
+  const auto unit = planners::worth_name(spec);
   // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
   // For an ended job, or after a controller's restart, the GPUs that were idle then are unknown.
   const auto* note = find_in(s_.notes, j.id);
   const bool known = note && !is_final(j.state);
   const bool own_rule = known && !note->why.empty();
   const bool placed = j.state != job_state::waiting && !j.where.empty();
+  const double chosen_worth = planners::plan_worth(spec, chosen ? plans[*chosen] : j.how);
+  const auto then = known ? std::optional{idle_of(s_.cluster, *note)} : std::nullopt;
+  const auto had_room = [&](const plan& p) {
+    return then && planners::has_room(s_.cluster, *then, spec, p);
+  };
+  const bool best = std::ranges::none_of(plans, [&](const plan& p) {
+    return p.bytes_per_gpu > j.bytes_floor && planners::plan_worth(spec, p) > chosen_worth &&
+           had_room(p);
+  });
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto& p = plans[i];
-    considered_plan considered{p, i == chosen, {}, metric_of(spec, p)};
+    considered_plan considered{p, i == chosen, {}, planners::plan_worth(spec, p)};
     for (const auto g : p.gpu_types) considered.gpu_types.push_back(s_.cluster.gpus[g].name);
     const auto memory = has_known_memory(spec) ? fmt::format(" with more than {:.2f} GB",
                                                              p.bytes_per_gpu / bytes_per_gb)
@@ -412,16 +415,16 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     if (!has_known_memory(spec)) considered.what.bytes_per_gpu = 0;
     if (considered.chosen) {
       considered.verdict =
-          !known ? "chosen"
-          : own_rule
-              ? "chosen: " + note->why
-              : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
+          !known     ? "chosen"
+          : own_rule ? "chosen: " + note->why
+          : best ? fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit)
+                 : fmt::format("chosen by {}", s_.policy.name());
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
       considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
                                        j.bytes_floor / bytes_per_gb);
-    } else if (placed && (!known || own_rule || (chosen && i > *chosen))) {
+    } else if (placed && (!known || own_rule || considered.metric <= chosen_worth || had_room(p))) {
       considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
-                                       unit, metric_of(spec, j.how));
+                                       unit, chosen_worth);
     } else if (placed) {
       considered.verdict =
           fmt::format("ranks higher, but {} were not idle, or too scattered", gpus);
