@@ -72,6 +72,11 @@ void trainer_state::prepare() {
   }
   stages_.resume_after(first_);
   watch_.begin(now_s());
+  if (uses_real_devices(plan_) && !plan_.bare_wan.empty())
+    add_event(fmt::format(
+        "the WAN between {} is not emulated: tensors take what the network takes, and the lower "
+        "bound counts no time for them",
+        plan_.bare_wan));
   if (first_ > 0 || o_.order.reached > 0) report_resume();
   lend_bubbles();
   send_setups();

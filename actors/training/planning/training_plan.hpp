@@ -30,6 +30,9 @@ struct training_plan {
   std::vector<stage_setup> stages;  // pipeline * stages + stage
   std::vector<link> hops;           // by stage, to the next; rate 0: not over the WAN
   double wan_gbps = 0;              // sum of all hops and both directions
+  /// The datacenters between which nothing delays tensors as the cluster file's WAN would, where
+  /// the plan crosses one: "north and west"; empty: there are none.
+  std::string bare_wan{};
 };
 
 inline bool uses_real_devices(const training_plan& p) {

@@ -320,8 +320,34 @@ TEST_CASE("what hosts take of a transfer is what its link does not") {
   CHECK(handling_s(plan_of(c, job), 1, m) == 0.25);
 }
 
+TEST_CASE("the bound of a run counts the WAN only where it is emulated") {
+  auto c = three_sites();
+  const auto both = [&](std::size_t a) {
+    return c.datacenters[a].name + " and " + c.datacenters[a + 1].name;
+  };
+  const auto bound = [&] {
+    auto p = plan_of(c, pipelines("best"));
+    for (auto& x : p.stages) x.backend = "cpu";
+    return std::pair{lower_bound_s(p, as_planned(p)), p.bare_wan};
+  };
+  const auto [bare, names] = bound();
+  CHECK(names == both(0) + ", " + both(1));
+  c.wan[0].emulate = true;
+  const auto [half, one_name] = bound();
+  CHECK(one_name == both(1));
+  CHECK(half == bare);  // of its fastest hop
+  for (auto& w : c.wan) w.emulate = true;
+  const auto [emulated, none] = bound();
+  CHECK(none.empty());
+  // A way of 20 and one of 10 ms, there and back, and not a part of them without.
+  CHECK(emulated > bare + 0.02);
+  for (auto& w : c.wan) w.rtt_ms *= 100, w.emulate = false;
+  CHECK(bound().first == bare);
+}
+
 TEST_CASE("no schedule is faster than the bound, which follows the times that are measured") {
-  const auto c = three_sites();
+  auto c = three_sites();
+  for (auto& w : c.wan) w.emulate = true;
   auto p = plan_of(c, pipelines("best"));
   CHECK(p.lower_bound_s > 0);
   CHECK(p.lower_bound_s <= p.iteration_s * 1.000001);
