@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/launch_environment.hpp"
+#include "messages/domain/stated_length.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
 namespace troupe::actors {
@@ -28,8 +29,9 @@ std::optional<program_end> end_of(const job_spec& spec, const std::optional<prog
   program_end end{p->saved ? p->saved : p->resumed, p->finished, {}, {}, {}};
   if (spec.elastic) {
     if (p->step_s > 0) end.step_s = p->step_s;
-    end.reached = p->iteration;
   }
+  // Of a program that says its own last iteration nothing else has the number.
+  if (spec.elastic || p->last) end.reached = p->iteration;
   return end == program_end{} ? std::nullopt : std::optional{end};
 }
 
@@ -65,7 +67,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
     w.environment.push_back(fmt::format("TROUPE_ATTEMPT={}", j.attempts));
     w.environment.push_back(fmt::format("TROUPE_ITERATION={}", j.iterations_done));
     w.program = {grace_of(c, spec), j.iterations_done, {}};
-    if (has_known_length(spec)) w.program->last = spec.iterations;
+    w.program->last = stated_iterations(spec);
     if (spec.elastic) {
       // Simulated programs take what their file says, whatever was measured.
       const auto truth = simulated_start(c, j, g);

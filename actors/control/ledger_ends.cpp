@@ -10,6 +10,7 @@
 #include "actors/control/retries.hpp"
 #include "actors/control/unions.hpp"
 #include "messages/base/invariant.hpp"
+#include "messages/domain/stated_length.hpp"
 
 // The ledger's part about ends: of parts, leases and jobs, what they count for, and whether the job
 // goes on.
@@ -120,8 +121,7 @@ expected<void> ledger::on(const part_ended& e) {
 /// or what all parts have done.
 std::uint64_t ledger::done_after(const job_record& j, const lease_record& l) {
   if (is_serving(*j.spec)) return 0;
-  const auto limit =
-      has_known_length(*j.spec) ? j.spec->iterations : std::numeric_limits<std::uint64_t>::max();
+  const auto limit = iterations_or(*j.spec, std::numeric_limits<std::uint64_t>::max());
   const auto saved = l.program && l.program->saved ? l.program->saved : l.saved;
   if (saved) return std::min(*saved, limit);
   return j.iterations_done + std::min(l.iterations, limit - std::min(limit, j.iterations_done));
@@ -210,7 +210,10 @@ void ledger::close_job(job_record j, lease_record l, attempt_over at, std::uint6
     j.not_before_s.reset();
     l.outcome = lease_outcome::failed;
   }
-  if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
+  // Without a stated number it has done what its program has reported.
+  const auto reached = l.program ? l.program->reached.value_or(0) : 0;
+  if (l.outcome == lease_outcome::succeeded)
+    j.iterations_done = iterations_or(*j.spec, std::max({j.iterations_done, done, reached}));
   j.state = job_state::stopping;
   closed_.set(j.id, l.outcome);
   jobs_.set(j.id, std::move(j));
@@ -301,7 +304,7 @@ expected<void> ledger::on(const job_ended& e) {
   // Its GPUs would be free while its programs run.
   if (lease_of(j)) return contradiction("job {} ends while it holds GPUs", e.job);
   j.state = e.final_state;
-  if (j.state == job_state::finished) j.iterations_done = j.spec->iterations;
+  if (j.state == job_state::finished) j.iterations_done = iterations_or(*j.spec, j.iterations_done);
   lost_.erase(j.lease);
   j.lost_parts.clear();
   j.lost_succeeded.clear();

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/unions.hpp"
+#include "messages/domain/stated_length.hpp"
 
 namespace troupe::actors {
 
@@ -51,10 +52,11 @@ void time_limits::end_overdue() {
       continue;
     }
     const auto j = *known;
-    const auto text = fmt::format(
-        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
-        "iterations",
-        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
+    const auto stated = stated_iterations(*j.spec);
+    const auto text =
+        fmt::format("its deadline has passed: deadline_s is {:g}, {} after {}{} iterations",
+                    *j.spec->deadline_s, to_string(j.state), j.iterations_done,
+                    stated ? fmt::format(" of {}", *stated) : "");
     if (j.state == job_state::waiting) {
       records_.record(make_job_end(j.id, records_.wall(), end_word::deadline, text, j.word));
     } else if (const auto* l = book.lease_of(j); l && !l->revoked) {

@@ -17,6 +17,7 @@
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/node/worker_runner.hpp"
+#include "messages/base/absolute_path.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
@@ -100,9 +101,8 @@ class local_process_runner final : public process_runner {
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     runtime::visible_gpus::own().name_in(o.environment);
-    // Absolute: the program runs in its own working directory.
-    o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
-    o.environment.emplace_back("TROUPE_CONTROL", fs::absolute(files_.control(w.lease)).string());
+    o.environment.emplace_back("TROUPE_REPORT", files_.report(w.lease));
+    o.environment.emplace_back("TROUPE_CONTROL", files_.control(w.lease));
     runtime::add_python_package(o.environment);
     const auto order = w.program.value_or(program_order{});
     o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
@@ -309,10 +309,13 @@ class local_process_runner final : public process_runner {
   static program_progress progress_of(const running& r) {
     const auto& reported = r.reported;
     const auto reached = reported.reached(r.order.iterations_done);
-    const bool to_the_end = reached && r.order.last && *reached >= *r.order.last;
+    // The job's file comes first: a program that says something else is told so by its variable.
+    const auto last = r.order.last ? r.order.last : reported.last;
+    const bool to_the_end = reached && last && *reached >= *last;
     program_progress p{reached, reported.saved, reported.resumed, reported.step_s,
                        reported.finished || to_the_end};
     p.loss = reported.loss;
+    p.last = reported.last;
     return p;
   }
 
@@ -340,7 +343,10 @@ class local_process_runner final : public process_runner {
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,
                                                                 std::uint64_t incarnation,
                                                                 int lock) {
-  auto result = std::make_shared<local_process_runner>(state_directory, incarnation);
+  // From the root: programs are told where their files are, and have other working directories.
+  const auto state = absolute_path(state_directory);
+  if (!state) return refuse(state.error());
+  auto result = std::make_shared<local_process_runner>(*state, incarnation);
   if (auto ok = result->prepare(lock); !ok) return refuse(ok.error());
   return result;
 }

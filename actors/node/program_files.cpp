@@ -56,6 +56,7 @@ program_report parse_program_report(std::string_view text) {
     if (key == "iteration") result.iteration = count;
     if (key == "saved") result.saved = count;
     if (key == "resumed") result.resumed = count;
+    if (key == "last" && count > 0) result.last = count;
     if (key == "peak_bytes") result.peak_bytes = n;
     if (key == "step_s") result.step_s = n;
     if (key == "finished") result.finished = n > 0;

@@ -16,6 +16,7 @@ struct program_report {
   std::uint64_t iterations = 0;  // completed by this attempt
   double peak_bytes = 0;
   std::optional<std::uint64_t> iteration, saved, resumed;  // from the job's beginning
+  std::optional<std::uint64_t> last;                       // the job's last iteration, above 0
   double step_s = 0;
   bool finished = false;
   bool control = false;  // it reads the control file

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "messages/domain/stated_length.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -84,8 +86,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   v.set("TROUPE_DATA_PARALLEL", lease.how.data_parallel);
   v.set("TROUPE_TENSOR_PARALLEL", lease.how.tensor_parallel);
   v.set("TROUPE_PIPELINE_PARALLEL", lease.how.pipeline_parallel);
-  v.set("TROUPE_GLOBAL_BATCH", spec.global_batch);
-  v.set("TROUPE_ITERATIONS", spec.iterations);
+  if (const auto batch = stated_batch(spec)) v.set("TROUPE_GLOBAL_BATCH", *batch);
+  if (const auto iterations = stated_iterations(spec)) v.set("TROUPE_ITERATIONS", *iterations);
   v.set("TROUPE_PREDICTED_BYTES", fmt::format("{:.0f}", lease.predicted_bytes));
   v.set("TROUPE_OOM_EXIT", out_of_memory_exit);
   return v.take();

@@ -175,6 +175,13 @@ bool trains_program(map_reader& map) {
   return train && train->has("program");
 }
 
+/// A 1 that stands in for a number that nobody has given says so by itself (stated_length.hpp); one
+/// that the file gives needs the flag.
+void note_stated(map_reader& map, job_spec& job) {
+  if (map.find("iterations") && job.iterations == 1) job.assumed_iterations = false;
+  if (map.find("global_batch") && job.global_batch == 1) job.assumed_batch = false;
+}
+
 /// Keys of a program, a training or simulated work.
 void read_work(map_reader& map, job_spec& job, const fs::path& directory,
                const program_description& describe) {
@@ -193,6 +200,7 @@ void read_work(map_reader& map, job_spec& job, const fs::path& directory,
              "found an empty list, expected a program and its arguments; a job without "
              "the key is simulated work");
   read_keys(map, admission::job_keys(has_work && !described), job);
+  if (is_program) note_stated(map, job);
   read_elastic(map, job);
   read_retries(map, job);
   read_environment(map, job);

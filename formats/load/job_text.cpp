@@ -155,6 +155,8 @@ json file_of(const job_spec& job) {
   if (is_program(job)) file["command"] = job.command;
   add_keys(file, keys, job);
   add_gpus(file, job);
+  if (job.assumed_iterations == false) file["iterations"] = job.iterations;
+  if (job.assumed_batch == false) file["global_batch"] = job.global_batch;
   if (!job.environment.empty()) file["environment"] = job.environment;
   if (job.elastic) file["elastic"] = elastic_map(*job.elastic);
   if (job.retries) file["retries"] = retries_map(*job.retries);

@@ -21,7 +21,8 @@ def init(seed=0, global_batch=None, iterations=None):
     """This process' part of the job, by the environment that the node and the launcher give it.
 
     Outside Troupe: rank 0 of 1 (or what a launcher says), no request to stop, and reports go nowhere. `global_batch` and
-    `iterations` are for that case: under Troupe the job's own count.
+    `iterations` are for that case, and for jobs whose files have none: otherwise the job's own count. The node is told
+    `iterations`, so that everyone sees N of M, and the job is done after the last one.
     """
     run = Run(os.environ, seed, global_batch, iterations)
     atexit.register(run.flush)
@@ -45,7 +46,8 @@ class Run:
         self.local_rank = number("LOCAL_RANK", 0)
         self.node_rank = number("NODE_RANK", 0)
         self.global_batch = number("TROUPE_GLOBAL_BATCH", global_batch)
-        self.iterations = number("TROUPE_ITERATIONS", iterations)
+        said = None if iterations is None else _count(iterations, "iterations")
+        self.iterations = number("TROUPE_ITERATIONS", said)
         self.lease = number("TROUPE_LEASE", 0)
         self.attempt = number("TROUPE_ATTEMPT", 1)
         self.resume_from = number("TROUPE_ITERATION", 0)
@@ -66,6 +68,9 @@ class Run:
         self._reported_at = None
         self._step_times = deque(maxlen=_steps_kept)
         self._loss = None
+        # The job's file comes first. Without its number the program's own is the job's.
+        if said is not None and not environment.get("TROUPE_ITERATIONS"):
+            self._tell(last=said)
         self._report.set(control=1)
         self._report.flush()
 

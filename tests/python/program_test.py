@@ -43,6 +43,29 @@ class Program(Scratch):
     def test_the_jobs_numbers_count_before_the_programs(self):
         self.assertEqual(Run({"TROUPE_ITERATIONS": "10"}, iterations=3).iterations, 10)
 
+    def test_without_the_jobs_number_the_node_is_told_the_programs(self):
+        def said(rank, iterations, **more):
+            files = {"TROUPE_REPORT": self.path(f"report{rank}"), "RANK": str(rank), "WORLD_SIZE": "2"}
+            run = Run({**files, **more}, iterations=iterations)
+            return run.iterations, dict(line.split(": ") for line in lines_of(self.path(f"report{rank}")))
+
+        self.assertEqual(said(0, 30), (30, {"last": "30", "control": "1"}))
+        self.assertEqual(said(0, 30, TROUPE_ITERATIONS="10"), (10, {"control": "1"}))
+        self.assertEqual(said(0, None), (None, {"control": "1"}))
+        self.assertEqual(said(1, 30), (30, {"control": "1"}))  # one rank's report is enough
+
+    def test_without_any_number_of_iterations_steps_says_what_is_missing(self):
+        run = Run({"TROUPE_REPORT": self.path("report"), "TROUPE_JOB": "1"})
+        with self.assertRaisesRegex(troupe.Missing, r"found no TROUPE_ITERATIONS, expected it or init\(iterations=N\)"):
+            list(run.steps())
+        with self.assertRaisesRegex(troupe.Missing, r"found no TROUPE_GLOBAL_BATCH, expected it or init\(global_batch=N\)"):
+            run.share()
+
+    def test_a_number_of_iterations_that_is_none_is_refused(self):
+        for wrong in (2.5, -1, "30", True):
+            with self.assertRaisesRegex(troupe.BadReport, "iterations: found"):
+                Run({}, iterations=wrong)
+
     def test_a_variable_that_is_no_number_is_named(self):
         with self.assertRaisesRegex(troupe.Missing, "WORLD_SIZE: found 'two'"):
             self.run_of(WORLD_SIZE="two")

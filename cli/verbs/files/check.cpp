@@ -12,6 +12,7 @@
 #include "formats/parse/value.hpp"
 #include "formats/traces/trace.hpp"
 #include "messages/admission/job_keys.hpp"
+#include "messages/domain/stated_length.hpp"
 #include "planners/plans/exact_gpus.hpp"
 #include "planners/plans/places.hpp"
 
@@ -129,7 +130,9 @@ std::string print_job(const job_spec& j) {
                        j.serve->model.name,
                        j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
   std::string text = j.name + ": ";
-  if (!j.assumed_model) text += fmt::format("{}, batch {}, ", j.model.name, j.global_batch);
+  if (!j.assumed_model) text += j.model.name + ", ";
+  if (const auto batch = stated_batch(j); batch && !j.assumed_model)
+    text += fmt::format("batch {}, ", *batch);
   if (has_known_length(j)) text += counted(j.iterations, "iteration") + ", ";
   text += work_of(j);
   if (has_exact_gpus(j)) text += " on " + counted(j.gpus, "GPU");
