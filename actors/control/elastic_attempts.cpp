@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/admission/measured.hpp"
 #include "messages/base/find_in.hpp"
 #include "planners/policy/elastic_jobs.hpp"
 
@@ -21,12 +22,14 @@ std::uint32_t gpus_of(const lease_granted& lease) {
   return static_cast<std::uint32_t>(sum);
 }
 
-/// Nothing if `step_s` is 0 or its GPUs are of several types.
+/// Nothing if `step_s` is no time of an iteration, the rate has not a job file's bounds, or its
+/// GPUs are of several types.
 std::optional<program_rate> rate_of_attempt(const job_spec& spec, const lease_granted& lease,
                                             const std::string& gpu_type, double step_s) {
-  if (gpu_type.empty() || !(step_s > 0)) return {};
-  return program_rate{gpu_type, gpus_of(lease), lease.how.data_parallel,
-                      spec.global_batch / step_s};
+  if (gpu_type.empty() || !admission::is_step(step_s)) return {};
+  const double rate = spec.global_batch / step_s;
+  if (!admission::is_rate(rate)) return {};
+  return program_rate{gpu_type, gpus_of(lease), lease.how.data_parallel, rate};
 }
 
 /// Replaces the rate of the same GPUs, or adds it. A job file may leave out data_parallel.
@@ -37,10 +40,12 @@ void set_rate(program_costs& costs, const program_rate& rate) {
   const auto same = std::ranges::find_if(costs.rates, [&](const program_rate& r) {
     return r.gpu == rate.gpu && r.gpus == rate.gpus && ranks(r) == ranks(rate);
   });
-  if (same != costs.rates.end())
+  if (same != costs.rates.end()) {
     *same = rate;
-  else
-    costs.rates.push_back(rate);
+    return;
+  }
+  if (costs.rates.size() >= admission::max_rates) costs.rates.erase(costs.rates.begin());
+  costs.rates.push_back(rate);
 }
 
 }  // namespace

@@ -7,18 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/bounded_reports.hpp"
 #include "actors/control/desired_work.hpp"
 
 namespace troupe::actors {
 
-namespace {
-
-constexpr std::size_t max_ports = 256;  // of a node, that are kept
-
-}  // namespace
-
 void host_reports::on(const inbound<node_report>& m) {
-  const auto& r = m.body;
+  const auto r = bounded(m.body);
   const auto& c = records_.present_cluster();
   const auto& book = records_.book();
   if (!is_node(c, m.from)) return;
@@ -40,11 +35,7 @@ void host_reports::on(const inbound<node_report>& m) {
   }
   check_history(n, r);
   node.report = r.sequence;
-  if (r.ports) {
-    node.ports = *r.ports;
-    std::erase_if(node.ports, [](std::uint16_t port) { return port < 1024; });
-    if (node.ports.size() > max_ports) node.ports.resize(max_ports);
-  }
+  if (r.ports) node.ports = *r.ports;
   node.followed = r.epoch == book.epoch() ? r.orders : 0;
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) leases_.on_part_report(n, id, r);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/control/unions.hpp"
+#include "messages/admission/measured.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "messages/domain/stated_length.hpp"
 
@@ -12,7 +13,8 @@ job_progress progress_of(const training_report& r, double now_s) {
   const auto& last = r.iterations.back();
   double sum_s = 0;
   for (const auto& i : r.iterations) sum_s += i.end_s - i.begin_s;
-  const double mean_s = sum_s / static_cast<double>(r.iterations.size());
+  double mean_s = sum_s / static_cast<double>(r.iterations.size());
+  if (!admission::is_step(mean_s)) mean_s = 0;
   job_progress p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
   if (!is_simulated(r.device)) p.loss = last.loss;
   if (r.tokens_per_s > 0) p.tokens_per_s = r.tokens_per_s;
@@ -29,6 +31,7 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
   // not visible here.
   if (p.iteration_s <= 0 && p.iteration > begun)
     p.iteration_s = (now_s - l.granted.at_s) / static_cast<double>(p.iteration - begun);
+  if (!admission::is_step(p.iteration_s)) p.iteration_s = 0;
   p.loss = reported.loss;
   p.saved = reported.saved;
   p.last = reported.last;

@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/bounded_reports.hpp"
 #include "actors/control/elastic_attempts.hpp"
 #include "actors/control/ends.hpp"
 #include "actors/control/ledger.hpp"
 #include "actors/control/retries.hpp"
 #include "actors/control/unions.hpp"
+#include "messages/admission/measured.hpp"
 #include "messages/base/invariant.hpp"
 #include "messages/domain/stated_length.hpp"
 
@@ -51,16 +53,16 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   l.ended_with_zero[e.part] = e.exit_code == 0;
   l.iterations = std::min(l.iterations, e.iterations);
-  l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
+  if (admission::is_memory(e.peak_bytes)) l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
   if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
   if (e.program) {
     auto& all = l.program ? *l.program : l.program.emplace();
-    all.finished = all.finished || e.program->finished;
-    if (e.program->saved)
-      all.saved = std::min(all.saved.value_or(*e.program->saved), *e.program->saved);
-    all.start_s = std::max(all.start_s, e.program->start_s);
-    all.step_s = std::max(all.step_s, e.program->step_s);
-    all.reached = std::max(all.reached, e.program->reached);
+    const auto end = bounded(*e.program);
+    all.finished = all.finished || end.finished;
+    if (end.saved) all.saved = std::min(all.saved.value_or(*end.saved), *end.saved);
+    all.start_s = std::max(all.start_s, end.start_s);
+    all.step_s = std::max(all.step_s, end.step_s);
+    all.reached = std::max(all.reached, end.reached);
   }
   // The report of a part that failed because of another one's node, which was lost or has ended,
   // often arrives first.

@@ -2,8 +2,10 @@
 #include <tuple>
 #include <utility>
 
+#include "actors/control/bounded_reports.hpp"
 #include "actors/control/ends.hpp"
 #include "actors/control/ledger.hpp"
+#include "messages/admission/measured.hpp"
 
 // Conversion of a ledger to snapshot entries and back.
 
@@ -60,6 +62,8 @@ job_kept kept(const job_record& j) {
 job_record restored(const job_kept& k) {
   job_record j;
   common_fields(j) = common_fields(k);
+  if (j.elastic) j.elastic = bounded(*std::move(j.elastic));
+  if (!admission::is_memory(j.peak_bytes)) j.peak_bytes = 0;
   j.id = k.job;
   j.spec = shared_value{k.spec};
   j.alone = k.alone.value_or(false);
@@ -167,6 +171,8 @@ expected<void> ledger::on(const lease_kept& e) {
   if (!with_zero) return refuse(with_zero.error());
   lease_record l;
   common_lease_fields(l) = common_lease_fields(e);
+  if (l.program) l.program = bounded(*l.program);
+  if (!admission::is_memory(l.peak_bytes)) l.peak_bytes = 0;
   l.ended = std::move(*ended);
   l.succeeded = std::move(*succeeded);
   l.ended_with_zero = std::move(*with_zero);

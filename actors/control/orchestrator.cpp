@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/bounded_reports.hpp"
 #include "actors/control/job_progress.hpp"
 #include "messages/base/invariant.hpp"
 
@@ -144,7 +145,7 @@ void orchestrator_state::on(const begin_status& m) {
 // -- trainers' reports
 
 void orchestrator_state::on(const inbound<training_report>& m) {
-  const auto& r = m.body;
+  const auto r = bounded(m.body);
   auto& records = parts_->records;
   // Only the trainer of the job's last lease counts. Its last report may arrive after the lease's
   // end.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/admission/measured.hpp"
 #include "messages/base/statistics.hpp"
 
 namespace troupe::actors {
@@ -148,8 +149,11 @@ double training_history::median_iteration_s(job_id job, lease_id lease) const {
   const auto* h = before(job, lease);
   if (!h) return 0;
   std::vector<double> all;
-  for (const auto& i : h->older) all.push_back(i.what.end_s - i.what.begin_s);
-  for (const auto& i : h->exact) all.push_back(i.what.end_s - i.what.begin_s);
+  const auto add = [&](const numbered_iteration& i) {
+    if (const double s = i.what.end_s - i.what.begin_s; admission::is_time(s)) all.push_back(s);
+  };
+  std::ranges::for_each(h->older, add);
+  std::ranges::for_each(h->exact, add);
   return statistics::median(std::move(all));
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/admission/measured.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/untrusted_file.hpp"
 #include "messages/base/whole_file.hpp"
@@ -18,7 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t report_bytes = 4096;
 constexpr std::size_t probe_bytes = 4096;
-constexpr double max_value = 1e15;  // larger values are implausible; a double is exact up to here
 
 std::string_view trimmed(std::string_view s) {
   const auto first = s.find_first_not_of(" \t\r");
@@ -37,7 +37,8 @@ std::optional<std::uint64_t> program_report::reached(std::uint64_t done) const {
 }
 
 /// The file is a program's, written while it is read: whatever does not parse is skipped, and what
-/// it says later counts. Large numbers are refused, since a count beyond 2^53 would be rounded.
+/// it says later counts. A number outside of a job file's bounds is no measurement, and skipped
+/// too.
 program_report parse_program_report(std::string_view text) {
   program_report result;
   while (!text.empty()) {
@@ -50,17 +51,18 @@ program_report parse_program_report(std::string_view text) {
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
     const bool whole = wrong == std::errc{} && end == value.data() + value.size();
     if (whole && key == "loss" && std::isfinite(n)) result.loss = n;
-    if (!whole || !std::isfinite(n) || n < 0 || n > max_value) continue;
+    if (!whole || !(n >= 0)) continue;
+    if (key == "peak_bytes" && admission::is_memory(n)) result.peak_bytes = n;
+    if (key == "step_s" && admission::is_step(n)) result.step_s = n;
+    if (key == "finished") result.finished = n > 0;
+    if (key == "control") result.control = n > 0;
+    if (n > static_cast<double>(admission::max_iterations)) continue;
     const auto count = static_cast<std::uint64_t>(n);
     if (key == "iterations") result.iterations = count;
     if (key == "iteration") result.iteration = count;
     if (key == "saved") result.saved = count;
     if (key == "resumed") result.resumed = count;
     if (key == "last" && count > 0) result.last = count;
-    if (key == "peak_bytes") result.peak_bytes = n;
-    if (key == "step_s") result.step_s = n;
-    if (key == "finished") result.finished = n > 0;
-    if (key == "control") result.control = n > 0;
   }
   return result;
 }

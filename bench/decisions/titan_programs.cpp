@@ -110,7 +110,7 @@ double plain_objective(const titan_problem& p, const titan_limits& limits) {
   l.relative_gap = limits.gap;
   l.max_nodes = limits.max_nodes;
   l.min_improvement = 1e-12;
-  const auto found = linear_solver{all, true}.search(l);
+  const auto found = linear_solver::of(all, true)->search(l);
   double objective = 0;
   for (std::size_t c = 0; found && c < p.columns.size(); ++c)
     if (found->x[c] > 0.5) objective += p.columns[c].value;

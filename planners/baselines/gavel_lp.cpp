@@ -18,6 +18,13 @@
 namespace troupe::planners {
 namespace {
 
+/// Has every throughput a place in the program, relative to `own`? Without that a job has no share.
+bool is_usable(const gavel_job& j, double own) {
+  return own > 0 && std::ranges::all_of(j.rates, [&](double rate) {
+           return linear_program::takes(rate / own * j.gpus / j.weight);
+         });
+}
+
 /// Throughput if the job had each type in proportion to what there is of it.
 double equal_share_rate(const gavel_job& j, const std::vector<double>& capacity) {
   double all = 0, sum = 0;
@@ -44,6 +51,7 @@ std::vector<std::vector<double>> gavel_allocation(const std::vector<gavel_job>& 
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const auto& j = jobs[i];
     const double own = fair ? equal_share_rate(j, capacity) : *std::ranges::max_element(j.rates);
+    if (!is_usable(j, own)) continue;
     for (std::size_t t = 0; t < capacity.size(); ++t) {
       if (j.rates[t] <= 0) continue;
       const double rate = j.rates[t] / own;
@@ -56,15 +64,16 @@ std::vector<std::vector<double>> gavel_allocation(const std::vector<gavel_job>& 
   if (fair) {
     std::vector<linear_program::entry> min;
     for (std::size_t i = 0; i < jobs.size(); ++i)
-      if (*std::ranges::max_element(jobs[i].rates) > 0)
+      if (is_usable(jobs[i], equal_share_rate(jobs[i], capacity)))
         min.push_back({job_rows + type_rows + i, -1});
     p.add_column(std::move(min), -1);
   }
   std::vector<std::vector<double>> out(jobs.size(), std::vector<double>(capacity.size()));
   if (names.empty()) return out;
-  linear_solver solver{p, false};
-  solver.relax();
-  const auto x = solver.solution();
+  auto solver = linear_solver::of(p, false);
+  if (!solver) return out;
+  solver->relax();
+  const auto x = solver->solution();
   for (std::size_t k = 0; k < names.size(); ++k) {
     const auto [i, t] = names[k];
     out[i][t] = std::max(0.0, x[k]) / jobs[i].weight;

@@ -81,6 +81,7 @@ class sia : public queue_policy {
     for (const auto* j : problem.hopeless) out.push_back(give_up(j->id, why_hopeless(*j)));
     if (nothing_to_gain(problem)) return out;
     auto round = solve_sia_round(s, std::move(problem), options_);
+    if (round.answer.unsolved) return out;  // all keep their GPUs
     auto grants = grants_of(round.problem, round.answer);
     place_all(round.problem, grants);
     std::ranges::sort(grants, {}, [](const grant& g) { return g.job->id; });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,7 @@ struct sia_problem {
 struct sia_answer {
   std::vector<std::vector<std::uint32_t>> taken;  // [group][choice]: jobs
   double cost = 0;                                // all jobs', including those without GPUs
+  std::optional<reason> unsolved{};               // the solver refused the program: none is taken
 };
 
 /// `granted`: jobs whose GPUs are not to be assigned.

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "messages/base/refuse.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/solver/linear_program.hpp"
 
@@ -40,6 +41,8 @@ struct program {
       jobs.push_back(static_cast<double>(group.jobs.size()));
       for (std::size_t c = 0; c < group.choices.size(); ++c) {
         const auto& x = group.choices[c];
+        // Of a measured speed that is none: the job is placed by its other choices, if any.
+        if (!linear_program::takes(o.unassigned - x.cost)) continue;
         columns.push_back({g, c, static_cast<double>(x.how.gpus()), o.unassigned - x.cost});
       }
     }
@@ -117,10 +120,13 @@ struct relaxation {
   std::vector<double> x;
   double bound = 0;
 
-  explicit relaxation(const program& p) : solver{p.linear(), true} {
-    solver.relax();
-    x = solver.solution();
-    bound = solver.objective();
+  static expected<relaxation> of(const program& p) {
+    auto solver = linear_solver::of(p.linear(), true);
+    if (!solver) return refuse(solver.error());
+    solver->relax();
+    auto x = solver->solution();
+    const double bound = solver->objective();
+    return relaxation{std::move(*solver), std::move(x), bound};
   }
 };
 
@@ -145,8 +151,10 @@ std::vector<double> branch_and_bound(const program& p, const relaxation& lp,
   return found && p.objective(found->x) < objective ? found->x : best;
 }
 
-std::vector<double> solve(const program& p, double constant, const sia_options& o) {
-  const relaxation lp(p);
+expected<std::vector<double>> solve(const program& p, double constant, const sia_options& o) {
+  const auto relaxed = relaxation::of(p);
+  if (!relaxed) return refuse(relaxed.error());
+  const auto& lp = *relaxed;
   if (whole(lp.x)) return lp.x;
   auto best = p.rounded(lp.x);
   const double gap = o.gap * std::abs(constant + lp.bound);  // relative to the total cost
@@ -160,8 +168,9 @@ std::vector<double> solve(const program& p, double constant, const sia_options& 
     if (!known[i]) start.push_back(best[i]);
     if (known[i] && std::abs(best[i] - lp.x[i]) > 0.5) return branch_and_bound(p, lp, best, gap, o);
   }
-  const relaxation smaller(rest);
-  const auto found = branch_and_bound(rest, smaller, std::move(start), gap, o);
+  const auto smaller = relaxation::of(rest);
+  if (!smaller) return refuse(smaller.error());
+  const auto found = branch_and_bound(rest, *smaller, std::move(start), gap, o);
   for (std::size_t i = 0, k = 0; i < known.size(); ++i) best[i] = known[i] ? lp.x[i] : found[k++];
   return best;
 }
@@ -177,10 +186,15 @@ sia_answer solve_sia(const sia_problem& problem, const sia_options& options) {
   }
   if (p.columns.empty()) return answer;
   const auto x = solve(p, answer.cost, options);
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  if (!x) {
+    answer.unsolved = x.error();
+    return answer;
+  }
+  for (std::size_t i = 0; i < x->size(); ++i) {
     const auto& c = p.columns[i];
-    answer.taken[c.group][c.choice] = static_cast<std::uint32_t>(std::lround(x[i]));
-    answer.cost -= c.gain * std::round(x[i]);
+    const double jobs = std::round((*x)[i]);
+    answer.taken[c.group][c.choice] = static_cast<std::uint32_t>(jobs);
+    answer.cost -= c.gain * jobs;
   }
   return answer;
 }

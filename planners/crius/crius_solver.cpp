@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "planners/crius/crius_search.hpp"
@@ -33,19 +34,22 @@ class assignment_program {
   cell_assignment solve() {
     cell_assignment best{std::move(none_), 0, 0};
     if (columns_.empty()) return best;
-    linear_solver solver{program_, true};
+    auto solver = linear_solver::of(program_, true);
     // A model of CBC's without heuristics has an answer only if a dive ends integral. Without a
     // known one, and none found, every job would be stopped.
     auto known = present_and_greedy();
     const double known_value = value_of(known);
-    const auto found = solver.search({0, 1e-3, 50}, {{known, -known_value}});
+    const auto found = solver ? solver->search({0, 1e-3, 50}, {{known, -known_value}})
+                              : std::optional<integral_solution>{};
     const auto& x = found ? found->x : known;
     for (std::size_t i = 0; i < columns_.size(); ++i)
       best.taken[columns_[i].group][columns_[i].choice] =
           static_cast<std::uint32_t>(std::lround(x[i]));
     best.value = value_of(x);
-    if (!found) solver.relax();
-    best.bound = std::max(best.value, found ? -found->bound : -solver.objective());
+    best.bound = best.value;
+    if (!solver) return best;
+    if (!found) solver->relax();
+    best.bound = std::max(best.value, found ? -found->bound : -solver->objective());
     return best;
   }
 
@@ -63,6 +67,7 @@ class assignment_program {
     program_.add_row(-linear_program::infinite, g.jobs);
     for (std::size_t k = 0; k < g.choices.size(); ++k) {
       const auto& x = g.choices[k];
+      if (!linear_program::takes(x.value)) continue;  // the job goes on by its other choices
       program_.add_column({{i, 1}, {groups_.size() + x.pool, double(x.gpus)}}, -x.value, g.jobs);
       columns_.push_back({i, k});
     }

@@ -1,12 +1,46 @@
 #include "planners/solver/linear_program.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <CbcModel.hpp>
 #include <CoinPackedVector.hpp>
 #include <OsiClpSolverInterface.hpp>
 
+#include "messages/base/refuse.hpp"
+
 namespace troupe::planners {
+
+namespace {
+
+expected<void> check_number(double v, const char* what) {
+  if (linear_program::takes(v)) return {};
+  return refuse(reason::kind::invalid,
+                "a {} of a linear program is {}, expected a finite number from -{:g} to {:g}", what,
+                v, linear_program::largest, linear_program::largest);
+}
+
+expected<void> check_bounds(double lower, double upper) {
+  for (const double v : {lower, upper})
+    if (std::abs(v) != linear_program::infinite)
+      if (auto ok = check_number(v, "bound"); !ok) return ok;
+  return {};
+}
+
+expected<void> check_column(const std::vector<linear_program::entry>& entries, double cost,
+                            double upper) {
+  if (auto ok = check_number(cost, "cost"); !ok) return ok;
+  for (const auto& e : entries)
+    if (auto ok = check_number(e.value, "coefficient"); !ok) return ok;
+  return check_bounds(0, upper);
+}
+
+}  // namespace
+
+bool linear_program::takes(double v) {
+  return std::abs(v) <= largest;
+}
 
 std::size_t linear_program::add_row(double lower, double upper) {
   rows_.push_back({lower, upper});
@@ -63,23 +97,39 @@ linear_solver::linear_solver(const linear_program& p, bool integral)
   for (int i = 0; integral && i < static_cast<int>(columns); ++i) solver.setInteger(i);
 }
 
+linear_solver::linear_solver(linear_solver&&) noexcept = default;
 linear_solver::~linear_solver() = default;
 
-void linear_solver::add_column(const std::vector<linear_program::entry>& entries, double cost,
-                               double upper) {
+expected<linear_solver> linear_solver::of(const linear_program& p, bool integral) {
+  for (const auto& r : p.rows_)
+    if (auto ok = check_bounds(r.lower, r.upper); !ok) return refuse(ok.error());
+  for (const auto& c : p.columns_)
+    if (auto ok = check_column(c.entries, c.cost, c.upper); !ok) return refuse(ok.error());
+  return linear_solver{p, integral};
+}
+
+expected<void> linear_solver::add_column(const std::vector<linear_program::entry>& entries,
+                                         double cost, double upper) {
+  if (auto ok = check_column(entries, cost, upper); !ok) return ok;
   CoinPackedVector column;
   for (const auto& e : entries) column.insert(static_cast<int>(e.row), e.value);
   coin_->solver.addCol(column, 0, coin_->bound(upper), cost);
   coin_->answer = coin::next::feasible;
   ++coin_->columns;
+  return {};
 }
 
-void linear_solver::add_row(const std::vector<double>& values, double lower, double upper) {
+expected<void> linear_solver::add_row(const std::vector<double>& values, double lower,
+                                      double upper) {
+  if (auto ok = check_bounds(lower, upper); !ok) return ok;
+  for (const double v : values)
+    if (auto ok = check_number(v, "coefficient"); !ok) return ok;
   CoinPackedVector row;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i] != 0) row.insert(static_cast<int>(i), values[i]);
   coin_->solver.addRow(row, coin_->bound(lower), coin_->bound(upper));
   coin_->answer = coin::next::optimal;
+  return {};
 }
 
 // An answer stays feasible with more columns, and optimal, if infeasible, with more rows: the

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "messages/base/reason.hpp"
+
 // Linear and integer programs, solved by Clp and CBC (COIN-OR): for Gavel's and Sia's allocations
 // (docs/planners/baselines.md) and crius-solver (docs/planners/crius.md). The only place that
 // includes their headers.
@@ -17,6 +19,12 @@ namespace troupe::planners {
 class linear_program {
  public:
   static constexpr double infinite = std::numeric_limits<double>::infinity();
+  /// The largest absolute value of a cost or coefficient, and of a bound that is not infinite.
+  /// Beyond it Clp takes numbers for infinite, and its assertions would end the process.
+  static constexpr double largest = 1e20;
+
+  /// Is it finite and not beyond `largest`? A column with another number is to be left out.
+  static bool takes(double v);
 
   /// A coefficient of a column.
   struct entry {
@@ -66,15 +74,18 @@ struct known_solution {
 /// Solves one program. Deterministic: the same program and limits give the same values.
 class linear_solver {
  public:
-  /// `integral`: every x must be a whole number in search().
-  linear_solver(const linear_program& p, bool integral);
+  /// `integral`: every x must be a whole number in search(). Fails if the program has a number that
+  /// linear_program::takes() does not take, other than infinite bounds.
+  static expected<linear_solver> of(const linear_program& p, bool integral);
+  linear_solver(linear_solver&&) noexcept;
   ~linear_solver();
 
   /// Adds a column, or a row with its value in each column: the next relax() starts from the last
-  /// one's answer. Between two of them add either columns or rows.
-  void add_column(const std::vector<linear_program::entry>& entries, double cost,
-                  double upper = linear_program::infinite);
-  void add_row(const std::vector<double>& values, double lower, double upper);
+  /// one's answer. Between two of them add either columns or rows. Fails as of() does, and adds
+  /// nothing then.
+  expected<void> add_column(const std::vector<linear_program::entry>& entries, double cost,
+                            double upper = linear_program::infinite);
+  expected<void> add_row(const std::vector<double>& values, double lower, double upper);
 
   /// Solves the linear relaxation. Precondition of the next four.
   void relax();
@@ -91,6 +102,8 @@ class linear_solver {
                                           std::optional<known_solution> known = {}) const;
 
  private:
+  linear_solver(const linear_program& p, bool integral);
+
   struct coin;
   std::unique_ptr<coin> coin_;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "messages/base/folds.hpp"
+#include "messages/base/refuse.hpp"
 #include "planners/solver/linear_program.hpp"
 #include "planners/titan/titan_problem.hpp"
 
@@ -246,17 +247,18 @@ struct relaxation {
   std::vector<double> reduced_costs;
 };
 
-relaxation relax(program& p) {
+expected<relaxation> relax(program& p) {
   constexpr double tolerance = 1e-9;
   const auto max_joining = std::max<std::size_t>(50, 2 * std::size_t{p.jobs()});
   auto chosen = p.first_columns();
   std::vector<bool> is_chosen(p.columns());
   for (const auto c : chosen) is_chosen[c] = true;
-  linear_solver solver(p.linear(chosen), false);
+  auto solver = linear_solver::of(p.linear(chosen), false);
+  if (!solver) return refuse(solver.error());
   for (;;) {
-    solver.relax();
-    relaxation out{std::vector<double>(p.columns(), 0.0), solver.objective(),
-                   p.reduced_costs(solver.row_prices())};
+    solver->relax();
+    relaxation out{std::vector<double>(p.columns(), 0.0), solver->objective(),
+                   p.reduced_costs(solver->row_prices())};
     std::vector<std::pair<double, std::size_t>> joining;
     for (std::size_t c = 0; c < p.columns(); ++c)
       if (!is_chosen[c] && out.reduced_costs[c] < -tolerance)
@@ -266,15 +268,19 @@ relaxation relax(program& p) {
     for (const auto& [cost, c] : joining) {
       chosen.push_back(c);
       is_chosen[c] = true;
-      solver.add_column(p.entries_of(c), p.cost(c), 1);
+      if (auto ok = solver->add_column(p.entries_of(c), p.cost(c), 1); !ok)
+        return refuse(ok.error());
     }
     if (!joining.empty()) continue;
-    const auto x = solver.solution();
+    const auto x = solver->solution();
     for (std::size_t i = 0; i < chosen.size(); ++i) out.x[chosen[i]] = x[i];
     const auto sets = p.odd_sets().size();
     if (is_integral(out.x) || !p.add_odd_sets(out.x)) return out;
     for (auto i = sets; i < p.odd_sets().size(); ++i)
-      solver.add_row(p.row_of(p.odd_sets()[i], chosen), -linear_program::infinite, 1);
+      if (auto ok =
+              solver->add_row(p.row_of(p.odd_sets()[i], chosen), -linear_program::infinite, 1);
+          !ok)
+        return refuse(ok.error());
   }
 }
 
@@ -302,9 +308,10 @@ bool search(const program& p, const relaxation& relaxed, double limit, const tit
   l.relative_gap = limits.gap;
   l.max_nodes = limits.max_nodes;
   l.min_improvement = 1e-12;
-  linear_solver solver(p.linear(left), true);
-  solver.relax();
-  const auto found = solver.search(l, {{std::move(start), -best.objective / p.largest()}});
+  auto solver = linear_solver::of(p.linear(left), true);
+  if (!solver) return false;
+  solver->relax();
+  const auto found = solver->search(l, {{std::move(start), -best.objective / p.largest()}});
   if (!found) return false;
   std::vector<double> x(p.columns(), 0.0);
   for (std::size_t i = 0; i < left.size(); ++i) x[left[i]] = found->x[i];
@@ -317,13 +324,14 @@ bool search(const program& p, const relaxation& relaxed, double limit, const tit
   return true;
 }
 
-}  // namespace
-
-titan_answer solve_titan_program(const titan_problem& problem, const titan_limits& limits) {
+titan_answer solve_usable(const titan_problem& problem, const titan_limits& limits) {
   constexpr std::size_t first_searched = 170;  // columns
   if (problem.columns.empty()) return {};
   program p(problem);
-  const auto relaxed = relax(p);
+  const auto optimum = relax(p);
+  // By value per GPU alone, without a proof of how good it is.
+  if (!optimum) return p.answer(p.greedy(std::vector<double>(p.columns(), 0.0)));
+  const auto& relaxed = *optimum;
   if (is_integral(relaxed.x)) {
     auto out = p.answer(relaxed.x);
     out.bound = out.objective;
@@ -339,6 +347,28 @@ titan_answer solve_titan_program(const titan_problem& problem, const titan_limit
     if (!search(p, relaxed, limit, limits, best) || distance_of(p, best) <= limit) break;
   }
   return best;
+}
+
+bool is_usable(const titan_column& c) {
+  return c.value > 0 && linear_program::takes(c.value);
+}
+
+}  // namespace
+
+// A job of which nothing but impossible speeds is known goes on without a column.
+titan_answer solve_titan_program(const titan_problem& problem, const titan_limits& limits) {
+  if (std::ranges::all_of(problem.columns, is_usable)) return solve_usable(problem, limits);
+  auto usable = problem;
+  usable.columns.clear();
+  std::vector<std::size_t> at;
+  for (std::size_t c = 0; c < problem.columns.size(); ++c)
+    if (is_usable(problem.columns[c])) {
+      usable.columns.push_back(problem.columns[c]);
+      at.push_back(c);
+    }
+  auto out = solve_usable(usable, limits);
+  for (auto& c : out.taken) c = at[c];
+  return out;
 }
 
 }  // namespace troupe::planners
