@@ -17,6 +17,7 @@
 #include "actors/node/memory_errors.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/node/worker_runner.hpp"
+#include "actors/training/socket_folder.hpp"
 #include "messages/base/absolute_path.hpp"
 #include "messages/base/find_in.hpp"
 #include "messages/base/refuse.hpp"
@@ -69,6 +70,7 @@ class local_process_runner final : public process_runner {
     if (failed)
       return refuse(reason::kind::invalid, "{}: cannot be created: {}", logs_.string(),
                     failed.message());
+    remove_left_socket_folders();
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
       runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier process",
                    {{"groups", killed.size()}});
@@ -161,6 +163,7 @@ class local_process_runner final : public process_runner {
                   [this](int events) {
                     if (watch_) watch_->add(events);
                   });
+    limit_logs_of_workers(now_s);
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
       // The files are read once more after the end: the last report is what the program has saved.
@@ -181,6 +184,13 @@ class local_process_runner final : public process_runner {
   }
 
   std::string unable() const override { return unable_; }
+
+  /// All workers of a lease write into one log, beside its trainer's events.
+  void limit_logs_of_workers(double now_s) {
+    if (now_s < next_limit_s_) return;
+    next_limit_s_ = now_s + file_poll_s;
+    for (const auto lease : workers_.leases()) troupe::limit_disk_use(files_.log(lease), log_bytes);
+  }
 
   void append_log(lease_id lease, const std::string& line) override {
     if (!files_.make(lease)) (void)troupe::append_to(files_.log(lease), line + '\n');
@@ -335,6 +345,7 @@ class local_process_runner final : public process_runner {
   std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
   worker_runner workers_;
+  double next_limit_s_ = 0;  // of the disk that their logs take
   std::optional<runtime::readable_watch> watch_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "actors/node/process_runner.hpp"
 #include "actors/node/work_observer.hpp"
-#include "actors/protocol/actor_state.hpp"
+#include "actors/protocol/lease_actor.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "gpu/device/device_type.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -47,8 +47,8 @@ struct node_context {
   /// `computes`: its calls may take minutes, so that it gets its own thread.
   template <class State, class Options>
   typename State::interface spawn(bool computes, Options o) const {
-    return computes ? spawn_actor<State, caf::linked + caf::detached>(*self, std::move(o))
-                    : spawn_actor<State, caf::linked>(*self, std::move(o));
+    return computes ? spawn_lease_actor<State, caf::linked + caf::detached>(*self, std::move(o))
+                    : spawn_lease_actor<State, caf::linked>(*self, std::move(o));
   }
   template <class Actor>
   void kill(const Actor& a) const {

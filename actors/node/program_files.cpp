@@ -51,7 +51,7 @@ program_report parse_program_report(std::string_view text) {
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
     const bool whole = wrong == std::errc{} && end == value.data() + value.size();
     if (whole && key == "loss" && std::isfinite(n)) result.loss = n;
-    if (!whole || !(n >= 0)) continue;
+    if (!whole || !std::isfinite(n) || n < 0) continue;
     if (key == "peak_bytes" && admission::is_memory(n)) result.peak_bytes = n;
     if (key == "step_s" && admission::is_step(n)) result.step_s = n;
     if (key == "finished") result.finished = n > 0;

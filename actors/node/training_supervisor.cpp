@@ -236,10 +236,10 @@ bool training_supervisor::on_training_over(training_over& over) {
   if (over.trainer) {
     p->trainer_over = true;
     p->peak_bytes = over.peak_bytes;
-    if (over.how != part_report::state::succeeded) return true;
-  } else if (auto* s = find_in(p->stages, over.who)) {
-    s->over = true;
   }
+  // Of a stage: it has thrown.
+  if (over.how != part_report::state::succeeded) return true;
+  if (auto* s = over.trainer ? nullptr : find_in(p->stages, over.who)) s->over = true;
   // Every device of a part belongs to one stage.
   std::size_t over_devices = 0;
   for (const auto& [name, s] : p->stages)

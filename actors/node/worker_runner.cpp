@@ -136,6 +136,12 @@ void worker_runner::end(lease_id lease) {
   if (inbox_->wake) inbox_->wake();
 }
 
+std::set<lease_id> worker_runner::leases() const {
+  std::set<lease_id> all;
+  for (const auto& w : workers_) all.insert(w.lease);
+  return all;
+}
+
 void worker_runner::renew(double until_s) {
   for (auto& w : workers_)
     if (w.program) w.program->renew(until_s);

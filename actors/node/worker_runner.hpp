@@ -3,6 +3,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 
 #include "gpu/python/worker_process.hpp"
 #include "messages/base/units.hpp"
@@ -30,6 +31,8 @@ class worker_runner {
   /// Kills a lease's workers, those too that have not been started.
   void end(lease_id lease);
   void renew(double until_s);
+  /// Those that have workers.
+  std::set<lease_id> leases() const;
   /// `on_start`: its descriptor is to be watched.
   void poll(const start& run, const std::function<void(int)>& on_start);
 

@@ -13,7 +13,6 @@ part_report::state end_after(const reason& why, bool progress) {
   switch (why.code) {
     case reason::kind::out_of_memory:  // it is planned again with more headroom
       return out_of_memory;
-    case reason::kind::stale:        // a newer lease has the job
     case reason::kind::device_lost:  // the device will not be granted again
     case reason::kind::worker_lost:  // repeated as after a lost node
       return stopped;
@@ -24,18 +23,13 @@ part_report::state end_after(const reason& why, bool progress) {
   }
 }
 
-// If a newer lease has the job, this one's end is not the job's.
-part_report::state end_after_file_error(const reason& why) {
-  return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
-}
-
 // An update that was skipped has changed nothing: the loss' scale of fp16 falls, and it goes on.
 std::string not_finite(const iteration_record& r) {
   if (r.program && r.program->skipped) return {};
   const auto sentence = [&](const char* what, double value) {
     return fmt::format(
         "iteration {}: the {} is {}, expected a finite number; the learning rate may be too high",
-        r.iteration, what, value);
+        r.iteration, what, std::isnan(value) ? "nan" : fmt::format("{}", value));
   };
   if (!std::isfinite(r.loss)) return sentence("loss", r.loss);
   if (!std::isfinite(r.gradient_norm)) return sentence("gradient norm", r.gradient_norm);

@@ -11,11 +11,9 @@
 namespace troupe::actors {
 
 /// The end of an attempt in which a stage has failed. `progress`: this attempt has got further than
-/// earlier ones.
+/// earlier ones. One whose checkpoint folder a newer lease has taken fails: if that lease is the
+/// job's own, this one is over for the controller, and otherwise another attempt would not help.
 part_report::state end_after(const reason& why, bool progress);
-
-/// The end by an error of the trainer's own files.
-part_report::state end_after_file_error(const reason& why);
 
 /// Why the training cannot go on after this iteration; empty: its loss and norm are finite.
 std::string not_finite(const iteration_record& r);

@@ -30,13 +30,25 @@ fs::path curve_in(const std::string& directory) {
   return fs::path{directory} / "curve.csv";
 }
 
-/// A name that is one column's: the worker that has sent it may have sent anything.
+/// Of the first columns, or no name at all.
+bool is_own_column(std::string_view name) {
+  std::string_view rest = first_columns;
+  while (!rest.empty()) {
+    const auto end = std::min(rest.find(','), rest.size());
+    if (rest.substr(0, end) == name) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return name.empty();
+}
+
+/// A name that is one column's, and none of the curve's own: the worker that has sent it may have
+/// sent anything. `loss` becomes `value_loss`.
 std::string column_of(std::string name) {
   const auto is_other = [](char c) {
     return c == ',' || c == '"' || static_cast<unsigned char>(c) < ' ';
   };
   std::ranges::replace_if(name, is_other, '_');
-  return name;
+  return is_own_column(name) ? "value_" + name : name;
 }
 
 /// `columns`: of values.
@@ -53,7 +65,10 @@ std::vector<std::string> columns_in(std::string_view header) {
   while (header.starts_with(',')) {
     header.remove_prefix(1);
     const auto end = std::min(header.find(','), header.size());
-    columns.emplace_back(header.substr(0, end));
+    auto name = column_of(std::string{header.substr(0, end)});
+    // A curve of an earlier release may have one twice.
+    while (std::ranges::find(columns, name) != columns.end()) name += '_';
+    columns.push_back(std::move(name));
     header.remove_prefix(end);
   }
   return columns;

@@ -1,14 +1,11 @@
 #include "actors/training/program_backend.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "actors/training/socket_folder.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/python/python_device.hpp"
 #include "messages/base/refuse.hpp"
@@ -19,31 +16,6 @@
 namespace troupe::actors {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-/// A folder for one socket, of this user alone, and with a short name: a socket's is limited.
-class socket_folder {
- public:
-  static expected<socket_folder> make() {
-    std::error_code error;
-    auto name = (fs::temp_directory_path(error) / "troupe-worker-XXXXXX").string();
-    if (error || ::mkdtemp(name.data()) == nullptr)
-      return refuse(reason::kind::unavailable, "{}: cannot be created", name);
-    return socket_folder{name};
-  }
-  socket_folder(socket_folder&& other) noexcept : path_{std::exchange(other.path_, {})} {}
-  ~socket_folder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit socket_folder(std::string path) : path_{std::move(path)} {}
-
-  std::string path_;
-};
 
 gpu::python::member_setup member_of(const stage_setup& s) {
   gpu::python::member_setup m;
@@ -67,6 +39,14 @@ gpu::python::member_setup member_of(const stage_setup& s) {
   return m;
 }
 
+/// A worker's gradients are in memory of this host, which the plan has counted by the program's
+/// description; 0: there is none.
+std::uint64_t max_gradients(const troupe::model& m) {
+  double all = m.tied_parameters.value_or(0);
+  for (const auto& layer : m.operators) all += layer.parameters;
+  return has_program_layers(m) ? static_cast<std::uint64_t>(all) : 0;
+}
+
 gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directory) {
   const auto& p = *s.how.program;
   gpu::python_spec spec;
@@ -83,6 +63,7 @@ gpu::python_spec spec_of(const stage_setup& s, const std::string& socket_directo
   spec.token = runtime::fresh_group_token();
   spec.slot_bytes = std::uint64_t{p.slot_mb} << 20;
   spec.emulate_speed = s.emulate_speed;
+  spec.max_gradients = max_gradients(s.model);
   return spec;
 }
 

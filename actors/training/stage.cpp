@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "actors/training/device_stage.hpp"
 #include "actors/training/simulated_stage.hpp"
 #include "actors/training/stage_backend.hpp"
@@ -478,6 +480,14 @@ void stage_state::fail(const reason& why) {
   report(std::move(r));
   if (why.code == reason::kind::device_lost)
     caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
+}
+
+/// The node ends the whole part: this actor is no more, and can repeat nothing.
+void stage_state::fail_work(const std::string& why) {
+  caf::anon_send(
+      o_.messenger.node(),
+      training_over{me().lease, me(), false, part_report::state::failed,
+                    fmt::format("stage {} of pipeline {}: {}", me().stage, me().pipeline, why)});
 }
 
 }  // namespace troupe::actors

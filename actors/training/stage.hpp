@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,9 @@ class stage_state {
   void on(const inbound<tensor_request>& m) { tensors_.resend(m.body); }
   void on(const release_device&);
   void on(const device_done& d) { on_device_done(d.what); }
+
+  /// It has thrown, and ends: so does the lease.
+  void fail_work(const std::string& why);
 
  private:
   enum class phase {

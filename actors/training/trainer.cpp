@@ -477,9 +477,7 @@ void trainer_state::fail(part_report::state how, const std::string& why,
 }
 
 void trainer_state::fail_by_file(const reason& why) {
-  const auto how = end_after_file_error(why);
-  fail(how, why.text,
-       how == part_report::state::failed ? std::optional{end_word::start_failed} : std::nullopt);
+  fail(part_report::state::failed, why.text, end_word::start_failed);
 }
 
 void trainer_state::finish(part_report::state how, const std::string& why,
@@ -498,6 +496,12 @@ void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
   caf::anon_send(o_.messenger.node(),
                  training_over{o_.lease, {}, true, how_, why_, program_.peak_bytes(), word_});
+}
+
+void trainer_state::fail_work(const std::string& why) {
+  caf::anon_send(
+      o_.messenger.node(),
+      training_over{o_.lease, {}, true, part_report::state::failed, why, program_.peak_bytes()});
 }
 
 void trainer_state::add_event(const std::string& sentence) {

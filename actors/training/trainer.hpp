@@ -74,6 +74,9 @@ class trainer_state {
   void on(const tick&);
   void on(const stop_training&);
 
+  /// It has thrown, and ends: so does the lease.
+  void fail_work(const std::string& why);
+
  private:
   // Planning.
   void prepare();

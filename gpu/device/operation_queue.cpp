@@ -1,8 +1,13 @@
 #include "gpu/device/operation_queue.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
+#include <string>
 #include <utility>
 
 namespace troupe::gpu {
@@ -28,8 +33,20 @@ void operation_queue::state::run_next() {
     waiting.pop_front();
     running = true;
   }
-  if (!std::exchange(prepared, true)) prepare();
-  run(next.first, std::move(next.second));
+  // An operation's input is a job's: what it makes a library throw fails the operation, and not the
+  // process. Its result may be delivered by then.
+  const auto answered = std::make_shared<std::atomic<bool>>(false);
+  const auto answer = [answered, d = next.second](expected<outcome> r) {
+    if (!answered->exchange(true)) d(std::move(r));
+  };
+  try {
+    if (!std::exchange(prepared, true)) prepare();
+    run(next.first, answer);
+  } catch (const std::bad_alloc&) {
+    answer(refuse(reason::kind::out_of_memory, "the host has too little memory for the operation"));
+  } catch (const std::exception& e) {
+    answer(refuse(reason::kind::invalid, std::string{"the operation failed: "} + e.what()));
+  }
   next = {};
   std::lock_guard lock{guard};
   running = false;

@@ -53,15 +53,14 @@ extent extent_of(std::string_view text) {
 /// Notes a name that an object has twice, as a parser's callback.
 class unique_names {
  public:
-  template <class Json>
-  bool operator()(nlohmann::json::parse_event_t event, const Json& parsed) {
+  bool operator()(nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using what = nlohmann::json::parse_event_t;  // clang 14 has no using enum of an alias
     if (event == what::object_start) {
       open_.emplace_back();
     } else if (event == what::object_end) {
       open_.pop_back();
     } else if (event == what::key) {
-      const auto& name = parsed.template get_ref<const std::string&>();
+      const auto& name = parsed.get_ref<const std::string&>();
       if (!open_.back().insert(name).second && !twice_) twice_ = name;
     }
     return true;
@@ -76,9 +75,8 @@ class unique_names {
 // Limits are checked before the parser runs, since nlohmann's recursion and its nodes are out of
 // this program's control afterwards. Exceptions are switched off: a text that is not JSON becomes a
 // discarded value, which is not an object either.
-template <class Json>
-expected<Json> parse(std::string_view text, const std::filesystem::path& file,
-                     unique_names* names = nullptr) {
+expected<nlohmann::json> parse(std::string_view text, const std::filesystem::path& file,
+                               unique_names* names = nullptr) {
   const auto failure = [&](const std::string& why) {
     return refuse(reason::kind::malformed, "{}: {}", file.string(), why);
   };
@@ -88,12 +86,12 @@ expected<Json> parse(std::string_view text, const std::filesystem::path& file,
   if (e.values > max_values)
     return failure(
         fmt::format("found {} values of JSON, expected at most {}", e.values, max_values));
-  typename Json::parser_callback_t note;
+  nlohmann::json::parser_callback_t note;
   if (names)
-    note = [names](int, typename Json::parse_event_t event, Json& parsed) {
-      return (*names)(static_cast<nlohmann::json::parse_event_t>(event), parsed);
+    note = [names](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+      return (*names)(event, parsed);
     };
-  auto all = Json::parse(text, note, false);
+  auto all = nlohmann::json::parse(text, note, false);
   if (!all.is_object()) return failure("is not a JSON object");
   if (names && names->twice())
     return failure(fmt::format("found the name '{}' twice in one object, expected it once",
@@ -102,31 +100,29 @@ expected<Json> parse(std::string_view text, const std::filesystem::path& file,
 }
 
 // The size limit holds while the file is read, so a file that grows meanwhile is refused as well.
-template <class Json>
-expected<Json> read(const std::filesystem::path& file, std::size_t limit_bytes) {
-  const auto text = read_file(file.string(), limit_bytes);
-  if (!text) return refuse(text.error());
-  return parse<Json>(*text, file);
-}
-
 }  // namespace
 
-expected<nlohmann::ordered_json> parse_json(std::string_view text,
-                                            const std::filesystem::path& file) {
-  return parse<nlohmann::ordered_json>(text, file);
+std::string text_of(const nlohmann::ordered_json& d) {
+  return d.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+expected<nlohmann::json> parse_json(std::string_view text, const std::filesystem::path& file) {
+  return parse(text, file);
 }
 
 // The parser keeps silent about repeated names, so a callback collects the names of each open
 // object.
-expected<nlohmann::ordered_json> parse_json_of_unique_names(std::string_view text,
-                                                            const std::filesystem::path& file) {
+expected<nlohmann::json> parse_json_of_unique_names(std::string_view text,
+                                                    const std::filesystem::path& file) {
   unique_names names;
-  return parse<nlohmann::ordered_json>(text, file, &names);
+  return parse(text, file, &names);
 }
 
 expected<nlohmann::json> read_json_file(const std::filesystem::path& file,
                                         std::size_t limit_bytes) {
-  return read<nlohmann::json>(file, limit_bytes);
+  const auto text = read_file(file.string(), limit_bytes);
+  if (!text) return refuse(text.error());
+  return parse(*text, file);
 }
 
 expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file,
@@ -134,11 +130,6 @@ expected<nlohmann::json> read_json_file_if_any(const std::filesystem::path& file
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return nlohmann::json{};
   return read_json_file(file, limit_bytes);
-}
-
-expected<nlohmann::ordered_json> read_ordered_json_file(const std::filesystem::path& file,
-                                                        std::size_t limit_bytes) {
-  return read<nlohmann::ordered_json>(file, limit_bytes);
 }
 
 }  // namespace troupe::gpu

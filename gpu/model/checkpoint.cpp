@@ -10,6 +10,7 @@
 
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
+#include "messages/base/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"
@@ -54,7 +55,7 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::set<fs::path> files;
   if (fs::exists(path / checkpoint_index, error)) {
-    const auto read = read_ordered_json_file(path / checkpoint_index, max_index_bytes);
+    const auto read = read_json_file(path / checkpoint_index, max_index_bytes);
     if (!read) return refuse(read.error());
     const auto& index = *read;
     if (!index.contains("weight_map") || !index["weight_map"].is_object())
@@ -68,9 +69,12 @@ expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
       files.insert(path / plain);
     }
   } else {
-    for (const auto& entry : fs::directory_iterator{path, error})
-      if (entry.path().extension() == ".safetensors" && files.size() <= max_safetensors_files)
-        files.insert(entry.path());
+    for (auto& entry : entries_of(path, error))
+      if (entry.extension() == ".safetensors" && files.size() <= max_safetensors_files)
+        files.insert(std::move(entry));
+    if (error)
+      return refuse(reason::kind::unavailable, "{} cannot be read: {}", path.string(),
+                    error.message());
   }
   if (files.empty()) return refuse(reason::kind::unknown, "no checkpoint in {}", path.string());
   return std::vector<fs::path>{files.begin(), files.end()};
@@ -118,7 +122,8 @@ expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::u
 // because readers of Hugging Face's format would take them for unknown weights.
 expected<void> write_index(const fs::path& directory, const troupe::model& m,
                            std::uint64_t iteration, const std::vector<std::string>& files) {
-  json map = json::object();
+  json::object_t map;
+  std::set<std::string_view> known;
   std::uint64_t bytes = 0;
   std::vector<fs::path> paths;
   for (const auto& name : files) paths.push_back(directory / name);
@@ -130,31 +135,30 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
                     iteration);
     for (const auto& [tensor, about] : file.tensors()) {
       if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
-      map[tensor] = file.file().filename().string();
+      if (known.insert(tensor).second) map.emplace_back(tensor, file.file().filename().string());
       bytes += about.end - about.begin;
     }
   }
   for (const auto& p : parameters_of(m))
-    if (!map.contains(p.name))
+    if (!known.contains(p.name))
       return refuse(reason::kind::malformed, "no stage saved '{}' in {}", p.name,
                     directory.string());
   json index;
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
-  const auto text = index.dump(2) + "\n";
-  return write_whole_file((directory / checkpoint_index).string(), text);
+  return write_whole_file((directory / checkpoint_index).string(), text_of(index));
 }
 
 // Other entries of the directory are ignored; one without an index is listed as incomplete.
 std::vector<listed_checkpoint> checkpoints_in(const fs::path& root) {
   std::vector<listed_checkpoint> all;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator{root, error}) {
-    const auto name = entry.path().filename().string();
+  for (const auto& entry : entries_of(root, error)) {
+    const auto name = entry.filename().string();
     if (!name.starts_with(folder_prefix)) continue;
     if (const auto n =
             whole_number<std::uint64_t>(std::string_view{name}.substr(folder_prefix.size())))
-      all.push_back({*n, entry.path(), fs::exists(entry.path() / checkpoint_index, error)});
+      all.push_back({*n, entry, fs::exists(entry / checkpoint_index, error)});
   }
   return all;
 }

@@ -55,8 +55,10 @@ class fence {
   // Leases grow, so a larger number in the file means that a newer training owns the directory.
   expected<void> allows(std::uint64_t lease) const {
     if (lease >= newest_) return {};
-    return refuse(reason::kind::stale, "lease {} has taken over {}: lease {} may no longer write",
-                  newest_, file_.parent_path().string(), lease);
+    return refuse(reason::kind::stale,
+                  "lease {} has taken over {}: lease {} may no longer write; if no other training, "
+                  "of this cluster or another, uses the directory, remove {}",
+                  newest_, file_.parent_path().string(), lease, file_.string());
   }
 
   /// A single write of constant size, so that it is atomic.

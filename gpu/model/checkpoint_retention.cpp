@@ -6,10 +6,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpu/model/checkpoint.hpp"
+#include "gpu/model/layer_index.hpp"
+#include "messages/base/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/whole_number.hpp"
 
 namespace troupe::gpu {
 
@@ -17,9 +23,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Without what a writer that was killed has left behind it: ".new", or a worker's ".4242.part".
+std::string_view without_temporary_end(std::string_view name) {
+  constexpr std::string_view fresh = ".new", part = ".part";
+  if (name.ends_with(fresh)) return name.substr(0, name.size() - fresh.size());
+  if (!name.ends_with(part)) return name;
+  const auto rest = name.substr(0, name.size() - part.size());
+  const auto dot = std::min(rest.rfind('.'), rest.size());
+  return whole_number<std::uint64_t>(rest.substr(std::min(dot + 1, rest.size())))
+             ? rest.substr(0, dot)
+             : name;
+}
+
+/// Of the built-in trainer's stages, or of a program's layers; of any lease, complete or not.
 bool is_stage_file(const fs::path& file) {
-  const auto name = file.filename().string();
-  return name.starts_with("layers-") && name.ends_with(".safetensors");
+  const auto whole = file.filename().string();
+  const auto name = without_temporary_end(whole);
+  if (name == checkpoint_index) return true;
+  return (name.starts_with("layers-") && name.ends_with(".safetensors")) || layer_file_of(name);
 }
 
 /// A job's programs may write there, so the index may be a fifo: opening never waits.
@@ -36,8 +57,8 @@ void remove_checkpoint(const fs::path& directory) {
   std::error_code ignored;
   fs::remove(index, ignored);
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator{directory, ignored})
-    if (is_stage_file(entry.path())) files.push_back(entry.path());
+  for (auto& entry : entries_of(directory, ignored))
+    if (is_stage_file(entry)) files.push_back(std::move(entry));
   for (const auto& file : files) fs::remove(file, ignored);
   fs::remove(directory, ignored);  // unless it has files of others
 }

@@ -19,7 +19,7 @@ using json = nlohmann::ordered_json;
 /// The model according to a checkpoint's index; nothing: it is missing or incomplete.
 std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
   constexpr std::size_t limit_bytes = 64u << 20;
-  const auto read = read_ordered_json_file(directory / "model.safetensors.index.json", limit_bytes);
+  const auto read = read_json_file(directory / "model.safetensors.index.json", limit_bytes);
   if (!read) return {};
   const auto& index = *read;
   if (!index.contains("metadata") || !index["metadata"].contains("model")) return {};
@@ -42,7 +42,7 @@ std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
 }
 
 expected<void> write_json(const fs::path& file, const json& d) {
-  return write_whole_file(file.string(), d.dump(2) + "\n");
+  return write_whole_file(file.string(), text_of(d));
 }
 
 /// Hugging Face's names of GPT-2's sizes.

@@ -2,10 +2,20 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "messages/base/reason.hpp"
 
 namespace troupe::gpu {
+
+/// A layer's file by its name: layer-00007-lease-3.safetensors, without a lease layer-00007...
+struct layer_file {
+  std::uint32_t layer = 0;
+  std::uint64_t lease = 0;  // 0: none
+};
+/// Nothing: no worker writes a file of this name.
+std::optional<layer_file> layer_file_of(std::string_view name);
 
 /// A program's checkpoint has a file for each layer that has something to save,
 /// layer-00007-lease-3.safetensors (python/troupe/checkpoint.py). Called when all stages have

@@ -39,7 +39,7 @@ float from_half(std::uint16_t h) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-bool is_count(const json& j) {
+bool is_count(const nlohmann::json& j) {
   return j.is_number_unsigned();
 }
 
@@ -56,7 +56,7 @@ std::uint64_t stored_bytes(const std::string& dtype) {
 /// Empty text: it is well-formed, and lies inside `bytes`.
 /// The header comes from a file of unknown origin: types and ranges are checked before any use, and
 /// the product of a shape is computed with a test for overflow.
-std::string read_tensor(const std::string& name, const json& j, std::uint64_t bytes,
+std::string read_tensor(const std::string& name, const nlohmann::json& j, std::uint64_t bytes,
                         stored_tensor& t) {
   if (!j.is_object() || !j.contains("dtype") || !j["dtype"].is_string() || !j.contains("shape") ||
       !j["shape"].is_array() || !j.contains("data_offsets") || !j["data_offsets"].is_array() ||
@@ -81,18 +81,15 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
   return {};
 }
 
-/// Empty text: the tensors are all of the data, and no byte is of two.
+/// Empty text: the tensors, by their places, are all of the data, and no byte is of two.
 std::string check_places(const std::vector<stored_tensor>& tensors, std::uint64_t bytes) {
-  std::vector<const stored_tensor*> in_order;
-  for (const auto& t : tensors) in_order.push_back(&t);
-  std::ranges::stable_sort(in_order, {}, [](const auto* t) { return std::pair{t->begin, t->end}; });
   std::uint64_t end = 0;
-  for (const auto* t : in_order) {
-    if (t->begin != end)
+  for (const auto& t : tensors) {
+    if (t.begin != end)
       return fmt::format(
-          "places '{}' at byte {}, expected byte {}: tensors lie one behind the other", t->name,
-          t->begin, end);
-    end = t->end;
+          "places '{}' at byte {}, expected byte {}: tensors lie one behind the other", t.name,
+          t.begin, end);
+    end = t.end;
   }
   if (end == bytes) return {};
   return fmt::format("has {} bytes of data, expected {}: there its last tensor ends", bytes, end);
@@ -100,7 +97,7 @@ std::string check_places(const std::vector<stored_tensor>& tensors, std::uint64_
 
 /// Empty text: it is as the format has it.
 /// The format allows only texts as metadata.
-std::string read_metadata(const json& all, std::map<std::string, std::string>& out) {
+std::string read_metadata(const nlohmann::json& all, std::map<std::string, std::string>& out) {
   if (!all.is_object()) return "has metadata that is not an object";
   for (const auto& [name, value] : all.items()) {
     if (!value.is_string())
@@ -178,6 +175,8 @@ expected<safetensors> safetensors::open(const std::filesystem::path& path, std::
                            : read_tensor(name, value, size - s.data_, s.all_.emplace_back());
     if (!wrong.empty()) return failure(wrong);
   }
+  // As they lie in the file, which is the header's order in files of all writers.
+  std::ranges::stable_sort(s.all_, {}, [](const auto& t) { return std::pair{t.begin, t.end}; });
   if (const auto wrong = check_places(s.all_, size - s.data_); !wrong.empty())
     return failure(wrong);
   s.tensors_ = floats_of(s.all_);
@@ -240,22 +239,24 @@ namespace {
 class header_writer {
  public:
   explicit header_writer(const std::map<std::string, std::string>& metadata) {
-    if (!metadata.empty()) header_["__metadata__"] = metadata;
+    if (!metadata.empty()) header_.emplace_back("__metadata__", metadata);
   }
   void add(const std::string& name, const std::string& dtype,
            const std::vector<std::uint64_t>& shape, std::uint64_t bytes) {
-    header_[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {end_, end_ + bytes}}};
+    // Callers' names differ. header_[name] would seek each among all before it.
+    header_.emplace_back(
+        name, json{{"dtype", dtype}, {"shape", shape}, {"data_offsets", {end_, end_ + bytes}}});
     end_ += bytes;
   }
   std::string text() const {
-    auto text = header_.dump();
+    auto text = json(header_).dump(-1, ' ', false, json::error_handler_t::replace);
     text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns values to multiples of 8
     const std::uint64_t length = text.size();
     return std::string{reinterpret_cast<const char*>(&length), sizeof length} + text;
   }
 
  private:
-  json header_ = json::object();
+  json::object_t header_;
   std::uint64_t end_ = 0;
 };
 

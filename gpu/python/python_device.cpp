@@ -4,6 +4,7 @@
 
 #include "gpu/device/clock.hpp"
 #include "gpu/python/worker_device.hpp"
+#include "messages/base/refuse.hpp"
 
 namespace troupe::gpu {
 
@@ -51,6 +52,16 @@ expected<member_ready> set_up(const python_spec& s, worker_session& worker) {
   return std::move(ready->front());
 }
 
+/// Before any memory is taken for them.
+expected<void> check_gradients(const python_spec& s, const member_ready& sizes) {
+  const auto claimed = sizes.own_parameters + sizes.tied_parameters;
+  if (s.max_gradients == 0 || claimed <= s.max_gradients) return {};
+  return refuse(reason::kind::invalid,
+                "the worker has gradients of {} parameters, expected at most the {} of the whole "
+                "program as it was described: describe it again",
+                claimed, s.max_gradients);
+}
+
 expected<gradient_memory> give_gradients(worker_session& worker, const member_ready& sizes) {
   const auto bytes = gradient_memory::size_of(sizes);
   if (bytes == 0) return gradient_memory{};  // no layer has trainable parameters
@@ -89,6 +100,7 @@ expected<python_stage> make_python_device(const python_spec& s, const worker_sta
   auto ready = set_up(s, **worker);
   if (!ready) return refuse(ready.error());
   made.ready = *ready;
+  if (auto ok = check_gradients(s, *ready); !ok) return refuse((*worker)->violated(ok.error()));
   auto gradients = give_gradients(**worker, *ready);
   if (!gradients) return refuse(gradients.error());
   if (auto ok = begin(s, **worker); !ok) return refuse(ok.error());

@@ -22,6 +22,8 @@ struct python_spec {
   std::uint64_t slot_bytes = std::uint64_t{1} << 30;  // shared memory for tensors, at most
   double connect_limit_s = 120;
   double emulate_speed = 1;  // operations take 1 / this times as long
+  std::uint64_t max_gradients =
+      0;  // that its layers may have, by the program's description; 0: any
 };
 
 struct python_stage {

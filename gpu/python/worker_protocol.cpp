@@ -33,7 +33,7 @@ std::string clean(std::string_view text, std::size_t max_bytes) {
 /// The members of a worker's JSON object. The first that is wrong is the error.
 class fields {
  public:
-  fields(const nlohmann::ordered_json& from, const char* whose) : from_{from}, whose_{whose} {}
+  fields(const nlohmann::json& from, const char* whose) : from_{from}, whose_{whose} {}
 
   std::string text(const char* name, std::size_t max_bytes = 200) {
     const auto* v = find(name);
@@ -55,7 +55,7 @@ class fields {
     return v != nullptr && v->is_boolean() && v->get<bool>();
   }
   /// null: there is none.
-  const nlohmann::ordered_json* list(const char* name) {
+  const nlohmann::json* list(const char* name) {
     const auto* v = find(name);
     if (v == nullptr || v->is_array()) return v;
     failure(name, "a list");
@@ -64,7 +64,7 @@ class fields {
   const std::optional<reason>& error() const { return error_; }
 
  private:
-  const nlohmann::ordered_json* find(const char* name) {
+  const nlohmann::json* find(const char* name) {
     const auto found = from_.is_object() ? from_.find(name) : from_.end();
     if (from_.is_object() && found != from_.end()) return &*found;
     failure(name, "it to be there");
@@ -76,12 +76,12 @@ class fields {
                        wanted);
   }
 
-  const nlohmann::ordered_json& from_;
+  const nlohmann::json& from_;
   const char* whose_;
   std::optional<reason> error_;
 };
 
-expected<nlohmann::ordered_json> parse(std::string_view body, const char* whose) {
+expected<nlohmann::json> parse(std::string_view body, const char* whose) {
   auto parsed = parse_json(body, fmt::format("the worker's {}", whose));
   if (!parsed) return refuse(reason::kind::malformed, parsed.error().text);
   return parsed;
@@ -109,7 +109,7 @@ const char* name_of(member_setup::recompute r) {
 
 constexpr std::uint64_t max_memory = std::uint64_t{1} << 48;
 
-expected<std::vector<layer_facts>> read_layers(const nlohmann::ordered_json& list) {
+expected<std::vector<layer_facts>> read_layers(const nlohmann::json& list) {
   std::vector<layer_facts> all;
   for (const auto& l : list) {
     fields f{l, "answer to setup"};
@@ -120,7 +120,7 @@ expected<std::vector<layer_facts>> read_layers(const nlohmann::ordered_json& lis
   return all;
 }
 
-expected<member_ready> read_member(const nlohmann::ordered_json& from, const member_setup& setup) {
+expected<member_ready> read_member(const nlohmann::json& from, const member_setup& setup) {
   fields f{from, "answer to setup"};
   member_ready m;
   m.own_parameters = f.number("own_parameters", max_slot / sizeof(float));
@@ -138,7 +138,7 @@ expected<member_ready> read_member(const nlohmann::ordered_json& from, const mem
 }
 
 /// "layer 3 (Block): ", the name of a function, or nothing.
-std::string layer_of(const nlohmann::ordered_json& error) {
+std::string layer_of(const nlohmann::json& error) {
   const auto layer = error.find("layer"), name = error.find("layer_name");
   const bool numbered = layer != error.end() && layer->is_number_unsigned();
   const bool named = name != error.end() && name->is_string();
@@ -149,7 +149,7 @@ std::string layer_of(const nlohmann::ordered_json& error) {
 }
 
 /// " (gpt.py:41)", or nothing.
-std::string place_of(const nlohmann::ordered_json& error) {
+std::string place_of(const nlohmann::json& error) {
   const auto file = error.find("file"), line = error.find("line");
   if (file == error.end() || !file->is_string()) return {};
   if (line == error.end() || !line->is_number_unsigned()) return {};
@@ -388,12 +388,10 @@ expected<std::vector<named_value>> read_values(std::string_view body) {
   const auto* list = f.list("values");
   if (f.error()) return refuse(*f.error());
   // Python's JSON cannot say that a number is not finite.
-  const auto number = [](const nlohmann::ordered_json& v) {
+  const auto number = [](const nlohmann::json& v) {
     return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>();
   };
-  const auto is_number = [](const nlohmann::ordered_json& v) {
-    return v.is_null() || v.is_number();
-  };
+  const auto is_number = [](const nlohmann::json& v) { return v.is_null() || v.is_number(); };
   for (const auto& v : *list) {
     if (!v.is_array() || v.size() != 3 || !v[0].is_string() || !is_number(v[1]) ||
         !is_number(v[2]) || all.size() == max)

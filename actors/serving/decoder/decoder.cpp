@@ -258,6 +258,10 @@ void decoder_behavior::fail(const reason& why) {
   caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why.text});
 }
 
+void decoder_behavior::fail_work(const std::string& why) {
+  caf::anon_send(o_.messenger.node(), serving_over{o_.lease, why});
+}
+
 // ---- prefills in bubbles
 
 void decoder_behavior::on_prefill(bubble_prefills::change c) {

@@ -69,6 +69,9 @@ class decoder_behavior {
   void on(const stop_serving&);
   void on(const tick&);
 
+  /// It has thrown, and ends: so does the lease.
+  void fail_work(const std::string& why);
+
  private:
   using request = request_table::request;
 

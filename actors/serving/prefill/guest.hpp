@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "actors/protocol/actor_state.hpp"
 #include "actors/protocol/messenger.hpp"
@@ -42,6 +43,9 @@ class guest_state {
 
   void start(guest_actor::pointer self, guest_options o);
   void on(const guest_message& m);
+
+  /// It has thrown, and ends, as its prompts do by their time limits: the training goes on.
+  void fail_work(const std::string&) {}
 
  private:
   void open();
