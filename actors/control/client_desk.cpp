@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/status/public_detail.hpp"
 #include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission/admission.hpp"
@@ -74,6 +75,11 @@ void client_desk::on(const inbound<submit_job>& m) {
     return;
   }
   const job_accepted entry{book.next_job(), s.request, records_.wall(), s.spec, m.sender.name};
+  const auto limit_mib = records_.present_cluster().settings.owner_mib.value_or(default_owner_mib);
+  if (auto ok = usage_.add(book, entry, limit_mib); !ok) {
+    records_.reply(from, submit_reply{s.request, 0, ok.error()});
+    return;
+  }
   records_.record(entry);
   if (!links_.scheduler) return records_.reply(from, submit_reply{s.request, entry.job, {}});
   constexpr double patience_s = 2;  // a job that takes longer to plan is judged later
@@ -231,6 +237,10 @@ void client_desk::on(const inbound<query_training>& m) {
     result.why = {reason::kind::unknown,
                   fmt::format("no training reports for job {}, or it ended before the last {}",
                               q.job, training_history::kept_ended)};
+  // Others see the curve, and not what its layers have said.
+  const auto* j = records_.book().job(q.job);
+  if (!j || !may_act_on(m.sender, j->owner))
+    for (auto& sentence : result.report.events) sentence = public_detail(sentence);
   records_.reply(m.from, result);
 }
 

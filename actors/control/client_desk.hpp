@@ -6,6 +6,7 @@
 #include "actors/control/host_table.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/lease_manager.hpp"
+#include "actors/control/owner_usage.hpp"
 #include "actors/control/recorder.hpp"
 #include "actors/control/served_jobs.hpp"
 
@@ -49,6 +50,7 @@ class client_desk {
   const served_jobs& served_;
   const controller_links& links_;
   std::map<job_id, held_submission> held_;
+  owner_usage usage_;
 };
 
 }  // namespace troupe::actors

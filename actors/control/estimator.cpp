@@ -1,9 +1,12 @@
 #include "actors/control/estimator.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "messages/base/refuse.hpp"
 #include "messages/codec/codec.hpp"
 #include "planners/policy/placement.hpp"
 
@@ -53,6 +56,21 @@ void estimator_state::on(const tick&) {
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
 }
 
+namespace {
+
+/// A policy from elsewhere may throw: the job has no plans then, and the reason says why.
+expected<std::vector<plan>> plans_by_policy(const planners::policy& p, const cluster& c,
+                                            const job_spec& job,
+                                            planners::planning_budget& budget) {
+  try {
+    return p.plans_of(c, job, budget);
+  } catch (const std::exception& e) {
+    return refuse(reason::kind::unknown, e.what());
+  }
+}
+
+}  // namespace
+
 plans_reply estimator_state::plans_for(const plans_request& w) {
   constexpr std::size_t max_known = 20'000;
   if (known_.size() >= max_known) known_.clear();
@@ -75,7 +93,7 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
       };
     planners::planning_budget budget{planners::planning_budget::units_a_plan,
                                      std::move(out_of_time)};
-    auto plans = options_.policy->plans_of(c, *w.spec, budget);
+    auto plans = plans_by_policy(*options_.policy, c, *w.spec, budget);
     late = budget.late();
     if (!plans) it->second.why = plans.error();
     if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans, *options_.policy);

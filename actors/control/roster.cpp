@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/control/owner_usage.hpp"
 #include "messages/admission/admission.hpp"
 #include "messages/base/refuse.hpp"
 
@@ -206,6 +207,8 @@ class merger {
     compare("checkpoint_s", a.checkpoint_s, b.checkpoint_s);
     compare("preempt_grace_s", a.preempt_grace_s, b.preempt_grace_s);
     compare("grace_s", a.grace_s, b.grace_s);
+    compare("owner_mib", a.owner_mib.value_or(default_owner_mib),
+            b.owner_mib.value_or(default_owner_mib));
     if (a.time_limit_s != b.time_limit_s)
       what_.changed.push_back(fmt::format("time_limit_s: {} instead of {}",
                                           limit_text(b.time_limit_s), limit_text(a.time_limit_s)));

@@ -7,6 +7,7 @@
 
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/output.hpp"
+#include "messages/wire/job_pages.hpp"
 
 namespace troupe::cli {
 
@@ -33,6 +34,11 @@ class remote {
       return std::move(*r);
     }
     return refuse(reason::kind::malformed, "unexpected answer from the controller");
+  }
+
+  /// All jobs, whose list may come in several answers.
+  expected<query_reply> ask_all_jobs() {
+    return all_jobs([this](const query_jobs& q) { return ask<query_reply>(q); });
   }
 
   /// The number of a new job, or why it was not accepted.

@@ -82,7 +82,7 @@ expected<std::vector<job_id>> chosen_jobs::ids(remote& r) const {
     return bad("expected job numbers or --mine, --name and --states, found both");
   if (!numbers_.empty()) return numbers_.ids();
   if (selection_.empty()) return bad("expected job numbers, or --mine, --name or --states");
-  const auto reply = r.ask<query_reply>(query_jobs{0, 0});
+  const auto reply = r.ask_all_jobs();
   if (!reply) return refuse(reply.error());
   std::vector<job_id> ids;
   for (const auto& j : reply->jobs)

@@ -239,6 +239,7 @@ class cluster_loader {
     map.read("preempt_grace_s", s.preempt_grace_s, {0, admission::max_grace_s});
     map.read("grace_s", s.grace_s, {0, admission::max_grace_s});
     map.read("time_limit_s", s.time_limit_s, positive);
+    map.read("owner_mib", s.owner_mib, {0, 1e6, true});
     map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
     // A single lost heartbeat must not end a lease.
     if (found_.good() && s.lease_s < 2 * s.heartbeat_s)

@@ -44,6 +44,13 @@ shared_reply::shared_reply(const query_reply& r) : policy_{r.policy}, fields_{fi
   rest_.assign(bytes.data(), bytes.data() + bytes.size());
 }
 
+std::size_t packed_bytes(const job_status& j) {
+  thread_local shape::sink bytes;
+  bytes.clear();
+  shape::packer{bytes}.pack(j);
+  return bytes.size();
+}
+
 frame shared_reply::encode_for(address from, address to, std::uint64_t request,
                                double now_s) const {
   shape::sink begin;

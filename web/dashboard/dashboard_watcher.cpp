@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "messages/base/refuse.hpp"
+#include "messages/wire/job_pages.hpp"
 #include "web/dashboard/dashboard_json.hpp"
 
 namespace troupe::web {
@@ -116,10 +118,14 @@ void dashboard::watcher::run() {
 
 void dashboard::watcher::look() {
   auto next = std::make_shared<view>();
-  auto reply = source_(query_jobs{0, 0});
-  auto* all = reply ? std::get_if<query_reply>(&*reply) : nullptr;
+  auto all = all_jobs([this](const query_jobs& q) -> expected<query_reply> {
+    auto reply = source_(q);
+    if (!reply) return refuse(reply.error());
+    if (auto* page = std::get_if<query_reply>(&*reply)) return std::move(*page);
+    return refuse(reason::kind::malformed, "unexpected type of answer from the controller");
+  });
   if (!all) {
-    next->why_absent = reply ? "unexpected type of answer from the controller" : reply.error().text;
+    next->why_absent = all.error().text;
     // The view keeps nothing of the cluster: metrics without a source must vanish, and the page
     // shows what it has as stale.
     next->absent_s = clock_.now_s() - last_answer_s_;

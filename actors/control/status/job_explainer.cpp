@@ -1,4 +1,5 @@
 #include "actors/control/status/job_explainer.hpp"
+#include "actors/control/status/public_detail.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -156,7 +157,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.peak_bytes = j.peak_bytes;
   if (j.out_of_memory > 0) s.out_of_memory = j.out_of_memory;
   add_ends(s, j, s_.state.book, s_.now_s);
-  s.detail = j.detail;
+  s.detail = detail_of(j, j.detail);
   s.owner = j.owner;
   // Arguments may contain secrets.
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
@@ -181,6 +182,12 @@ job_status job_explainer::status_of(const job_record& j) {
   if (is_elastic_program(*j.spec))
     s.elastic = elastic_status_of(s_.cluster, book, j, find_in(s_.progress, j.id));
   return s;
+}
+
+/// As the viewer may read it.
+std::string job_explainer::detail_of(const job_record& j, const std::string& detail) const {
+  const bool may_read = may_act_on(s_.viewer, j.owner) || !has_own_text(j);
+  return may_read ? detail : public_detail(detail);
 }
 
 /// The parts of a running program that have ended, all with status 0.
@@ -344,14 +351,14 @@ std::string job_explainer::summary_of(const job_record& j, const policy_view& by
                          j.predicted_bytes / bytes_per_gb, also);
     case job_state::stopping:
       if (const auto* l = s_.state.book.lease_of(j); l && !l->detail.empty())
-        return fmt::format("stopping on GPUs {}: {}", where, l->detail);
+        return fmt::format("stopping on GPUs {}: {}", where, detail_of(j, l->detail));
       return fmt::format("stopping on GPUs {}", where);
     case job_state::finished:
       return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
                          j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
                          how);
     default:
-      return fmt::format("{}: {}", to_string(j.state), j.detail);
+      return fmt::format("{}: {}", to_string(j.state), detail_of(j, j.detail));
   }
 }
 

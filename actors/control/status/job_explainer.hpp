@@ -40,6 +40,7 @@ class job_explainer {
 
  private:
   const plans_reply* plans_of(const job_record& j) const;
+  std::string detail_of(const job_record& j, const std::string& detail) const;
   std::string waiting_reason(const job_record& j);
   std::vector<std::uint32_t> ended_ranks(const job_record& j) const;
   std::string ended_text(const job_record& j) const;

@@ -4,9 +4,12 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "actors/control/job_progress.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
+#include "messages/base/cut_text.hpp"
 #include "messages/base/find_in.hpp"
 
 namespace troupe::actors {
@@ -93,35 +96,75 @@ job_explainer status_desk_state::explainer(const runtime::caller& viewer) const 
                         scheduling_.starting, journal_time_s(), viewer, scheduling_.kept}};
 }
 
+namespace {
+
+// A page of jobs, whatever their users have given them to show: a frame may have 64 MiB, and a
+// client waits for one only for some seconds.
+constexpr std::size_t max_page_jobs = 4000, max_page_bytes = std::size_t{4} << 20;
+
+/// Of a list, in which nobody reads a script; a question for the one job gets all of it.
+void shorten(job_status& s) {
+  constexpr std::size_t max_command_bytes = 300, max_text_bytes = 500;
+  std::size_t left = max_command_bytes;
+  for (std::size_t i = 0; i < s.command.size(); ++i) {
+    auto& word = s.command[i];
+    if (word.size() > left) word = cut_text(std::move(word), left);
+    left -= std::min(left, word.size() + 1);
+    if (left > 0 || i + 1 == s.command.size()) continue;
+    const auto more = s.command.size() - i - 1;
+    s.command.resize(i + 1);
+    s.command.push_back(fmt::format("... [{} more words, cut]", more));
+  }
+  s.model = cut_text(std::move(s.model), max_text_bytes);
+  s.detail = cut_text(std::move(s.detail), max_text_bytes);
+  s.waiting_reason = cut_text(std::move(s.waiting_reason), max_text_bytes);
+}
+
+}  // namespace
+
+/// All jobs that have not ended and the newest of the others, from this number on.
+query_reply status_desk_state::page_of_jobs(const runtime::caller& viewer, job_id from) const {
+  constexpr std::size_t shown_ended = 100;
+  auto explain = explainer(viewer);
+  auto all = explain.nodes();
+  std::size_t ended = 0, bytes = 0;
+  for (const auto& [id, j] : book().jobs()) ended += is_final(j.state) && !j.members;
+  if (ended > shown_ended) all.older_left_out = true;
+  for (const auto& [id, j] : book().jobs()) {
+    if (j.members || (is_final(j.state) && ended-- > shown_ended) || id < from) continue;
+    auto status = explain.status_of(j);
+    shorten(status);
+    bytes += packed_bytes(status);
+    if (!all.jobs.empty() && (bytes > max_page_bytes || all.jobs.size() == max_page_jobs)) {
+      all.next = id;
+      break;
+    }
+    all.jobs.push_back(std::move(status));
+  }
+  return all;
+}
+
 /// The list of all jobs takes time in proportion to their number, and every dashboard and every
 /// `troupe jobs --follow` asks for it again and again. One encoded reply serves all who may see the
 /// same: operators see everything, and every other user the arguments of the own commands only. It
 /// is made again when something has changed, and, with many jobs, so rarely that making it takes at
 /// most a tenth of this actor's time, however many users ask.
-const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewer) {
-  constexpr std::size_t shown_ended = 100, few_jobs = 1000, kept_replies = 64;
+const shared_reply& status_desk_state::reply_to_all(const runtime::caller& viewer, job_id from) {
+  constexpr std::size_t few_jobs = 1000, kept_replies = 64;
   constexpr double s_a_job = 10e-6;  // limits the time for many jobs to a tenth of a thread
   const auto many = book().unfinished() > few_jobs;
   const double now_s = host_.clock->now_s();
-  const double pause_s = many ? s_a_job * double(book().unfinished()) : 0;
+  const double pause_s = many ? s_a_job * double(std::min(book().unfinished(), max_page_jobs)) : 0;
   // Progress and remaining time change without any event.
   const double keeps_s = many ? 1 : 0.2;
-  const auto key = viewer.is_operator ? std::string{} : viewer.name;
+  const auto key = std::pair{viewer.is_operator ? std::string{} : viewer.name, from};
   if (const auto* known = find_in(replies_, key)) {
     const bool stale = known->version != reply_version_ || now_s >= known->made_s + keeps_s;
     // Many users together get no more of the thread than one.
     const double users = static_cast<double>(replies_.size());
     if (!stale || now_s < known->made_s + pause_s * users) return known->reply;
   }
-  auto explain = explainer(viewer);
-  auto all = explain.nodes();
-  std::size_t ended = 0;
-  for (const auto& [id, j] : book().jobs()) ended += is_final(j.state) && !j.members;
-  if (ended > shown_ended) all.older_left_out = true;
-  for (const auto& [id, j] : book().jobs()) {
-    if (j.members || (is_final(j.state) && ended-- > shown_ended)) continue;
-    all.jobs.push_back(explain.status_of(j));
-  }
+  const auto all = page_of_jobs(viewer, from);
   constexpr double unused_s = 10;
   std::erase_if(replies_, [&](const auto& r) { return now_s > r.second.made_s + unused_s; });
   if (replies_.size() >= kept_replies) replies_.clear();
@@ -134,7 +177,8 @@ void status_desk_state::answer_query(address from, const runtime::caller& who,
   if (!state_) return waiting_queries_.push_back([=, this] { answer_query(from, who, q); });
   const double now_s = journal_time_s();
   if (q.job == 0) {
-    host_.net->send(from, reply_to_all(who).encode_for(host_.net->self(), from, q.request, now_s),
+    const auto& page = reply_to_all(who, q.from.value_or(0));
+    host_.net->send(from, page.encode_for(host_.net->self(), from, q.request, now_s),
                     runtime::lane_of(message{query_reply{}}));
     return;
   }

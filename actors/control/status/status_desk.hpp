@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
@@ -59,7 +60,8 @@ class status_desk_state {
   void follow_cluster();
   void on_job_changed(job_id id);
   job_explainer explainer(const runtime::caller& viewer) const;
-  const shared_reply& reply_to_all(const runtime::caller& viewer);
+  const shared_reply& reply_to_all(const runtime::caller& viewer, job_id from);
+  query_reply page_of_jobs(const runtime::caller& viewer, job_id from) const;
 
   status_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -74,13 +76,13 @@ class status_desk_state {
   std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
   front_reports fronts_;
   scheduling_changed scheduling_;
-  // Replies to queries for all jobs, by user; one for all operators.
+  // Replies to queries for all jobs, by user and first job; one user for all operators.
   struct kept_reply {
     shared_reply reply;
     double made_s = 0;
     std::uint64_t version = 0;
   };
-  std::map<std::string, kept_reply> replies_;
+  std::map<std::pair<std::string, job_id>, kept_reply> replies_;
   std::uint64_t reply_version_ = 0;  // of what they are made from
 };
 
