@@ -13,6 +13,7 @@
 #include "actors/node/local_process_runner.hpp"
 #include "actors/protocol/failure_watch.hpp"
 #include "actors/protocol/host_threads.hpp"
+#include "actors/worlds/end_watch.hpp"
 #include "actors/worlds/wiring.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/domain/device_kind.hpp"
@@ -79,6 +80,7 @@ std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b
 }
 
 struct real_host::impl {
+  end_watch watch_of_end;  // destroyed last
   real_host_options options;
   std::unique_ptr<runtime::state_directory> state;
   std::shared_ptr<process_runner> programs;  // of a node
@@ -139,6 +141,7 @@ struct real_host::impl {
       const std::lock_guard guard{mutex};
       ending = true;
     }
+    if (host.self == controller_address && system) watch_of_end.begin(failures.why() ? 1 : 0);
     for (const auto& a : actors) caf::anon_send_exit(a, caf::exit_reason::user_shutdown);
     if (client) caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
   }

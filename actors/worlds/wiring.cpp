@@ -103,7 +103,8 @@ class frame_dispatcher {
 
 controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
                                    const controller_options& options) {
-  // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
+  // Whatever the world: a policy that breaks its contract fails with a sentence, and decides
+  // nothing in that round.
   auto own = options;
   own.policy = planners::with_serving(planners::with_reservation(planners::with_exact_gpus(
       planners::with_trainings(std::make_shared<const planners::checked_policy>(

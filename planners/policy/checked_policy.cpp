@@ -44,7 +44,11 @@ std::string objection_to(const cluster& c, const plan& how) {
 }
 
 std::string objection_to(const snapshot& s, const decision& d) {
-  if (!view_of(s, d.job)) return "which is neither waiting nor running";
+  const auto* job = view_of(s, d.job);
+  if (!job) return "which is neither waiting nor running";
+  const bool stops = d.what == decision::kind::stop || d.what == decision::kind::move;
+  if (stops && s.running.contains(d.job) && is_program(*job->spec) && !job->spec->elastic)
+    return "which is a running program without `elastic:`: no policy stops or moves it";
   if (!d.starts()) return {};
   for (const auto other : d.with)
     if (other == d.job || !s.waiting.contains(other) || std::ranges::count(d.with, other) > 1)

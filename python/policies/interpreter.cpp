@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace troupe::planners::python {
 
 namespace {
@@ -103,11 +105,15 @@ void start_interpreter() {
 }
 
 policy_failure failure_of(const py::error_already_set& error, const std::string& file) {
+  // A policy that fails is asked again and again: the same fault is printed once.
+  static auto& printed = *new std::string;
   try {
-    py::module_::import("traceback")
-        .attr("print_exception")(error.type(), error.value(),
-                                 error.trace() ? error.trace() : py::object{py::none()});
-    return described(error, file);
+    auto failure = described(error, file);
+    if (std::exchange(printed, failure.what()) != failure.what())
+      py::module_::import("traceback")
+          .attr("print_exception")(error.type(), error.value(),
+                                   error.trace() ? error.trace() : py::object{py::none()});
+    return failure;
   } catch (const py::error_already_set&) {
     // An exception of the policy's own may fail to describe itself.
     return policy_failure(file + ": an exception that cannot be described");

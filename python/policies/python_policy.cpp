@@ -7,6 +7,7 @@
 
 #include "planners/policy/python_plugin.hpp"
 #include "python/policies/call.hpp"
+#include "python/policies/call_limit.hpp"
 #include "python/policies/decisions.hpp"
 #include "python/policies/interpreter.hpp"
 #include "python/policies/snapshot_view.hpp"
@@ -89,6 +90,8 @@ py::object class_in(const py::module_& module, const std::string& file,
   return meant[0];
 }
 
+constexpr double max_limit_s = 86'400;
+
 class python_policy final : public policy {
  public:
   /// Needs the interpreter_lock.
@@ -100,11 +103,17 @@ class python_policy final : public policy {
       if (!PyNumber_Check(round.ptr()) || py::isinstance<py::str>(round))
         throw policy_failure(fmt::format("{}: round_s is not a number of seconds", file_));
       round_s_ = py::float_(round);
+      const double limit_s = py::float_(object_.attr("limit_s"));
+      if (!(limit_s > 0 && limit_s <= max_limit_s))
+        throw policy_failure(fmt::format("{}: limit_s is {:g}, expected seconds above 0 to {:g}",
+                                         file_, limit_s, max_limit_s));
+      limit_ = std::make_unique<call_limit>(limit_s);
     });
   }
   ~python_policy() override {
     const interpreter_lock lock;
     object_.release().dec_ref();
+    limit_.reset();
   }
   python_policy(const python_policy&) = delete;
   python_policy& operator=(const python_policy&) = delete;
@@ -115,7 +124,7 @@ class python_policy final : public policy {
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
     const interpreter_lock lock;
     const open_call open{s, random};
-    return guarded([&] {
+    return limited("decide()", [&] {
       const auto returned =
           object_.attr("decide")(snapshot_view{open.now()}, random_view{open.now()});
       return read_decisions(returned, *open.now(), file_);
@@ -128,7 +137,7 @@ class python_policy final : public policy {
     const interpreter_lock lock;
     random_source none{0};
     const open_call open{s, none};
-    return guarded([&]() -> reason {
+    return limited("why_waiting()", [&]() -> reason {
       const py::object why = object_.attr("why_waiting")(snapshot_view{open.now()},
                                                          view<job_view>{open.now(), &at->second});
       if (!py::isinstance<py::str>(why))
@@ -146,6 +155,24 @@ class python_policy final : public policy {
     return value;
   }
 
+  /// A call that was interrupted has not decided, whatever it returns.
+  template <class F>
+  auto limited(const char* what, F&& run) const -> decltype(run()) {
+    limit_->begin();
+    const auto too_long = [&] {
+      return policy_failure(fmt::format("{}: {} has not answered within {:g} s (limit_s)", file_,
+                                        what, limit_->limit_s()));
+    };
+    try {
+      auto result = guarded(run);
+      if (limit_->end()) throw too_long();
+      return result;
+    } catch (...) {
+      if (limit_->end()) throw too_long();
+      throw;
+    }
+  }
+
   template <class F>
   auto guarded(F&& run) const -> decltype(run()) {
     try {
@@ -160,6 +187,7 @@ class python_policy final : public policy {
   std::string file_, name_;
   double round_s_ = 0;
   py::object object_;
+  std::unique_ptr<call_limit> limit_;
 };
 
 policy* make(const char* file, const char* of_class) {

@@ -48,6 +48,8 @@ class Policy:
     name = ""
     #: Seconds between two decisions; 0: one at every arrival and departure.
     round_s = 0
+    #: Seconds within which decide() and why_waiting() must answer.
+    limit_s = 60
 
     def decide(self, s, random):
         """Decisions, in order: a generator or a list. `s` and its objects are valid during the call."""

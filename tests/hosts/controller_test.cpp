@@ -1,0 +1,198 @@
+#include <catch2/catch.hpp>
+
+#include <memory>
+#include <set>
+#include <stdexcept>
+
+#include "actors/control/owner_usage.hpp"
+#include "control/controller_by_hand.hpp"
+#include "harness/logged_errors.hpp"
+#include "messages/wire/job_pages.hpp"
+#include "planners/policy/checked_policy.hpp"
+
+// A controller beside jobs of any size and policies of any kind.
+
+using namespace troupe;
+using namespace troupe::actors;
+using harness::logged_errors;
+using namespace troupe::actors::tests;
+
+namespace {
+
+job_spec job_of(std::size_t words, std::size_t bytes_a_word) {
+  auto spec = harness::small_job("job");
+  spec.command = {"true"};
+  for (std::size_t i = 0; i < words; ++i) spec.command.push_back(std::string(bytes_a_word, 'y'));
+  return spec;
+}
+
+query_reply page(controller_by_hand& c, std::optional<job_id> from) {
+  query_jobs q{++c.asked, 0};
+  q.from = from;
+  return c.ask<query_reply>(q);
+}
+
+/// Starts a job whose name is "fine", and fails otherwise.
+struct picky : planners::policy {
+  mutable bool fails = true;
+  std::string_view name() const override { return "picky"; }
+  reason why_waiting(const planners::snapshot&, job_id) const override { return {}; }
+  std::vector<planners::decision> decide(const planners::snapshot&, random_source&) const override {
+    if (fails) throw std::runtime_error("it stumbles");
+    return {};
+  }
+};
+
+struct throws_plans : picky {
+  expected<std::vector<plan>> plans_of(const cluster&, const job_spec&,
+                                       planners::planning_budget&) const override {
+    throw std::runtime_error("no plan for it");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an owner's unfinished jobs have a limit, those from before a restart included") {
+  ledger book{*harness::small_cluster()};
+  owner_usage usage;
+  const auto accept = [&](const std::string& owner, std::size_t kib, double limit_mib,
+                          owner_usage& by) {
+    const job_accepted e{book.next_job(), 0, 0, job_of(kib, 1024), owner};
+    auto ok = by.add(book, e, limit_mib);
+    if (ok) REQUIRE(book.apply(e));
+    return ok;
+  };
+  for (int i = 0; i < 3; ++i) REQUIRE(accept("bob", 300, 1, usage));
+  const auto refused = accept("bob", 300, 1, usage);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == reason::kind::refused);
+  for (const char* part : {"of bob take 0.88", "0.29", "at most 1 MiB", "owner_mib"})
+    CHECK(refused.error().text.find(part) != std::string::npos);
+  CHECK(accept("alice", 300, 1, usage));  // another's is another's
+  // After a restart; a smaller limit takes nothing away.
+  owner_usage later;
+  CHECK_FALSE(accept("bob", 300, 1, later));
+  CHECK_FALSE(accept("bob", 1, 0.5, later));
+  // An end makes room.
+  REQUIRE(book.apply(job_ended{1, 1, job_state::cancelled, ""}));
+  CHECK(accept("bob", 300, 1, later));
+  CHECK(accept("bob", 300, 64, usage));
+}
+
+TEST_CASE(
+    "a list of jobs comes in pages, with the beginning of each command; one job has it whole") {
+  controller_by_hand c;
+  c.all_report();
+  constexpr std::size_t jobs = 80;
+  for (std::size_t i = 0; i < jobs; ++i) {
+    auto spec = job_of(14, 40'000);
+    spec.model.name = std::string(100'000, 'm');
+    REQUIRE(c.submit(spec) != 0);
+  }
+  const auto all = page(c, {});
+  CHECK(all.jobs.size() == jobs);
+  CHECK_FALSE(all.next);
+  std::size_t bytes = 0;
+  for (const auto& j : all.jobs) {
+    for (const auto& word : j.command) bytes += word.size();
+    bytes += j.model.size();
+    CHECK(j.command.front() == "true");
+    CHECK(j.command.back().ends_with("cut]"));
+  }
+  CHECK(bytes / jobs < 1000);
+  const auto one = c.job(1);
+  CHECK(one.command.size() == 15);
+  CHECK(one.command.back().size() == 40'000);
+  // From any number on.
+  CHECK(page(c, 70).jobs.size() == 11);
+  CHECK(page(c, 71).jobs.front().job == 71);
+  CHECK(page(c, 10'000).jobs.empty());
+}
+
+TEST_CASE("a client that asks for page after page gets every job once") {
+  controller_by_hand c{"fcfs"};
+  constexpr std::size_t jobs = 4100;  // more than a page
+  for (std::size_t i = 0; i < jobs; ++i) {
+    auto spec = harness::small_job("job");
+    spec.command = {"true"};
+    c.say(a_client, a_client, controller_address, submit_job{++c.asked, spec});
+  }
+  std::size_t pages = 0;
+  const auto all = all_jobs([&](query_jobs q) -> expected<query_reply> {
+    ++pages;
+    q.request = ++c.asked;
+    return c.ask<query_reply>(q);
+  });
+  REQUIRE(all);
+  CHECK(pages == 2);
+  CHECK_FALSE(all->next);
+  std::set<job_id> ids;
+  for (const auto& j : all->jobs) ids.insert(j.job);
+  CHECK(ids.size() == jobs);
+  CHECK(all->jobs.size() == jobs);
+}
+
+TEST_CASE("a page that does not go on is the last one") {
+  int asked = 0;
+  const auto all = all_jobs([&](const query_jobs&) -> expected<query_reply> {
+    query_reply r;
+    r.next = 5;
+    if (++asked > 3) throw std::logic_error("asked without end");
+    return r;
+  });
+  CHECK(all);
+  CHECK(asked == 2);
+}
+
+TEST_CASE("a round of a policy that throws decides nothing, and explain says so") {
+  logged_errors errors;
+  const auto policy = std::make_shared<picky>();
+  controller_by_hand c{policy};
+  c.all_report();
+  const auto id = c.submit(harness::small_job("job"));
+  REQUIRE(id != 0);
+  c.pass_round();
+  const auto said = c.ask<explanation>(explain_job{++c.asked, id}).summary;
+  CHECK(said.find("the policy fails, and nothing is decided") != std::string::npos);
+  CHECK(said.find("the policy 'picky' threw: it stumbles") != std::string::npos);
+  CHECK(errors.has("the policy fails"));
+  CHECK(c.job(id).state == job_state::waiting);
+  // It goes on with what is not the policy's, and with the policy once that decides again.
+  policy->fails = false;
+  for (int i = 0; i < 3; ++i) c.pass_round();
+  CHECK(c.ask<explanation>(explain_job{++c.asked, id}).summary.find("fails") == std::string::npos);
+  CHECK(c.ask<cancel_reply>(cancel_job{++c.asked, id}).done);
+}
+
+TEST_CASE("a job whose plans a policy throws at is refused with the sentence") {
+  controller_by_hand c{std::make_shared<throws_plans>()};
+  c.all_report();
+  const auto reply = c.ask<submit_reply>(submit_job{++c.asked, harness::small_job("job")});
+  CHECK(reply.job == 0);
+  CHECK(reply.why.text.find("no plan for it") != std::string::npos);
+}
+
+TEST_CASE("no policy stops or moves a running program without elastic") {
+  using namespace troupe::planners;
+  struct stops : picky {
+    std::vector<decision> decide(const snapshot& s, random_source&) const override {
+      std::vector<decision> all;
+      for (const auto& [id, j] : s.running) all.push_back(stop_job(id));
+      return all;
+    }
+  };
+  const checked_policy checked{std::make_shared<stops>(), "the policy"};
+  const auto c = harness::small_cluster();
+  const idle_index idle{*c};
+  job_views running;
+  auto spec = harness::small_job("job");
+  spec.command = {"true"};
+  running[1].id = 1;
+  running[1].spec = std::make_shared<const job_spec>(spec);
+  random_source random{1};
+  const snapshot s{0, *c, idle, no_jobs, running};
+  CHECK_THROWS_WITH(checked.decide(s, random), Catch::Contains("without `elastic:`"));
+  spec.elastic.emplace();
+  running[1].spec = std::make_shared<const job_spec>(spec);
+  CHECK(checked.decide(s, random).size() == 1);
+}
