@@ -197,8 +197,15 @@ TEST_CASE("the solver refuses a program with a number that is not finite, or bey
 TEST_CASE("a policy that solves a program goes on without a job of impossible numbers") {
   using namespace troupe::planners;
   for (const double wrong : {1.1e20, infinite, nan_value}) {
-    const auto taken = solve_assignment({{{0, 1, wrong}}, {{0, 1, 5.0}}}, {1, 1}, {1});
-    CHECK(taken == std::vector<std::vector<std::uint32_t>>{{0}, {1}});
+    std::vector<alike_choices> alike(2);
+    for (auto& group : alike) {
+      group.jobs = 1;
+      group.choices.resize(1);
+      group.choices[0].gpus = 1;
+      group.choices[0].value = 5;
+    }
+    alike[0].choices[0].value = wrong;
+    CHECK(solve_assignment(alike, {1}).taken == std::vector<std::vector<std::uint32_t>>{{0}, {1}});
     if (!std::isfinite(wrong)) {
       const auto by = gavel_objective::max_sum;
       CHECK(gavel_allocation({{1, 1, {wrong}}, {1, 1, {5}}}, {1}, by)[1][0] == Approx(1));
