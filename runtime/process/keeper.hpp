@@ -58,8 +58,9 @@ class kept_program {
 
   /// The program may run until then, in seconds of the monotonic clock (clock.hpp).
   void renew(double until_s);
-  /// SIGTERM to its group after `signal_after_s`, and SIGKILL to all after `grace_s`, both from
-  /// now. If it has not started it never will.
+  /// SIGTERM to it and its descendants after `signal_after_s`, or when it has ended before
+  /// (stop_signals.hpp says what workers get when), and SIGKILL to all after `grace_s`, both from
+  /// now. It has ended when none of them is left. If it has not started it never will.
   void terminate(double grace_s, double signal_after_s = 0);
   /// SIGKILL to all its descendants.
   void kill();

@@ -19,6 +19,7 @@
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/starters.hpp"
+#include "runtime/process/stop_signals.hpp"
 
 extern char** environ;
 
@@ -38,6 +39,11 @@ extern char** environ;
 namespace troupe::runtime {
 
 namespace {
+
+// Workers whose program has not ended are asked to stop that long before SIGKILL, or in this part
+// of the grace.
+constexpr double workers_before_s = 5, workers_part = 4;
+constexpr double look_again_s = 0.05;  // for the end of a program whose workers are held back
 
 /// The parent of one program and the subreaper of its descendants.
 /// As the subreaper it becomes the parent of every orphan among the descendants, so daemons that
@@ -127,11 +133,19 @@ class keeper {
   // machine both may have passed.
   void check_limits() {
     const double now_s = clock_.now_s();
-    if (now_s >= request_.until_s && !killing_ && !over_) expired_ = killing_ = true;
+    if (now_s >= request_.until_s && !killing_) {
+      expired_ = !over_;
+      killing_ = true;
+    }
     if (now_s >= kill_at_s_) killing_ = true;
-    if (now_s < signal_at_s_) return;
-    signal_at_s_ = never;
-    if (!leader_ended()) ::kill(-group_.leader, SIGTERM);
+    if (killing_) return;
+    if (now_s >= signal_at_s_) {
+      signal_at_s_ = never;
+      const double left_s = kill_at_s_ - now_s;
+      all_at_s_ = kill_at_s_ - std::min(workers_before_s, left_s / workers_part);
+      signals_.send();
+    }
+    if (signals_.holds_some()) signals_.release(now_s >= all_at_s_);
   }
 
   /// False: there is no child, and so no descendant.
@@ -142,7 +156,10 @@ class keeper {
       if (pid != group_.leader) continue;
       by_signal_ = WIFSIGNALED(status);
       status_ = by_signal_ ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      over_ = killing_ = true;  // kill the remaining descendants, too
+      over_ = true;
+      // What a program leaves behind is killed; if it was asked to stop, it has the whole grace.
+      if (!asked_) killing_ = true;
+      if (signal_at_s_ != never) signal_at_s_ = clock_.now_s();
     }
     return true;
   }
@@ -151,6 +168,7 @@ class keeper {
     // Timers stop while the machine is suspended, but leases do not: wait at most a second.
     double wait_s = std::min({1.0, request_.until_s - clock_.now_s(), kill_at_s_ - clock_.now_s(),
                               signal_at_s_ - clock_.now_s()});
+    if (signals_.holds_some()) wait_s = std::min(wait_s, look_again_s);
     if (killing_) wait_s = again_s_ = std::min(0.5, 2 * again_s_);
     pollfd of[] = {{children_, POLLIN, 0}, {control_, POLLIN, 0}, {report_.ends[0], POLLIN, 0}};
     ::poll(of, 3, static_cast<int>(std::max(0.0, wait_s) * 1e3) + 1);
@@ -217,6 +235,8 @@ class keeper {
   int status_ = 0;
   bool by_signal_ = false;
   double kill_at_s_ = never, signal_at_s_ = never, again_s_ = 0.005;
+  double all_at_s_ = never;  // workers get SIGTERM, whether or not their program has ended
+  stop_signals signals_;
   bool failed_ = false, expired_ = false, killing_ = false, over_ = false, asked_ = false;
 };
 

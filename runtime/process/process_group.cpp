@@ -39,21 +39,9 @@ struct process_state {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-/// The readable part of a file. A process may end while its file is being read: a read then fails
-/// with ESRCH, for which std::ifstream's iterators throw.
-std::string contents(const std::string& path) {
-  std::string all;
-  const descriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (fd < 0) return all;
-  char some[4096];
-  for (ssize_t n = 0; (n = ::read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) all.append(some, static_cast<std::size_t>(n));
-  return all;
-}
-
 // proc(5): the name is in parentheses and may contain anything, so fields count from the last one.
 std::optional<process_state> state_of(pid_t pid) {
-  const auto text = contents(fmt::format("/proc/{}/stat", pid));
+  const auto text = file_contents(fmt::format("/proc/{}/stat", pid));
   const auto end_of_name = text.rfind(')');
   if (end_of_name == std::string::npos) return {};
   std::istringstream fields{text.substr(end_of_name + 1)};
@@ -69,7 +57,7 @@ std::optional<process_state> state_of(pid_t pid) {
 // daemon keeps.
 bool has_token(pid_t pid, const std::string& token) {
   const auto wanted = fmt::format("{}={}", group_token_variable, token);
-  const auto environment = contents(fmt::format("/proc/{}/environ", pid));
+  const auto environment = file_contents(fmt::format("/proc/{}/environ", pid));
   for (std::size_t at = 0; at < environment.size();) {
     const auto end = std::min(environment.find('\0', at), environment.size());
     if (environment.compare(at, end - at, wanted) == 0) return true;
@@ -97,21 +85,8 @@ bool kill_exactly(pid_t pid, std::uint64_t started) {
 // One pass over /proc. A process that forks meanwhile escapes the pass and not the next one:
 // callers repeat until nothing is left.
 std::size_t kill_descendants_of(pid_t root) {
-  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // by parent: id and start time
-  for (const auto pid : all_processes())
-    if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
   std::size_t killed = 0;
-  std::vector<pid_t> parents{root};
-  while (!parents.empty()) {
-    const auto parent = parents.back();
-    parents.pop_back();
-    const auto [first, last] = children.equal_range(parent);
-    for (auto it = first; it != last; ++it) {
-      const auto [pid, started] = it->second;
-      killed += kill_exactly(pid, started);
-      parents.push_back(pid);
-    }
-  }
+  for (const auto& d : descendants_of(root)) killed += signal_process(d.id, SIGKILL);
   return killed;
 }
 
@@ -129,6 +104,18 @@ std::optional<process_group> read_record(const fs::path& path) {
 }
 
 }  // namespace
+
+/// A process may end while its file is being read: a read then fails with ESRCH, for which
+/// std::ifstream's iterators throw.
+std::string file_contents(const std::string& path) {
+  std::string all;
+  const descriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (fd < 0) return all;
+  char some[4096];
+  for (ssize_t n = 0; (n = ::read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) all.append(some, static_cast<std::size_t>(n));
+  return all;
+}
 
 process_id identify(pid_t pid) {
   const auto s = state_of(pid);
@@ -159,6 +146,20 @@ std::vector<process_id> living_children(pid_t parent) {
   return found;
 }
 
+std::vector<descendant> descendants_of(pid_t root) {
+  std::multimap<pid_t, process_id> children;  // by parent
+  for (const auto pid : all_processes())
+    if (const auto s = state_of(pid)) children.emplace(s->parent, process_id{pid, s->started});
+  std::vector<descendant> found;
+  const auto add_children = [&](pid_t parent) {
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) found.push_back({it->second, parent});
+  };
+  add_children(root);
+  for (std::size_t i = 0; i < found.size(); ++i) add_children(found[i].id.pid);
+  return found;
+}
+
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
   if (!s || s->dead()) return {};
@@ -166,7 +167,7 @@ std::optional<process_group> describe_group(pid_t leader, std::string token) {
 }
 
 std::string this_boot() {
-  auto boot = contents("/proc/sys/kernel/random/boot_id");
+  auto boot = file_contents("/proc/sys/kernel/random/boot_id");
   std::erase(boot, '\n');
   return boot;
 }

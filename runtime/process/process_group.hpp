@@ -33,6 +33,18 @@ bool is_alive(const process_id& p);
 bool signal_process(const process_id& p, int signal);
 std::vector<process_id> living_children(pid_t parent);
 
+/// A process below another one.
+struct descendant {
+  process_id id;
+  pid_t parent = 0;
+};
+
+/// All of them, parents before their children. One that is being forked may be missing.
+std::vector<descendant> descendants_of(pid_t root);
+
+/// The readable part of a file of /proc, whose process may end meanwhile.
+std::string file_contents(const std::string& path);
+
 /// Identifies a group.
 struct process_group {
   pid_t leader = 0;                  // also the group's id
