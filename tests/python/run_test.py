@@ -143,3 +143,52 @@ time.sleep(60)
         self.assertTrue(all(map(alive, pids)))
         process.kill()
         until(lambda: not any(map(alive, pids)), 10)
+
+    def helper(self):
+        """A rank that has started a process in a session of its own, and that process."""
+        program = self.write("helps.py", """
+import os, signal, subprocess, sys, time
+helper = subprocess.Popen(["setsid", "sleep", "1000"])
+time.sleep(0.2)
+print(helper.pid, file=open(sys.argv[1] + ".new", "w"))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+while not os.path.exists(sys.argv[1] + "end"): time.sleep(0.01)
+""")
+        process = self.launch(program, self.path("helper"))
+        until(lambda: lines_of(self.path("helper")))
+        return process, int(lines_of(self.path("helper"))[0])
+
+    def test_nothing_that_a_rank_has_started_outlives_the_launcher(self):
+        for end in (self.kill_launcher, self.kill_its_process, self.finish):
+            process, helper = self.helper()
+            self.assertTrue(alive(helper))
+            end(process)
+            until(lambda: not alive(helper), 10)
+            process.communicate(timeout=60)
+            os.remove(self.path("helper"))
+
+    def kill_launcher(self, process):
+        process.kill()
+
+    def kill_its_process(self, process):
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+            os.kill(int(file.read().split()[0]), signal.SIGKILL)
+
+    def finish(self, process):
+        self.write("helperend", "")
+
+    def test_who_failed_and_who_was_ended_is_said_and_reported(self):
+        program = self.write("sleeps.py", SLEEPS)
+        report = self.write("report", "iteration: 3")
+        process = self.launch("--grace", 20, program, self.path("pid"), "sys.exit(7)", RANK=0, WORLD_SIZE=4, LOCAL_WORLD_SIZE=4,
+                              TROUPE_REPORT=report, TROUPE_LEASE=1)
+        err = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 7)
+        self.assertIn("troupe.run: rank 1 ended with exit status 7\n", err)
+        self.assertIn("troupe.run: therefore ends ranks 0, 2, 3: SIGTERM, and SIGKILL after 20 s\n", err)
+        self.assertEqual([line for line in lines_of(report) if line], ["iteration: 3", "failed_rank: 1"])
+
+    def test_output_is_not_kept_back_unless_that_is_wanted(self):
+        program = self.write("says.py", "import os; print(os.environ['PYTHONUNBUFFERED'])")
+        self.assertEqual(self.launch(program).communicate(timeout=60)[0], "1\n")
+        self.assertEqual(self.launch(program, PYTHONUNBUFFERED=0).communicate(timeout=60)[0], "0\n")
