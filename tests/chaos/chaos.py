@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A cluster of ten processes with keys under SIGKILL, SIGSTOP, steps of the wall clock and reconfigurations (a node
-leaves and joins, nodes change places in the file, the lease changes), while jobs are submitted and cancelled, and
-clients of its front read streams of a served model. At the end: every accepted job has ended once,
+"""A cluster of ten processes with keys under SIGKILL, SIGSTOP, orderly ends of nodes, steps of the wall clock and
+reconfigurations (a node leaves and joins, nodes change places in the file, the lease changes), while jobs are submitted and
+cancelled, some behind launch scripts and pipes and with workers, and clients of its front read streams of a served model.
+At the end: every accepted job has ended once,
 no GPU was granted twice, no two attempts of a job lived at a time (what their programs started included), every stream
 had the tokens of the undisturbed answer, nothing is left running, and no process grew or ended by itself.
 
@@ -51,8 +52,11 @@ LEAVING_ENTRY = "      - {name: n3, gpu: A100-40GB, gpus: 4, intra: nvlink, inte
 JOB = """name: %s
 model: {name: small, family: bert, hidden: 256, layers: 4, heads: 4, sequence: 128, vocabulary: 30522}
 global_batch: 4
-command: ["%s", "%s", "%.2f", "%d"]
+command: %s
 """
+# How people start trainings: the words of a command, of which WORK is the program with its arguments.
+SHAPES = (["WORK"], ["bash", "-c", "set -e; echo begins; WORK; echo ends"], ["sh", "-c", "WORK 2>&1 | cat"],
+          ["sh", "-c", "timeout 1000 WORK"], ["bash", "-c", "set -m; WORK & wait $!"], ["sh", "-c", "setsid WORK & wait $!"])
 
 SERVE = """name: scribe
 max_restarts: 1000  # it outlives every kill, so that streams are read until the end
@@ -77,6 +81,7 @@ class Host:
         self.clock = os.path.join(place.dir, "clock-" + name.replace("/", "-"))
         os.makedirs(self.clock)
         self.removed = False  # from the cluster: its process has to end by itself
+        self.ends = False  # it was told to
         self.log = os.path.join(place.dir, name.replace("/", "-") + ".log")
         self.set_clock(0)
         self.max_memory_mb = self.max_descriptors = 0
@@ -93,7 +98,7 @@ class Host:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env=environment, cwd=self.place.dir)
-        self.stopped = False
+        self.stopped = self.ends = False
 
     def up(self):
         return self.process is not None and self.process.poll() is None
@@ -202,6 +207,11 @@ class Workload:
         for t in self.threads:
             t.start()
 
+    def command(self):
+        words = [self.program, self.stamps, f"{0.5 + 5 * self.random.random():.2f}", str(self.random.randrange(3))]
+        shape = self.random.choice(SHAPES)
+        return words if shape == ["WORK"] else [word.replace("WORK", " ".join(words)) for word in shape]
+
     def submit_jobs(self, which):
         for i in range(1_000_000):
             if self.over.is_set():
@@ -209,8 +219,7 @@ class Workload:
             name = f"job-{which}-{i}"
             file = self.cluster.path(name + ".yaml")
             with open(file, "w") as f:
-                f.write(JOB % (name, self.program, self.stamps, 0.5 + 5 * self.random.random(),
-                               self.random.randrange(3)))
+                f.write(JOB % (name, json.dumps(self.command())))
             reply = self.cluster.ask("submit", file)
             if not reply:
                 self.unanswered += 1
@@ -270,6 +279,10 @@ class Chaos:
     def look_at(self, host):
         """A process that ended and was not told to."""
         if host.process is not None and host.process.poll() is not None:
+            if host.ends and host.process.returncode == 0:
+                host.ends, host.process = False, None
+                self.at(3 * self.random.random(), lambda: self.heal(host))
+                return
             if host.removed and "was removed from the cluster" in host.actor_failure():
                 host.process = None
                 return
@@ -317,10 +330,14 @@ class Chaos:
             return
         kind = self.random.choices(KINDS, (54, 25, 12, 9))[0]
         host = self.random.choice([h for h in self.cluster.hosts.values() if h.kind == kind])
-        if not host.up() or host.stopped:
+        if not host.up() or host.stopped or host.ends:
             return
-        what = self.random.choices(("SIGKILL", "SIGSTOP", "clock"), (50, 35, 15 if self.cluster.shifted_clock else 0))[0]
-        if what == "SIGKILL":
+        what = self.random.choices(("SIGKILL", "SIGSTOP", "SIGTERM", "clock"),
+                                   (50, 35, 15 if kind == "node" else 0, 15 if self.cluster.shifted_clock else 0))[0]
+        if what == "SIGTERM":
+            host.ends = True
+            host.process.terminate()
+        elif what == "SIGKILL":
             host.kill()
             self.at(3 * self.random.random(), lambda: self.heal(host))
         elif what == "SIGSTOP":
@@ -488,7 +505,7 @@ def main():
              if h.max_memory_mb > MOST_MEMORY_MB or h.max_descriptors > MOST_DESCRIPTORS]
 
     print(f"seed {o.seed}, {time.monotonic() - began:.0f} s, {cluster.dir if o.keep else 'directory removed'}")
-    for what in ("SIGKILL", "SIGSTOP", "clock", "reconfigure"):
+    for what in ("SIGKILL", "SIGSTOP", "SIGTERM", "clock", "reconfigure"):
         per_kind = {kind: chaos.done[what, kind] for kind in KINDS}
         print(f"  {what:11} {sum(per_kind.values()):4}  " + ", ".join(f"{k} {n}" for k, n in per_kind.items()))
     print(f"  jobs        {len(workload.accepted):4}  accepted, {workload.unanswered} not answered, "

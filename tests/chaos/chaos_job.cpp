@@ -1,6 +1,6 @@
-// chaos_job FILE SECONDS CHILDREN: a job's program. It and the children that it forks, as torchrun
-// forks its workers, append to FILE that they begin, that they are alive (every 50 ms), and that
-// they end:
+// chaos_job FILE SECONDS CHILDREN: a job's program. It and the children that it forks, as a
+// training forks its loader workers, append to FILE that they begin, that they are alive (every 50
+// ms), and that they end. SIGTERM ends it after half a second, in which it is alive as if it saved:
 //   EVENT JOB LEASE NODE DEVICES PID SECONDS, by a clock that is the same for all processes of the
 //   machine.
 
@@ -11,12 +11,16 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
 
 constexpr double beat_s = 0.05;
+constexpr double save_s = 0.5;
+
+volatile sig_atomic_t stopped = 0;
 
 double now_s() {
   timespec t{};
@@ -40,13 +44,19 @@ void stamp(int fd, const char* event) {
   if (write(fd, line, static_cast<std::size_t>(n)) != n) _exit(3);
 }
 
-void work(int fd, double seconds) {
-  stamp(fd, "begin");
-  for (const double until_s = now_s() + seconds; now_s() < until_s;) {
+void live(int fd, double seconds, bool until_stopped) {
+  for (const double until_s = now_s() + seconds;
+       now_s() < until_s && !(until_stopped && stopped != 0);) {
     usleep(static_cast<useconds_t>(beat_s * 1e6));
     stamp(fd, "alive");
   }
-  stamp(fd, "end");
+}
+
+void work(int fd, double seconds) {
+  stamp(fd, "begin");
+  live(fd, seconds, true);
+  if (stopped != 0) live(fd, save_s, false);
+  stamp(fd, stopped != 0 ? "saved" : "end");
 }
 
 }  // namespace
@@ -65,7 +75,9 @@ int main(int count, char** arguments) {
     }
     children.push_back(child);
   }
+  signal(SIGTERM, [](int) { stopped = 1; });
   work(fd, seconds);
+  if (stopped != 0) return 0;
   for (const auto child : children) waitpid(child, nullptr, 0);
   return 0;
 }
