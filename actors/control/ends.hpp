@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "messages/domain/end.hpp"
 #include "messages/wire/journal.hpp"
@@ -11,6 +13,16 @@
 // than their outcome or state.
 
 namespace troupe::actors {
+
+/// The rank of a program's part with one GPU. None: it has several, and only a launcher knows.
+inline std::optional<std::uint32_t> only_rank_of(const std::vector<lease_part>& parts,
+                                                 std::uint32_t part) {
+  if (part >= parts.size() || parts[part].devices.size() != 1) return {};
+  std::uint32_t rank = 0;
+  for (std::uint32_t p = 0; p < part; ++p)
+    rank += static_cast<std::uint32_t>(parts[p].devices.size());
+  return rank;
+}
 
 /// The word of an outcome without one.
 constexpr end_word word_of(lease_outcome o) {

@@ -19,9 +19,13 @@ namespace troupe::actors {
 
 namespace {
 
-/// "rank 1 on east-2": the number is that of the node's log.
-std::string rank_text(const cluster& c, const lease_record& l, std::uint32_t part) {
-  return fmt::format("rank {} on {}", part, c.nodes[l.granted.parts[part].node].name);
+/// "rank 3 on east-2": the program's rank, as its launcher says, or the only one of a node with one
+/// GPU; "node east-2" where it is unknown which one of several it is.
+std::string rank_text(const cluster& c, const lease_record& l, std::uint32_t part,
+                      std::optional<std::uint32_t> rank = {}) {
+  const auto& node = c.nodes[l.granted.parts[part].node].name;
+  if (!rank) rank = only_rank_of(l.granted.parts, part);
+  return rank ? fmt::format("rank {} on {}", *rank, node) : "node " + node;
 }
 
 std::vector<job_id> jobs_of(const planners::decision& d) {
@@ -249,6 +253,10 @@ void lease_manager::on_part_report(node_index n, lease_id id, const node_report&
     return;
   }
   if (it->now == part_report::state::running) {
+    if (it->word == end_word::node_stopped)
+      return preempt(
+          l->granted.job, end_word::node_stopped,
+          fmt::format("node {} is being stopped", records_.present_cluster().nodes[n].name));
     report_progress(*l, *it);
     return end_done_members(*l, it->iterations);
   }
@@ -296,8 +304,10 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
   if (!is_program(*records_.book().job(l.granted.job)->spec)) return e;
   if (!ordered && is_failure(outcome)) {
     e.rank = r.rank;
-    if (l.ended.size() > 1)
-      e.detail = fmt::format("{}: {}", rank_text(records_.present_cluster(), l, part), e.detail);
+    const bool several = l.ended.size() > 1 || l.granted.parts.front().devices.size() > 1;
+    if (l.ended.size() > 1 || (several && r.rank))
+      e.detail =
+          fmt::format("{}: {}", rank_text(records_.present_cluster(), l, part, r.rank), e.detail);
   }
   e.exit_code = r.exit_code;
   e.program = end_of_program(r);

@@ -75,6 +75,9 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
     l.detail = e.detail;
     l.failed_part = e.part;
     l.rank = e.rank;
+  } else if (l.revoked && !is_failure(e.outcome) && e.exit_code.value_or(0) != 0 &&
+             !e.detail.empty() && e.detail != l.detail) {
+    l.detail += (l.detail.empty() ? "" : "; ") + e.detail;  // it did not obey as it should
   }
 }
 
@@ -166,7 +169,8 @@ void ledger::end_attempt(job_record& j, const lease_record& l, attempt_over at) 
   end.ended_s = at.at_s;
   end.gpu_s = at.gpu_s;
   if (l.failed_part) end.node = l.granted.parts[*l.failed_part].node;
-  if (is_program(*j.spec) && is_failure(l.outcome)) end.rank = l.rank ? l.rank : l.failed_part;
+  if (is_program(*j.spec) && is_failure(l.outcome) && l.failed_part)
+    end.rank = l.rank ? l.rank : only_rank_of(l.granted.parts, *l.failed_part);
   end.exit_code = l.exit_code;
 }
 

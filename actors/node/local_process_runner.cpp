@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -15,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "actors/node/memory_errors.hpp"
+#include "actors/node/program_ends.hpp"
 #include "actors/node/program_files.hpp"
 #include "actors/node/worker_runner.hpp"
 #include "actors/training/socket_folder.hpp"
@@ -45,11 +45,11 @@ constexpr double signal_before_s = 5;              // its last request, before S
 constexpr double longest_retry_s = 60;             // of a node that can start nothing
 constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
 
-/// The signal of an exit status of 128 + n, in brackets: shells and keepers report the end by a
-/// signal that way.
-std::string signal_of(int status) {
-  const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
-  return name ? fmt::format(" (SIG{})", name) : std::string{};
+/// Python keeps what it prints to a file until it has 8 KiB, and loses it when it is killed.
+void show_output_at_once(std::vector<std::pair<std::string, std::string>>& environment) {
+  constexpr const char* name = "PYTHONUNBUFFERED";
+  const bool set = std::ranges::any_of(environment, [](const auto& v) { return v.first == name; });
+  if (!set && std::getenv(name) == nullptr) environment.emplace_back(name, "1");
 }
 
 class local_process_runner final : public process_runner {
@@ -106,6 +106,7 @@ class local_process_runner final : public process_runner {
     o.environment.emplace_back("TROUPE_REPORT", files_.report(w.lease));
     o.environment.emplace_back("TROUPE_CONTROL", files_.control(w.lease));
     runtime::add_python_package(o.environment);
+    show_output_at_once(o.environment);
     const auto order = w.program.value_or(program_order{});
     o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", order.grace_s));
     o.directory = w.working_directory;
@@ -217,6 +218,7 @@ class local_process_runner final : public process_runner {
     o.environment = what.environment;
     runtime::visible_gpus::own().name_in(o.environment);
     runtime::add_python_package(o.environment);
+    show_output_at_once(o.environment);
     o.directory = what.directory;
     o.output = files_.log(lease);
     return keepers_->run(o, until_s_);
@@ -251,9 +253,10 @@ class local_process_runner final : public process_runner {
   struct running {
     std::unique_ptr<runtime::kept_program> program;
     program_order order;
-    bool stopping = false;   // it was ordered to stop,
-    bool killed = false;     // without a grace period
-    double next_poll_s = 0;  // next poll of its files
+    bool stopping = false;                      // it was ordered to stop,
+    std::optional<std::uint64_t> saved_before;  // as it had reported then
+    bool killed = false;                        // without a grace period
+    double next_poll_s = 0;                     // next poll of its files
     program_report reported;
   };
 
@@ -269,6 +272,7 @@ class local_process_runner final : public process_runner {
   void request_stop(lease_id lease, running& r) {
     const double grace_s = r.order.grace_s;
     read_report(lease, r);
+    r.saved_before = r.reported.saved;
     const auto written = files_.request_stop(lease, grace_s);
     if (!written)
       runtime::log(runtime::log_level::warn, "node", "a stop can be requested by SIGTERM alone",
@@ -302,6 +306,7 @@ class local_process_runner final : public process_runner {
       p.now = state::succeeded;
     } else if (end->asked || r.killed) {
       p.now = state::stopped;
+      if (!has_saved(r)) p.detail = end_without_save(end->status);
       // Frameworks have no exit status for it, so the last lines of the output decide.
     } else if (const auto output = last_output(lease); ran_out_of_memory(end->status, output)) {
       p.now = state::out_of_memory;
@@ -313,7 +318,17 @@ class local_process_runner final : public process_runner {
       if (end->by_signal) p.word = end_word::signal;
       p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
     }
+    const bool failed = p.now == state::failed || p.now == state::out_of_memory;
+    if (failed) p.rank = r.reported.failed_rank;
+    if (failed && !p.rank) p.rank = rank_in_summary(last_output(lease));
     return p;
+  }
+
+  /// Since it was asked to stop, or all that it had done before.
+  static bool has_saved(const running& r) {
+    const auto& now = r.reported;
+    return now.saved &&
+           (now.saved != r.saved_before || (now.iteration && *now.saved >= *now.iteration));
   }
 
   static program_progress progress_of(const running& r) {

@@ -115,6 +115,7 @@ void node_state::on_node_orders(const node_orders& o) {
 /// Its own place stays as it is. The controller acknowledges nothing before it has this report.
 void node_state::on_cluster_update(const cluster_update& u) {
   if (follow_cluster(options_.cluster, u.cluster, host_.self)) send_report(make_report());
+  if (options_.cluster->nodes[me_.index()].removed) say_what_is_awaited();
 }
 
 void node_state::on_lease_renewal(const lease_renewal& r) {
@@ -203,6 +204,11 @@ void node_state::run(part& p) {
   const auto& w = p.order;
   p.held = false;
   p.started_s = now();
+  if (end_by_s_) {  // these orders and the report of it have passed each other
+    p.report.now = part_report::state::not_started;
+    p.report.detail = lost();
+    return notify_end(p);
+  }
   if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
     training_.begin(w);
@@ -268,6 +274,7 @@ void node_state::on(training_over over) {
   p->report.detail = over.detail;
   p->report.word = over.word;
   p->report.peak_bytes = over.peak_bytes;
+  if (over.how != part_report::state::stopped) p->report.word.reset();
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
   report_end(*p);
 }
@@ -352,6 +359,7 @@ void node_state::poll_programs() {
     if (!p || is_over(p->report)) continue;
     // The reason for which this node stopped it says more than its exit status.
     if (r.detail.empty()) r.detail = std::move(p->report.detail);
+    if (!is_over(r) || r.now == part_report::state::stopped) r.word = p->report.word;
     p->report = std::move(r);
     if (!is_over(p->report)) continue;
     changed_ = true;
@@ -363,6 +371,7 @@ void node_state::poll_programs() {
 void node_state::on(const programs_changed&) {
   poll_programs();
   if (changed_) report();
+  end_when_done();
 }
 
 /// The lease is checked by the node's own clock, also without any message. A tick that comes late,
@@ -381,6 +390,7 @@ void node_state::on(const tick&) {
     });
   }
   if (changed_ || now() >= report_due_s_) report();
+  end_when_done();
   const double wait_s =
       options_.process_runner ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
   send_later(self_, wait_s, tick{});
@@ -388,6 +398,7 @@ void node_state::on(const tick&) {
 
 /// Why nothing can be started here: it may not last, unless a device is lost.
 std::string node_state::lost() const {
+  if (end_by_s_) return "the node is being stopped";
   return lost_.empty() && options_.process_runner ? options_.process_runner->unable() : lost_;
 }
 

@@ -24,7 +24,8 @@ namespace troupe::actors {
 ///   unknown -> running   ordered for this incarnation, while the node's lease is valid; held back
 ///                        while the lease that it follows has its GPUs
 ///   running -> ended     by itself; or stopped, because it is no longer ordered, the node's lease
-///                        has expired, or the controller has another journal
+///                        has expired, the controller has another journal, or this process is to
+///                        end
 ///   ended -> forgotten   no longer ordered, and the controller has acknowledged a report of the
 ///   end
 class node_state {
@@ -40,6 +41,7 @@ class node_state {
   void on(const training_event& e);
   void on(const serving_over& over);
   void on(const programs_changed&);
+  void on(const end_node&);
   void on(const tick&);
 
  private:
@@ -83,6 +85,9 @@ class node_state {
         if (p.held == held && p.report.now == part_report::state::running) f(p);
   }
   void stop(part& p, bool at_once);
+  void ask_to_end(part& p);
+  void say_what_is_awaited();
+  void end_when_done();
   void stop_program(part& p, bool at_once);
   void end_program(part& p, const simulated_program::end& e);
   void notify_end(const part& p);
@@ -118,6 +123,9 @@ class node_state {
   double report_due_s_ = 0;
   std::string lost_;  // a device is lost, so nothing more is started: the reason
   bool changed_ = false;
+  bool awaits_ = false;               // what it waits for has been said
+  std::optional<double> end_by_s_;    // its process is to end: when what runs is killed
+  std::optional<double> leave_by_s_;  // nothing runs any more: when it ends without an answer
 };
 
 }  // namespace troupe::actors

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/node/awaited_work.hpp"
 #include "actors/node/process_runner.hpp"
 #include "actors/node/work_observer.hpp"
 #include "actors/protocol/lease_actor.hpp"
@@ -30,6 +31,11 @@ struct node_options {
   std::shared_ptr<work_observer> observer;  // null: none
   /// Called once the node was removed from the cluster and its work has ended; null: it stays.
   std::function<void()> on_removed;
+  /// Its work is stopped, as it was removed or its process is to end; with what it waits for. Null:
+  /// nobody wants to know.
+  std::function<void(const awaited_work&)> on_waiting;
+  /// Called once its process may end, after end_node; null: nobody ends it.
+  std::function<void()> on_ended;
 };
 
 /// The node's actor, host and options, which its supervisors use, and the begin and end of actors

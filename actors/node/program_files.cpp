@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t report_bytes = 4096;
 constexpr std::size_t probe_bytes = 4096;
+constexpr double max_rank = 1e9;
 
 std::string_view trimmed(std::string_view s) {
   const auto first = s.find_first_not_of(" \t\r");
@@ -56,6 +57,7 @@ program_report parse_program_report(std::string_view text) {
     if (key == "step_s" && admission::is_step(n)) result.step_s = n;
     if (key == "finished") result.finished = n > 0;
     if (key == "control") result.control = n > 0;
+    if (key == "failed_rank" && n <= max_rank) result.failed_rank = static_cast<std::uint32_t>(n);
     if (n > static_cast<double>(admission::max_iterations)) continue;
     const auto count = static_cast<std::uint64_t>(n);
     if (key == "iterations") result.iterations = count;

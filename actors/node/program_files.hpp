@@ -21,6 +21,7 @@ struct program_report {
   bool finished = false;
   bool control = false;  // it reads the control file
   std::optional<double> loss;
+  std::optional<std::uint32_t> failed_rank;  // its launcher's: that of the process that failed
 
   /// Completed iterations from the job's beginning, if the program says anything about them.
   /// `done`: by earlier attempts, where it does not say from where it has gone on.

@@ -50,7 +50,10 @@ struct serving_over {
   std::string detail;
 };
 
+/// The node's process is to end: its work gets its grace, and nothing more begins.
+struct end_node {};
+
 using node_actor = actor_of<arrived, local_frame, programs_changed, work_done, training_over,
-                            training_event, serving_over, tick>;
+                            training_event, serving_over, end_node, tick>;
 
 }  // namespace troupe::actors

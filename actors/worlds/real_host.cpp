@@ -16,6 +16,7 @@
 #include "actors/worlds/end_watch.hpp"
 #include "actors/worlds/wiring.hpp"
 #include "messages/base/refuse.hpp"
+#include "messages/base/whole_file.hpp"
 #include "messages/domain/device_kind.hpp"
 #include "planners/titan/titan.hpp"
 #include "runtime/host/log.hpp"
@@ -94,7 +95,10 @@ struct real_host::impl {
   shared_cluster cluster;           // the transport's and the actors'
   std::function<void()> start_actors;
   std::atomic<bool> removed = false;  // from the cluster, and its work has ended
-  std::mutex mutex;                   // its transport's thread starts the actors
+  std::atomic<bool> ended = false;    // as it was told to, and so has its work
+  std::atomic<bool> waits = false;    // for its work, before it ends
+  bool asked_to_end = false;
+  std::mutex mutex;  // its transport's thread starts the actors
   bool ending = false;
   failure_watch failures;
 
@@ -131,6 +135,21 @@ struct real_host::impl {
     watch();
   }
 
+  /// A node's work gets its grace first: `ended` says when that is over. False: nothing is waited
+  /// for, here or when it has been asked before.
+  bool end_in_order() {
+    const std::lock_guard guard{mutex};
+    if (!is_node(*cluster, host.self) || actors.empty() || std::exchange(asked_to_end, true))
+      return false;
+    caf::anon_send(caf::actor_cast<node_actor>(actors.front()), end_node{});
+    return true;
+  }
+
+  /// For `troupe up` and `troupe down`, which wait for this host.
+  std::string waiting_file() const {
+    return (std::filesystem::path{options.state} / waiting_file_name).string();
+  }
+
   /// Actors live as long as the process: one that ends has failed.
   void watch() {
     for (const auto& a : actors) failures.add(a);
@@ -144,6 +163,8 @@ struct real_host::impl {
     if (host.self == controller_address && system) watch_of_end.begin(failures.why() ? 1 : 0);
     for (const auto& a : actors) caf::anon_send_exit(a, caf::exit_reason::user_shutdown);
     if (client) caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+    std::error_code ignored;
+    if (waits) std::filesystem::remove(waiting_file(), ignored);
   }
 };
 
@@ -242,6 +263,13 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   node_options how;
   how.cluster = (*i)->cluster;
   how.on_removed = [i = i->get()] { i->removed = true; };
+  how.on_ended = [i = i->get()] { i->ended = true; };
+  how.on_waiting = [i = i->get()](const awaited_work& w) {
+    i->waits = true;
+    (void)write_whole_file(i->waiting_file(), fmt::format("{:g}\n{}\n", w.within_s, w.sentence));
+  };
+  std::error_code ignored;
+  std::filesystem::remove((*i)->waiting_file(), ignored);
   how.process_runner = (*i)->programs;
   how.new_state = (*i)->state && (*i)->state->is_new();
   how.backend = name_of(device_kind::cpu);
@@ -296,7 +324,8 @@ expected<void> real_host::run(const std::function<void()>& meanwhile) {
   // SIGINT and SIGTERM are blocked in all threads, and taken here: no code runs in a signal
   // handler.
   const timespec look_every{0, 100'000'000};
-  while (sigtimedwait(&set, nullptr, &look_every) < 0) {
+  while (sigtimedwait(&set, nullptr, &look_every) < 0 || impl_->end_in_order()) {
+    if (impl_->ended) return {};
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
     if (impl_->removed)
       return refuse(reason::kind::refused, "{}{} was removed from the cluster",

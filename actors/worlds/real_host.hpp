@@ -68,7 +68,8 @@ class real_host {
   std::string endpoint() const;
 
   /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; returns that actor's
-  /// error. `meanwhile`, if given, is called every tenth of a second.
+  /// error. A node then goes on until its work has ended, at most its longest grace, or until a
+  /// second signal. `meanwhile`, if given, is called every tenth of a second.
   expected<void> run(const std::function<void()>& meanwhile = {});
 
   /// The completions of a front.

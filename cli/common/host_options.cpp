@@ -32,7 +32,7 @@ expected<void> host_options::load() {
   return {};
 }
 
-// Until a signal: SIGTERM and SIGINT end the host in order, its programs go on under their keepers.
+// Until a signal: SIGTERM and SIGINT end the host in order, a node after its programs.
 int run_host(output& out, const std::string& name,
              expected<std::unique_ptr<actors::real_host>> host) {
   if (!host) return out.failure(fmt::format("{}: {}", name, host.error().text));

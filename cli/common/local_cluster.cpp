@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "actors/node/awaited_work.hpp"
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/socket_directory.hpp"
@@ -35,7 +36,12 @@ std::string flat(std::string name) {
 }
 
 constexpr const char* lock_name = "up.lock";
-constexpr double ending_s = 3;  // between SIGTERM and SIGKILL
+constexpr double ending_s = 3;        // between SIGTERM and SIGKILL
+constexpr double beyond_grace_s = 8;  // that a node may take to kill, and to report what ended
+
+fs::path waits_file(const fs::path& state, const std::string& node) {
+  return state / flat(node) / actors::waiting_file_name;
+}
 
 /// "n1, n2 are absent"; empty: all are present.
 std::string absentees(const query_reply& r) {
@@ -55,6 +61,22 @@ std::size_t longest_socket_name(const troupe::cluster& c) {
 }
 
 }  // namespace
+
+waiting_nodes nodes_that_wait(const std::string& state) {
+  waiting_nodes all;
+  std::error_code failed;
+  for (fs::directory_iterator it{state, failed}, end; !failed && it != end; it.increment(failed)) {
+    const auto name = it->path().filename().string();
+    std::ifstream in{waits_file(state, name)};
+    double within_s = 0;
+    std::string sentence;
+    if (!(in >> within_s) || !std::getline(in >> std::ws, sentence)) continue;
+    all.within_s = std::max(all.within_s, within_s);
+    all.sentences.push_back(name + " " + sentence);
+  }
+  std::ranges::sort(all.sentences);
+  return all;
+}
 
 expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
   auto c = formats::load_cluster(options.cluster_file);
@@ -110,20 +132,60 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
 }
 
 local_cluster::~local_cluster() {
-  if (!lock_) return;  // it is another process's
+  end([] { return true; });
+}
+
+bool local_cluster::have_ended(const std::vector<std::string>& names) {
+  return std::ranges::all_of(names, [this](const auto& name) {
+    const auto it = running_.find(name);
+    return it == running_.end() || it->second.process->poll().has_value();
+  });
+}
+
+// A second signal is another one: equal ones that are pending at a time are one.
+void local_cluster::end_nodes(const std::function<bool()>& at_once,
+                              const std::function<void(const std::string&)>& say) {
+  const auto signal_all = [this](int signal) {
+    for (const auto& name : nodes_)
+      if (const auto it = running_.find(name); it != running_.end())
+        ::kill(it->second.process->id(), signal);
+  };
+  signal_all(SIGTERM);
+  const runtime::stopwatch waited;
+  double limit_s = ending_s;
+  bool hurried = false;
+  std::set<std::string> said;
+  while (!have_ended(nodes_) && waited.s() < limit_s) {
+    if (!hurried && at_once()) {
+      hurried = true;
+      limit_s = waited.s() + ending_s;
+      signal_all(SIGINT);
+    }
+    if (!hurried) {
+      const auto waiting = nodes_that_wait(options_.state);
+      if (!waiting.sentences.empty())
+        limit_s = std::max(limit_s, waiting.within_s + beyond_grace_s + ending_s);
+      for (const auto& sentence : waiting.sentences)
+        if (say && said.insert(sentence).second) say(sentence);
+    }
+    runtime::pause(0.02);
+  }
+}
+
+void local_cluster::end(const std::function<bool()>& at_once,
+                        const std::function<void(const std::string&)>& say) {
+  if (!lock_) return;  // it is another process's, or has ended
+  end_nodes(at_once, say);
   std::error_code ignored;
   fs::remove(address_file(options_.state), ignored);
   // All at once, then one wait for all: an orderly end of one does not need the others.
   for (auto& [name, p] : running_) p.process->terminate();
-  runtime::wait_until(
-      [this] {
-        return std::all_of(running_.begin(), running_.end(),
-                           [](const auto& p) { return p.second.process->poll().has_value(); });
-      },
-      ending_s);
+  runtime::wait_until([this] { return have_ended(names_); }, ending_s);
   // SIGKILL for those that are left.
   running_.clear();
+  for (const auto& name : nodes_) fs::remove(waits_file(options_.state, name), ignored);
   remove_socket_directory(options_.state);
+  lock_.reset();
 }
 
 std::optional<pid_t> local_cluster::holder(const std::string& state) {
@@ -173,6 +235,7 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     // and gateways only.
     if (options_.port == 0) rest.insert(rest.end(), {"--listen", endpoint(n.name)});
     add(n.name, "node", rest);
+    nodes_.push_back(n.name);
   }
   for (const auto& f : c.fronts) {
     if (!options_.fronts) break;
@@ -220,6 +283,7 @@ std::string local_cluster::last_lines(const std::string& name, std::uintmax_t fr
 expected<void> local_cluster::launch(const std::string& name) {
   std::error_code ignored;
   fs::remove(url_file(name), ignored);  // a front's, of an earlier start
+  fs::remove(waits_file(options_.state, name), ignored);
   runtime::process_options o;
   o.command = commands_.at(name);
   o.output = log_of(name);

@@ -39,6 +39,14 @@ struct ended_process {
   std::string sentence;  // error with the last lines of its log
 };
 
+/// What nodes wait for before they end.
+struct waiting_nodes {
+  double within_s = 0;                 // at most that long
+  std::vector<std::string> sentences;  // "e-0 waits at most 5 s for job 3 (resnet)"
+};
+/// Those with a directory in this state directory.
+waiting_nodes nodes_that_wait(const std::string& state);
+
 /// A cluster on this machine: one process for the controller, each gateway, node and front, all
 /// running this program. They end with this object.
 class local_cluster {
@@ -46,7 +54,7 @@ class local_cluster {
   /// Locks the state directory and the ports, and starts the processes; fails with the present
   /// owner of a lock.
   static expected<std::unique_ptr<local_cluster>> start(local_cluster_options options);
-  /// Sends SIGTERM, then SIGKILL, to every process.
+  /// Without waiting for what runs.
   ~local_cluster();
   local_cluster(const local_cluster&) = delete;
 
@@ -69,6 +77,12 @@ class local_cluster {
   }
   pid_t id(const std::string& name) const { return running_.at(name).process->id(); }
 
+  /// Ends its processes: the nodes first, with what runs there, which has its grace, and then those
+  /// by which they report how it ended. `at_once`: asked repeatedly; once it is true nothing is
+  /// waited for. `say`: is told what is waited for.
+  void end(const std::function<bool()>& at_once,
+           const std::function<void(const std::string&)>& say = {});
+
   /// SIGKILL, like a power failure; and a restart.
   void kill(const std::string& name);
   expected<void> restart(const std::string& name);
@@ -87,13 +101,16 @@ class local_cluster {
   expected<void> launch(const std::string& name);
   void describe(const troupe::cluster& c, const std::string& sockets);
   std::string url_file(const std::string& front) const;
+  bool have_ended(const std::vector<std::string>& names);
+  void end_nodes(const std::function<bool()>& at_once,
+                 const std::function<void(const std::string&)>& say);
   std::string log_of(const std::string& name) const;
   std::string last_lines(const std::string& name, std::uintmax_t from) const;
 
   local_cluster_options options_;
   std::optional<runtime::file_lock> lock_;
   runtime::port_claim ports_;
-  std::vector<std::string> names_, fronts_;
+  std::vector<std::string> names_, nodes_, fronts_;
   std::map<std::string, std::string> endpoints_;
   std::map<std::string, std::vector<std::string>> commands_;
   std::map<std::string, host_process> running_;

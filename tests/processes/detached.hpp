@@ -20,7 +20,7 @@ struct detached {
     words.insert(words.end(), more.begin(), more.end());
     said = troupe(words);
   }
-  ~detached() { troupe({"down", "--state", state}); }
+  ~detached() { troupe({"down", "--now", "--state", state}); }
 
   result ask(std::vector<std::string> words) const {
     words.insert(words.end(), {"--state", state});

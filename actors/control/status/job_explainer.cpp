@@ -163,7 +163,7 @@ job_status job_explainer::status_of(const job_record& j) {
   if (s.command.size() > 1 && !may_act_on(s_.viewer, j.owner)) s.command.resize(1);
   s.exit_code = j.exit_code;
   if (j.failed_rank && !j.tries.empty() && *j.failed_rank < j.tries.back().nodes.size()) {
-    s.failed_rank = j.failed_rank;
+    if (const auto& end = j.tries.back().end) s.failed_rank = end->rank;
     s.failed_node = s_.cluster.nodes[j.tries.back().nodes[*j.failed_rank]].name;
   }
   if (auto ended = ended_ranks(j); !ended.empty()) {
@@ -200,16 +200,15 @@ std::vector<std::uint32_t> job_explainer::ended_ranks(const job_record& j) const
   return ranks;
 }
 
-/// "rank 1 on east-2 has ended with status 0"; empty: none has.
+/// "node east-2 has ended with status 0"; empty: none has.
 std::string job_explainer::ended_text(const job_record& j) const {
-  const auto ranks = ended_ranks(j);
-  if (ranks.empty()) return {};
+  const auto ended = ended_ranks(j);
+  if (ended.empty()) return {};
   std::string names;
-  for (const auto rank : ranks)
-    names += fmt::format("{}{} on {}", names.empty() ? "" : ", ", rank,
-                         s_.cluster.nodes[j.where[rank].node].name);
-  return ranks.size() == 1 ? fmt::format("rank {} has ended with status 0", names)
-                           : fmt::format("ranks {} have ended with status 0", names);
+  for (const auto part : ended)
+    names += (names.empty() ? "" : ", ") + s_.cluster.nodes[j.where[part].node].name;
+  return fmt::format("node{} {} {} ended with status 0", ended.size() == 1 ? "" : "s", names,
+                     ended.size() == 1 ? "has" : "have");
 }
 
 /// Null: they are being computed.

@@ -10,7 +10,8 @@ namespace troupe::cli {
 namespace {
 
 /// The agent on a machine with GPUs: starts the programs that the controller has ordered, and
-/// reports them. Programs outlive a restart of it, under their keepers.
+/// reports them. Its end is theirs: SIGTERM to it stops them, each with its grace, and their
+/// keepers kill them if it is killed.
 class node_verb final : public verb {
  public:
   void options(CLI::App& app) override {

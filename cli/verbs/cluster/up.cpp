@@ -70,9 +70,18 @@ class up_verb final : public verb {
     while (!stop_requested(200))
       for (const auto& gone : cluster->ended()) {
         out.note("troupe: {}", gone.sentence);
-        if (gone.name == "controller") return exit_no;  // without it the others are useless
+        if (gone.name == "controller") return end(out, *cluster, exit_no);  // useless without it
       }
-    return exit_done;
+    return end(out, *cluster, exit_done);
+  }
+
+  /// What runs has its grace, unless another signal comes.
+  static int end(output& out, local_cluster& cluster, int status) {
+    cluster.end([] { return stop_requested(0); },
+                [&out](const std::string& sentence) {
+                  out.note("troupe: {}; a second signal, or Ctrl-C, does not wait", sentence);
+                });
+    return status;
   }
 
   void print_ready(const output& out, const local_cluster& cluster) const {

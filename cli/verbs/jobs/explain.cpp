@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
@@ -28,6 +29,7 @@ class explain_verb final : public verb {
     const auto last = last_lines(reply->job);
     out.document(document(*reply, last));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
+    if (did_not_obey(reply->job)) out.line("Its last attempt: {}", reply->job.detail);
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
     if (const auto ends = ends_text(reply->job); !ends.empty())
       out.line("Attempts ended by: {}", ends);
@@ -40,12 +42,9 @@ class explain_verb final : public verb {
     if (!reply->memory.empty()) out.line("\nMemory:");
     for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
     if (!last.empty()) {
-      const auto rank = failed_rank(reply->job);
       out.line("\nLast output{} (troupe logs {}{} shows all of it):",
-               rank > 0
-                   ? fmt::format(" of rank {} on {}", rank, reply->job.failed_node.value_or("?"))
-                   : "",
-               job_, rank > 0 ? fmt::format(" --rank {}", rank) : "");
+               part_ > 0 ? " of node " + reply->job.failed_node.value_or("?") : "", job_,
+               part_ > 0 ? fmt::format(" --rank {}", part_) : "");
       for (const auto& l : last) out.line("  {}", l);
     }
     return exit_done;
@@ -90,21 +89,38 @@ class explain_verb final : public verb {
     return plans.text(terminal_columns());
   }
 
-  /// The part of the job whose output has the reason of its failure.
-  static std::uint32_t failed_rank(const job_status& j) { return j.failed_rank.value_or(0); }
+  /// The part of the job whose output has the reason of its failure; logs are by part.
+  std::uint32_t failed_part(const job_status& j) {
+    if (!j.failed_node) return 0;
+    const auto now = remote_.ask<query_reply>(query_jobs{0, j.job});
+    if (!now) return 0;
+    for (std::uint32_t part = 0; part < j.where.size(); ++part)
+      if (const auto n = j.where[part].node;
+          n < now->nodes.size() && now->nodes[n].name == *j.failed_node)
+        return part;
+    return 0;
+  }
+
+  /// It was stopped, and has ended otherwise than by that or with 0.
+  static bool did_not_obey(const job_status& j) {
+    const auto status = j.exit_code.value_or(0);
+    return (j.state == job_state::waiting || j.state == job_state::cancelled) && status != 0 &&
+           status != 128 + SIGTERM;
+  }
 
   /// The last output of a failed job; nothing if its log is not available.
   std::vector<std::string> last_lines(const job_status& j) {
     // Without an attempt there is no log; output of jobs that run or have finished is for `troupe
     // logs`.
-    if (j.state != job_state::failed || j.attempts == 0) return {};
+    if (j.attempts == 0 || !(j.state == job_state::failed || did_not_obey(j))) return {};
     constexpr std::size_t max_lines = 5;
     constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
+    part_ = failed_part(j);
     // An offset beyond the end is answered with the log's length.
-    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, failed_rank(j), end_of_log});
+    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, part_, end_of_log});
     if (!about || !about->why.text.empty()) return {};
     const auto from = about->offset - std::min(about->offset, max_bytes);
-    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, failed_rank(j), from})) return {};
+    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, part_, from})) return {};
     const auto raw = remote_.raw().bytes();
     const std::string tail{reinterpret_cast<const char*>(raw.data()), raw.size()};
     std::vector<std::string> lines;
@@ -125,6 +141,7 @@ class explain_verb final : public verb {
   }
 
   job_id job_ = 0;
+  std::uint32_t part_ = 0;
   remote remote_;
 };
 
