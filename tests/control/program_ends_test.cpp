@@ -318,7 +318,7 @@ TEST_CASE("ranks that outlive one that ended are stopped after rank_wait_s, if t
   t.part(1, part_report::state::succeeded);
   CHECK(t.seen().state == job_state::running);
   CHECK(t.seen().ended_ranks == std::vector<std::uint32_t>{1});
-  CHECK(t.seen().detail == fmt::format("rank 1 on {} has ended with status 0", t.name(1)));
+  CHECK(t.seen().detail == fmt::format("node {} has ended with status 0", t.name(1)));
   for (int i = 0; i < 18; ++i) t.runs(0);
   t.world.run_until(t.world.now_s() + 10);
   t.runs(0);
