@@ -221,10 +221,20 @@ TEST_CASE("what a cluster says and cannot be written is exit status 1 with a sen
     return run(std::string{TROUPE_PROGRAM} + " " + words + " --state " + c->state + " " + to);
   };
   const auto number = std::to_string(ended), other = std::to_string(running);
-  for (const auto& words :
-       {"status", "status --json", "status --job-file " + number, "queue --json", "logs " + number,
-        "logs --all " + number, "logs --json " + number, "logs -f " + number, "logs -f " + other,
-        "logs -f --json " + other, "explain " + other, "wait " + number, "wait --json " + number}) {
+  const std::vector<std::string> all{"status",
+                                     "status --json",
+                                     "status --job-file " + number,
+                                     "queue --json",
+                                     "logs " + number,
+                                     "logs --all " + number,
+                                     "logs --json " + number,
+                                     "logs -f " + number,
+                                     "logs -f " + other,
+                                     "logs -f --json " + other,
+                                     "explain " + other,
+                                     "wait " + number,
+                                     "wait --json " + number};
+  for (const auto& words : all) {
     INFO(words);
     const auto full = shell(words, ">/dev/full");
     CHECK(full.status == 1);
