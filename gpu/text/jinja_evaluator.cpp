@@ -358,6 +358,15 @@ value evaluator::look_up(const std::string& name) {
   return v.is_undefined() ? value::missing(fmt::format("'{}' is undefined", name)) : v;
 }
 
+void charge_texts(work& w, const value& v, const arguments& given) {
+  const auto charge = [&](const value& one) {
+    if (const auto* t = one.as_text()) w.reads(t->size());
+  };
+  charge(v);
+  for (const auto& one : given.positional) charge(one);
+  for (const auto& [name, one] : given.named) charge(one);
+}
+
 value evaluator::call(const value& callee, const arguments& given) {
   check_defined(callee);
   auto* o = callee.as_object();

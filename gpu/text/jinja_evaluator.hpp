@@ -99,6 +99,9 @@ value apply_filter(evaluator& e, std::string_view name, const value& input, cons
 bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given);
 /// Undefined: there is none of that name.
 value global_function(std::string_view name);
+/// What a method, filter or test reads of texts.
+void charge_texts(work& w, const value& v, const arguments& given);
+
 /// Has a text, a list or a dictionary this method?
 bool has_method(const value& v, std::string_view name);
 value call_method(evaluator& e, const value& v, std::string_view name, const arguments& given);

@@ -308,6 +308,7 @@ value apply_filter(evaluator& e, std::string_view name, const value& input,
   if (!f) f = find_named(of_lists, name);
   if (!f) fail("the filter '{}' is not supported", name);
   e.work().steps(1);
+  charge_texts(e.work(), input, given);
   return (*f)(e, input, given);
 }
 

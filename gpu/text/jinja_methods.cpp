@@ -18,8 +18,10 @@ value listed_texts(std::vector<text> parts) {
 }
 
 template <sides where>
-value strip(evaluator&, const value& v, const bound& args) {
-  return stripped(self(v), args.optional_text(0), where);
+value strip(evaluator& e, const value& v, const bound& args) {
+  const auto characters = args.optional_text(0);
+  if (characters) e.work().maps(characters->size());
+  return stripped(self(v), characters, where);
 }
 
 template <bool right>
@@ -58,6 +60,7 @@ value replace(evaluator& e, const value& v, const bound& args) {
 template <text (*change)(const text&)>
 value change_text(evaluator& e, const value& v, const bound&) {
   e.work().bytes(2 * self(v).size());
+  e.work().maps(self(v).size());
   return change(self(v));
 }
 
@@ -122,8 +125,9 @@ value join(evaluator& e, const value& v, const bound& args) {
 }
 
 template <bool (*all)(std::string_view)>
-value only(evaluator&, const value& v, const bound&) {
+value only(evaluator& e, const value& v, const bound&) {
   const std::string_view s = self(v).bytes();
+  e.work().maps(s.size());
   for (std::size_t at = 0; at < s.size();) {
     const auto size = character_size(s, at);
     if (!all(s.substr(at, size))) return false;
@@ -137,7 +141,8 @@ bool digit(std::string_view c) {
 }
 
 template <bool (*is)(const text&)>
-value whole(evaluator&, const value& v, const bound&) {
+value whole(evaluator& e, const value& v, const bound&) {
+  e.work().maps(2 * self(v).size());
   return is(self(v));
 }
 
@@ -303,6 +308,7 @@ bool has_method(const value& v, std::string_view name) {
 /// Every method of a text may read or copy all of it, and is charged for that up front.
 value call_method(evaluator& e, const value& v, std::string_view name, const arguments& given) {
   if (const auto* t = v.as_text()) e.work().bytes(t->size());
+  charge_texts(e.work(), v, given);
   return (*method_for(v, name))(e, v, given);
 }
 

@@ -47,6 +47,7 @@ template <bool upper_case>
 bool has_case(evaluator& e, const value& v, given_values) {
   const auto t = shown(v, e.work());
   e.work().bytes(2 * t.size());
+  e.work().maps(2 * t.size());
   return upper_case ? is_upper(t) : is_lower(t);
 }
 
@@ -130,6 +131,7 @@ bool apply_test(evaluator& e, std::string_view name, const value& v, const argum
     fail("{}: found {} arguments, expected {}", name, given.positional.size() + given.named.size(),
          t->arguments);
   e.work().steps(1);
+  charge_texts(e.work(), v, given);
   return t->holds(e, v, given.positional);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "gpu/text/characters.hpp"
 
@@ -82,13 +83,16 @@ std::size_t start_before(std::string_view s, std::size_t end) {
   return end - 1;
 }
 
-bool has_character(std::string_view all, std::string_view one) {
+std::set<std::string_view> characters_of(std::string_view all) {
+  std::set<std::string_view> set;
+  std::string_view last;
   for (std::size_t at = 0; at < all.size();) {
-    const auto size = character_size(all, at);
-    if (all.substr(at, size) == one) return true;
-    at += size;
+    const auto one = all.substr(at, character_size(all, at));
+    if (one != last) set.insert(one);
+    last = one;
+    at += one.size();
   }
-  return false;
+  return set;
 }
 
 /// Bytes of the line end there; 0: none.
@@ -112,8 +116,10 @@ bool is_space(std::string_view character) {
 /// Like str.strip(): `characters` is a set, not a prefix or suffix.
 text stripped(const text& t, const std::optional<std::string>& characters, sides where) {
   const std::string_view s = t.bytes();
+  const std::set<std::string_view> set =
+      characters ? characters_of(*characters) : std::set<std::string_view>{};
   const auto goes = [&](std::string_view one) {
-    return characters ? has_character(*characters, one) : is_space(one);
+    return characters ? set.contains(one) : is_space(one);
   };
   std::size_t begin = 0, end = s.size();
   while (where != sides::right && begin < end) {

@@ -21,12 +21,16 @@ text as_text(evaluator& e, const value& v) {
 }
 
 value trim(evaluator& e, const value& v, const bound& args) {
-  return stripped(as_text(e, v), args.optional_text(0), sides::both);
+  const auto characters = args.optional_text(0);
+  if (characters) e.work().maps(characters->size());
+  return stripped(as_text(e, v), characters, sides::both);
 }
 
 template <text (*change)(const text&)>
 value changed(evaluator& e, const value& v, const bound&) {
-  return change(as_text(e, v));
+  const auto t = as_text(e, v);
+  e.work().maps(t.size());
+  return change(t);
 }
 
 value replace_filter(evaluator& e, const value& v, const bound& args) {

@@ -58,6 +58,7 @@ void service::withdraw(const std::string& model) {
     const std::lock_guard hold{mutex_};
     offered_.erase(model);
   }
+  encoders_.forget(model);
   metrics_.remove_model(model);
 }
 
@@ -260,8 +261,13 @@ void service::fail(const problem& p, const std::string& model,
   reply->whole(answer_of(p, fields_of(p)));
 }
 
+std::uint64_t service::random_number() {
+  const std::lock_guard hold{random_mutex_};
+  return random_.next();
+}
+
 // The server's thread parses, which takes a time that the size of the body bounds; encoding takes
-// longer and is left to the encoder's thread. A client may leave before, during and after it:
+// longer and is left to an encoder's thread. A client may leave before, during and after it:
 // `running` has both sides' state.
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
   if (!is_json(r))
@@ -272,7 +278,7 @@ void service::generate(const http_request& r, bool chat, const std::shared_ptr<h
   if (!to) return fail(unknown_model(asked->model), {}, reply);
   const auto run = std::make_shared<running>();
   reply->when_gone([run] { run->leave(); });
-  encoder_.soon([this, asked = std::move(*asked), to, reply, run] {
+  encoders_.soon(to->model.name, chat, [this, asked = std::move(*asked), to, reply, run] {
     if (!run->has_client()) return metrics_.count(outcome::cancelled, asked.model);
     if (auto ok = start(asked, to, reply, run); !ok) fail(ok.error(), asked.model, reply);
   });
@@ -303,8 +309,8 @@ openai::parsed<void> service::start(const openai::request& asked, const offer_pt
 answer::question service::question_of(const openai::request& asked, const served_model& m,
                                       const generation& g) {
   answer::question q;
-  q.head = {fmt::format("{}-{:016x}{:016x}", asked.chat ? "chatcmpl" : "cmpl", random_.next(),
-                        random_.next()),
+  q.head = {fmt::format("{}-{:016x}{:016x}", asked.chat ? "chatcmpl" : "cmpl", random_number(),
+                        random_number()),
             m.name, static_cast<std::int64_t>(clock_.wall_s()), asked.chat};
   q.stream = asked.stream;
   q.include_usage = asked.include_usage;
@@ -327,7 +333,7 @@ answer::question service::question_of(const openai::request& asked, const served
 openai::parsed<std::vector<std::uint64_t>> service::submit(const openai::request& asked,
                                                            const offered& to, const generation& g,
                                                            const std::shared_ptr<answer>& result) {
-  const auto seed = asked.seed.value_or(random_.next());
+  const auto seed = asked.seed.value_or(random_number());
   std::vector<generator::submission> all;
   std::vector<std::uint32_t> nothing_to_do;
   std::uint32_t index = 0;

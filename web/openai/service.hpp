@@ -11,7 +11,6 @@
 
 #include "messages/base/random.hpp"
 #include "runtime/host/clock.hpp"
-#include "runtime/host/timed_calls.hpp"
 #include "web/http/api_keys.hpp"
 #include "web/http/cors.hpp"
 #include "web/http/http_server.hpp"
@@ -20,12 +19,13 @@
 #include "web/openai/generator.hpp"
 #include "web/openai/metrics.hpp"
 #include "web/openai/openai.hpp"
+#include "web/openai/prompt_queues.hpp"
 #include "web/openai/served_model.hpp"
 
 namespace troupe::web {
 
 /// OpenAI's API: answers HTTP requests by what generators generate. handle() is called on one
-/// thread, which must not wait: prompts are encoded on a thread of the service's own. The other
+/// thread, which must not wait: prompts are encoded on threads of the service's own. The other
 /// functions are called on any. The HTTP server must end before this does.
 class service {
  public:
@@ -75,10 +75,11 @@ class service {
   http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
+  std::uint64_t random_number();
   void fail(const openai::problem& p, const std::string& model,
             const std::shared_ptr<http_reply>& reply);
   class running;
-  /// On the encoder's thread.
+  /// On an encoder's thread.
   openai::parsed<void> start(const openai::request& asked, const offer_ptr& to,
                              const std::shared_ptr<http_reply>& reply,
                              const std::shared_ptr<running>& r);
@@ -91,13 +92,14 @@ class service {
   const runtime::clock& clock_;
   const std::int64_t started_;
   cors_policy cors_{{}};
-  random_source random_;  // the encoder's
+  std::mutex random_mutex_;
+  random_source random_;
   metrics metrics_;
   mutable std::mutex mutex_;
   std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
   std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
   std::function<bool(const std::string&)> expected_;
-  runtime::timed_calls encoder_;  // ends first
+  prompt_queues encoders_;  // ends first
 };
 
 }  // namespace troupe::web
