@@ -16,7 +16,6 @@
 #include "planners/policy/elastic_jobs.hpp"
 #include "planners/policy/move.hpp"
 #include "planners/policy/placement.hpp"
-#include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -275,35 +274,18 @@ void scheduler_state::begin_round() {
   propose(std::move(decisions));
 }
 
-/// A policy may be anybody's. One that throws, decides nonsense or does not answer within its limit
-/// costs its round, and not the controller, which would fall over the same jobs at each start.
+/// One that fails costs its round, and not the controller, which would fail again at each start.
 std::vector<planners::decision> scheduler_state::ask_policy(const planners::snapshot& s) {
-  constexpr double ask_again_s = 10;  // it may have failed for a reason that passes
   try {
     auto decisions = options_.policy->decide(s, host_.random);
     if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
-    if (std::exchange(fault_, {}))
-      runtime::log(runtime::log_level::info, "scheduler", "the policy decides again");
+    faults_.on_decided();
     return decisions;
   } catch (const std::exception& e) {
-    on_policy_fault(e.what());
-    if (options_.policy->round_s() == 0) decide_again_in(ask_again_s);
+    faults_.on_fault(e.what(), host_.clock->now_s());
+    if (options_.policy->round_s() == 0) decide_again_in(10);
     return {};
   }
-}
-
-/// Each event asks it anew: the log has the same fault once a minute.
-void scheduler_state::on_policy_fault(const std::string& why) {
-  constexpr double log_every_s = 60;
-  const double now_s = host_.clock->now_s();
-  if (!fault_) fault_.emplace();
-  ++fault_->rounds;
-  const bool is_known = fault_->why == why && now_s < fault_->logged_s + log_every_s;
-  fault_->why = why;
-  if (is_known) return;
-  fault_->logged_s = now_s;
-  runtime::log(runtime::log_level::error, "scheduler", "the policy fails: nothing is decided",
-               {{"why", why}, {"rounds", fault_->rounds}});
 }
 
 /// `took_s` is by the host's clock: the counts must not differ between virtual runs.
@@ -510,10 +492,9 @@ policy_view scheduler_state::on(const why_waiting& m) {
   const auto* known = find_in(plans_, m.job);
   if (j->state == job_state::waiting && !j->suspended && !starting_ && known &&
       known->memory_factor == j->memory_factor)
-    result.why_waiting =
-        fault_ ? fmt::format("the policy fails, and nothing is decided ({} rounds in a row): {}",
-                             fault_->rounds, fault_->why)
-               : why_waiting_text(*options_.policy, now, m.job, known->plans.get());
+    result.why_waiting = faults_.sentence();
+  if (result.why_waiting.empty())
+    result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->plans.get());
   return result;
 }
 

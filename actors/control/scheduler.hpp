@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "actors/control/controller_options.hpp"
 #include "actors/control/interfaces.hpp"
 #include "actors/control/pending_starts.hpp"
+#include "actors/control/policy_faults.hpp"
 #include "actors/protocol/actor_state.hpp"
 #include "planners/cluster/idle_index.hpp"
 #include "planners/policy/policy.hpp"
@@ -61,7 +61,6 @@ class scheduler_state {
   void begin_placing();
   void begin_round();
   std::vector<planners::decision> ask_policy(const planners::snapshot& s);
-  void on_policy_fault(const std::string& why);
   void count(const std::vector<planners::decision>& decisions, double took_s);
   void decide_again_in(double seconds);
   void propose(std::vector<planners::decision> decisions);
@@ -108,13 +107,7 @@ class scheduler_state {
   // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
   std::optional<double> again_at_s_;  // the next call of an event-driven policy without an event
-  /// The policy's fault in its last round; none: it has decided.
-  struct policy_fault {
-    std::string why;
-    std::uint64_t rounds = 0;  // in a row
-    double logged_s = 0;
-  };
-  std::optional<policy_fault> fault_;
+  policy_faults faults_;
   std::uint64_t proposals_ = 0;
   scheduling_counts counts_;
   bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet

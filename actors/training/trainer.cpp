@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/training/attempt_end.hpp"
+#include "actors/training/lending/bubble_sums.hpp"
 #include "actors/training/resume_events.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
@@ -21,21 +22,6 @@ constexpr double tick_s = 1;
 constexpr double replan_event_every_s = 60;
 constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
-
-/// Sums; of the guard and the worst delay the largest.
-void add(bubble_use& all, const bubble_use& one) {
-  all.guest_steps += one.guest_steps;
-  all.guest_s += one.guest_s;
-  all.delayed_steps += one.delayed_steps;
-  all.delay_s += one.delay_s;
-  all.worst_delay_s = std::max(all.worst_delay_s, one.worst_delay_s);
-  all.guard_s = std::max(all.guard_s, one.guard_s);
-  all.paused = all.paused || one.paused;
-  all.idle_s = all.idle_s.value_or(0) + one.idle_s.value_or(0);
-  if (!one.delays) return;
-  if (!all.delays) all.delays.emplace();
-  all.delays->add(*one.delays);
-}
 
 }  // namespace
 
@@ -274,7 +260,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   record.busy_s += r.busy_s;
   if (r.bubbles) {
     record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
-    add(bubbles_, *r.bubbles);
+    add_use(bubbles_, *r.bubbles);
   }
   p.sums.add(r);
   if (++p.stages < stages_.size()) return;
