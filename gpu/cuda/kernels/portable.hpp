@@ -74,16 +74,16 @@ TROUPE_DEVICE float root(float x) {
   return sqrtf(x);
 }
 // Each rounded by itself: not contracted, and none of the faster forms that flags may allow.
-TROUPE_DEVICE float product(float a, float b) {
+TROUPE_DEVICE float rounded_product(float a, float b) {
   return __fmul_rn(a, b);
 }
-TROUPE_DEVICE float sum(float a, float b) {
+TROUPE_DEVICE float rounded_sum(float a, float b) {
   return __fadd_rn(a, b);
 }
-TROUPE_DEVICE float quotient(float a, float b) {
+TROUPE_DEVICE float rounded_quotient(float a, float b) {
   return __fdiv_rn(a, b);
 }
-TROUPE_DEVICE float exact_root(float x) {
+TROUPE_DEVICE float rounded_root(float x) {
   return __fsqrt_rn(x);
 }
 /// The block's dynamic shared memory.
@@ -151,16 +151,16 @@ void sync_threads();
 float shuffle_xor(float v, int mask);
 double shuffle_xor(double v, int mask);
 unsigned char* shared_memory();
-TROUPE_DEVICE float product(float a, float b) {
+TROUPE_DEVICE float rounded_product(float a, float b) {
   return a * b;
 }
-TROUPE_DEVICE float sum(float a, float b) {
+TROUPE_DEVICE float rounded_sum(float a, float b) {
   return a + b;
 }
-TROUPE_DEVICE float quotient(float a, float b) {
+TROUPE_DEVICE float rounded_quotient(float a, float b) {
   return a / b;
 }
-TROUPE_DEVICE float exact_root(float x) {
+TROUPE_DEVICE float rounded_root(float x) {
   return std::sqrt(x);
 }
 void copy_ahead(eight* to, const eight* from, bool there);

@@ -127,12 +127,15 @@ struct adamw_kernel {
     for (auto i = static_cast<std::size_t>(thread_id()); i < run.count; i += threads) {
       const auto at = run.at + i;
       const float g = gradients[at] * how.scale;
-      const float m = sum(product(how.beta1, first_moments[at]), product(how.keep1, g));
-      const float v =
-          sum(product(how.beta2, second_moments[at]), product(product(how.keep2, g), g));
+      const float m =
+          rounded_sum(rounded_product(how.beta1, first_moments[at]), rounded_product(how.keep1, g));
+      const float v = rounded_sum(rounded_product(how.beta2, second_moments[at]),
+                                  rounded_product(rounded_product(how.keep2, g), g));
+      const float root_of_v = rounded_root(rounded_product(v, how.correct));
       const float step =
-          quotient(product(how.rate, m), sum(exact_root(product(v, how.correct)), how.epsilon));
-      const float value = sum(product(values[at], run.decays ? how.shrink : 1.0f), -step);
+          rounded_quotient(rounded_product(how.rate, m), rounded_sum(root_of_v, how.epsilon));
+      const float kept = rounded_product(values[at], run.decays ? how.shrink : 1.0f);
+      const float value = rounded_sum(kept, -step);
       first_moments[at] = m;
       second_moments[at] = v;
       gradients[at] = 0;
