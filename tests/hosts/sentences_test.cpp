@@ -67,6 +67,9 @@ TEST_CASE("a sentence that everybody reads has nothing that a job has said") {
      "rank 1 on east-2: exit status 1: it says that it ran out of memory");
   is("exit status 137 (SIGKILL)", "exit status 137 (SIGKILL)");
   is("rank 1 on east-2: exit status 9", "rank 1 on east-2: exit status 9");
+  is("node east-2: exit status 1: CUDA out of memory: secret",
+     "node east-2: exit status 1: it says that it ran out of memory");
+  is("node east-2 is being stopped", "node east-2 is being stopped");
   is("stage 0 of pipeline 1 on node a: layer 3 (Block): ValueError: secret (gpt.py:41)",
      "stage 0 of pipeline 1 on node a: its owner and operators see why");
   is("failed, or lost its node, in 3 consecutive attempts without progress (max_restarts 2); most "

@@ -191,22 +191,23 @@ TEST_CASE("the rank and the node that failed are named, and explain shows that r
   const auto job = where.write(
       "job.yaml",
       "name: rank-1-fails\nmodel: gpt2-7b\nglobal_batch: 2\ncommand: [sh, -c, \"[ $NODE_RANK = 1 ] "
-      "&& { sleep 0.5; echo 'ValueError: label 12'; exit 9; }; trap 'echo stopped; exit 0' TERM; "
+      "&& { sleep 0.5; echo 'ValueError: label 12'; echo 'failed_rank: 5' >> $TROUPE_REPORT; exit "
+      "9; }; trap 'echo stopped; exit 0' TERM; "
       "while :; do sleep 0.1; done\"]\n");
   const auto r = cluster.ask({"submit", job, "--wait", "--json"});
   CHECK(r.status == 9);
   const auto end = r.document().at("jobs")[0];
-  CHECK(end.at("detail") == "rank 1 on e-1: exit status 9");
-  CHECK(end.at("failed_rank") == 1);
+  CHECK(end.at("detail") == "rank 5 on e-1: exit status 9");
+  CHECK(end.at("failed_rank") == 5);
   CHECK(end.at("failed_node") == "e-1");
   const auto why = cluster.ask({"explain", "1", "--json"}).document();
   CHECK(why.at("last_output") == nlohmann::json::array({"ValueError: label 12"}));
   CHECK(why.at("failed_node") == "e-1");
   CHECK_THAT(cluster.ask({"explain", "1"}).out,
-             Catch::Contains("Last output of rank 1 on e-1 (troupe logs 1 --rank 1 shows"));
-  CHECK(cluster.ask({"status", "1", "--json"}).document().at("jobs")[0].at("failed_rank") == 1);
+             Catch::Contains("Last output of node e-1 (troupe logs 1 --rank 1 shows"));
+  CHECK(cluster.ask({"status", "1", "--json"}).document().at("jobs")[0].at("failed_rank") == 5);
   const auto text = cluster.ask({"wait", "1"});
-  CHECK_THAT(text.out, Catch::Contains("has failed: rank 1 on e-1: exit status 9"));
+  CHECK_THAT(text.out, Catch::Contains("has failed: rank 5 on e-1: exit status 9"));
 }
 
 TEST_CASE(
@@ -216,18 +217,15 @@ TEST_CASE(
     return f.submit("gpt2-7b", "[ $NODE_RANK = 1 ] && { " + script +
                                    "; }; trap 'exit 0' TERM; while :; do sleep 0.05; done");
   };
-  CHECK(f.detail_once_failed(rank_1("kill -SEGV $$")) ==
-        "rank 1 on e-1: exit status 139 (SIGSEGV)");
+  CHECK(f.detail_once_failed(rank_1("kill -SEGV $$")) == "node e-1: exit status 139 (SIGSEGV)");
   // With more headroom no plan fits; rank 0 obeyed, and that has not finished the job.
   const auto memory = rank_1("echo 'CUDA out of memory'; exit 1");
-  CHECK_THAT(
-      f.detail_once_failed(memory),
-      Catch::Contains("out of memory") &&
-          Catch::EndsWith("; most recently: rank 1 on e-1: exit status 1: CUDA out of memory"));
+  CHECK_THAT(f.detail_once_failed(memory),
+             Catch::Contains("out of memory") &&
+                 Catch::EndsWith("; most recently: node e-1: exit status 1: CUDA out of memory"));
   const auto missing =
       f.submit("gpt2-7b", "", [&](job_spec& s) { s.command = {"no-such-program"}; });
-  CHECK_THAT(f.detail_once_failed(missing),
-             Catch::Matches("rank [01] on e-[01]: .*no-such-program.*"));
+  CHECK_THAT(f.detail_once_failed(missing), Catch::Matches("node e-[01]: .*no-such-program.*"));
   const auto outlives = f.submit("gpt2-7b",
                                  "[ $NODE_RANK = 1 ] && exit 0; trap 'exit 0' TERM; "
                                  "while :; do sleep 0.05; done",
@@ -235,7 +233,7 @@ TEST_CASE(
   CHECK(runtime::wait_until(
       [&] { return f.job(outlives).ended_ranks == std::vector<std::uint32_t>{1}; }, long_s, 0.1));
   CHECK(f.detail_once_failed(outlives) ==
-        "rank 0 on e-0 was still running 1.5 s (rank_wait_s) after rank 1 on e-1 had ended");
+        "node e-0 was still running 1.5 s (rank_wait_s) after node e-1 had ended");
 }
 
 TEST_CASE("a rank that fails because another one's node is lost costs an attempt, not the job") {

@@ -23,11 +23,13 @@ bool begins_with_one(std::string_view text) {
   return std::ranges::any_of(own_sentences, [&](auto own) { return text.starts_with(own); });
 }
 
+constexpr std::size_t max_own = 128;  // of Troupe's own words about a status
+
 /// "exit status 9 (SIGKILL)"; a line of the output would follow behind a colon.
 std::string exit_text(std::string_view detail) {
   const auto colon = detail.find(':');
-  if (colon == std::string_view::npos) return std::string{detail.substr(0, 64)};
-  return std::string{detail.substr(0, std::min<std::size_t>(colon, 64))} +
+  if (colon == std::string_view::npos) return std::string{detail.substr(0, max_own)};
+  return std::string{detail.substr(0, std::min(colon, max_own))} +
          ": it says that it ran out of memory";
 }
 
@@ -37,12 +39,15 @@ std::string public_detail(std::string_view detail) {
   constexpr std::string_view latest = "; most recently: ";
   constexpr std::size_t max_prefix = 300;  // of names of hosts
   if (detail.empty()) return {};
-  if (const auto at = detail.find(latest); at < max_prefix && begins_with_one(detail))
-    return std::string{detail.substr(0, at + latest.size())} +
-           public_detail(detail.substr(at + latest.size()));
-  // "rank 1 on east-2: ", "stage 0 of pipeline 1 on node a: "
-  if (detail.starts_with("rank ") || detail.starts_with("stage "))
-    if (const auto at = detail.find(": "); at < max_prefix)
+  if (const auto end = detail.find(latest); end < max_prefix && begins_with_one(detail))
+    return std::string{detail.substr(0, end + latest.size())} +
+           public_detail(detail.substr(end + latest.size()));
+  // "rank 1 on east-2: ", "stage 0 of pipeline 1 on node a: ", "node east-2: "
+  constexpr std::string_view node = "node ";
+  const auto at = detail.find(": ");
+  const bool of_node = detail.starts_with(node) && detail.find(' ', node.size()) == at + 1;
+  if (detail.starts_with("rank ") || detail.starts_with("stage ") || of_node)
+    if (at < max_prefix)
       return std::string{detail.substr(0, at + 2)} + public_detail(detail.substr(at + 2));
   if (detail.starts_with(status)) return exit_text(detail);
   if (begins_with_one(detail)) return std::string{detail};
