@@ -52,8 +52,8 @@ class Description:
         check_pure(batches.dataset, self._program.file)
         value, target = batches.first_time()
         if not equal((value, target), batches.first_time()):
-            raise ProgramError(f"{self._program.file}: collate() gave another micro-batch when it was called again with the same "
-                               "samples, expected a function of them")
+            raise ProgramError(f"{self._program.file}: collate() gave another micro-batch when it was called again with the "
+                               "same samples, expected a function of them")
         kept_before = ()
         for index in range(len(self._model)):
             value, kept_before = self._layer(index, value, kept_before)
@@ -132,8 +132,8 @@ class Description:
             where = t.data_ptr(), None if self._model.layers[layer.index].module is not None else layer.index
             known, before = self._public.setdefault(public, (own, where))
             if known != own and before != where:
-                raise ProgramError(f"{self._program.file}: names() calls '{known}' and '{own}' both '{public}', expected a name of "
-                                   "its own for each")
+                raise ProgramError(f"{self._program.file}: names() calls '{known}' and '{own}' both '{public}', expected a name "
+                                   "of its own for each")
 
     def _probed(self, who, trainable):
         if trainable:

@@ -74,7 +74,8 @@ class SafeTensors:
         if begin == end:
             return torch.empty(shape, dtype=_types[kind])
         if kind in _parts:
-            parts = torch.frombuffer(self._map, dtype=_parts[kind], count=(end - begin) // _sizes[kind] * 2, offset=self._data + begin)
+            count = (end - begin) // _sizes[kind] * 2
+            parts = torch.frombuffer(self._map, dtype=_parts[kind], count=count, offset=self._data + begin)
             return torch.view_as_complex(parts.clone().view(*shape, 2))
         count = (end - begin) // _sizes[kind]
         return torch.frombuffer(self._map, dtype=_types[kind], count=count, offset=self._data + begin).view(shape)

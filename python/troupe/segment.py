@@ -33,7 +33,7 @@ class Segment:
 
     def __init__(self, layers, autocast, generators, watched=()):
         self._layers, self._autocast, self._generators = layers, autocast, generators
-        self._watched, self._key = watched, None
+        self._watched = watched
         self._changes_input = None  # unknown until the first forward of a training
         self._buffers = list({(id(m), name): (m, name) for x in layers for m in x.module.modules()
                               for name in m._buffers if m._buffers[name] is not None}.values())
@@ -47,7 +47,6 @@ class Segment:
         given = _Input(value, copied=evaluate or self._changes_input is not False)
         learns, value = self._changes_input is None and not evaluate, given.value
         watched = versions([p for _, _, p in self._watched]) if learns else []
-        self._key = key
         for layer in self._layers:
             result = self._called(layer, key, value, evaluate)
             if learns:

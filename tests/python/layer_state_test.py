@@ -3,7 +3,6 @@
 import os
 import unittest
 
-from programs import Programs
 from state_test import Resumes
 from support import has_torch, without_torch
 
