@@ -39,9 +39,10 @@ void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
   if (!made) return fail(part_report::state::failed, made.error().text, end_word::start_failed);
   plan_ = std::move(*made);
-  if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
-      !sentence.empty())
-    add_event(sentence);
+  if (uses_real_devices(plan_))
+    if (const auto sentence = smaller_than_asked(o_.order.spec.pipeline, plan_.shape);
+        !sentence.empty())
+      add_event(sentence);
   stages_.begin(plan_, uses_real_devices(plan_) ? profile_iterations : 1);
   first_ = o_.order.iterations_done;
   if (uses_real_devices(plan_))
