@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "actors/control/status/public_detail.hpp"
+#include "actors/control/public_detail.hpp"
 #include "actors/control/unions.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "messages/admission/admission.hpp"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "actors/control/bounded_reports.hpp"
-#include "actors/control/status/public_detail.hpp"
+#include "actors/control/public_detail.hpp"
 #include "messages/base/cut_text.hpp"
 
 using namespace troupe;

@@ -105,6 +105,26 @@ TEST_CASE("an exception names its file and line, its traceback is printed, and t
   files_of.check_refused("import json\n\njson.loads('?')\n", "mine.py:3: JSONDecodeError");
 }
 
+TEST_CASE("a policy that does not answer within its limit_s is interrupted, whatever it catches") {
+  const written files_of;
+  const std::string limit = "    limit_s = 0.3\n";
+  const std::string says = "decide() has not answered within 0.3 s (limit_s)";
+  files_of.check_refused(policy("loops", "        while True:\n            pass\n") + limit, says);
+  files_of.check_refused(
+      policy("yields", "        while True:\n            yield from ()\n") + limit, says);
+  files_of.check_refused(
+      policy("catches",
+             "        for i in range(10 ** 12):\n            try:\n                pass\n"
+             "            except Exception:\n                pass\n") +
+          limit,
+      says);
+  files_of.check_refused(policy("deep", "        return self.decide(s, random)\n"),
+                         "RecursionError");
+  files_of.check_refused(policy("leaves", "        raise SystemExit(3)\n"), "SystemExit: 3");
+  files_of.check_refused(policy("none", in_order) + "    limit_s = 0\n",
+                         "limit_s is 0, expected seconds above 0 to 86400");
+}
+
 TEST_CASE("files without a usable policy are refused in a sentence that begins with the file") {
   const written files_of;
   files_of.check_refused("", "no class that derives from troupe.Policy");

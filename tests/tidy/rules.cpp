@@ -66,9 +66,9 @@ const std::vector<library> libraries = {
     {"simgrid/.*", {}},
     {"pybind11/.*|Python\\.h", {"python"}},
     {"(thread|mutex|shared_mutex|future|condition_variable|atomic)",
-     {"runtime", "gpu", "actors", "web", "cli", "examples"}},
+     {"runtime", "gpu", "actors", "web", "cli", "examples", "python"}},
     {"(fstream|iostream|filesystem|cstdio|chrono|ctime)",
-     {"runtime", "gpu", "actors", "formats", "web", "cli", "examples"}},
+     {"runtime", "gpu", "actors", "formats", "web", "cli", "examples", "python"}},
 };
 
 struct forbidden {

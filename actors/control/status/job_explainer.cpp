@@ -1,5 +1,5 @@
 #include "actors/control/status/job_explainer.hpp"
-#include "actors/control/status/public_detail.hpp"
+#include "actors/control/public_detail.hpp"
 
 #include <algorithm>
 #include <utility>

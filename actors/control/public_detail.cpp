@@ -1,4 +1,4 @@
-#include "actors/control/status/public_detail.hpp"
+#include "actors/control/public_detail.hpp"
 
 #include <algorithm>
 #include <array>
