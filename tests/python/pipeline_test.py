@@ -11,6 +11,7 @@ import time
 import unittest
 
 from support import Scratch, environment, has_torch, lines_of, root, until, without_torch
+from troupe import order
 
 program = os.environ.get("TROUPE_PROGRAM")
 gpt = os.path.join(root, "examples", "pytorch", "gpt.py")
@@ -159,6 +160,35 @@ class Pipelines(Scratch):
         self.assertEqual(ended.returncode, 1)
         self.assertRegex(ended.stderr + ended.stdout, rf"layer 1 \(Raises\): ValueError: seven \(raises.py:{line}\)")
         until(lambda: workers(self.folder) == [], 10)
+
+    def test_layers_that_cannot_be_cut_apart_train_in_fewer_stages_and_an_event_says_so(self):
+        shared = raises.replace("Raises.calls > 6", "False").replace("[troupe.Layer(torch.nn.Linear, 4, 4), troupe.Layer(Raises, 4, 4)]",
+                                                                      "[one := torch.nn.Linear(4, 4), Raises(4, 4), one, one]")
+        ended = self.train(stages=2, file=self.write("shared.py", shared), arguments={}, steps=2)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        found = json.loads(ended.stdout)
+        self.assertEqual(found["stages_count"], 1)
+        self.assertIn("asked for 2 stages in 1 pipeline, and has 1 in 1: ", found["events"][0])
+
+    def test_a_resume_with_another_batch_and_other_arguments_goes_on_and_events_say_so(self):
+        saved, read = self.path("saved"), self.path("read")
+        text = raises.replace("Raises.calls > 6", "False").replace("def optimizer(parameters):", "def optimizer(parameters, rate):").replace(
+            "lr=1e-6", "lr=rate").replace("        return torch.full(", f"        open({read!r}, 'a').write(f'{{i}}\\n')\n        return torch.full(")
+        file = self.write("reads.py", text)
+        for size, rate, steps in ((16, 0.1, 3), (32, 0.2, 4)):
+            job = self.job(file=file, arguments={"rate": rate}, steps=steps, checkpoint=saved, checkpoint_every=3)
+            with open(job) as old:
+                about = dict(json.load(old), global_batch=size)
+            self.write("job.yaml", json.dumps(about))
+            self.write("read", "")
+            ended = subprocess.run([program, "train", job, "--world", "local", "--cluster", self.path("cluster.yaml"), "--json"],
+                                   cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=120)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+        events = " | ".join(json.loads(ended.stdout)["events"])
+        self.assertIn("the checkpoint is of a global batch of 16 samples, the job's is 32: it goes on at sample 48 of their order", events)
+        self.assertIn('written with arguments {"rate":0.1}, the job\'s are {"rate":0.2}', events)
+        expected = set(order.samples(48, 32, 100, 3))
+        self.assertLessEqual(expected, {int(x) for x in lines_of(read)})
 
     def test_what_cannot_be_trained_is_refused_before_anything_runs(self):
         first = raises.replace("torch.nn.Linear, 4, 4), troupe.Layer(Raises", "Raises, 4, 4), troupe.Layer(torch.nn.Linear")

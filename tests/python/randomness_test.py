@@ -77,6 +77,12 @@ def loss(output, target): return nn.functional.cross_entropy(output, target) * (
         self.same(self.of("1", """
 def loss(output, target): return nn.functional.cross_entropy(output, target, reduction="sum")
 def weights(indices): return [1 + random.random() for _ in indices]"""))
+        two = [Pipeline(self.program("nn.Tanh()", "nn.Dropout(0.1)", """
+import random
+def weights(indices): return [1 + random.random() for _ in indices]"""), rows=2, microbatches=1, pipelines=2, pipeline=i) for i in (0, 1)]
+        for p in two:
+            p.passes(0)
+        self.assertEqual(*(p.stages[0]._loss._total for p in two))
         found = self.same(self.of("1", """
 def collate(samples):
     x = torch.stack([x for x, _ in samples])
