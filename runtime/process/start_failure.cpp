@@ -89,10 +89,10 @@ std::string why_not(const std::string& path, const std::string& shown, int why,
   const auto kind = kind_of(file);
   const std::string plain = std::strerror(why);
   if (!kind.link_to.empty())
-    return fmt::format("{} is a link to {}, which does not exist on this node", shown,
+    return fmt::format("{}: it is a link to {}, which does not exist on this node", shown,
                        visible(kind.link_to));
   if (!kind.exists) return fmt::format("{}: {}", shown, plain);
-  if (kind.directory) return fmt::format("{} is a directory", shown);
+  if (kind.directory) return fmt::format("{}: it is a directory", shown);
   if (why == EACCES && !kind.executable)
     return fmt::format("{}: {}: it is not executable (chmod +x)", shown, plain);
   const auto head = head_of(file);
@@ -100,8 +100,7 @@ std::string why_not(const std::string& path, const std::string& shown, int why,
   if (why == ENOENT && head.starts_with("\x7f"
                                         "ELF"))
     return fmt::format(
-        "{} is there, but not the loader that it names: it was built for another system or C "
-        "library",
+        "{}: the loader that it names is not there: it was built for another system or C library",
         shown);
   if (why == ENOEXEC)
     return fmt::format("{}: {}: it was built for another kind of machine, or is cut", shown, plain);

@@ -46,7 +46,7 @@ TEST_CASE("what cannot be run is named as it is: a script's interpreter, a link'
                                    "\x7f"
                                    "ELF and so on")}},
                  ENOENT),
-             Catch::Contains("not the loader that it names"));
+             Catch::Contains("the loader that it names is not there"));
   // Relative names count from the program's own directory.
   CHECK_THAT(why({.command = {"./windows"}, .directory = where.path()}, ENOENT),
              Catch::Contains("carriage return"));
@@ -55,7 +55,7 @@ TEST_CASE("what cannot be run is named as it is: a script's interpreter, a link'
   CHECK_THAT(why({.command = {"windows"}, .environment = {{"PATH", where.path()}}}, ENOENT),
              Catch::Contains("carriage return"));
   CHECK(why({.command = {where.path()}}, EACCES) ==
-        "cannot run " + where.path() + " is a directory");
+        "cannot run " + where.path() + ": it is a directory");
   // A script whose interpreters name each other ends somewhere.
   file("a", "#!" + where / "b" + "\n");
   file("b", "#!" + where / "a" + "\n");
