@@ -256,7 +256,7 @@ TEST_CASE("an attempt is kept with why, when, where and the GPU time that it too
   t.attempt(end_word::exit, 7, 3);
   const auto& end = t.job().tries.back().end;
   REQUIRE(end);
-  CHECK(*end == attempt_end{end_word::exit, 100, 107, 14, 0u, 0u, 3});
+  CHECK(*end == attempt_end{end_word::exit, 100, 107, 14, 0u, {}, 3});
   // Parts that end one after the other; a snapshot between them.
   auto spec = retried(3);
   ledger book{t.c};
