@@ -205,7 +205,7 @@ TEST_CASE("no policy starts anything over datacenters without a link, on random 
         auto& j = s.add(id, job);
         j.training = runs_as_pipelines(*j.spec, j.plans.get());
       }
-      for (int step = 0; step < 3; ++step) {
+      for (int round = 0; round < 3; ++round) {
         random_source own{seed};
         carry_out(s, by->decide(s.view(), own));
         for (const auto& [id, j] : s.running) {
