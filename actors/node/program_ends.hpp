@@ -13,8 +13,8 @@ namespace troupe::actors {
 /// signal that way. Empty: it is none.
 std::string signal_of(int status);
 
-/// Of a program that has ended after it was asked to stop, and has reported no save since. Empty: it
-/// has ended as one that obeys, or that SIGTERM ends.
+/// Of a program that has ended after it was asked to stop, and has reported no save since. Empty:
+/// it has ended as one that obeys, or that SIGTERM ends.
 std::string end_without_save(int status);
 
 /// The global rank that failed first, by torchrun's summary at the end of the output.

@@ -86,10 +86,10 @@ def _descendants():
 
 
 def _kill_descendants():
-    """A subreaper's: none can escape."""
+    """A subreaper's: none can escape, and each becomes its child, which it reaps."""
     until = time.monotonic() + _end_s
-    while (left := _descendants()) and time.monotonic() < until:
-        for pid in left:
+    while time.monotonic() < until:
+        for pid in _descendants():
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -98,7 +98,7 @@ def _kill_descendants():
             while os.waitpid(-1, os.WNOHANG)[0] != 0:
                 pass
         except ChildProcessError:
-            pass
+            return
         time.sleep(_poll_s)
 
 

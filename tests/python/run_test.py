@@ -163,7 +163,7 @@ while not os.path.exists(sys.argv[1] + "end"): time.sleep(0.01)
             process, helper = self.helper()
             self.assertTrue(alive(helper))
             end(process)
-            until(lambda: not alive(helper), 10)
+            until(lambda: not os.path.exists(f"/proc/{helper}"), 10)  # and no zombie is left either
             process.communicate(timeout=60)
             os.remove(self.path("helper"))
 
