@@ -190,7 +190,9 @@ class Stops:
             self.wrong.append(f"{way}: {said.stdout}{said.stderr}")
 
     def end_node(self, name):
-        node = [pid for pid, words in processes_in(self.where) if " node " in words and f"--name {name} " in words]
+        # Its keepers are forks of it.
+        node = [pid for pid, words in processes_in(self.where)
+                if " node " in words and f"--name {name} " in words and open(f"/proc/{pid}/comm").read() != "troupe-keeper\n"]
         for pid in node:
             os.kill(pid, signal.SIGTERM)
         if len(node) != 1 or not eventually(lambda: not os.path.exists(f"/proc/{node[0]}"), 30):
