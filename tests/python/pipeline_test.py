@@ -175,7 +175,7 @@ class Pipelines(Scratch):
         text = raises.replace("Raises.calls > 6", "False").replace("def optimizer(parameters):", "def optimizer(parameters, rate):").replace(
             "lr=1e-6", "lr=rate").replace("        return torch.full(", f"        open({read!r}, 'a').write(f'{{i}}\\n')\n        return torch.full(")
         file = self.write("reads.py", text)
-        for size, rate, steps in ((16, 0.1, 3), (32, 0.2, 4)):
+        for size, rate, steps in ((16, 1e-6, 3), (32, 2e-6, 4)):
             job = self.job(file=file, arguments={"rate": rate}, steps=steps, checkpoint=saved, checkpoint_every=3)
             with open(job) as old:
                 about = dict(json.load(old), global_batch=size)
@@ -186,7 +186,7 @@ class Pipelines(Scratch):
             self.assertEqual(ended.returncode, 0, ended.stderr)
         events = " | ".join(json.loads(ended.stdout)["events"])
         self.assertIn("the checkpoint is of a global batch of 16 samples, the job's is 32: it goes on at sample 48 of their order", events)
-        self.assertIn('written with arguments {"rate":0.1}, the job\'s are {"rate":0.2}', events)
+        self.assertIn('written with arguments {"rate":1e-06}, the job\'s are {"rate":2e-06}', events)
         expected = set(order.samples(48, 32, 100, 3))
         self.assertLessEqual(expected, {int(x) for x in lines_of(read)})
 
