@@ -423,12 +423,10 @@ void scheduler_state::on(const move_request& w) {
 void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
   constexpr std::size_t kept = 64;
   move_reply result{w.move.request, made.has_value(), {}, {}, {}};
-  if (made) {
-    result.how = made->how;
-    result.where = made->where;
-  } else {
+  if (made)
+    result.how = made->how, result.where = made->where;
+  else
     result.why = made.error();
-  }
   move_replies_.push_back(result);
   if (move_replies_.size() > kept) move_replies_.pop_front();
   send_message(host_, w.from, result);
@@ -490,9 +488,9 @@ policy_view scheduler_state::on(const why_waiting& m) {
   const auto now = policy_snapshot();
   policy_view result{{}, std::make_shared<const planners::idle_index>(now.idle)};
   const auto* known = find_in(plans_, m.job);
-  if (j->state == job_state::waiting && !j->suspended && !starting_ && known &&
-      known->memory_factor == j->memory_factor)
-    result.why_waiting = faults_.sentence();
+  const bool planned = known && known->memory_factor == j->memory_factor;
+  if (j->state != job_state::waiting || j->suspended || starting_ || !planned) return result;
+  result.why_waiting = faults_.sentence();
   if (result.why_waiting.empty())
     result.why_waiting = why_waiting_text(*options_.policy, now, m.job, known->plans.get());
   return result;

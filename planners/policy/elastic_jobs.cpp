@@ -122,7 +122,8 @@ program_speeds::program_speeds(const cluster& c, const job_view& j) {
 /// does not have.
 void program_speeds::add(const cluster& c, const job_view& j, program_rate rate) {
   if (rate.data_parallel == 0) rate.data_parallel = rate.gpus;
-  if (!admission::is_rate(rate.samples_per_s) || rate.data_parallel == 0 || rate.gpus % rate.data_parallel != 0)
+  if (!admission::is_rate(rate.samples_per_s) || rate.data_parallel == 0 ||
+      rate.gpus % rate.data_parallel != 0)
     return;
   const auto same = [&](const known_speed& k) {
     return k.rate.gpu == rate.gpu && k.rate.gpus == rate.gpus &&

@@ -131,8 +131,7 @@ class jobs_verb final : public verb {
     if (!ids) return out.bad(ids.error());
     if (job_file_) return print_job_file(out, *ids);
     std::vector<job_id> unknown;
-    const auto reply =
-        ids->empty() ? remote_.ask_all_jobs() : ask(*ids, unknown);
+    const auto reply = ids->empty() ? remote_.ask_all_jobs() : ask(*ids, unknown);
     if (!reply) return out.failure(reply.error());
     if (!unknown.empty() && unknown.size() == ids->size())
       return out.failure(none_of(unknown.front()));
