@@ -8,8 +8,8 @@
 namespace troupe::cli {
 
 /// Waits until all these jobs have ended; `each` is called for each of them, in the order of their
-/// ends, with a reply about it alone. Fails if a job does not exist, or if the controller does not answer within the client's
-/// timeout.
+/// ends, with a reply about it alone. Fails if a job does not exist, or if the controller does not
+/// answer within the client's timeout.
 expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
                              const std::function<void(const query_reply&)>& each);
 
