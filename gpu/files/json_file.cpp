@@ -50,21 +50,35 @@ extent extent_of(std::string_view text) {
   return e;
 }
 
-/// Notes a name that an object has twice, as a parser's callback.
-class unique_names {
+/// Notes a name that an object has twice. A pass of its own: nlohmann's parser with a callback
+/// takes time in proportion to the square of an object's members.
+class unique_names final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  bool operator()(nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
-    using what = nlohmann::json::parse_event_t;  // clang 14 has no using enum of an alias
-    if (event == what::object_start) {
-      open_.emplace_back();
-    } else if (event == what::object_end) {
-      open_.pop_back();
-    } else if (event == what::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!open_.back().insert(name).second && !twice_) twice_ = name;
-    }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
     return true;
   }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!open_.back().insert(name).second && !twice_) twice_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
   const std::optional<std::string>& twice() const { return twice_; }
 
  private:
@@ -86,13 +100,9 @@ expected<nlohmann::json> parse(std::string_view text, const std::filesystem::pat
   if (e.values > max_values)
     return failure(
         fmt::format("found {} values of JSON, expected at most {}", e.values, max_values));
-  nlohmann::json::parser_callback_t note;
-  if (names)
-    note = [names](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-      return (*names)(event, parsed);
-    };
-  auto all = nlohmann::json::parse(text, note, false);
+  auto all = nlohmann::json::parse(text, nullptr, false);
   if (!all.is_object()) return failure("is not a JSON object");
+  if (names) nlohmann::json::sax_parse(text, names);
   if (names && names->twice())
     return failure(fmt::format("found the name '{}' twice in one object, expected it once",
                                admission::shown(*names->twice())));
@@ -110,8 +120,7 @@ expected<nlohmann::json> parse_json(std::string_view text, const std::filesystem
   return parse(text, file);
 }
 
-// The parser keeps silent about repeated names, so a callback collects the names of each open
-// object.
+// The parser keeps silent about repeated names.
 expected<nlohmann::json> parse_json_of_unique_names(std::string_view text,
                                                     const std::filesystem::path& file) {
   unique_names names;
