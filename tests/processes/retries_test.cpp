@@ -1,4 +1,7 @@
+#include <signal.h>
+
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -140,10 +143,17 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.first_end(of_node).why == drained);
   REQUIRE(nodes_of({"e-2"}, false, false));
   f.running(of_node);
+  // Its process ends in an orderly way, as in an upgrade: that counts for nothing.
+  ::kill(f.cluster.cluster->id("e-2"), SIGTERM);
+  REQUIRE(runtime::wait_until([&] { return !f.cluster.cluster->ended().empty(); }, long_s, 0.05));
+  REQUIRE(f.cluster.cluster->restart("e-2"));
+  REQUIRE(runtime::wait_until([&] { return f.job(of_node).attempts == 3; }, long_s, 0.05));
+  CHECK(f.job(of_node).ends->back().why == node_stopped);
+  f.running(of_node);
   f.cluster.cluster->kill("e-2");
   const auto lost = f.ended(of_node);
   CHECK(lost.why == lost_node);
-  REQUIRE(lost.ends->size() == 2);
+  REQUIRE(lost.ends->size() == 3);
   CHECK(lost.ends->back().node == 2u);
   CHECK(lost.detail.starts_with("lost its node in 1 consecutive attempts"));
 }
