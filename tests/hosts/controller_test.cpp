@@ -108,8 +108,8 @@ TEST_CASE(
   CHECK(page(c, 10'000).jobs.empty());
 }
 
-TEST_CASE("a client that asks for page after page gets every job once") {
-  controller_by_hand c{"fcfs"};
+TEST_CASE("a client that asks for page after page gets every job once", "[.long]") {
+  controller_by_hand c{"sia"};
   constexpr std::size_t jobs = 4100;  // more than a page
   for (std::size_t i = 0; i < jobs; ++i) {
     auto spec = harness::small_job("job");
@@ -129,6 +129,19 @@ TEST_CASE("a client that asks for page after page gets every job once") {
   for (const auto& j : all->jobs) ids.insert(j.job);
   CHECK(ids.size() == jobs);
   CHECK(all->jobs.size() == jobs);
+}
+
+TEST_CASE("jobs of all pages are in one list, in their order") {
+  const auto all = all_jobs([](const query_jobs& q) -> expected<query_reply> {
+    query_reply r;
+    const auto first = q.from.value_or(1);
+    for (job_id id = first; id < first + 3 && id <= 8; ++id) r.jobs.emplace_back().job = id;
+    if (first + 3 <= 8) r.next = first + 3;
+    return r;
+  });
+  REQUIRE(all);
+  REQUIRE(all->jobs.size() == 8);
+  for (std::size_t i = 0; i < 8; ++i) CHECK(all->jobs[i].job == i + 1);
 }
 
 TEST_CASE("a page that does not go on is the last one") {
