@@ -60,12 +60,15 @@ class Test:
             sys.exit(done.stdout + done.stderr)
         return json.loads(done.stdout)["jobs"][0]["job"]
 
-    def attempts(self):
+    def lines(self, name):
         try:
-            with open(self.path("up")) as file:
+            with open(self.path(name)) as file:
                 return len(file.readlines())
         except FileNotFoundError:
             return 0
+
+    def attempts(self):
+        return self.lines("up")
 
     # -- hosts by hand
 
@@ -102,8 +105,7 @@ class Test:
             self.end("e")
             self.start_node()
         self.check(eventually(lambda: self.attempts() == RESTARTS + 1), "the job does not go on after the last restart")
-        with open(self.path("saved")) as file:
-            self.check(len(file.readlines()) == RESTARTS, "not every stop was one that saves")
+        self.check(self.lines("saved") == RESTARTS, f"{self.lines('saved')} of {RESTARTS} stops were ones that save")
         found = json.loads(self.verb("status", job, *connection, "--json").stdout)["jobs"][0]
         self.check(found["state"] == "running" and found["attempts"] == RESTARTS + 1, f"at the end: {found}")
         with open(self.path("e.log")) as file:
@@ -128,7 +130,6 @@ class Test:
         return process
 
     def hurried_ends(self):
-        os.remove(self.path("up"))
         self.stubborn()
         began = time.monotonic()
         done = self.verb("down", "--now", "--state", "state")
