@@ -268,7 +268,9 @@ TEST_CASE("submit in a directory that was deleted says so, and nothing is submit
   CHECK(there("submit --wait --state " + c->state + " " +
               c.write("away.yaml", "name: away\ngpus: 1\nworking_directory: /\ncommand: [pwd]\n"))
             .status == 0);
-  CHECK(there("up " + laptop + " --detach --state here").status == 2);
+  const auto up = there("up " + laptop + " --detach --state here");
+  CHECK(up.status == 1);
+  CHECK_THAT(up.said, Catch::Contains("it has been deleted"));
   CHECK(there("train mine.yaml").status == 2);
 }
 
