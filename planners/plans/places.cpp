@@ -119,8 +119,13 @@ bool hold(const cluster& c, const std::vector<datacenter_group>& groups, const j
     const auto* only = how.gpu_types.size() == 1 ? &how.gpu_types[0] : nullptr;
     if (has_exact_gpus(job) && only && !job.unequal.value_or(false))
       return how.gpus() <= max_of_type(c, job, *only) && have_equal(c, group, *only, how.gpus());
-    if (has_exact_gpus(job))
-      return !place_exact(c, idle_in(c, idle_index{c}, group), job, how).empty();
+    if (has_exact_gpus(job)) {
+      // Whether the group is one datacenter is the caller's question: asked here, it would be asked
+      // again without an end.
+      auto anywhere = job;
+      anywhere.across_datacenters = true;
+      return !place_exact(c, idle_in(c, idle_index{c}, group), anywhere, how).empty();
+    }
     std::uint64_t gpus = 0;
     for (const auto g : how.gpu_types)
       if (allows(job, c.gpus[g]) && c.gpus[g].memory_bytes() > how.bytes_per_gpu)
