@@ -77,7 +77,7 @@ struct job_spec {
   /// A program that takes numbers of GPUs that differ between its nodes; none: it does not.
   std::optional<bool> unequal{};
   std::optional<retry_rule> retries{};  // of a program that has failed; none: it is not repeated
-  /// Of a program: its user gave no number of iterations (no batch), and 1 stands in for it.
+  /// A program's user gave no number of iterations (no batch), and 1 stands in for it.
   std::optional<bool> assumed_iterations{}, assumed_batch{};
   static constexpr std::size_t required = 20;
 
