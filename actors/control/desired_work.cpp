@@ -30,7 +30,7 @@ std::optional<program_end> end_of(const job_spec& spec, const std::optional<prog
   if (spec.elastic) {
     if (p->step_s > 0) end.step_s = p->step_s;
   }
-  // Of a program that says its own last iteration nothing else has the number.
+  // Nothing else has the number for a program that says its own last iteration.
   if (spec.elastic || p->last) end.reached = p->iteration;
   return end == program_end{} ? std::nullopt : std::optional{end};
 }

@@ -43,7 +43,7 @@ constexpr end_word word_of(lease_outcome o) {
   return end_word::exit;
 }
 
-/// What follows from an end with this word.
+/// The outcome of an end with this word.
 constexpr lease_outcome outcome_of(end_word w) {
   switch (w) {
     case end_word::finished:
@@ -130,7 +130,7 @@ inline part_ended make_part_end(lease_id lease, std::uint32_t part, double at_s,
   return {lease, part, at_s, outcome, 0, 0, std::move(detail), {}, {}, word_beside(outcome, why),
           {}};
 }
-/// Of a job that holds no GPUs. `last`: the word of its last attempt, which is its own unless the
+/// For a job that holds no GPUs. `last`: the word of its last attempt, which is its own unless the
 /// entry says more.
 inline job_ended make_job_end(job_id job, double at_s, end_word why, std::string detail,
                               std::optional<end_word> last = {}) {

@@ -282,8 +282,8 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
   const bool ordered = l.revoked && r.now != state::succeeded && word != end_word::node_stopped &&
                        (r.now != state::stopped || !r.program || r.program->signalled);
   auto outcome = outcome_of(word);
-  // What it cannot start because of what it says is no news; a node that says nothing may be asked
-  // the same for ever.
+  // A start that fails for a reason that it has said is no news; a node that says nothing may be
+  // asked the same for ever.
   if (word == end_word::not_started && node_is_unable) outcome = lease_outcome::preempted;
   if (ordered) {
     outcome = l.outcome;

@@ -12,9 +12,9 @@ namespace troupe::actors {
 
 inline constexpr double default_owner_mib = 64;  // where the cluster file has no owner_mib
 
-/// What the unfinished jobs of each owner take in the controller, as their journal entries: any
-/// client may submit any number of jobs of up to 1 MiB. Counts when an owner submits, and follows
-/// no job's end: what it has counted is an upper bound until the limit is reached.
+/// Bytes that the unfinished jobs of each owner take in the controller, as their journal entries:
+/// any client may submit any number of jobs of up to 1 MiB. Counts when an owner submits, and
+/// follows no job's end: what it has counted is an upper bound until the limit is reached.
 class owner_usage {
  public:
   /// Counts a job that is about to be accepted. Refused, if it exceeds the owner's limit: jobs that

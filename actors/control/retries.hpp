@@ -18,7 +18,7 @@ inline constexpr double program_proof_s = 600;
 
 /// `retries:`, or what `elastic:` means by its own; none: the job has failed with its attempt.
 std::optional<retry_rule> retry_rule_of(const job_spec& spec);
-/// Of attempts that their node did not start, for no reason that it knows.
+/// For attempts that their node did not start, for no reason that it knows.
 retry_rule not_started_rule();
 
 /// Is a job repeated after such an end, if it has attempts left?

@@ -10,7 +10,7 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::size_t most_named = 8;  // jobs in a sentence
+constexpr std::size_t max_named = 8;  // jobs in a sentence
 
 /// Only a training's first part has its job's description; a program has its name in a variable.
 std::string name_of_job(const work_order& w) {
@@ -41,8 +41,8 @@ awaited_work awaited(const troupe::cluster& c, const std::vector<const work_orde
   std::string names;
   std::size_t named = 0;
   for (const auto& [id, text] : jobs)
-    if (++named <= most_named) names += (named > 1 ? ", " : "") + text;
-  if (jobs.size() > most_named) names += fmt::format(" and {} more", jobs.size() - most_named);
+    if (++named <= max_named) names += (named > 1 ? ", " : "") + text;
+  if (jobs.size() > max_named) names += fmt::format(" and {} more", jobs.size() - max_named);
   result.sentence = fmt::format("waits at most {:.3g} s for job{} {}", result.within_s,
                                 jobs.size() > 1 ? "s" : "", names);
   return result;

@@ -8,7 +8,7 @@
 
 namespace troupe::actors {
 
-/// What a node that is to end waits for.
+/// The work that a node waits for before it ends.
 struct awaited_work {
   double within_s = 0;   // the longest grace; after that it waits for nothing more
   std::string sentence;  // "waits at most 5 s for job 3 (resnet)"; empty: nothing runs

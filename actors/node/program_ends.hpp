@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-// What a program's end says to people.
+// Sentences for people about a program's end.
 
 namespace troupe::actors {
 
@@ -13,7 +13,7 @@ namespace troupe::actors {
 /// signal that way. Empty: it is none.
 std::string signal_of(int status);
 
-/// Of a program that has ended after it was asked to stop, and has reported no save since. Empty:
+/// For a program that has ended after it was asked to stop, and has reported no save since. Empty:
 /// it has ended as one that obeys, or that SIGTERM ends.
 std::string end_without_save(int status);
 

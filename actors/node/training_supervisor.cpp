@@ -237,7 +237,7 @@ bool training_supervisor::on_training_over(training_over& over) {
     p->trainer_over = true;
     p->peak_bytes = over.peak_bytes;
   }
-  // Of a stage: it has thrown.
+  // A stage has thrown.
   if (over.how != part_report::state::succeeded) return true;
   if (auto* s = over.trainer ? nullptr : find_in(p->stages, over.who)) s->over = true;
   // Every device of a part belongs to one stage.

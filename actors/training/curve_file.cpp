@@ -30,7 +30,7 @@ fs::path curve_in(const std::string& directory) {
   return fs::path{directory} / "curve.csv";
 }
 
-/// Of the first columns, or no name at all.
+/// A name of the first columns, or no name at all.
 bool is_own_column(std::string_view name) {
   std::string_view rest = first_columns;
   while (!rest.empty()) {

@@ -11,7 +11,7 @@
 
 namespace troupe::actors {
 
-/// What the stages report of one iteration, added in one order whenever the reports arrive: losses
+/// The stages' reports of one iteration, added in one order whenever the reports arrive: losses
 /// and values by pipeline, squared norms from the last stage to the first. Sums of doubles depend
 /// on their order, and a record must not depend on which host was quicker.
 class ordered_sums {

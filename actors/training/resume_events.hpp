@@ -7,11 +7,11 @@
 #include "messages/domain/job.hpp"
 #include "planners/schedule/schedule.hpp"
 
-// What is another than a job's user may expect, as sentences for its events.
+// Sentences for a job's events about things that its user may not expect.
 
 namespace troupe::actors {
 
-/// What a program's checkpoint was written with, and the job has otherwise.
+/// Values that a program's checkpoint was written with, and the job has otherwise.
 std::vector<std::string> changes_since(const gpu::layer_origin& then, const job_spec& now);
 
 /// That a training has fewer stages or pipelines than it asks for; empty if it has not.

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "messages/base/directory_entries.hpp"
+#include "gpu/files/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 
 namespace troupe::actors {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* prefix = "troupe-worker-";
 
-/// Of a folder of this user's; -1: another process has it, or it is something else.
+/// Locks a folder of this user's; -1: another process has it, or it is something else.
 descriptor lock_in(const fs::path& folder, int how) {
   struct stat about {};
   if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) ||

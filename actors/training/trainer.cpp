@@ -87,7 +87,7 @@ expected<void> trainer_state::find_checkpoint() {
   return {};
 }
 
-/// What the job has otherwise than the training that wrote its checkpoint.
+/// Values that the job has otherwise than the training that wrote its checkpoint.
 void trainer_state::report_changes(const std::filesystem::path& checkpoint) {
   if (!o_.order.spec.train->program) return;
   const auto found = gpu::checkpoint::open(checkpoint);

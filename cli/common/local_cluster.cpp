@@ -81,7 +81,7 @@ waiting_nodes nodes_that_wait(const std::string& state) {
 expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
   auto c = formats::load_cluster(options.cluster_file);
   if (!c) return refuse(c.error());
-  // What computes where GPUs are emulated is not what the user's shell has chosen.
+  // Where GPUs are emulated, the user's shell has not chosen the device that computes.
   if (options.emulated) ::unsetenv("CUDA_VISIBLE_DEVICES");
   for (const auto& n : c->nodes)
     if (auto ok = runtime::check_visible_gpus(n.name, n.gpus); !ok) return refuse(ok.error());

@@ -39,7 +39,7 @@ struct ended_process {
   std::string sentence;  // error with the last lines of its log
 };
 
-/// What nodes wait for before they end.
+/// The work that nodes wait for before they end.
 struct waiting_nodes {
   double within_s = 0;                 // at most that long
   std::vector<std::string> sentences;  // "e-0 waits at most 5 s for job 3 (resnet)"

@@ -140,7 +140,7 @@ class row_sink {
   const trace_window& window_;
   imported_trace out_;
   std::set<std::string> names_;
-  // Of the present row.
+  // All belong to the present row.
   std::optional<trace_row> row_;
   std::string left_out_;
   std::vector<const char*> changed_;

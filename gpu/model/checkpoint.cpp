@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "gpu/files/directory_entries.hpp"
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/finite.hpp"
-#include "messages/base/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/files/directory_entries.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/layer_index.hpp"
-#include "messages/base/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_number.hpp"
 
@@ -35,7 +35,8 @@ std::string_view without_temporary_end(std::string_view name) {
              : name;
 }
 
-/// Of the built-in trainer's stages, or of a program's layers; of any lease, complete or not.
+/// A file of the built-in trainer's stages, or of a program's layers; of any lease, complete or
+/// not.
 bool is_stage_file(const fs::path& file) {
   const auto whole = file.filename().string();
   const auto name = without_temporary_end(whole);

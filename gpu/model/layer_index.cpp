@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "gpu/files/directory_entries.hpp"
 #include "gpu/files/json_file.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
-#include "messages/base/directory_entries.hpp"
 #include "messages/base/refuse.hpp"
 #include "messages/base/whole_file.hpp"
 #include "messages/base/whole_number.hpp"

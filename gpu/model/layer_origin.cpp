@@ -13,7 +13,8 @@ std::string in_order(const std::string& object) {
   return found.is_discarded() ? object : found.dump();
 }
 
-// What is missing or of another type is unknown: the worker, which reads the same file, refuses it.
+// A value that is missing or of another type is unknown: the worker, which reads the same file,
+// refuses it.
 expected<std::optional<layer_origin>> origin_of(const checkpoint& c) {
   if (c.files().empty() || !is_of_program(c)) return std::nullopt;
   const auto& file = c.files().front();

@@ -9,7 +9,7 @@
 
 namespace troupe::gpu {
 
-/// What the training had that wrote a program's checkpoint, as the first layer's file says. Older
+/// Values of the training that wrote a program's checkpoint, as the first layer's file says. Older
 /// files say less.
 struct layer_origin {
   std::string sha256;                         // of the program's file; empty: unknown

@@ -99,7 +99,7 @@ value apply_filter(evaluator& e, std::string_view name, const value& input, cons
 bool apply_test(evaluator& e, std::string_view name, const value& v, const arguments& given);
 /// Undefined: there is none of that name.
 value global_function(std::string_view name);
-/// What a method, filter or test reads of texts.
+/// The bytes of texts that a method, filter or test reads.
 void charge_texts(work& w, const value& v, const arguments& given);
 
 /// Has a text, a list or a dictionary this method?

@@ -40,9 +40,9 @@ class work {
     if (thread_cpu_s() - began_s_ > max_cpu_s)
       fail("takes more than {:g} s of processor time, expected less", max_cpu_s);
   }
-  /// Of a text that is searched or compared.
+  /// For a text that is searched or compared.
   void reads(std::uint64_t bytes) { steps(bytes / 32); }
-  /// Of a text whose characters are looked up or changed one by one.
+  /// For a text whose characters are looked up or changed one by one.
   void maps(std::uint64_t bytes) { steps(bytes / 8); }
   void bytes(std::uint64_t n) {
     if (n > max_bytes || (bytes_ += n) > max_bytes)

@@ -26,7 +26,7 @@ class shared_reply {
   std::vector<std::byte> rest_;
 };
 
-/// What one job takes in a reply.
+/// Bytes that one job takes in a reply.
 std::size_t packed_bytes(const job_status& j);
 
 }  // namespace troupe

@@ -7,8 +7,9 @@
 
 namespace troupe {
 
-/// What the user said, and not the 1 that stands for "unknown". A program's 1 is the user's only
-/// with the flag that says so: files and clients before 0.4 have 1 for "unknown" without a flag.
+/// The number that the user said, and not the 1 that stands for "unknown". A program's 1 is the
+/// user's only with the flag that says so: files and clients before 0.4 have 1 for "unknown"
+/// without a flag.
 inline std::optional<std::uint64_t> stated_iterations(const job_spec& s) {
   if (is_serving(s)) return {};
   const bool assumed = is_program(s) && s.assumed_iterations.value_or(s.iterations <= 1);

@@ -67,10 +67,10 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   const auto places = places_of_request(c, *j.spec, job.gpus, named);
   for (const auto g : named) {
     sum += all.gpus[g];
-    if ((places.anywhere() ? all.gpus[g] : places.most(c, *j.spec, {g})) >= job.gpus)
+    if ((places.anywhere() ? all.gpus[g] : places.max_gpus(c, *j.spec, {g})) >= job.gpus)
       out.push_back(g);
   }
-  if (!places.anywhere()) sum = places.most(c, *j.spec, named);
+  if (!places.anywhere()) sum = places.max_gpus(c, *j.spec, named);
   if (sum < job.gpus) {
     return refuse(kind::infeasible, "requests {} {}; {} {}", job.gpus,
                   job.type.empty() ? std::string("GPUs") : job.type, holder_of(c, *j.spec), sum);
@@ -154,16 +154,16 @@ class fcfs : public queue_policy {
   }
 
  private:
-  /// Of one of these types, or all where there are none, in one group of datacenters.
-  static std::uint32_t most_idle(const snapshot& s, const std::vector<gpu_index>& types,
-                                 const job_places& places) {
-    std::uint32_t most = 0;
+  /// GPUs of one of these types, or all where there are none, in one group of datacenters.
+  static std::uint32_t max_idle(const snapshot& s, const std::vector<gpu_index>& types,
+                                const job_places& places) {
+    std::uint32_t max = 0;
     for (const auto& group : places.groups()) {
       const auto here = idle_in(s.cluster, s.idle, group);
-      if (types.empty()) most = std::max(most, here.total_idle());
-      for (const auto g : types) most = std::max(most, here.idle_of(g));
+      if (types.empty()) max = std::max(max, here.total_idle());
+      for (const auto g : types) max = std::max(max, here.idle_of(g));
     }
-    return most;
+    return max;
   }
 
   reason why_waits(const snapshot& s, const job_view& j) const override {
@@ -178,7 +178,7 @@ class fcfs : public queue_policy {
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto wish = request_of(*j.spec);
     const auto places = places_of_request(s.cluster, *j.spec, wish.gpus, all.types);
-    if (!places.anywhere()) idle = most_idle(s, *types, places);
+    if (!places.anywhere()) idle = max_idle(s, *types, places);
     return because(kind::insufficient, "requests {} {}; {} are idle{}", wish.gpus,
                    wish.type.empty() ? "GPUs of one type" : wish.type, idle,
                    places.anywhere() ? "" : " in datacenters that it may have GPUs of together");

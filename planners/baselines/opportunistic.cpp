@@ -82,7 +82,7 @@ class opportunistic_attempts {
   std::uint64_t max_of(const job_spec& job, const std::vector<gpu_index>& types) const {
     std::uint64_t sum = 0;
     if (const auto places = places_of_request(c_, job, job.gpus, types_); !places.anywhere())
-      sum = places.most(c_, job, types);
+      sum = places.max_gpus(c_, job, types);
     else
       for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], max_of_type(c_, job, g));
     return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));

@@ -41,7 +41,7 @@ struct program {
       jobs.push_back(static_cast<double>(group.jobs.size()));
       for (std::size_t c = 0; c < group.choices.size(); ++c) {
         const auto& x = group.choices[c];
-        // Of a measured speed that is none: the job is placed by its other choices, if any.
+        // A measured speed is none: the job is placed by its other choices, if any.
         if (!linear_program::takes(o.unassigned - x.cost)) continue;
         columns.push_back({g, c, static_cast<double>(x.how.gpus()), o.unassigned - x.cost});
       }

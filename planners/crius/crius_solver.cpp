@@ -89,7 +89,7 @@ class assignment_program {
     left_[c.pool] -= n * c.gpus;
   }
 
-  /// What runs goes on, and the idle GPUs go to the choices with the largest value per GPU.
+  /// Running jobs go on, and the idle GPUs go to the choices with the largest value per GPU.
   std::vector<double> present_and_greedy() {
     std::vector<double> x(columns_.size());
     std::vector<std::size_t> order(columns_.size());

@@ -56,7 +56,7 @@ class clique_search {
 
  private:
   using members = std::vector<std::uint32_t>;
-  static constexpr std::size_t most = 64;
+  static constexpr std::size_t max = 64;
 
   members linked_to(std::uint32_t d, const members& others) const {
     members out;
@@ -65,7 +65,7 @@ class clique_search {
     return out;
   }
   void search(const members& chosen, members open, members done) {
-    if (found_.size() >= most) return;
+    if (found_.size() >= max) return;
     if (open.empty() && done.empty()) {
       found_.push_back(chosen);
       std::ranges::sort(found_.back());
@@ -144,7 +144,7 @@ std::string names_of(const cluster& c, const std::vector<std::uint32_t>& datacen
   return out;
 }
 
-/// Of an allocation, in its order.
+/// By the parts of an allocation, in its order.
 std::vector<std::uint32_t> datacenters_of(const cluster& c, const allocation& where) {
   std::vector<std::uint32_t> out;
   for (const auto& share : where)
@@ -231,8 +231,8 @@ job_places::job_places(const cluster& c, const job_spec& job, const std::vector<
   if (std::ranges::none_of(plans, may_have)) *this = job_places{c, job, false};
 }
 
-std::uint64_t job_places::most(const cluster& c, const job_spec& job,
-                               const std::vector<gpu_index>& types) const {
+std::uint64_t job_places::max_gpus(const cluster& c, const job_spec& job,
+                                   const std::vector<gpu_index>& types) const {
   const auto in = [&](const datacenter_group& group) {
     return sum_of(types, [&](gpu_index g) {
       return std::min<std::uint64_t>(gpus_in(c, g, group), max_of_type(c, job, g));
@@ -262,14 +262,14 @@ expected<std::vector<plan>> plans_in_groups(const cluster& c, const job_spec& jo
   if (!plans || plans->empty()) return plans;
   const job_places places{c, job, *plans};
   if (places.anywhere()) return plans;
-  const auto least = std::ranges::min(*plans, {}, [](const plan& p) { return p.gpus(); }).gpus();
+  const auto fewest = std::ranges::min(*plans, {}, [](const plan& p) { return p.gpus(); }).gpus();
   std::erase_if(
       *plans, [&](const plan& p) { return p.stages.empty() && !hold(c, places.groups(), job, p); });
   if (!plans->empty()) return plans;
   return refuse(kind::infeasible,
                 "needs at least {} GPUs, and no datacenters that are linked have them: they are in "
                 "{}",
-                least, unlinked_text(c));
+                fewest, unlinked_text(c));
 }
 
 expected<void> within_places(const cluster& c, const job_spec& job, const allocation& where) {

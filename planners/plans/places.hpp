@@ -52,7 +52,8 @@ class job_places {
   bool anywhere() const { return groups_.empty(); }
   const std::vector<datacenter_group>& groups() const { return groups_; }
 
-  /// What `place(idle)` returns for the GPUs of the first group for which that is not nothing.
+  /// The value that `place(idle)` returns for the GPUs of the first group for which that is not
+  /// nothing.
   template <class Place>
   auto first(const cluster& c, const idle_index& idle, Place&& place) const {
     using result = decltype(place(idle));
@@ -63,14 +64,14 @@ class job_places {
   }
 
   /// The most GPUs of these types that one group has, idle or not, of no type more than its quota.
-  std::uint64_t most(const cluster& c, const job_spec& job,
-                     const std::vector<gpu_index>& types) const;
+  std::uint64_t max_gpus(const cluster& c, const job_spec& job,
+                         const std::vector<gpu_index>& types) const;
 
  private:
   std::vector<datacenter_group> groups_;
 };
 
-/// Of a job that is placed by its user's request: that number of GPUs of these types.
+/// For a job that is placed by its user's request: that number of GPUs of these types.
 job_places places_of_request(const cluster& c, const job_spec& job, std::uint32_t gpus,
                              const std::vector<gpu_index>& types);
 
@@ -96,7 +97,7 @@ allocation find_for_program(const free_gpus& free, const gpu_pool& pool, std::ui
 /// How spread_notice() begins.
 inline constexpr std::string_view spread_words = "no datacenter is large enough for it";
 
-/// What its submitter should know: that the program is spread over datacenters because none is
+/// A sentence for its submitter: that the program is spread over datacenters because none is
 /// large enough. Empty: it is not.
 std::string spread_notice(const cluster& c, const job_spec& job, const std::vector<plan>& plans);
 

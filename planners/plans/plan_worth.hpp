@@ -7,7 +7,7 @@
 
 namespace troupe::planners {
 
-/// What a plan is worth to a job by its objective: larger is better.
+/// The worth of a plan to a job by its objective: larger is better.
 inline double plan_worth(const job_spec& job, const plan& p) {
   if (is_serving(job)) return 1.0 / p.gpus();
   if (job.objective == "fastest") return p.samples_per_s;

@@ -13,7 +13,8 @@
 
 namespace troupe::planners {
 
-/// What else than a sum the job's GPUs have to meet and these do not, for the middle of a sentence:
+/// The condition other than a sum that the job's GPUs have to meet and these do not, for the middle
+/// of a sentence:
 /// ", the same number on each node", or ", in one datacenter: east has 2 idle and west 2". Empty:
 /// the sum is too small.
 std::string scatter_text(const cluster& c, const idle_index& idle, const job_view& j,

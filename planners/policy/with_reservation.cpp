@@ -92,7 +92,7 @@ void find_better(const snapshot& s, const job_view& j, const nodes_of_types& nod
   }
 }
 
-/// Of all groups of datacenters that it may have GPUs of.
+/// In all groups of datacenters that it may have GPUs of.
 std::optional<choice> best_choice(const snapshot& s, const job_view& j,
                                   const nodes_of_types& nodes_of) {
   std::optional<choice> best;

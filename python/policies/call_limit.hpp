@@ -18,7 +18,7 @@ class call_limit {
   call_limit(const call_limit&) = delete;
   call_limit& operator=(const call_limit&) = delete;
 
-  /// Of the calling thread, which holds the interpreter's lock, as at end().
+  /// For the calling thread, which holds the interpreter's lock, as at end().
   void begin();
   /// True: the call has been interrupted.
   bool end();

@@ -26,8 +26,8 @@ constexpr std::array<std::string_view, 15> names{
     "HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
     "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME"};
 
-// What a node sets for its own jobs: under a node that is itself a job, these are of the other one.
-// The rest of TROUPE_ are settings, such as TROUPE_STATE and TROUPE_PYTHON.
+// Variables that a node sets for its own jobs: under a node that is itself a job, these are of the
+// other one. The rest of TROUPE_ are settings, such as TROUPE_STATE and TROUPE_PYTHON.
 constexpr std::array<std::string_view, 19> of_jobs{"TROUPE_JOB",
                                                    "TROUPE_JOB_NAME",
                                                    "TROUPE_LEASE",

@@ -157,7 +157,8 @@ class keeper {
       by_signal_ = WIFSIGNALED(status);
       status_ = by_signal_ ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       over_ = true;
-      // What a program leaves behind is killed; if it was asked to stop, it has the whole grace.
+      // Processes that a program leaves behind are killed; if it was asked to stop, it has the
+      // whole grace.
       if (!asked_) killing_ = true;
       if (signal_at_s_ != never) signal_at_s_ = clock_.now_s();
     }

@@ -25,7 +25,7 @@ class stop_signals {
   bool holds_some() const { return !held_.empty(); }
 
  private:
-  /// What a process is and does with SIGTERM.
+  /// A process, and its answer to SIGTERM.
   struct traits {
     process_id id;
     std::string file;         // the executable's

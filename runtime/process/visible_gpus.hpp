@@ -19,13 +19,13 @@ class visible_gpus {
   /// commas, up to the first entry that is none of these, as -1. Refuses an entry that is listed
   /// twice, with which CUDA finds no GPU at all. Null: the variable is not set.
   static expected<visible_gpus> read(const char* value);
-  /// Of this process's environment; a value that is refused shows no GPU.
+  /// By this process's environment; a value that is refused shows no GPU.
   static visible_gpus own();
 
   /// Nothing if there are this many, or the number is not limited; else why not, with both counts.
   expected<void> suffice(std::string_view node, std::uint32_t gpus) const;
 
-  /// What CUDA calls the GPUs with these numbers ("0,2") among the visible ones: "4,6". A number
+  /// CUDA's names of the GPUs with these numbers ("0,2") among the visible ones: "4,6". A number
   /// without a GPU is left out.
   std::string names_of(std::string_view numbers) const;
   /// Replaces the numbers in a child's CUDA_VISIBLE_DEVICES, if it has that, by names.

@@ -135,9 +135,9 @@ TEST_CASE("a job that its nodes do not start waits longer each time, and fails f
   for (int i = 1; i <= 3; ++i) {
     t.attempt(end_word::not_started, 0);
     REQUIRE(t.waits());
-    const double least = i == 1 ? 0 : std::exp2(i - 2);  // once may be bad luck
-    CHECK(t.delay_s() >= least);
-    CHECK(t.delay_s() <= 1.1 * least);
+    const double shortest = i == 1 ? 0 : std::exp2(i - 2);  // once may be bad luck
+    CHECK(t.delay_s() >= shortest);
+    CHECK(t.delay_s() <= 1.1 * shortest);
     t.now_s += t.delay_s();
   }
   t.attempt(end_word::not_started, 0);
@@ -160,10 +160,10 @@ TEST_CASE("the delay of a retry counts from the end, is doubled, bounded, and di
   const retry_rule rule{9, 10, 60, {}, {}};
   for (job_id job = 1; job < 200; ++job)
     for (std::uint32_t k = 1; k < 9; ++k) {
-      const double least = std::min(60.0, 10 * std::exp2(k - 1));
+      const double shortest = std::min(60.0, 10 * std::exp2(k - 1));
       const double s = backoff_s(rule, k, job);
-      REQUIRE(s >= least);
-      REQUIRE(s < 1.1 * least);
+      REQUIRE(s >= shortest);
+      REQUIRE(s < 1.1 * shortest);
       CHECK(s == backoff_s(rule, k, job));
       CHECK(s != backoff_s(rule, k, job + 1));
     }
@@ -202,7 +202,7 @@ TEST_CASE("a job fails for good when its retries are used up, and says how often
   one_part never{retried(0)};
   never.attempt(end_word::exit, 5, 1);
   CHECK_FALSE(never.waits());
-  // What `elastic` does by itself: at once, and without counting attempts that have saved.
+  // As `elastic` does by itself: at once, and without counting attempts that have saved.
   auto spec = retried(0);
   spec.retries.reset();
   spec.elastic.emplace().retries = 1;

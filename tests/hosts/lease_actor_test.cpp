@@ -19,17 +19,17 @@ using harness::logged_errors;
 
 namespace {
 
-struct told {
+struct notified {
   std::atomic<bool> ended = false;
   std::string why;
 };
 
-/// Of a job whose input makes it throw.
+/// For a job whose input makes it throw.
 struct faulty_state {
   using interface = actor_of<call_now>;
   static constexpr const char* actor_name = "worker of a lease";
 
-  void start(interface::pointer, std::shared_ptr<told> to, bool at_once, bool again) {
+  void start(interface::pointer, std::shared_ptr<notified> to, bool at_once, bool again) {
     to_ = std::move(to);
     again_ = again;
     if (at_once) throw std::runtime_error("it cannot begin");
@@ -40,7 +40,7 @@ struct faulty_state {
     to_->ended = true;
   }
 
-  std::shared_ptr<told> to_;
+  std::shared_ptr<notified> to_;
   bool again_ = false;
 };
 
@@ -51,7 +51,7 @@ TEST_CASE("an actor of a lease that throws fails that lease, and the actor of it
   host_threads config;
   caf::actor_system system{config};
   const bool at_start = GENERATE(false, true), twice = GENERATE(false, true);
-  const auto to = std::make_shared<told>();
+  const auto to = std::make_shared<notified>();
   const auto asked = std::make_shared<std::atomic<int>>(0);
   failure_watch watch;
   auto node = system.spawn([=](caf::event_based_actor* self) -> caf::behavior {

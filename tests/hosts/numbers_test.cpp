@@ -31,7 +31,7 @@ namespace {
 
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinite = std::numeric_limits<double>::infinity();
-/// Of no iteration.
+/// For no iteration.
 const std::vector<double> no_steps{0, -1, 1e-12, 9e-7, 2e15, nan_value, infinite, -infinite};
 
 job_spec elastic_job() {

@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Of the processes that are started while this lives.
+/// For the processes that are started while this lives.
 struct shown_gpus {
   explicit shown_gpus(const char* list) { ::setenv("CUDA_VISIBLE_DEVICES", list, 1); }
   ~shown_gpus() { ::unsetenv("CUDA_VISIBLE_DEVICES"); }

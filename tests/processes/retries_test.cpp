@@ -106,7 +106,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.job(jobs[end_word::signal]).ends->front().exit_code == 143);
   CHECK(f.job(jobs[rank_wait]).ends->front().node.has_value());
 
-  // What people do to jobs that run.
+  // Things that people do to jobs that run.
   const auto held = f.submit(stays), again = f.submit(stays), gone = f.submit(stays);
   for (const auto id : {held, again, gone}) f.running(id);
   CHECK(f.ask<suspend_reply>(suspend_job{0, held, true}).done);
@@ -130,7 +130,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   f.cancel(moves);
   f.ended(moves);
 
-  // What happens to nodes; e-2 runs the job, wherever the policy would have it.
+  // Things that happen to nodes; e-2 runs the job, wherever the policy would have it.
   f.cancel(again);
   f.ended(again);
   const auto nodes_of = [&](const std::vector<std::string>& names, bool drained, bool stop) {

@@ -5,8 +5,8 @@
 #include "processes/detached.hpp"
 #include "runtime/host/wait.hpp"
 
-// What scripts around jobs rely on: that output was written, that a program's own numbers count,
-// what a program that cannot start is told, and where a job goes that is moved by hand.
+// Facts that scripts around jobs rely on: that output was written, that a program's own numbers
+// count, what a program that cannot start is told, and where a job goes that is moved by hand.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -102,7 +102,7 @@ namespace {
 // client waits for one only for some seconds.
 constexpr std::size_t max_page_jobs = 4000, max_page_bytes = std::size_t{4} << 20;
 
-/// Of a list, in which nobody reads a script; a question for the one job gets all of it.
+/// For a list, in which nobody reads a script; a question for the one job gets all of it.
 void shorten(job_status& s) {
   constexpr std::size_t max_command_bytes = 300, max_text_bytes = 500;
   std::size_t left = max_command_bytes;

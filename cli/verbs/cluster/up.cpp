@@ -75,7 +75,7 @@ class up_verb final : public verb {
     return end(out, *cluster, exit_done);
   }
 
-  /// What runs has its grace, unless another signal comes.
+  /// Running work has its grace, unless another signal comes.
   static int end(output& out, local_cluster& cluster, int status) {
     cluster.end([] { return stop_requested(0); },
                 [&out](const std::string& sentence) {
