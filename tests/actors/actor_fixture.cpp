@@ -65,6 +65,7 @@ node_actor::behavior_type actor_fixture::behavior() {
           [this](const training_over& o) { training_ends.push_back(o); },
           [this](const training_event& e) { events.push_back(e.sentence); },
           [this](const serving_over& o) { serving_ends.push_back(o); },
+          [](const end_node&) {},
           [](const tick&) {}};
 }
 

@@ -159,8 +159,8 @@ TEST_CASE("Azure's traces of 2023 and of 2024 have the same times, also in one f
   const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
   const auto arrivals = [&](const std::string& rows) {
     std::vector<std::pair<double, std::uint32_t>> all;
-    const auto all = loaded(formats::import_azure_llm(temporary("azure.csv", head + rows)));
-    for (const auto& r : all.rows) all.emplace_back(r.arrival_s, r.prompt_tokens);
+    const auto trace = loaded(formats::import_azure_llm(temporary("azure.csv", head + rows)));
+    for (const auto& r : trace.rows) all.emplace_back(r.arrival_s, r.prompt_tokens);
     return all;
   };
   using list = std::vector<std::pair<double, std::uint32_t>>;

@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <fstream>
 #include <map>
 #include <thread>

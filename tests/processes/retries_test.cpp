@@ -29,7 +29,7 @@ std::string three_nodes(const scratch& where) {
       "settings: {heartbeat_s: 0.2, lease_s: 3}\n");
 }
 
-constexpr const char* stays = "sleep 1000";
+constexpr const char* sleeps = "sleep 1000";
 
 struct words_fixture {
   words_fixture() : cluster{"words", three_nodes(where), cli::default_policy} {
@@ -81,8 +81,8 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   jobs[end_word::exit] = f.submit("exit 143");
   jobs[end_word::signal] = f.submit("kill -TERM $$");
   jobs[start_failed] = f.submit("", [](job_spec& s) { s.command = {"no-such-program"}; });
-  jobs[time_limit] = f.submit(stays, [](job_spec& s) { s.time_limit_s = 1; });
-  jobs[deadline] = f.submit(stays, [](job_spec& s) { s.deadline_s = 2; });
+  jobs[time_limit] = f.submit(sleeps, [](job_spec& s) { s.time_limit_s = 1; });
+  jobs[deadline] = f.submit(sleeps, [](job_spec& s) { s.deadline_s = 2; });
   jobs[out_of_memory] = f.submit("echo 'CUDA out of memory'; exit 1", [](job_spec& s) {
     s.retries = retry_rule{0, 1, 1, {out_of_memory}, {}};
   });
@@ -107,7 +107,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
   CHECK(f.job(jobs[rank_wait]).ends->front().node.has_value());
 
   // Things that people do to jobs that run.
-  const auto held = f.submit(stays), again = f.submit(stays), gone = f.submit(stays);
+  const auto held = f.submit(sleeps), again = f.submit(sleeps), gone = f.submit(sleeps);
   for (const auto id : {held, again, gone}) f.running(id);
   CHECK(f.ask<suspend_reply>(suspend_job{0, held, true}).done);
   CHECK(f.ask<requeue_reply>(requeue_job{0, again}).done);
@@ -137,7 +137,7 @@ TEST_CASE("every end of a real job has its word, and only its word", "[.retries]
     return f.ask<drain_reply>(drain_nodes{0, names, drained, stop}).done;
   };
   REQUIRE(nodes_of({"e-0", "e-1"}, true, false));
-  const auto of_node = f.submit(stays, [](job_spec& s) { s.max_restarts = 0; });
+  const auto of_node = f.submit(sleeps, [](job_spec& s) { s.max_restarts = 0; });
   f.running(of_node);
   REQUIRE(nodes_of({"e-2"}, true, true));
   CHECK(f.first_end(of_node).why == drained);
