@@ -89,7 +89,10 @@ TEST_CASE("a stopped program is finished if all its parts had ended or it says t
       t.end(0, r.first, r.status_0, r.said);
       if (!other_way) t.end(1, r.second, r.status_1);
       CHECK(t.state() == r.then);
-      CHECK(t.job().detail == (r.then == job_state::finished ? "" : "suspended by alice"));
+      // A part that ended badly and saved nothing says so.
+      const auto* ended = r.status_0 != 0 ? "; end 0" : r.status_1 != 0 ? "; end 1" : "";
+      CHECK(t.job().detail ==
+            (r.then == job_state::finished ? "" : std::string{"suspended by alice"} + ended));
     }
   }
 }
