@@ -108,6 +108,13 @@ void greeter::on_reply(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) return on_welcome(d, *yes);
   const auto* no = std::get_if<refusal>(&m);
   if (no == nullptr) return;
+  // A frame that the other side cannot read costs that frame alone.
+  if (no->why.code == reason::kind::malformed && d.over->open) {
+    if (const auto lines = host_.pass_line(d.endpoint + "malformed"); lines > 0)
+      log(log_level::warn, "transport", "a frame was refused",
+          {{"by", d.endpoint}, {"why", no->why.text}, {"times", lines}});
+    return;
+  }
   if (no->why.code != reason::kind::unknown) return on_refusal(d, no->why);
   // The peer was restarted and does not know this host; each frame in flight causes this reply.
   const bool first = d.over->open.exchange(false);
