@@ -275,12 +275,12 @@ part_ended lease_manager::make_end(const lease_record& l, std::uint32_t part, co
                                    bool node_is_unable) const {
   using state = part_report::state;
   auto word = word_of(r);
-  if (r.now == state::stopped && word == end_word::lost_node && controller_was_away())
-    word = end_word::node_stopped;
   // A part that was ordered to stop has the lease's outcome, whatever its exit status; one that was
   // killed without an order is lost, and one that its node's end has stopped is not the job's.
   const bool ordered = l.revoked && r.now != state::succeeded && word != end_word::node_stopped &&
                        (r.now != state::stopped || !r.program || r.program->signalled);
+  if (!ordered && r.now == state::stopped && word == end_word::lost_node && controller_was_away())
+    word = end_word::node_stopped;
   auto outcome = outcome_of(word);
   // A start that fails for a reason that it has said is no news; a node that says nothing may be
   // asked the same for ever.

@@ -76,7 +76,7 @@ void ledger::add_end(lease_record& l, const part_ended& e) {
     l.failed_part = e.part;
     l.rank = e.rank;
   } else if (l.revoked && !is_failure(e.outcome) && e.exit_code.value_or(0) != 0 &&
-             !e.detail.empty() && e.detail != l.detail) {
+             e.exit_code != 128 + 15 /* SIGTERM */ && !e.detail.empty() && e.detail != l.detail) {
     l.detail += (l.detail.empty() ? "" : "; ") + e.detail;  // it did not obey as it should
   }
 }
