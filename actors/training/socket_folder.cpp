@@ -63,7 +63,7 @@ void remove_left_socket_folders() {
   std::error_code error, ignored;
   const auto temporary = fs::temp_directory_path(error);
   if (error) return;
-  for (const auto& entry : entries_of(temporary, error))
+  for (const auto& entry : gpu::entries_of(temporary, error))
     if (entry.filename().string().starts_with(prefix) && lock_in(entry, 0) >= 0)
       fs::remove_all(entry, ignored);
 }

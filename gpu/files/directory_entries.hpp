@@ -5,7 +5,7 @@
 #include <system_error>
 #include <vector>
 
-namespace troupe {
+namespace troupe::gpu {
 
 /// The entries of a directory, in any order; at most a million, since whoever may write there may
 /// make any number. A range-for over a directory_iterator would throw where reading it fails.
@@ -22,4 +22,4 @@ inline std::vector<std::filesystem::path> entries_of(const std::filesystem::path
   return entries;
 }
 
-}  // namespace troupe
+}  // namespace troupe::gpu
